@@ -1,0 +1,57 @@
+"""The protocol core: what peers decide, without time, sockets or values.
+
+`Protocol` is the state machine, a `Rule` the algorithm it follows, an `Account` what a peer holds.
+`rumor.gossip.codec` and `rumor.gossip.transport` put messages on the wire.
+"""
+
+from .config import ProtocolConfig
+from .errors import (
+    ConfigError,
+    DecodeError,
+    IncompatiblePeer,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RumorError,
+    TrainingError,
+    TransportError,
+)
+from .gosgd import Emission, GoSGD
+from .ledger import Account, Audit, Entry, Kind, audit
+from .messages import Envelope, Member, PeerId, Phase
+from .protocol import Protocol
+from .rule import Rule
+from .schema import Schema, TensorSpec
+from .streams import stream
+from .turn import Share, Turn
+from .weight import ONE
+
+__all__ = [
+    "ONE",
+    "Account",
+    "Audit",
+    "ConfigError",
+    "DecodeError",
+    "Emission",
+    "Entry",
+    "Envelope",
+    "GoSGD",
+    "IncompatiblePeer",
+    "Kind",
+    "LocalProtocolError",
+    "Member",
+    "PeerId",
+    "Phase",
+    "Protocol",
+    "ProtocolConfig",
+    "RemoteProtocolError",
+    "Rule",
+    "RumorError",
+    "Schema",
+    "Share",
+    "TensorSpec",
+    "TrainingError",
+    "TransportError",
+    "Turn",
+    "audit",
+    "stream",
+]

@@ -1,0 +1,130 @@
+"""How a peer comes to belong to a swarm: it founds, or it becomes a copy of a donor.
+
+A peer that was given no address founds at once. One of a roll call founds when all founders are
+there. A newcomer asks a holder of weight for its first share; where newcomers find nobody but one
+another, the one with the smallest id founds.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .effects import Founded, Greet, Joined
+from .ledger import Entry, Kind
+from .messages import Ask, Hello, Member, PeerId, Phase
+from .state import State
+from .weight import ONE
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """The first phases of one peer's life.
+
+    Args:
+        state: What the protocol remembers.
+        anchor: Hash of the vector this peer would found with.
+        rng: For the choice of a donor.
+    """
+
+    def __init__(self, state: State, anchor: bytes, rng: np.random.Generator) -> None:
+        self._state = state
+        self._anchor = anchor
+        self._rng = rng
+        self._seeds: tuple[str, ...] = ()
+        self._founders = 1
+        self._since_s = 0.0
+        self._donor: PeerId | None = None
+        self._asked_s = 0.0
+
+    @property
+    def may_adopt(self) -> bool:
+        """Whether the swarm of whoever is met first becomes this peer's own."""
+        return self._founders == 1
+
+    def start(self, now: float, seeds: Sequence[str], founders: int) -> None:
+        """Begin to look for a swarm, or found one where there is nobody to look for.
+
+        Args:
+            now: Seconds.
+            seeds: Addresses to greet; more may be added by calling again.
+            founders: How many peers found together; 1 for a peer that founds alone or joins.
+        """
+        self._seeds = tuple(dict.fromkeys([*self._seeds, *seeds]))
+        self._founders = founders
+        self._since_s = now
+        if founders == 1 and not self._seeds:
+            self._found()
+
+    def tick(self, now: float) -> None:
+        """See whether it is time to found or to ask; called every `seek_s`."""
+        phase = self._state.roster.me.phase
+        if phase is Phase.SEEKING and self._founders > 1:
+            late = now - self._since_s >= self._state.config.roll_s
+            if late or len(self._state.roster.live()) >= self._founders:
+                self._found()
+        elif phase <= Phase.JOINING:
+            self._seek_donor(now)
+
+    def hello(self, *, reply: bool) -> Hello:
+        """What this peer says of itself and of those it knows."""
+        return Hello(members=self._state.roster.members(), rooted=self._state.rooted, reply=reply)
+
+    def joined(self, donor: PeerId) -> None:
+        """Note that the first share was mixed, so that this peer is a copy of its donor."""
+        self._state.roster.advance(phase=Phase.TRAINING)
+        self._state.agenda.ask(Joined(donor))
+
+    def start_over(self, swarm: bytes, now: float) -> None:
+        """Give up what was founded and look for a donor in another *swarm*."""
+        state = self._state
+        if state.weight:
+            state.agenda.record(Entry(Kind.BURNED, state.weight))
+        state.agenda.swarm = swarm
+        state.roster.advance(phase=Phase.SEEKING)
+        self._founders = 1
+        self._since_s = now
+
+    def _found(self) -> None:
+        state = self._state
+        state.agenda.swarm = self._anchor
+        state.agenda.record(Entry(Kind.FOUNDED, ONE))
+        state.roster.advance(phase=Phase.TRAINING)
+        state.agenda.ask(Founded())
+
+    def greet_seeds(self) -> None:
+        """Say hello to the given addresses where nobody is known yet."""
+        known = {a for member in self._state.roster.live() for a in member.addresses}
+        for address in self._seeds:
+            if address not in known:
+                envelope = self._state.agenda.envelope("", 0, self.hello(reply=True))
+                self._state.agenda.ask(Greet(address, envelope))
+
+    def _seek_donor(self, now: float) -> None:
+        state = self._state
+        others = state.roster.others(alive=True)
+        donors = [member for member in others if member.phase.takes_shares]
+        if donors:
+            self._since_s = now
+            self._ask(donors, now)
+        elif self._may_found(others) and now - self._since_s >= state.config.found_s:
+            self._found()
+
+    def _may_found(self, others: Sequence[Member]) -> bool:
+        # One that never met anybody keeps looking: a mistyped address must not found a swarm.
+        met_somebody = len(self._state.roster.members()) > 1
+        newcomers = all(member.phase <= Phase.JOINING for member in others)
+        first = all(self._state.roster.me.id < member.id for member in others)
+        return met_somebody and newcomers and first
+
+    def _ask(self, donors: Sequence[Member], now: float) -> None:
+        state = self._state
+        if state.inbox.expects_copy():
+            return
+        patient = now - self._asked_s < state.config.stall_s
+        if patient and any(member.id == self._donor for member in donors):
+            return
+        donor = donors[int(self._rng.integers(len(donors)))]
+        self._donor, self._asked_s = donor.id, now
+        state.roster.advance(phase=Phase.JOINING)
+        state.agenda.send(donor.id, donor.incarnation, Ask())

@@ -1,0 +1,73 @@
+"""What the protocol has asked for so far, in the order in which it must happen."""
+
+from .effects import Effect, Record, Send, SnapshotId
+from .ledger import Account, Entry
+from .messages import Body, Envelope, Incarnation, PeerId
+
+__all__ = ["Agenda"]
+
+
+class Agenda:
+    """Collects effects until the driver takes them.
+
+    Weight only changes through `record`, so that the account and the ledger on disk cannot
+    drift apart, and every entry stands before the messages that follow from it.
+
+    Args:
+        account: The peer's own account.
+        schema: Hash of its model's schema.
+        swarm: Hash of its swarm's anchor, empty while it is not known.
+    """
+
+    def __init__(self, account: Account, schema: bytes, swarm: bytes) -> None:
+        self.account = account
+        self.swarm = swarm
+        self._schema = schema
+        self._effects: list[Effect] = []
+
+    def ask(self, effect: Effect) -> None:
+        """Add an effect."""
+        self._effects.append(effect)
+
+    def record(self, entry: Entry) -> None:
+        """Change the account, and ask for the change to be written down."""
+        self._effects.append(Record(self.account.apply(entry)))
+
+    def envelope(
+        self, peer: PeerId, incarnation: Incarnation, body: Body, frame_bytes: int = 0
+    ) -> Envelope:
+        """Address *body* to one life of a peer; empty and 0 where it is not known."""
+        return Envelope(
+            swarm=self.swarm,
+            schema=self._schema,
+            source=self.account.id,
+            source_incarnation=self.account.incarnation,
+            destination=peer,
+            destination_incarnation=incarnation,
+            body=body,
+            frame_bytes=frame_bytes,
+        )
+
+    def send(
+        self,
+        peer: PeerId,
+        incarnation: Incarnation,
+        body: Body,
+        *,
+        frame: tuple[SnapshotId, int, int] | None = None,
+    ) -> None:
+        """Ask for a message to be sent.
+
+        Args:
+            peer: To whom.
+            incarnation: To which life of it.
+            body: What it says.
+            frame: Snapshot, start and length in bytes of the frame beside it, if there is one.
+        """
+        snapshot, start, size = frame or (None, 0, 0)
+        self._effects.append(Send(self.envelope(peer, incarnation, body, size), snapshot, start))
+
+    def take(self) -> list[Effect]:
+        """Hand over what was asked for, and begin anew."""
+        effects, self._effects = self._effects, []
+        return effects

@@ -1,0 +1,86 @@
+"""Which messages may have an effect: ours, of our model, of our swarm."""
+
+from .admission import Admission
+from .effects import PeerRefused, SwarmGivenUp
+from .errors import RemoteProtocolError
+from .messages import Describe, Envelope, Hello, Phase
+from .state import State
+
+__all__ = ["Border"]
+
+
+class Border:
+    """Looks at envelopes before anything else does."""
+
+    def __init__(self, state: State, admission: Admission) -> None:
+        self._state = state
+        self._admission = admission
+
+    def admits(self, envelope: Envelope, now: float) -> bool:
+        """Whether the body of a message may be acted on.
+
+        Where it may not, the sender is told what it needs to know: who lives here now, or what
+        this peer's model looks like.
+
+        Raises:
+            RemoteProtocolError: Somebody else uses this peer's name.
+        """
+        if envelope.source == self._state.agenda.account.id:
+            raise RemoteProtocolError("a message in this peer's own name", envelope.source)
+        return (
+            self._is_addressed_here(envelope)
+            and self._has_my_schema(envelope)
+            and self._is_of_my_swarm(envelope, now)
+        )
+
+    def _is_addressed_here(self, envelope: Envelope) -> bool:
+        me = self._state.agenda.account.life
+        if (envelope.destination, envelope.destination_incarnation) == me:
+            return True
+        if isinstance(envelope.body, Hello | Describe):
+            return True
+        # Addressed to an earlier life of this peer, or to one that had this address before. Its
+        # sender must learn who lives here now, or it would ask for ever.
+        self._answer(envelope)
+        return False
+
+    def _has_my_schema(self, envelope: Envelope) -> bool:
+        state, source, body = self._state, envelope.source, envelope.body
+        if isinstance(body, Describe):
+            difference = state.schema.difference(body.schema)
+            if difference is not None:
+                state.agenda.ask(PeerRefused(source, f"it trains another model: {difference}"))
+            return False
+        if envelope.schema != state.schema.hash:
+            state.agenda.send(source, envelope.source_incarnation, Describe(state.schema))
+            return False
+        return True
+
+    def _is_of_my_swarm(self, envelope: Envelope, now: float) -> bool:
+        state, theirs, body = self._state, envelope.swarm, envelope.body
+        if not theirs or not state.agenda.swarm or theirs == state.agenda.swarm:
+            return True
+        if not isinstance(body, Hello):
+            return False
+        if self._must_yield(theirs, body):
+            self._admission.start_over(theirs, now)
+            state.agenda.ask(SwarmGivenUp())
+            return True
+        if state.rooted and body.rooted:
+            state.agenda.ask(PeerRefused(envelope.source, "it belongs to another swarm"))
+        if body.reply:
+            self._answer(envelope)
+        return False
+
+    def _must_yield(self, theirs: bytes, hello: Hello) -> bool:
+        """Whether this peer gives up its swarm: nothing was ever accepted in it, and ties are cut.
+
+        Where neither side accepted anything, the smaller hash stays.
+        """
+        state = self._state
+        young = state.roster.me.phase <= Phase.TRAINING and not state.rooted and not state.outbox
+        return young and (hello.rooted or theirs < state.agenda.swarm)
+
+    def _answer(self, envelope: Envelope) -> None:
+        hello = self._admission.hello(reply=False)
+        self._state.agenda.send(envelope.source, envelope.source_incarnation, hello)

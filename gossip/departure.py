@@ -1,0 +1,95 @@
+"""How a peer stops: it finishes with the others, or leaves before them.
+
+Finishing is not leaving. A finished peer pushes and mixes on until all live peers have finished,
+merges with them for some rounds, and falls quiet. A leaver refuses what comes, waits until its own
+escrow is resolved, and pushes all its weight to a neighbor.
+"""
+
+from .ledger import Entry, Kind
+from .messages import Leave, Phase
+from .state import State
+from .turn import Turn
+
+__all__ = ["Departure"]
+
+
+class Departure:
+    """The last phases of one peer's life."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._rounds = 0
+
+    @property
+    def merging(self) -> bool:
+        """Whether all live peers have finished, so that only agreement is left to reach."""
+        return all(member.phase >= Phase.FINISHED for member in self._state.roster.live())
+
+    @property
+    def closing(self) -> bool:
+        """Whether shares are refused from now on."""
+        return self._phase >= Phase.QUIET or self._merged
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody needs this peer any more."""
+        if self._phase is Phase.QUIET:
+            return all(member.phase >= Phase.QUIET for member in self._state.roster.live())
+        return self._phase is Phase.LEFT
+
+    def turned(self) -> None:
+        """Count a turn that was taken after everybody had finished."""
+        if self._phase is Phase.FINISHED and self.merging:
+            self._rounds += 1
+            if self._merged:
+                self._state.inbox.refuse_all("finished")
+
+    def leave(self, *, burn: bool) -> None:
+        """Begin to leave.
+
+        Args:
+            burn: Destroy the weight instead of handing it on: what would go with it is unusable.
+        """
+        state = self._state
+        state.roster.advance(phase=Phase.LEAVING)
+        state.inbox.refuse_all("leaving")
+        if burn and state.weight:
+            state.agenda.record(Entry(Kind.BURNED, state.weight))
+        self._tell_all(gone=False)
+
+    def advance(self, now: float) -> None:
+        """Go on to the next phase where nothing holds this one any more."""
+        if self._state.outbox.in_flight():
+            return
+        if self._phase is Phase.FINISHED and self._merged:
+            self._state.roster.advance(phase=Phase.QUIET)
+        elif self._phase is Phase.LEAVING:
+            self._hand_on(now)
+
+    @property
+    def _phase(self) -> Phase:
+        return self._state.roster.me.phase
+
+    @property
+    def _merged(self) -> bool:
+        return self._rounds >= self._state.config.merge_rounds
+
+    def _hand_on(self, now: float) -> None:
+        state = self._state
+        if state.weight:
+            turn = Turn(state, now, trained=False, merging=False)
+            for returned in turn.returned:
+                state.roster.pass_over(returned.peer, now + state.config.retry_s)
+            heir = turn.draw(turn.live())
+            if heir is not None:
+                turn.push(heir, state.weight)
+                return
+            if turn.live():
+                return
+            state.agenda.record(Entry(Kind.BURNED, state.weight))
+        state.roster.advance(phase=Phase.LEFT)
+        self._tell_all(gone=True)
+
+    def _tell_all(self, *, gone: bool) -> None:
+        for member in self._state.roster.others(alive=True):
+            self._state.agenda.send(member.id, member.incarnation, Leave(gone))

@@ -1,0 +1,248 @@
+"""Shares on their way in: from an offer to a decision, each decided exactly once.
+
+A share *arrives* (some bytes staged), is *inspected*, is *ready* (a step may take it), and is then
+*decided*: an entry in the account says how many units were accepted, and an ACK says so to the
+sender. A question about a share that never came decides it too: that is the fence.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .agenda import Agenda
+from .config import ProtocolConfig
+from .effects import Drop, Inspect, ShareId, ShareRefused, Stage
+from .errors import RemoteProtocolError
+from .ledger import Entry, Kind
+from .messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push
+from .schema import Schema
+
+__all__ = ["Arrival", "Inbox"]
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A share that is not decided yet."""
+
+    id: ShareId
+    offer: Offer
+    progress_s: float
+    chunks: set[int] = field(default_factory=set)
+    received_bytes: int = 0
+    granted_bytes: int = 0
+    ended: bool = False
+    ready: bool = False
+    """Whether it was found finite, so that a step may take it."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its bytes are staged."""
+        return self.ended and self.received_bytes == self.offer.size_bytes
+
+
+class Inbox:
+    """Every share that is on its way to one peer.
+
+    Args:
+        config: Sizes and times.
+        schema: What a share must measure.
+        agenda: Where effects go.
+        gate: Says why an offer is refused at the door, or nothing where it is let in.
+    """
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        schema: Schema,
+        agenda: Agenda,
+        gate: Callable[[Offer], str],
+    ) -> None:
+        self._config = config
+        self._schema = schema
+        self._agenda = agenda
+        self._gate = gate
+        # One arrival per life of a sender, which has at most one share outstanding toward us.
+        # Insertion order is arrival order, in which a step mixes.
+        self._arrivals: dict[tuple[PeerId, Incarnation], Arrival] = {}
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    def ready(self) -> tuple[Arrival, ...]:
+        """Shares that a step may take, in order of arrival."""
+        return tuple(arrival for arrival in self._arrivals.values() if arrival.ready)
+
+    def expects_copy(self) -> bool:
+        """Whether a copy is on its way, so that no other donor need be asked."""
+        return any(arrival.offer.copy for arrival in self._arrivals.values())
+
+    def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
+        """Take a whole share that came in one message.
+
+        Raises:
+            RemoteProtocolError: It is not what it says, or not what the schema says.
+        """
+        if frame_bytes != message.size_bytes:
+            raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
+        arrival = self._open(share, message, now)
+        if arrival is not None and not arrival.ended:
+            arrival.received_bytes = message.size_bytes
+            arrival.ended = True
+            self._agenda.ask(Stage(share, 0, message.size_bytes))
+            self._agenda.ask(Inspect(share))
+
+    def offer(self, share: ShareId, message: Offer, now: float) -> None:
+        """Let a share in frame by frame, or refuse it before its bytes move.
+
+        Raises:
+            RemoteProtocolError: It is not what the schema says.
+        """
+        arrival = self._open(share, message, now)
+        if arrival is not None and not arrival.ended:
+            self._grant(arrival, arrival.received_bytes + self._config.window_bytes)
+
+    def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
+        """Stage one frame. One that belongs to no open arrival, or came before, is dropped.
+
+        Raises:
+            RemoteProtocolError: It is not a frame of its share, or was not granted.
+        """
+        arrival = self._find(share)
+        if arrival is None or arrival.whole or message.index in arrival.chunks:
+            return
+        size, start = arrival.offer.size_bytes, message.index * self._config.frame_bytes
+        whole_frame_bytes = max(1, min(self._config.frame_bytes, size - start))
+        if start != message.offset_bytes or frame_bytes != whole_frame_bytes:
+            raise RemoteProtocolError("CHUNK is not a frame of its share", share.sender)
+        if start + frame_bytes > arrival.granted_bytes:
+            raise RemoteProtocolError("CHUNK was not granted", share.sender)
+        arrival.chunks.add(message.index)
+        arrival.received_bytes += frame_bytes
+        arrival.progress_s = now
+        self._agenda.ask(Stage(share, start, size))
+        # Credit is renewed by half windows: one GRANT per frame would double the messages.
+        if arrival.granted_bytes - arrival.received_bytes <= self._config.window_bytes // 2:
+            self._grant(arrival, arrival.received_bytes + self._config.window_bytes)
+        self._inspect_if_whole(arrival)
+
+    def end(self, share: ShareId, now: float) -> None:
+        """Note that all frames were sent."""
+        arrival = self._find(share)
+        if arrival is not None and not arrival.ended:
+            arrival.ended = True
+            arrival.progress_s = now
+            self._inspect_if_whole(arrival)
+
+    def query(self, share: ShareId, now: float) -> None:
+        """Answer what became of a share; one that has not been seen never will be."""
+        arrival = self._find(share)
+        if arrival is not None:
+            if arrival.whole or not self._stalled(arrival, now):
+                self._agenda.send(share.sender, share.incarnation, Pending(share.seq))
+            else:
+                self.decide(arrival, 0, "stalled")
+            return
+        if share.seq > self._last(share)[0]:
+            self._decide(share, 0)
+        else:
+            self._repeat(share)
+
+    def inspected(self, share: ShareId, *, finite: bool) -> None:
+        """Take the vector's word on a staged share."""
+        arrival = self._find(share)
+        if arrival is None:
+            return
+        if finite:
+            arrival.ready = True
+        else:
+            self.decide(arrival, 0, "not finite")
+
+    def decide(self, arrival: Arrival, accepted: int, reason: str = "") -> None:
+        """Accept so many units of a share's escrow, once and for all.
+
+        The caller asks for the mixing first, where anything was accepted.
+        """
+        del self._arrivals[arrival.id.sender, arrival.id.incarnation]
+        if reason:
+            self._agenda.ask(Drop(arrival.id))
+            self._agenda.ask(ShareRefused(arrival.id.sender, reason))
+        self._decide(arrival.id, accepted)
+
+    def refuse_all(self, reason: str) -> None:
+        """Send everything back that is not decided."""
+        for arrival in tuple(self._arrivals.values()):
+            self.decide(arrival, 0, reason)
+
+    def expire(self, now: float) -> None:
+        """Send back what stopped arriving in the middle."""
+        for arrival in tuple(self._arrivals.values()):
+            if not arrival.whole and self._stalled(arrival, now):
+                self.decide(arrival, 0, "stalled")
+
+    def forget(self, sender: PeerId, current: Incarnation) -> None:
+        """Send back what earlier lives of *sender* can no longer finish sending."""
+        for arrival in tuple(self._arrivals.values()):
+            earlier = arrival.id.sender == sender and arrival.id.incarnation < current
+            if earlier and not arrival.whole:
+                self.decide(arrival, 0, "its sender restarted")
+
+    def deadline(self) -> float:
+        """When `expire` has something to do at the earliest, seconds."""
+        arriving = (a.progress_s for a in self._arrivals.values() if not a.whole)
+        return min(arriving, default=float("inf")) + self._config.stall_s
+
+    def _open(self, share: ShareId, message: Offer, now: float) -> Arrival | None:
+        """Find or make the arrival of an offered share; None where that was decided."""
+        size = self._schema.copy_bytes if message.copy else self._schema.share_bytes
+        if message.size_bytes != size:
+            raise RemoteProtocolError(
+                f"a share of {message.size_bytes} bytes, not {size}", share.sender
+            )
+        if share.seq <= self._last(share)[0]:
+            self._repeat(share)
+            return None
+        before = self._arrivals.get((share.sender, share.incarnation))
+        if before is not None and share.seq <= before.id.seq:
+            return before if before.offer == message else None
+        if before is not None and before.whole:
+            raise RemoteProtocolError("pushed again before the last was settled", share.sender)
+        if before is not None:
+            self.decide(before, 0, "given up by its sender")
+        reason = self._gate(message) or ("busy" if len(self) >= self._config.staged_max else "")
+        if reason:
+            self._agenda.ask(ShareRefused(share.sender, reason))
+            self._decide(share, 0)
+            return None
+        arrival = Arrival(share, message, now)
+        self._arrivals[share.sender, share.incarnation] = arrival
+        return arrival
+
+    def _find(self, share: ShareId) -> Arrival | None:
+        arrival = self._arrivals.get((share.sender, share.incarnation))
+        return arrival if arrival is not None and arrival.id == share else None
+
+    def _last(self, share: ShareId) -> tuple[int, int]:
+        decided = self._agenda.account.decided
+        return decided.get((share.sender, share.incarnation), (0, 0))
+
+    def _stalled(self, arrival: Arrival, now: float) -> bool:
+        return now - arrival.progress_s >= self._config.stall_s
+
+    def _grant(self, arrival: Arrival, credit_bytes: int) -> None:
+        arrival.granted_bytes = credit_bytes
+        share = arrival.id
+        self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
+
+    def _inspect_if_whole(self, arrival: Arrival) -> None:
+        if arrival.whole:
+            self._agenda.ask(Inspect(arrival.id))
+
+    def _decide(self, share: ShareId, accepted: int) -> None:
+        entry = Entry(Kind.ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
+        self._agenda.record(entry)
+        self._repeat(share)
+
+    def _repeat(self, share: ShareId) -> None:
+        """Say the decision (again). One that is older than the last needs no answer."""
+        last, accepted = self._last(share)
+        if share.seq == last:
+            self._agenda.send(share.sender, share.incarnation, Ack(last, accepted))

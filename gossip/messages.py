@@ -1,0 +1,195 @@
+"""What peers say to one another: one envelope, a handful of frozen bodies.
+
+A body that announces bytes (PUSH, CHUNK) does not hold them. They travel as one raw frame beside
+the envelope, and only the driver and the vector ever look into it.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .schema import Schema
+
+__all__ = [
+    "Ack",
+    "Ask",
+    "Body",
+    "Chunk",
+    "Describe",
+    "End",
+    "Envelope",
+    "Grant",
+    "Hello",
+    "Incarnation",
+    "Leave",
+    "Member",
+    "Offer",
+    "PeerId",
+    "Pending",
+    "Phase",
+    "Push",
+    "Query",
+]
+
+PeerId = str
+Incarnation = int
+"""Which life of a peer: larger after every restart, 0 where it is not known."""
+
+
+class Phase(IntEnum):
+    """Where a peer stands in its life; it only ever moves on, but for a swarm given up."""
+
+    SEEKING = 0
+    """Started, belongs to no swarm yet."""
+    JOINING = 1
+    """Holds no weight and has asked a donor for a share."""
+    TRAINING = 2
+    """Holds weight and takes optimizer steps."""
+    FINISHED = 3
+    """Takes no more steps; pushes and mixes on."""
+    QUIET = 4
+    """Pushes no more, takes no more, has nothing outstanding; still answers."""
+    LEAVING = 5
+    """Refuses shares and hands its weight on."""
+    LEFT = 6
+    """Gone of its own accord."""
+
+    @property
+    def takes_shares(self) -> bool:
+        """Whether a rule may push to a peer in this phase."""
+        return self in (Phase.TRAINING, Phase.FINISHED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What is known of one peer, as it spreads from peer to peer."""
+
+    id: PeerId
+    incarnation: Incarnation
+    heartbeat: int
+    """Rises once per gossip interval, at its owner only."""
+    phase: Phase
+    step: int
+    """Optimizer steps taken."""
+    addresses: tuple[str, ...] = ()
+    """Where it listens, as ``tcp://host:port``; empty for one that only dials out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """Who I am and whom I know; the sender's own entry comes first."""
+
+    members: tuple[Member, ...]
+    rooted: bool
+    """Whether the sender ever accepted a share of its swarm."""
+    reply: bool
+    """Whether an answer is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """The sender's schema in full, so that the first difference can be named."""
+
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A newcomer that holds nothing asks a member for its first share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A share is to be had: what it weighs and how large it is."""
+
+    seq: int
+    escrow: int
+    """Units set aside for the receiver."""
+    size_bytes: int
+    copy: bool
+    """Whether the bytes of local buffers follow those of the shared part."""
+    epoch: int
+    round: int
+    note: int
+    """A number for the rule's own use, such as RelaySum's count."""
+    step: int
+    """Optimizer steps behind the vector that was sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push(Offer):
+    """Offer, payload and end in one; the payload is the frame beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The sender may send up to this offset. An offset, so that repeating it adds nothing."""
+
+    seq: int
+    credit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One frame of a share; the bytes travel beside it."""
+
+    seq: int
+    index: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """All frames of the share have been sent."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The receiver's decision: how many units of the escrow it accepted."""
+
+    seq: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What became of the share? One that has not been seen is fenced by the question."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The share has come, or is coming, and is not decided yet."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The sender goes of its own accord."""
+
+    gone: bool
+    """False while it still hands its weight on, True with its last word."""
+
+
+Body = Hello | Describe | Ask | Push | Offer | Grant | Chunk | End | Ack | Query | Pending | Leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What every message says beside its body."""
+
+    swarm: bytes
+    """Hash of the swarm's anchor, 16 bytes; empty where it is not known yet."""
+    schema: bytes
+    """Hash of the model's schema, 16 bytes."""
+    source: PeerId
+    source_incarnation: Incarnation
+    destination: PeerId
+    """Empty in a first HELLO, which goes to an address."""
+    destination_incarnation: Incarnation
+    body: Body
+    frame_bytes: int = 0
+    """Length of the raw frame beside this message."""

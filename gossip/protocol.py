@@ -1,0 +1,372 @@
+"""The protocol of one peer: events in, effects out; no clock, no socket, no value.
+
+A live peer, a simulated one and a replay all drive this same class. Time is an argument (seconds
+on a clock that never goes back), randomness comes in through the constructor, and everything that
+is to happen outside is returned as a list of effects, to be carried out in order.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .admission import Admission
+from .agenda import Agenda
+from .border import Border
+from .config import ProtocolConfig
+from .departure import Departure
+from .effects import (
+    Effect,
+    Meet,
+    Part,
+    PeerDied,
+    PeerLeft,
+    PeerMet,
+    PeerRefused,
+    ShareId,
+    SwarmGivenUp,
+)
+from .errors import LocalProtocolError, RemoteProtocolError
+from .inbox import Inbox
+from .ledger import Account
+from .messages import (
+    Ack,
+    Ask,
+    Chunk,
+    Describe,
+    End,
+    Envelope,
+    Grant,
+    Hello,
+    Incarnation,
+    Leave,
+    Member,
+    Offer,
+    PeerId,
+    Pending,
+    Phase,
+    Push,
+    Query,
+)
+from .outbox import Outbox
+from .roster import Change, Roster
+from .rule import Rule
+from .schema import Schema
+from .state import Neighbors, State
+from .turn import Turn
+from .weight import WEIGHT_MIN
+
+__all__ = ["Protocol"]
+
+
+class Protocol:
+    """One life of one peer.
+
+    Args:
+        id: The peer's name, unique in its swarm.
+        incarnation: Which life of it; larger after every restart, at least 1.
+        schema: Its model's schema.
+        anchor: Hash of the vector that it would found with, 16 bytes.
+        rule: The algorithm.
+        neighbors: The topology on a live view.
+        rng: Opens the peer's random stream for a purpose.
+        config: Sizes and times.
+        addresses: Where others can reach it; empty for a peer that only dials out.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: PeerId,
+        incarnation: Incarnation,
+        schema: Schema,
+        anchor: bytes,
+        rule: Rule,
+        neighbors: Neighbors,
+        rng: Callable[[str], np.random.Generator],
+        config: ProtocolConfig | None = None,
+        addresses: Sequence[str] = (),
+    ) -> None:
+        config = config or ProtocolConfig()
+        me = Member(
+            id=id,
+            incarnation=incarnation,
+            heartbeat=0,
+            phase=Phase.SEEKING,
+            step=0,
+            addresses=tuple(addresses),
+        )
+        agenda = Agenda(Account(id, incarnation), schema.hash, b"")
+        self._state = State(
+            config=config,
+            schema=schema,
+            neighbors=neighbors,
+            agenda=agenda,
+            roster=Roster(me, dead_s=config.dead_s, gossip_s=config.gossip_s),
+            inbox=Inbox(config, schema, agenda, self._gate),
+            outbox=Outbox(config, agenda),
+            rng=rng("rule"),
+            outstanding_max=rule.outstanding_max,
+        )
+        self._rule = rule
+        self._admission = Admission(self._state, anchor, rng("admission"))
+        self._border = Border(self._state, self._admission)
+        self._departure = Departure(self._state)
+        self._gossip_rng = rng("gossip")
+        self._asking: dict[PeerId, None] = {}
+        self._gossip_due_s = float("-inf")
+        self._seek_due_s = float("-inf")
+        self._told_phase = Phase.SEEKING
+
+    @property
+    def phase(self) -> Phase:
+        """Where this peer stands in its life."""
+        return self._state.roster.me.phase
+
+    @property
+    def account(self) -> Account:
+        """What this peer holds; read it, do not change it."""
+        return self._state.agenda.account
+
+    @property
+    def swarm(self) -> bytes:
+        """Hash of the swarm's anchor; empty until the peer belongs to one."""
+        return self._state.agenda.swarm
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody needs this peer any more, so that it may close."""
+        return self._departure.done
+
+    @property
+    def staged(self) -> int:
+        """Shares that have come, or are coming, and are not decided."""
+        return len(self._state.inbox)
+
+    @property
+    def merging(self) -> bool:
+        """Whether all live peers have finished, so that only agreement is left to reach."""
+        return self.phase is Phase.FINISHED and self._departure.merging
+
+    def live(self) -> tuple[Member, ...]:
+        """Everybody who is believed to run, this peer included, sorted by id."""
+        return self._state.roster.live()
+
+    def deadline(self) -> float:
+        """When `wake` has something to do at the latest, seconds."""
+        seeking = self._seek_due_s if self.phase <= Phase.JOINING else float("inf")
+        state = self._state
+        return min(self._gossip_due_s, seeking, state.inbox.deadline(), state.outbox.deadline())
+
+    def join(self, now: float, seeds: Sequence[str] = (), founders: int = 1) -> list[Effect]:
+        """Start: found where there is nobody to look for, else look for a swarm.
+
+        Args:
+            now: Seconds.
+            seeds: Addresses of any members; calling again adds to them.
+            founders: How many peers, this one included, found together.
+        """
+        if self.phase is Phase.SEEKING:
+            self._admission.start(now, seeds, founders)
+        return self.wake(now)
+
+    def step(self, now: float, *, trained: bool = True) -> list[Effect]:
+        """Take the turn between two optimizer steps: mix what has come, perhaps push.
+
+        Args:
+            now: Seconds.
+            trained: Whether an optimizer step was taken since the last turn. False while the peer
+                joins, waits for a synchronous rule, or has finished.
+
+        Raises:
+            LocalProtocolError: A step was trained by a peer that holds no weight, or is leaving.
+        """
+        state = self._state
+        if trained:
+            if self.phase is not Phase.TRAINING:
+                raise LocalProtocolError(f"a step while {self.phase.name.lower()}")
+            state.roster.advance(step=state.roster.me.step + 1)
+        if self.phase <= Phase.JOINING:
+            self._take_first_share(now)
+        elif self.phase.takes_shares:
+            self._take_turn(now, trained)
+        return self._finish_call(now)
+
+    def wake(self, now: float) -> list[Effect]:
+        """Do what time has made due."""
+        state = self._state
+        state.inbox.expire(now)
+        state.outbox.query_due(now)
+        if now >= self._gossip_due_s and self.phase is not Phase.LEFT:
+            self._gossip_due_s = now + state.config.gossip_s
+            self._gossip(now)
+        if self.phase <= Phase.JOINING and now >= self._seek_due_s:
+            self._seek_due_s = now + state.config.seek_s
+            self._admission.greet_seeds()
+            self._admission.tick(now)
+        return self._finish_call(now)
+
+    def finish(self, now: float) -> list[Effect]:
+        """Take no more optimizer steps, and go on mixing until all live peers have finished."""
+        if self.phase is Phase.TRAINING:
+            self._state.roster.advance(phase=Phase.FINISHED)
+        return self._finish_call(now)
+
+    def leave(self, now: float, *, burn: bool = False) -> list[Effect]:
+        """Leave: refuse what comes, resolve the escrow, hand the weight on.
+
+        Args:
+            now: Seconds.
+            burn: Destroy the weight, because the vector that would go with it is not finite.
+        """
+        if self.phase < Phase.LEAVING:
+            self._departure.leave(burn=burn)
+        return self._finish_call(now)
+
+    def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect]:
+        """Answer an `Inspect`."""
+        self._state.inbox.inspected(share, finite=finite)
+        return self._finish_call(now)
+
+    def unsent(self, envelope: Envelope, now: float) -> list[Effect]:
+        """Note that the network refused a message, so that it can never arrive."""
+        peer, body = envelope.destination, envelope.body
+        if isinstance(body, Offer | Chunk | End):
+            self._state.outbox.unsent(peer, body.seq)
+        self._state.roster.pass_over(peer, now + self._state.config.retry_s)
+        return self._finish_call(now)
+
+    def receive(self, envelope: Envelope, now: float) -> list[Effect]:
+        """Take in one message.
+
+        Raises:
+            RemoteProtocolError: The sender broke the protocol. The message has changed nothing,
+                but that its sender was heard.
+        """
+        if self._border.admits(envelope, now):
+            source, incarnation = envelope.source, envelope.source_incarnation
+            if self._state.roster.heard(source, incarnation, now):
+                self._heard(source, incarnation, now)
+                self._dispatch(envelope, now)
+        return self._finish_call(now)
+
+    def _finish_call(self, now: float) -> list[Effect]:
+        self._departure.advance(now)
+        if self.phase is not self._told_phase:
+            self._told_phase = self.phase
+            for member in self._state.roster.others(alive=True):
+                self._say_hello(member.id, reply=False)
+        return self._state.agenda.take()
+
+    def _gate(self, offer: Offer) -> str:
+        """Why an offered share is refused at the door."""
+        if self._departure.closing:
+            return "finished" if self.phase < Phase.LEAVING else "leaving"
+        if self.phase <= Phase.JOINING and not offer.copy:
+            return "not a copy"
+        return ""
+
+    def _heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
+        self._state.inbox.forget(peer, incarnation)
+        self._state.outbox.heard(peer, incarnation, now)
+
+    def _dispatch(self, envelope: Envelope, now: float) -> None:
+        state, size = self._state, envelope.frame_bytes
+        peer, life, body = envelope.source, envelope.source_incarnation, envelope.body
+        match body:
+            case Push():
+                state.inbox.push(ShareId(peer, life, body.seq), body, size, now)
+            case Offer():
+                state.inbox.offer(ShareId(peer, life, body.seq), body, now)
+            case Chunk():
+                state.inbox.chunk(ShareId(peer, life, body.seq), body, size, now)
+            case End():
+                state.inbox.end(ShareId(peer, life, body.seq), now)
+            case Query():
+                state.inbox.query(ShareId(peer, life, body.seq), now)
+            case Grant():
+                state.outbox.grant(peer, life, body, now)
+            case Ack():
+                state.outbox.ack(peer, life, body, now)
+            case Pending():
+                state.outbox.pending(peer, life, body.seq, now)
+            case Hello():
+                self._greeted(envelope, body, now)
+            case Ask():
+                self._asking[peer] = None
+            case Leave():
+                self._take_leave_of(peer, body, now)
+            case Describe():  # answered before, whatever the schema
+                pass
+
+    def _greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
+        if envelope.swarm and not self.swarm and self._admission.may_adopt:
+            self._state.agenda.swarm = envelope.swarm
+        if body.reply:
+            self._state.agenda.send(
+                envelope.source, envelope.source_incarnation, self._admission.hello(reply=False)
+            )
+        for member in body.members:
+            direct = member.id == envelope.source
+            for change in self._state.roster.learn(member, now, direct=direct):
+                self._follow(change, now, direct=direct)
+
+    def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
+        self._state.agenda.ask(change)
+        match change:
+            case PeerMet():
+                self._heard(change.peer, self._state.roster.incarnation(change.peer), now)
+                if not direct:
+                    self._say_hello(change.peer, reply=True)
+            case PeerDied() | PeerLeft():
+                self._state.outbox.died(change.peer)
+            case Meet() | Part():
+                pass
+
+    def _take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
+        state = self._state
+        self._asking.pop(peer, None)
+        if body.gone:
+            for change in state.roster.left(peer):
+                self._follow(change, now)
+        else:
+            state.roster.leaving(peer)
+            state.outbox.ask_about(peer, now)
+
+    def _take_first_share(self, now: float) -> None:
+        turn = Turn(self._state, now, trained=False, merging=False)
+        for share in turn.shares()[:1]:
+            turn.mix(share)
+            self._admission.joined(share.sender)
+
+    def _take_turn(self, now: float, trained: bool) -> None:
+        turn = Turn(self._state, now, trained=trained, merging=self.merging)
+        self._donate(turn)
+        wait = self._rule.step(turn)
+        if wait is not None:
+            self._state.agenda.ask(wait)
+        self._departure.turned()
+
+    def _donate(self, turn: Turn) -> None:
+        """Give newcomers that asked a copy, and half of the weight with it."""
+        for peer in tuple(self._asking):
+            member = self._state.roster.member(peer)
+            if member is None or member.phase > Phase.JOINING:
+                del self._asking[peer]
+            elif turn.can_push(peer) and turn.weight >= 2 * WEIGHT_MIN:
+                turn.push(peer, turn.weight // 2, copy=True)
+                del self._asking[peer]
+
+    def _gossip(self, now: float) -> None:
+        for change in self._state.roster.tick(now):
+            self._follow(change, now)
+        self._admission.greet_seeds()
+        # Dead peers are dialled for ever: without it a healed partition would stay split.
+        for alive in (True, False):
+            others = self._state.roster.others(alive=alive)
+            if others:
+                chosen = others[int(self._gossip_rng.integers(len(others)))]
+                self._say_hello(chosen.id, reply=True)
+
+    def _say_hello(self, peer: PeerId, *, reply: bool) -> None:
+        hello = self._admission.hello(reply=reply)
+        self._state.agenda.send(peer, self._state.roster.incarnation(peer), hello)

@@ -1,0 +1,196 @@
+"""Who is there: every peer's view of the swarm, spread by heartbeats.
+
+A peer raises its own heartbeat once per gossip interval. An entry whose heartbeat stands still
+for too long is held for dead, until it rises again or its owner is heard. What is only known from
+hearsay does not count as live before its owner speaks or its heartbeat has risen twice.
+
+Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure detection).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .effects import Meet, Part, PeerDied, PeerLeft, PeerMet
+from .messages import Incarnation, Member, PeerId, Phase
+
+__all__ = ["Change", "Roster"]
+
+Change = Meet | Part | PeerMet | PeerDied | PeerLeft
+
+_RISES_TO_BELIEVE = 2
+
+
+@dataclass(slots=True)
+class _Known:
+    member: Member
+    progress_s: float
+    """When its heartbeat last rose, or it was last heard."""
+    rises: int = 0
+    alive: bool = True
+    passed_over_until_s: float = 0.0
+
+    @property
+    def believed(self) -> bool:
+        return self.rises >= _RISES_TO_BELIEVE
+
+
+class Roster:
+    """The view of one peer, its own entry included.
+
+    Args:
+        me: The peer's own entry at its start.
+        dead_s: Silence after which a peer is held for dead, seconds.
+        gossip_s: Between two ticks, seconds.
+    """
+
+    def __init__(self, me: Member, *, dead_s: float, gossip_s: float) -> None:
+        self.me = me
+        self._dead_s = dead_s
+        self._gossip_s = gossip_s
+        self._others: dict[PeerId, _Known] = {}
+        self._ticked_s: float | None = None
+
+    def advance(self, *, phase: Phase | None = None, step: int | None = None) -> None:
+        """Change this peer's own entry; a new phase is news, so that others take it in."""
+        me = self.me
+        if phase is not None:
+            me = replace(me, phase=phase, heartbeat=me.heartbeat + 1)
+        self.me = me if step is None else replace(me, step=step)
+
+    def incarnation(self, peer: PeerId) -> Incarnation:
+        """The latest life of *peer* that is known, 0 where none is."""
+        known = self._others.get(peer)
+        return known.member.incarnation if known else 0
+
+    def others(self, *, alive: bool) -> tuple[Member, ...]:
+        """Everybody else who is held for alive, or for dead but not gone, sorted by id."""
+        members = (k.member for k in self._others.values() if k.alive is alive)
+        present = (member for member in members if member.phase is not Phase.LEFT)
+        return tuple(sorted(present, key=lambda member: member.id))
+
+    def is_reachable(self, peer: PeerId, now: float) -> bool:
+        """Whether a push toward *peer* is worth trying."""
+        known = self._others.get(peer)
+        return known is not None and known.alive and now >= known.passed_over_until_s
+
+    def pass_over(self, peer: PeerId, until_s: float) -> None:
+        """Note that *peer* could not be reached just now."""
+        if peer in self._others:
+            self._others[peer].passed_over_until_s = until_s
+
+    def live(self) -> tuple[Member, ...]:
+        """Everybody who is believed to run, this peer included, sorted by id."""
+        members = [k.member for k in self._others.values() if k.alive and k.believed]
+        return tuple(sorted([self.me, *members], key=lambda member: member.id))
+
+    def takers(self) -> tuple[PeerId, ...]:
+        """Live peers that take shares, this one included where it does, sorted."""
+        return tuple(member.id for member in self.live() if member.phase.takes_shares)
+
+    def members(self) -> tuple[Member, ...]:
+        """What is told to others: this peer's entry first, then all the rest, sorted."""
+        others = (self._others[peer].member for peer in sorted(self._others))
+        return self.me, *others
+
+    def member(self, peer: PeerId) -> Member | None:
+        """The latest entry of *peer*."""
+        known = self._others.get(peer)
+        return known.member if known else None
+
+    def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
+        """Take any message of *peer* as evidence of life.
+
+        Returns:
+            False where a later life of *peer* is known, so that the message is stale.
+        """
+        known = self._others.get(peer)
+        if known is None or known.member.incarnation < incarnation:
+            return True
+        if known.member.incarnation > incarnation:
+            return False
+        known.progress_s = now
+        known.alive = known.member.phase is not Phase.LEFT
+        known.rises = _RISES_TO_BELIEVE
+        return True
+
+    def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
+        """Take in one entry of somebody's view.
+
+        Args:
+            member: The entry.
+            now: Seconds.
+            direct: Whether it comes from the member itself.
+
+        Yields:
+            What changed.
+        """
+        if member.id == self.me.id:
+            return
+        known = self._others.get(member.id)
+        if known is None or known.member.incarnation < member.incarnation:
+            yield from self._admit(member, now, direct=direct)
+        elif (known.member.incarnation, known.member.heartbeat) < (
+            member.incarnation,
+            member.heartbeat,
+        ):
+            yield from self._refresh(known, member, now)
+            if direct:
+                known.rises = _RISES_TO_BELIEVE
+
+    def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
+        gone = member.phase is Phase.LEFT
+        known = _Known(member, now, rises=_RISES_TO_BELIEVE if direct else 0, alive=not gone)
+        self._others[member.id] = known
+        if not gone:
+            yield Meet(member.id, member.addresses)
+            yield PeerMet(member.id)
+
+    def _refresh(self, known: _Known, member: Member, now: float) -> Iterator[Change]:
+        before, known.member = known.member, member
+        known.progress_s = now
+        known.rises += 1
+        if member.phase is Phase.LEFT:
+            yield from self._bury(known, before)
+            return
+        known.alive = True
+        if member.addresses != before.addresses:
+            yield Meet(member.id, member.addresses)
+
+    def left(self, peer: PeerId) -> Iterator[Change]:
+        """Note the last word of *peer*."""
+        known = self._others.get(peer)
+        if known is not None:
+            before = known.member
+            known.member = replace(before, phase=Phase.LEFT, heartbeat=before.heartbeat + 1)
+            yield from self._bury(known, before)
+
+    def leaving(self, peer: PeerId) -> None:
+        """Note that *peer* refuses shares from now on."""
+        known = self._others.get(peer)
+        if known is not None and known.member.phase < Phase.LEAVING:
+            known.member = replace(known.member, phase=Phase.LEAVING)
+
+    @staticmethod
+    def _bury(known: _Known, before: Member) -> Iterator[Change]:
+        known.alive = False
+        if before.phase is not Phase.LEFT:
+            yield Part(before.id)
+            yield PeerLeft(before.id)
+
+    def tick(self, now: float) -> Iterator[Change]:
+        """Raise the own heartbeat and look who has fallen silent; once per gossip interval."""
+        self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
+        self._forgive_own_stall(now)
+        for peer, known in self._others.items():
+            if known.alive and now - known.progress_s > self._dead_s:
+                known.alive = False
+                yield PeerDied(peer)
+
+    def _forgive_own_stall(self, now: float) -> None:
+        # A peer that was stopped itself has heard nobody. Without this it would wake up, hold
+        # everybody for dead and spread the news.
+        before, self._ticked_s = self._ticked_s, now
+        if before is not None and now - before > 3 * self._gossip_s:
+            stalled_s = now - before - self._gossip_s
+            for known in self._others.values():
+                known.progress_s += stalled_s

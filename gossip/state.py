@@ -1,0 +1,50 @@
+"""Everything that one peer's protocol remembers, in one place that its parts share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .agenda import Agenda
+from .config import ProtocolConfig
+from .effects import SnapshotId
+from .inbox import Inbox
+from .messages import PeerId
+from .outbox import Outbox
+from .roster import Roster
+from .schema import Schema
+
+__all__ = ["Neighbors", "State"]
+
+Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
+"""A topology on a live view: ``(sorted live ids, peer, round) -> whom it may push to``."""
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """The parts of a protocol; `Protocol` makes them, turns and admission act on them."""
+
+    config: ProtocolConfig
+    schema: Schema
+    neighbors: Neighbors
+    agenda: Agenda
+    roster: Roster
+    inbox: Inbox
+    outbox: Outbox
+    rng: np.random.Generator
+    """The rule's own stream."""
+    outstanding_max: int
+    """Shares that may be outstanding at once, as the rule says."""
+    rooted: bool = False
+    """Whether a share of this swarm was ever accepted."""
+    round: int = 0
+    """Shares pushed so far."""
+    snapshots: SnapshotId = 0
+    """Snapshots asked for so far."""
+    turned_s: float | None = None
+    """When the last turn was, seconds."""
+
+    @property
+    def weight(self) -> int:
+        """Units held now, escrow not counted."""
+        return self.agenda.account.weight
