@@ -33,6 +33,7 @@ class Admission:
         self._rng = rng
         self._seeds: tuple[str, ...] = ()
         self._founders = 1
+        self._started = False
         self._since_s = 0.0
         self._donor: PeerId | None = None
         self._asked_s = 0.0
@@ -52,13 +53,16 @@ class Admission:
         """
         self._seeds = tuple(dict.fromkeys([*self._seeds, *seeds]))
         self._founders = founders
-        self._since_s = now
+        if not self._started:
+            self._started, self._since_s = True, now
         if founders == 1 and not self._seeds:
             self._found()
 
     def tick(self, now: float) -> None:
         """See whether it is time to found or to ask; called every `seek_s`."""
         phase = self._state.roster.me.phase
+        if not self._started:
+            return
         if phase is Phase.SEEKING and self._founders > 1:
             late = now - self._since_s >= self._state.config.roll_s
             if late or len(self._state.roster.live()) >= self._founders:

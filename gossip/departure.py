@@ -18,6 +18,7 @@ class Departure:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._round = 0
         self._rounds = 0
 
     @property
@@ -38,9 +39,14 @@ class Departure:
         return self._phase is Phase.LEFT
 
     def turned(self) -> None:
-        """Count a turn that was taken after everybody had finished."""
+        """Count the pushes of a turn that was taken after everybody had finished.
+
+        A turn counts, too, where nobody is left to push to.
+        """
+        pushes, self._round = self._state.round - self._round, self._state.round
         if self._phase is Phase.FINISHED and self.merging:
-            self._rounds += 1
+            alone = self._state.roster.takers() == (self._state.roster.me.id,)
+            self._rounds += max(pushes, int(alone))
             if self._merged:
                 self._state.inbox.refuse_all("finished")
 

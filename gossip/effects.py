@@ -68,6 +68,7 @@ class Send:
 
     envelope: Envelope
     snapshot: SnapshotId | None = None
+    """What an offered share, or a frame of one, is cut from; None for other messages."""
     start_bytes: int = 0
     """Where in the snapshot the frame begins; its length is the envelope's ``frame_bytes``."""
 

@@ -98,8 +98,7 @@ class Outbox:
         self._transfers[peer] = transfer
         self._readers[snapshot] += 1
         size = offer.size_bytes if isinstance(offer, Push) else 0
-        frame = (snapshot, 0, size) if isinstance(offer, Push) else None
-        self._agenda.send(peer, incarnation, offer, frame=frame)
+        self._agenda.send(peer, incarnation, offer, frame=(snapshot, 0, size))
         if isinstance(offer, Push):
             self._sent(transfer, now)
 

@@ -21,11 +21,9 @@ from .effects import (
     PeerDied,
     PeerLeft,
     PeerMet,
-    PeerRefused,
     ShareId,
-    SwarmGivenUp,
 )
-from .errors import LocalProtocolError, RemoteProtocolError
+from .errors import LocalProtocolError
 from .inbox import Inbox
 from .ledger import Account
 from .messages import (

@@ -20,8 +20,6 @@ _ITEMSIZE = {
     "float32": 4,
     "float16": 2,
     "bfloat16": 2,
-    "complex64": 8,
-    "complex128": 16,
     "int64": 8,
     "int32": 4,
     "int16": 2,

@@ -1,0 +1,51 @@
+# make demo    four peers train one model on this machine
+# make test    the test suite
+# make check   lint, formatting and types
+# make cover   branch coverage of the protocol core, which must be complete
+# make bench   speed, as ratios within one run (NAME="..." picks some)
+# make clean   forget everything that was built, .venv included
+#
+# It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
+PYTHON ?= python3
+BIN    := .venv/bin
+
+# Peers and workers are processes: with one thread each they do not fight over the cores.
+test cover bench: export OMP_NUM_THREADS := 1
+
+.PHONY: help demo test check cover bench clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+demo: .venv/.demo
+	$(BIN)/rumor launch --peers 4 --task digits
+
+test: .venv/.test
+	$(BIN)/python -m pytest
+
+check: .venv/.check .types/rumor
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+cover: .venv/.test
+	$(BIN)/coverage run --branch -m pytest tests/gossip -m "not live"
+	$(BIN)/coverage report --show-missing --fail-under=100 --include='gossip/*' --omit='gossip/transport*'
+
+bench: .venv/.demo
+	$(BIN)/rumor bench $(NAME)
+
+.venv/.demo:  EXTRAS :=
+.venv/.test:  EXTRAS := [test]
+.venv/.check: EXTRAS := [test,check]
+.venv/.demo .venv/.test .venv/.check: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.$(EXTRAS)'
+	touch $@
+
+.types/rumor:
+	mkdir -p .types && ln -s .. $@
+
+clean:
+	rm -rf .venv .types build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

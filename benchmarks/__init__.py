@@ -1,0 +1,3 @@
+"""Speed, measured as ratios within one run."""
+
+__all__: list[str] = []

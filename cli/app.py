@@ -1,0 +1,81 @@
+"""The command line as a whole: its commands, and what a wrong one is answered.
+
+Nothing heavy is imported until a command needs it: ``rumor --help`` answers without torch.
+"""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated, Protocol, runtime_checkable
+
+import typer
+
+from .edge import WRONG_ARGUMENTS
+from .launch import launch
+from .merge import merge
+from .peer import peer
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    name="rumor",
+    help="Train one model on many machines, with no coordinator.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rumor {version('rumor')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None: ...
+
+
+app.command()(launch)
+app.command()(peer)
+app.command()(merge)
+
+
+@runtime_checkable
+class _UsageError(Protocol):
+    """What typer raises for arguments it cannot parse; the class itself is not public."""
+
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+
+def run() -> None:
+    """Run the command that ``sys.argv`` names.
+
+    Raises:
+        SystemExit: Always, with the command's exit status.
+    """
+    try:
+        status = app(standalone_mode=False)
+    except Exception as error:
+        if not isinstance(error, _UsageError):
+            raise
+        # typer's own way is a box of seven lines.
+        if message := error.format_message():
+            print(f"error: {message}\nTry '{_command()} --help'.", file=sys.stderr)
+        sys.exit(WRONG_ARGUMENTS)
+    sys.exit(status)
+
+
+def _command() -> str:
+    names = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
+    named = next((argument for argument in sys.argv[1:] if argument in names), "")
+    return f"rumor {named}".strip()

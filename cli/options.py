@@ -1,0 +1,148 @@
+"""Options that several commands share, and the rules that they can name."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+
+from ..gossip import GoSGD, Rule
+from ..gossip.errors import ConfigError
+from ..gossip.gosgd import Emission
+
+__all__ = [
+    "RULES",
+    "BatchSize",
+    "Debug",
+    "EmissionName",
+    "EvalEvery",
+    "Json",
+    "LearningRate",
+    "LogEvery",
+    "Out",
+    "P",
+    "Partition",
+    "RuleName",
+    "Seed",
+    "Steps",
+    "TaskName",
+    "TopologySpec",
+    "make_rule",
+]
+
+TRAINING = "What is trained"
+GOSSIP = "How peers exchange"
+OUTPUT = "Output"
+
+TaskName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="digits, quadratic, or MODULE:FUNCTION, a function of yours that returns a Task.",
+        rich_help_panel=TRAINING,
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(help="Optimizer steps of each peer. [default: the task's]", rich_help_panel=TRAINING),
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option("--lr", help="Learning rate. [default: the task's]", rich_help_panel=TRAINING),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Samples per step and peer. [default: the task's]", rich_help_panel=TRAINING
+    ),
+]
+Partition = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA "
+        "(the smaller, the fewer classes at a peer) or shards:K.",
+        rich_help_panel=TRAINING,
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Seeds the model, the order of the data and the choice of neighbors.",
+        rich_help_panel=TRAINING,
+    ),
+]
+TopologySpec = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="Who may push to whom: ring, complete or exponential.",
+        rich_help_panel=GOSSIP,
+    ),
+]
+RuleName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="When to push and how to mix: gosgd (sum-weight gossip, nobody waits).",
+        rich_help_panel=GOSSIP,
+    ),
+]
+P = Annotated[
+    float,
+    typer.Option(
+        "--p",
+        help="Probability of a push after a step; with --emission per-second, pushes per second. "
+        "More means models closer together, and more traffic.",
+        rich_help_panel=GOSSIP,
+    ),
+]
+EmissionName = Annotated[
+    str,
+    typer.Option(
+        metavar="per-step|per-second",
+        help="per-step: each peer counts the same, whatever its speed. "
+        "per-second: each step counts the same.",
+        rich_help_panel=GOSSIP,
+    ),
+]
+LogEvery = Annotated[
+    int, typer.Option(help="Steps between two rows of metrics.jsonl.", rich_help_panel=OUTPUT)
+]
+EvalEvery = Annotated[
+    int,
+    typer.Option(help="Steps between two measurements on held-out data.", rich_help_panel=OUTPUT),
+]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", rich_help_panel=OUTPUT)]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print one JSON object as the last line of stdout, and nothing else there.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT),
+]
+
+RULES: Mapping[str, Callable[[float, Emission], Rule]] = MappingProxyType(
+    {"gosgd": lambda p, emission: GoSGD(p, emission=emission)}
+)
+"""Rules by the name that people type."""
+
+
+def make_rule(name: str, p: float, emission: str) -> Rule:
+    """Build a rule from what was typed.
+
+    Raises:
+        ConfigError: There is no such rule, or it does not take these settings.
+
+    >>> make_rule("gosgd", 0.1, "per-step").name
+    'gosgd'
+    """
+    if name not in RULES:
+        raise ConfigError(f"unknown rule {name!r}. Valid names: {', '.join(RULES)}")
+    return RULES[name](p, emission)  # type: ignore[arg-type]

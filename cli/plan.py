@@ -1,0 +1,234 @@
+"""What ``rumor launch`` was asked for, checked before anything is written."""
+
+import math
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..gossip.errors import ConfigError
+from ..topology import parse
+from .options import make_rule
+
+if TYPE_CHECKING:
+    from ..train.tasks import Task
+
+__all__ = ["LaunchConfig", "Place", "check", "make_folders", "parse_slow"]
+
+STEP_S_MIN_SLOW = 0.02
+"""A step's least time where --slow is given alone: well above what a small model takes."""
+
+# What a run leaves in its folder; any of them there means that the folder is taken.
+TRACES = ("peers", "rendezvous", "summary.json", "model.safetensors", "training.png")
+
+# -P, or a file types.py in the working directory would stand in for Python's own.
+PROGRAM = (sys.executable, "-P", "-m", "rumor.cli", "peer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """A run of several peers on this machine.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    peers: int = 4
+    """How many processes."""
+
+    task: str = "digits"
+    """Built-in name, or ``module:function``."""
+
+    topology: str = "exponential"
+    """Spec of the graph."""
+
+    rule: str = "gosgd"
+    """Name of the algorithm."""
+
+    p: float = 0.1
+    """Pushes per step, or per second."""
+
+    emission: str = "per-step"
+    """Which of the two."""
+
+    steps: int | None = None
+    """Of each peer; None for the task's own, and so for the next two."""
+
+    lr: float | None = None
+
+    batch_size: int | None = None
+
+    partition: str = "shared"
+    """Who trains on which samples."""
+
+    seed: int = 0
+
+    step_s_min: float | None = None
+    """Steps sleep to at least this, seconds; None for 0, or 0.02 where a peer is slow."""
+
+    slow: tuple[str, ...] = ()
+    """``PEER:FACTOR`` each: that peer's steps take FACTOR times as long."""
+
+    log_every: int = 10
+    """Steps between two rows of metrics."""
+
+    eval_every: int = 50
+    """Steps between two measurements on held-out data."""
+
+    linger_s: float = 3600.0
+    """How long a finished peer waits for slower ones before it leaves, seconds."""
+
+    out: Path | None = None
+    """The run's folder; None for a new one under ``runs``."""
+
+    def __post_init__(self) -> None:
+        for name in ("peers", "steps", "batch_size", "log_every", "eval_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"--{_typed(name)} is {value}: it must be at least 1")
+        for name in ("step_s_min", "linger_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f"--{_typed(name)} is {value}: it must be 0 or more, in seconds")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ConfigError(f"--lr is {self.lr}: it must be a finite number above 0")
+        parse_slow(self.slow, self.peers)
+        parse(self.topology, self.peers)
+        make_rule(self.rule, self.p, self.emission)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One peer's place in a run: what it is called, where it writes, how it is started."""
+
+    index: int
+    id: str
+    folder: Path
+    command: tuple[str, ...]
+
+
+def check(config: LaunchConfig) -> tuple["Task", Path]:
+    """Find out whether a run can start at all, and where it goes.
+
+    Returns:
+        The task, and the run's folder, which is not made yet.
+
+    Raises:
+        ConfigError: The task cannot be built, its data cannot be split so, or the folder is taken.
+    """
+    out = _folder(config)
+    from ..train.partition import split
+    from ..train.tasks import load_task
+
+    task = load_task(config.task, seed=config.seed)
+    split(config.partition, task.train[1], config.peers, config.seed)
+    return task, out
+
+
+def make_folders(
+    config: LaunchConfig, steps: int, out: Path, program: Sequence[str] = PROGRAM
+) -> list[Place]:
+    """Make the run's folders and say how to start each peer.
+
+    Args:
+        config: The run.
+        steps: Of each peer.
+        out: The run's folder.
+        program: What a peer's options are appended to.
+
+    Raises:
+        OSError: A folder cannot be made.
+    """
+    (out / "rendezvous").mkdir(parents=True)
+    digits = len(str(config.peers - 1))
+    places = []
+    for index in range(config.peers):
+        id = f"peer-{index:0{digits}}"
+        folder = out / "peers" / id
+        folder.mkdir(parents=True)
+        options = _options(config, steps, index) | {
+            "--id": id,
+            "--rendezvous": str(out / "rendezvous"),
+            "--out": str(folder),
+        }
+        # One argument each, or a value that begins with a dash would be taken for an option.
+        command = (*program, *(f"{name}={value}" for name, value in options.items()))
+        places.append(Place(index=index, id=id, folder=folder, command=command))
+    return places
+
+
+def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
+    """Read ``PEER:FACTOR`` options.
+
+    Raises:
+        ConfigError: One has another form, names no peer of this run, or one that was named before.
+
+    >>> parse_slow(["3:10"], peers=4)
+    {3: 10.0}
+    """
+    factors: dict[int, float] = {}
+    for text in texts:
+        match = re.fullmatch(r"(?:peer-)?(\d+):(\d+(?:\.\d+)?)", text.strip())
+        if match is None or float(match[2]) < 1:
+            raise ConfigError(
+                f"--slow {text!r} is not PEER:FACTOR: write 3:10 for steps of peer 3 that take "
+                "10 times as long (FACTOR >= 1)"
+            )
+        index = int(match[1])
+        if index >= peers:
+            raise ConfigError(f"--slow {text!r}: there is no peer {index}, only 0 to {peers - 1}")
+        if index in factors:
+            raise ConfigError(f"--slow names peer {index} twice")
+        factors[index] = float(match[2])
+    return factors
+
+
+def _options(config: LaunchConfig, steps: int, index: int) -> dict[str, object]:
+    factors = parse_slow(config.slow, config.peers)
+    step_s_min = config.step_s_min
+    if step_s_min is None:
+        step_s_min = STEP_S_MIN_SLOW if factors else 0.0
+    options = {
+        "--task": config.task,
+        "--steps": steps,
+        "--lr": config.lr,
+        "--batch-size": config.batch_size,
+        "--partition": config.partition,
+        "--index": index,
+        "--count": config.peers,
+        "--founders": config.peers,
+        "--topology": config.topology,
+        "--rule": config.rule,
+        "--p": config.p,
+        "--emission": config.emission,
+        "--seed": config.seed,
+        "--step-s-min": step_s_min * factors.get(index, 1.0),
+        "--log-every": config.log_every,
+        "--eval-every": config.eval_every,
+        "--linger-s": config.linger_s,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _folder(config: LaunchConfig) -> Path:
+    if config.out is None:
+        name = re.sub(r"[^\w.-]+", "-", config.task)
+        stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        tries = [stem, *(stem.with_name(f"{stem.name}-{n}") for n in range(2, 100))]
+        return next(path for path in tries if not path.exists())
+    if config.out.exists() and not config.out.is_dir():
+        raise ConfigError(f"--out {config.out} is a file: name a new folder")
+    taken = [name for name in TRACES if (config.out / name).exists()]
+    if taken:
+        raise ConfigError(
+            f"--out {config.out} holds another run ({', '.join(taken)}): "
+            "name a new folder, or remove that one"
+        )
+    return config.out
+
+
+def _typed(name: str) -> str:
+    return name.replace("_", "-")

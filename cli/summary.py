@@ -1,0 +1,173 @@
+"""A run's result: the merged model, and the figures that ``summary.json`` holds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..gossip.weight import founders
+from ..train.merged import (
+    consensus_distance,
+    digest,
+    merge,
+    merging_weights,
+    save_model,
+    travelling,
+)
+from ..train.tasks import Evaluation, Task
+from .outcome import Balance, Outcome
+from .plan import LaunchConfig
+
+__all__ = ["Merged", "merge_outcomes", "summarize"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """The model that came out of a run."""
+
+    path: Path
+    weights: dict[str, int]
+    """What each peer counted, by id: units, or 1 each where nobody held any."""
+    evaluation: Evaluation
+    consensus_distance: float
+    digest: str
+
+
+def merge_outcomes(outcomes: Sequence[Outcome], task: Task, path: Path) -> Merged | None:
+    """Merge the models of all peers that ended in order, and measure the result.
+
+    Args:
+        outcomes: Of all peers.
+        task: What they trained.
+        path: Where the merged model goes.
+
+    Returns:
+        What came out; None where no peer that ended in order left a model.
+
+    Raises:
+        ConfigError: The models differ.
+        OSError: The merged one cannot be written.
+    """
+    models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
+    if not models:
+        return None
+    weights = merging_weights(models)
+    chosen = [model for model in models if model.id in weights]
+    state = merge(chosen)
+    name = digest(state)
+    save_model(path, state, _header(weights, name))
+    torch.manual_seed(0)
+    model = task.model()
+    names = travelling(model)
+    model.load_state_dict(state)
+    return Merged(
+        path=path,
+        weights=weights,
+        evaluation=task.evaluate(model),
+        consensus_distance=consensus_distance(chosen, names),
+        digest=name,
+    )
+
+
+def summarize(
+    config: LaunchConfig,
+    steps: int,
+    out: Path,
+    wall_s: float,
+    outcomes: Sequence[Outcome],
+    balance: Balance,
+    merged: Merged | None,
+) -> dict[str, Any]:
+    """Build the object that ``--json`` prints.
+
+    Args:
+        config: What was asked for.
+        steps: Of each peer.
+        out: The run's folder.
+        wall_s: From the first process's start to the last one's end, seconds.
+        outcomes: Of all peers.
+        balance: Where the weight is.
+        merged: The merged model, where there is one.
+
+    Returns:
+        JSON values only: what is not finite or not known is None.
+    """
+    audit = balance.audit
+    evaluation = merged.evaluation if merged else Evaluation(loss=math.nan, accuracy=None)
+    return {
+        "task": config.task,
+        "rule": config.rule,
+        "topology": config.topology,
+        "peers": config.peers,
+        "seed": config.seed,
+        "steps": steps,
+        "p": config.p,
+        "emission": config.emission,
+        "partition": config.partition,
+        "accuracy": _finite(evaluation.accuracy),
+        "loss": _finite(evaluation.loss),
+        "consensus_distance": _finite(merged.consensus_distance) if merged else None,
+        "weight_total": founders(balance.units_total),
+        "weight_expected": founders(balance.units_expected),
+        "weight_units_total": balance.units_total,
+        "weight_units_expected": balance.units_expected,
+        "messages": sum(outcome.messages for outcome in outcomes),
+        "bytes_sent": sum(outcome.bytes_sent for outcome in outcomes),
+        "wall_s": round(wall_s, 3),
+        "steps_per_s": round(sum(outcome.steps_per_s or 0 for outcome in outcomes), 3),
+        "digest": merged.digest if merged else None,
+        "peers_detail": [_detail(outcome) for outcome in outcomes],
+        "dead": [
+            {
+                "peer": death.outcome.index,
+                "id": death.outcome.id,
+                "state": str(death.outcome.state),
+                "why": death.outcome.why,
+                "step": death.outcome.steps,
+                "weight": founders(death.units),
+                "weight_units": death.units,
+            }
+            for death in balance.deaths
+        ],
+        "ledger": {
+            "founded": audit.founded,
+            "held": audit.held,
+            "in_flight": audit.in_flight,
+            "stranded": audit.stranded,
+            "burned": audit.burned,
+            "died": audit.died,
+        },
+        "out": str(out),
+    }
+
+
+def _detail(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "peer": outcome.index,
+        "id": outcome.id,
+        "state": str(outcome.state),
+        "why": outcome.why or None,
+        "steps": outcome.steps,
+        "steps_per_s": _finite(outcome.steps_per_s),
+        "accuracy": _finite(outcome.accuracy),
+        "loss": _finite(outcome.loss),
+        "weight": founders(outcome.weight_units),
+        "weight_units": outcome.weight_units,
+        "messages": outcome.messages,
+        "bytes_sent": outcome.bytes_sent,
+        "pushes": outcome.pushes,
+        "skipped": outcome.skipped,
+        "refusals": outcome.refusals,
+    }
+
+
+def _header(weights: dict[str, int], name: str) -> dict[str, str]:
+    listed = ",".join(f"{peer}:{units}" for peer, units in weights.items())
+    return {"merged_from": listed, "digest": name}
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value

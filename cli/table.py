@@ -1,0 +1,157 @@
+"""How a run goes, on stderr: a table that changes in place, or now and then a line."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from .supervise import Display
+from .watch import Sight, State
+
+__all__ = ["Lines", "LiveTable", "display_on", "render"]
+
+LINE_EVERY_S = 5.0
+
+COLORS = {
+    State.STARTING: "dim",
+    State.TRAINING: "cyan",
+    State.FINISHED: "green",
+    State.LEFT: "yellow",
+    State.KILLED: "red",
+    State.FAILED: "bold red",
+}
+
+# Lines that the table needs beside one for each peer.
+FRAME_LINES = 6
+
+
+@contextmanager
+def display_on(stream: TextIO, title: str) -> Iterator[Display]:
+    """Show a run on *stream*, in the way that it can.
+
+    Args:
+        stream: Usually stderr.
+        title: One line about the run.
+    """
+    console = Console(file=stream)
+    if not console.is_terminal:
+        yield Lines(stream, title)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield LiveTable(live, title)
+
+
+class LiveTable:
+    """A table that is drawn anew in place, with the news above it."""
+
+    def __init__(self, live: Live, title: str) -> None:
+        self._live = live
+        self._title = title
+
+    def show(self, sights: Sequence[Sight], news: Sequence[str], elapsed_s: float) -> None:
+        """Draw it."""
+        for sentence in news:
+            self._live.console.print(Text(sentence, style="yellow"))
+        height = self._live.console.height
+        self._live.update(render(self._title, sights, elapsed_s, height), refresh=True)
+
+
+class Lines:
+    """Plain lines: one at the start, one every few seconds, one for each piece of news."""
+
+    def __init__(self, stream: TextIO, title: str) -> None:
+        self._stream = stream
+        self._next_s = LINE_EVERY_S
+        self._write(title)
+
+    def show(self, sights: Sequence[Sight], news: Sequence[str], elapsed_s: float) -> None:
+        """Write what is due."""
+        for sentence in news:
+            self._write(sentence)
+        if elapsed_s >= self._next_s:
+            self._next_s = elapsed_s + LINE_EVERY_S
+            self._write(summarize(sights, elapsed_s))
+
+    def _write(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+def render(
+    title: str, sights: Sequence[Sight], elapsed_s: float, height: int = 1000
+) -> RenderableType:
+    """Build the table: a row for each peer, as many as *height* lines hold."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("peer")
+    table.add_column("state", min_width=8)
+    table.add_column("", width=16)
+    for name, width in (("step", 9), ("steps/s", 7), ("loss", 7), ("accuracy", 8), ("weight", 7)):
+        table.add_column(name, justify="right", min_width=width, no_wrap=True)
+    table.add_column("pushes", justify="right")
+    table.add_column("live", justify="right")
+    shown = sights[: max(1, height - FRAME_LINES)]
+    for sight in shown:
+        table.add_row(*_cells(sight))
+    hidden = len(sights) - len(shown)
+    parts: list[RenderableType] = [
+        Text.assemble((title, "bold"), (f"   {elapsed_s:.0f} s", "dim")),
+        table,
+    ]
+    if hidden:
+        parts.append(Text(f"and {hidden} more peers", style="dim"))
+    return Group(*parts)
+
+
+def summarize(sights: Sequence[Sight], elapsed_s: float) -> str:
+    """One line about all peers.
+
+    >>> summarize([Sight("peer-0", 500, State.TRAINING, 120, loss=0.25)], 7.0)
+    '7 s: step 120 of 500, loss 0.250, 1 training'
+    """
+    running = [sight for sight in sights if sight.state is State.TRAINING]
+    among = running or sights
+    steps = sorted({sight.step for sight in among})
+    counts = {state: sum(sight.state is state for sight in sights) for state in State}
+    parts = [f"step {_span(steps)} of {sights[0].steps}"]
+    if losses := [sight.loss for sight in among if sight.loss is not None]:
+        parts.append(f"loss {sum(losses) / len(losses):.3f}")
+    if accuracies := [sight.accuracy for sight in among if sight.accuracy is not None]:
+        parts.append(f"accuracy {sum(accuracies) / len(accuracies):.3f}")
+    parts.append(", ".join(f"{n} {state}" for state, n in counts.items() if n))
+    return f"{elapsed_s:.0f} s: " + ", ".join(parts)
+
+
+def _cells(sight: Sight) -> list[RenderableType]:
+    color = COLORS[sight.state]
+    speed = None if not sight.step_s else 1 / sight.step_s
+    return [
+        sight.id,
+        Text(sight.state, style=color),
+        ProgressBar(
+            total=sight.steps,
+            completed=sight.step,
+            width=16,
+            complete_style=color,
+            finished_style=color,
+        ),
+        f"{sight.step}/{sight.steps}",
+        _number(speed, ".0f" if speed and speed >= 100 else ".1f"),
+        _number(sight.loss, ".4f"),
+        _number(sight.accuracy, ".4f"),
+        _number(sight.weight, ".4f"),
+        str(sight.pushes),
+        _number(sight.live, "d"),
+    ]
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _span(sorted_values: Sequence[int]) -> str:
+    first, last = sorted_values[0], sorted_values[-1]
+    return str(first) if first == last else f"{first} to {last}"

@@ -1,0 +1,298 @@
+"""ZeroMQ sockets of one peer: messages in parts go out and come in, bounded everywhere.
+
+One ROUTER is bound; toward each address there are two DEALERs, one for control and one for bulk,
+because a message waits behind all that was sent before it on its connection. A peer that only
+dials out is answered on the way its own messages came.
+
+The object belongs to one thread; only `wake` may be called from another.
+"""
+
+import os
+import socket as sockets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import zmq
+
+from .address import parse_address
+from .codec import FRAME_BYTES_MAX, Buffer
+from .errors import ConfigError, TransportError
+from .messages import PeerId
+
+__all__ = ["Received", "Route", "Transport", "local_host"]
+
+Route = bytes
+"""How to answer a message that came in on the bound socket; empty for one that did not."""
+
+# A ROUTER and a DEALER put CURVE's 33 bytes, and nothing else, on top of a part.
+_PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
+
+# Byte credit lets at most a window of frames be on its way; this is the backstop beneath it.
+_BULK_MESSAGES_MAX: Final = 16
+_CONTROL_MESSAGES_MAX: Final = 512
+_SOCKETS_MAX: Final = 8192
+_BATCH: Final = 128
+_PARTS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One message as it came in."""
+
+    parts: list[Buffer]
+    route: Route
+
+
+@dataclass(slots=True)
+class _Way:
+    """The sockets toward one address."""
+
+    control: "zmq.Socket[bytes]"
+    bulk: "zmq.Socket[bytes] | None" = None
+
+
+@dataclass(slots=True)
+class _Routes:
+    """How a peer was last heard, for the way back; by whether the message was bulk."""
+
+    last: dict[bool, Route] = field(default_factory=dict)
+
+
+class Transport:
+    """Sockets of one peer.
+
+    Args:
+        bind: Where to listen, as ``tcp://host:port`` (port ``*``: the system's choice); None for
+            a peer that only dials out.
+
+    Raises:
+        TransportError: The address cannot be bound; nothing stays open.
+    """
+
+    def __init__(self, bind: str | None = "tcp://127.0.0.1:*") -> None:
+        self._context = zmq.Context(io_threads=1)
+        self._context.set(zmq.MAX_SOCKETS, _SOCKETS_MAX)
+        self._poller = zmq.Poller()
+        self._ways: dict[str, _Way] = {}
+        self._addresses: dict[PeerId, tuple[str, ...]] = {}
+        self._routes: dict[PeerId, _Routes] = {}
+        self._router: zmq.Socket[bytes] | None = None
+        self.address: str | None = None
+        """Where it listens, the port filled in."""
+        self.malformed = 0
+        """Messages dropped for having too many parts."""
+        if bind is not None:
+            self._bind(bind)
+        self._wake_in, self._wake_out = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake_out, False)
+        self._poller.register(self._wake_in, zmq.POLLIN)
+
+    def meet(self, peer: PeerId, addresses: Sequence[str]) -> None:
+        """Open the ways to *peer*, or change them where its addresses are others now."""
+        addresses = tuple(filter(self._is_dialable, addresses))
+        before = self._addresses.get(peer, ())
+        self._addresses[peer] = addresses
+        for address in addresses:
+            way = self._way(address)
+            if way.bulk is None:
+                way.bulk = self._dial(address, _BULK_MESSAGES_MAX)
+        self._close_unused(set(before) - set(addresses))
+
+    def _is_dialable(self, address: str) -> bool:
+        # Addresses come from strangers, and ZeroMQ would open files and multicast for some.
+        try:
+            return parse_address(address) == address != self.address
+        except ConfigError:
+            return False
+
+    def part(self, peer: PeerId) -> None:
+        """Close the ways to *peer*, unless another is reached by the same."""
+        self._routes.pop(peer, None)
+        self._close_unused(self._addresses.pop(peer, ()))
+
+    def learn(self, peer: PeerId, route: Route, *, bulk: bool) -> None:
+        """Note on which way a message of *peer* came in, to answer on it where no other is."""
+        if route:
+            self._routes.setdefault(peer, _Routes()).last[bulk] = route
+
+    def greet(self, address: str, parts: Sequence[Buffer]) -> bool:
+        """Send to whoever listens at *address*.
+
+        Returns:
+            False where nobody could be reached (yet); the message is gone then.
+        """
+        return self._is_dialable(address) and _try_send(self._way(address).control, parts)
+
+    def send(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
+        """Send to a peer, never waiting.
+
+        Returns:
+            False where the network refused, so that the message can never arrive. True promises
+            nothing but that it was handed over.
+        """
+        for address in self._addresses.get(peer, ()):
+            way = self._way(address)
+            socket = way.bulk if bulk and way.bulk is not None else way.control
+            if _try_send(socket, parts):
+                return True
+        return self._send_back(peer, parts, bulk)
+
+    def poll(self, timeout_s: float) -> Iterator[Received]:
+        """Wait until something has come in, `wake` is called or the time is over.
+
+        Args:
+            timeout_s: Seconds.
+
+        Yields:
+            The messages that lie ready, at most a batch of each socket.
+        """
+        # ZeroMQ counts in milliseconds: rounding down would spin through the last one.
+        for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
+            if isinstance(ready, int):
+                self._swallow_wakes()
+            else:
+                yield from self._drain(ready)
+
+    def wake(self) -> None:
+        """Make `poll` return; may be called from any thread."""
+        try:
+            os.write(self._wake_out, b"\0")
+        except BlockingIOError:
+            pass  # the pipe is full of wakes already
+
+    def close(self, linger_s: float = 0.2) -> None:
+        """Close everything.
+
+        Args:
+            linger_s: How long last messages may take to get out, seconds.
+        """
+        self._context.destroy(linger=int(linger_s * 1000))
+        os.close(self._wake_in)
+        os.close(self._wake_out)
+
+    def _bind(self, bind: str) -> None:
+        router = self._socket(zmq.ROUTER, _BULK_MESSAGES_MAX * 4)
+        # Unset, a message for a peer that has left would vanish without an error.
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
+        router.setsockopt(zmq.IPV6, int("[" in bind))
+        try:
+            router.bind(parse_address(bind, any_port=True))
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise TransportError(f"cannot listen at {bind}: {error.strerror}") from None
+        self.address = router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._router = router
+        self._poller.register(router, zmq.POLLIN)
+
+    def _socket(self, kind: int, messages_max: int) -> "zmq.Socket[bytes]":
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDHWM, messages_max)
+        socket.setsockopt(zmq.RCVHWM, messages_max)
+        # Without it, one handshake of 512 MiB by a stranger costs 512 MiB.
+        socket.setsockopt(zmq.MAXMSGSIZE, _PART_BYTES_MAX)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        return socket
+
+    def _dial(self, address: str, messages_max: int) -> "zmq.Socket[bytes]":
+        socket = self._socket(zmq.DEALER, messages_max)
+        socket.setsockopt(zmq.IPV6, 1)
+        # Nothing is queued for a peer that is not connected: a send fails at once instead.
+        socket.setsockopt(zmq.IMMEDIATE, 1)
+        socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
+        try:
+            socket.connect(address)
+        except zmq.ZMQError as error:
+            socket.close()
+            raise TransportError(f"cannot dial {address}: {error.strerror}") from None
+        self._poller.register(socket, zmq.POLLIN)
+        return socket
+
+    def _way(self, address: str) -> _Way:
+        if address not in self._ways:
+            self._ways[address] = _Way(self._dial(address, _CONTROL_MESSAGES_MAX))
+        return self._ways[address]
+
+    def _close_unused(self, addresses: Sequence[str] | set[str]) -> None:
+        used = {address for several in self._addresses.values() for address in several}
+        for address in sorted(set(addresses) - used):
+            way = self._ways.pop(address, None)
+            for socket in (way.control, way.bulk) if way else ():
+                if socket is not None:
+                    self._poller.unregister(socket)
+                    socket.close(linger=200)
+
+    def _send_back(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
+        routes = self._routes.get(peer)
+        if self._router is None or routes is None:
+            return False
+        route = routes.last.get(bulk) or next(iter(routes.last.values()))
+        return _try_send(self._router, [route, *parts])
+
+    def _drain(self, socket: "zmq.Socket[bytes]") -> Iterator[Received]:
+        for _ in range(_BATCH):
+            try:
+                parts = self._receive(socket)
+            except zmq.Again:
+                return
+            if len(parts) > _PARTS_MAX:
+                self.malformed += 1
+            elif socket is self._router:
+                yield Received(parts[1:], bytes(parts[0]))
+            else:
+                yield Received(parts, b"")
+
+    @staticmethod
+    def _receive(socket: "zmq.Socket[bytes]") -> list[Buffer]:
+        parts: list[Buffer] = []
+        more = True
+        while more:
+            part = socket.recv(zmq.NOBLOCK, copy=False)
+            more = part.more
+            # A message may have any number of parts: keep one too many, to tell, and no more.
+            if len(parts) <= _PARTS_MAX:
+                parts.append(part.buffer)
+        return parts
+
+    def _swallow_wakes(self) -> None:
+        try:
+            while os.read(self._wake_in, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+
+def _try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:
+    try:
+        socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
+    except zmq.Again:
+        return False
+    except zmq.ZMQError as error:
+        if error.errno == zmq.EHOSTUNREACH:
+            return False
+        raise TransportError(f"sending failed: {error.strerror}") from None
+    return True
+
+
+def local_host(toward: str | None = None) -> str:
+    """This machine's address on the network.
+
+    Args:
+        toward: A host: the address is that of the interface which leads to it. The interface of
+            the default route unless given.
+
+    Returns:
+        An IPv4 address, or the machine's name where it has no route.
+    """
+    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; it only looks the route up.
+            probe.connect((toward or "192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return sockets.gethostname()

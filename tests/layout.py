@@ -1,0 +1,33 @@
+"""Where the layers are, in a checkout and in an installed wheel alike."""
+
+import pkgutil
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["LAYERS", "modules"]
+
+LAYERS = ("gossip", "topology", "train", "cli", "benchmarks")
+
+
+def modules() -> dict[str, Path]:
+    """Source files of every module of every layer, by the module's installed name."""
+    files = {}
+    for layer in LAYERS:
+        name = f"rumor.{layer}"
+        spec = find_spec(name)
+        assert spec is not None and spec.origin is not None, f"{name} is not installed"
+        files[name] = Path(spec.origin)
+        files |= _inside(name, Path(spec.origin).parent)
+    return files
+
+
+def _inside(package: str, folder: Path) -> dict[str, Path]:
+    files = {}
+    for module in pkgutil.iter_modules([str(folder)]):
+        name = f"{package}.{module.name}"
+        if module.ispkg:
+            files[name] = folder / module.name / "__init__.py"
+            files |= _inside(name, folder / module.name)
+        else:
+            files[name] = folder / f"{module.name}.py"
+    return files

@@ -1,0 +1,59 @@
+"""``__all__`` is what is public: in every module, and in a package nothing more."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from types import FunctionType, ModuleType
+
+import pytest
+
+from .layout import modules
+
+# Importing a package's __main__ is running it.
+MODULES = [name for name in modules() if not name.endswith(".__main__")]
+PACKAGES = [name for name, path in modules().items() if path.name == "__init__.py"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_is_public_and_has_it(name: str) -> None:
+    module = import_module(name)
+    assert hasattr(module, "__all__"), f"{name} has no __all__"
+    assert [listed for listed in module.__all__ if not hasattr(module, listed)] == []
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_that_a_module_defines_is_listed(name: str) -> None:
+    module = import_module(name)
+    assert defined(module) <= set(module.__all__)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_exports_all_that_it_imports(name: str) -> None:
+    package = import_module(name)
+    assert set(public(package)) == set(package.__all__)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_and_what_it_defines_say_what_they_are(name: str) -> None:
+    module = import_module(name)
+    assert module.__doc__
+    assert [listed for listed in defined(module) if is_silent(getattr(module, listed))] == []
+
+
+def public(module: ModuleType) -> Iterator[str]:
+    for name, value in vars(module).items():
+        if not name.startswith("_") and not isinstance(value, ModuleType):
+            yield name
+
+
+def defined(module: ModuleType) -> set[str]:
+    """Public functions and classes that *module* does not merely import."""
+    own = module.__name__
+    return {n for n in public(module) if getattr(vars(module)[n], "__module__", None) == own}
+
+
+def is_silent(value: object) -> bool:
+    """Whether a function or a class has no docstring but what dataclass makes up."""
+    if not isinstance(value, type | FunctionType):
+        return False
+    return not value.__doc__ or value.__doc__.startswith(f"{value.__name__}(")

@@ -1,0 +1,149 @@
+"""The import rules of the layers, held against the syntax tree of every module."""
+
+import ast
+import sys
+from collections.abc import Iterator, Set
+from fnmatch import fnmatch
+
+import networkx as nx
+import pytest
+
+from .layout import modules
+
+MODULES = modules()
+
+LAYERS_BELOW: dict[str, set[str]] = {
+    "topology": set(),
+    "gossip": set(),
+    "train": {"gossip", "topology"},
+    "benchmarks": {"gossip", "topology", "train"},
+    "cli": {"gossip", "topology", "train", "benchmarks"},
+}
+
+# Layers whose dependencies are counted, and the modules that may have one more.
+THIRD_PARTY = {"topology": {"networkx", "numpy", "scipy"}, "gossip": {"numpy"}}
+THIRD_PARTY_OF_MODULE = {
+    "rumor.gossip.codec": {"msgpack"},
+    "rumor.gossip.transport*": {"zmq"},
+}
+
+# Time and chance are arguments of the core, and what it decides it does not carry out.
+IMPURE = {
+    *("asyncio", "concurrent", "multiprocessing", "subprocess", "threading"),
+    *("datetime", "random", "secrets", "time", "uuid"),
+    *("select", "selectors", "signal", "socket", "socketserver", "ssl"),
+}
+
+# One wire, one wire format, one place that parses arguments.
+BANNED = {
+    "train": {"argparse", "msgpack", "rich", "typer", "zmq"},
+    "cli": {"msgpack", "zmq"},
+}
+
+# They run code that arrives as data.
+UNPICKLERS = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "torch.load"}
+
+
+def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
+    """Absolute dotted name of everything that a module's *tree* imports, at any depth."""
+    above = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = above[: len(above) - node.level + 1] if node.level else []
+            source = [*source, *(node.module or "").split(".")]
+            yield from (".".join([*filter(None, source), alias.name]) for alias in node.names)
+
+
+def imported(module: str) -> set[str]:
+    path = MODULES[module]
+    is_package = path.name == "__init__.py"
+    return set(imports(ast.parse(path.read_text()), module, is_package=is_package))
+
+
+def outside(module: str) -> set[str]:
+    """Top-level names that *module* imports from elsewhere than rumor."""
+    return {name.split(".")[0] for name in imported(module)} - {"rumor"}
+
+
+def matching(*patterns: str) -> list[str]:
+    return [name for name in MODULES if any(fnmatch(name, pattern) for pattern in patterns)]
+
+
+def layer_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_its_own_layer_and_those_below(module: str) -> None:
+    names = [name.split(".") for name in imported(module)]
+    used = {name[1] for name in names if name[0] == "rumor" and len(name) > 1}
+    assert used - {layer_of(module)} <= LAYERS_BELOW[layer_of(module)]
+
+
+@pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.topology*"))
+def test_a_lower_layer_needs_only_the_libraries_it_is_allowed(module: str) -> None:
+    allowed = set(THIRD_PARTY[layer_of(module)])
+    for pattern, extra in THIRD_PARTY_OF_MODULE.items():
+        if fnmatch(module, pattern):
+            allowed |= extra
+    assert outside(module) - sys.stdlib_module_names <= allowed
+
+
+@pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.topology*"))
+def test_the_core_has_no_clock_no_chance_and_no_network(module: str) -> None:
+    if not fnmatch(module, "rumor.gossip.transport*"):
+        assert not outside(module) & IMPURE
+
+
+@pytest.mark.parametrize("module", matching("rumor.train*", "rumor.cli*"))
+def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners(module: str) -> None:
+    assert not outside(module) & BANNED[layer_of(module)]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_ever_unpickled(module: str) -> None:
+    tree = ast.parse(MODULES[module].read_text())
+    attributes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not (outside(module) | imported(module) | attributes) & UNPICKLERS
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    graph = nx.DiGraph(
+        (module, target)
+        for module in MODULES
+        for target in (nearest_module(name) for name in imported(module))
+        if target not in (None, module)
+    )
+    assert not list(nx.simple_cycles(graph))
+
+
+def nearest_module(name: str) -> str | None:
+    """The module that defines *name*, or is it; None outside of rumor."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import time", {"time"}),
+        ("import os.path as p", {"os.path"}),
+        ("from torch import nn", {"torch.nn"}),
+        ("from . import weight", {"rumor.gossip.weight"}),
+        ("from .weight import ONE", {"rumor.gossip.weight.ONE"}),
+        ("from .. import topology", {"rumor.topology"}),
+        ("from ..topology import parse", {"rumor.topology.parse"}),
+        ("def late():\n    from rumor.train import Peer", {"rumor.train.Peer"}),
+    ],
+)
+def test_every_form_of_import_is_seen(source: str, expected: Set[str]) -> None:
+    tree = ast.parse(source)
+    assert set(imports(tree, "rumor.gossip.codec", is_package=False)) == expected
+
+
+def test_relative_imports_of_a_package_start_from_itself() -> None:
+    tree = ast.parse("from .weight import ONE")
+    assert set(imports(tree, "rumor.gossip", is_package=True)) == {"rumor.gossip.weight.ONE"}

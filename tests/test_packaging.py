@@ -1,0 +1,43 @@
+"""What is installed is what the repository says."""
+
+import re
+import tomllib
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+import pytest
+
+from .layout import LAYERS, modules
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def distribution_name(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None, requirement
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def test_the_installed_version_is_this_one() -> None:
+    assert version("rumor") == PROJECT["version"]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_layer_ships_the_mark_of_a_typed_package(layer: str) -> None:
+    assert (modules()[f"rumor.{layer}"].parent / "py.typed").is_file()
+
+
+def test_every_dependency_is_pinned_once_without_a_build() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[0-9.]+", pin)] == []
+    pinned = [distribution_name(pin) for pin in pins]
+    assert len(set(pinned)) == len(pinned)
+    wanted = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    assert {distribution_name(name) for names in wanted for name in names} <= set(pinned)
+
+
+def test_the_console_script_can_be_called() -> None:
+    (script,) = entry_points(group="console_scripts", name="rumor")
+    assert callable(script.load())

@@ -1,0 +1,111 @@
+"""What a peer is told at its start."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..gossip import ConfigError, GoSGD, ProtocolConfig, Rule
+from ..gossip.address import parse_address
+from ..topology import TopologyError, parse
+
+__all__ = ["RULES", "PeerConfig", "make_rule"]
+
+RULES = {"gosgd": "asynchronous sum-weight gossip: push half of the weight now and then"}
+"""Rules by the name that users type, with a line on each."""
+
+_ID = re.compile(r"[\w.-]{1,64}")
+
+
+def make_rule(rule: Rule | str) -> Rule:
+    """Make the rule that a name stands for, with its defaults.
+
+    Raises:
+        ConfigError: There is no rule of that name.
+    """
+    if not isinstance(rule, str):
+        return rule
+    if rule not in RULES:
+        raise ConfigError(f"there is no rule {rule!r}: use {', '.join(sorted(RULES))}")
+    return GoSGD()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerConfig:
+    """How one peer takes part in a swarm.
+
+    Raises:
+        ConfigError: A field is out of range, or an address is malformed.
+    """
+
+    id: str | None = None
+    """Its name, unique in the swarm; a random one unless given."""
+
+    bind: str | None = "tcp://127.0.0.1:*"
+    """Where it listens; ``*`` as port is the system's choice. ``tcp://0.0.0.0:7700`` lets other
+    machines in. None for a peer that only dials out."""
+
+    advertise: str | None = None
+    """The address that others shall dial, where it is not the one that is bound (NAT, containers,
+    several interfaces)."""
+
+    join: tuple[str, ...] = ()
+    """Addresses of any members. None given: this peer founds a swarm."""
+
+    rendezvous: Path | None = None
+    """A folder that all peers see, through which they exchange addresses; ports then need no
+    planning."""
+
+    founders: int = 1
+    """How many peers start together and found the swarm from one anchor, this one included."""
+
+    topology: str = "exponential"
+    """Spec of the graph that says who may push to whom."""
+
+    rule: Rule | str = "gosgd"
+    """The algorithm, or its name."""
+
+    seed: int = 0
+    """Of the peer's random choices. The id goes into them too, so peers may share a seed."""
+
+    out: Path | None = None
+    """Folder for the ledger; None to keep none."""
+
+    linger_s: float = 30.0
+    """How long a finished peer waits for the others before it leaves, seconds. Raise it where
+    peers are of unequal speed."""
+
+    leave_s: float = 10.0
+    """How long handing the weight on may take, seconds."""
+
+    join_timeout_s: float | None = None
+    """How long to look for a swarm before giving up, seconds; None for ever."""
+
+    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
+    """Sizes and times of the exchange."""
+
+    def __post_init__(self) -> None:
+        if self.id is not None and not _ID.fullmatch(self.id):
+            raise ConfigError(
+                f"id is {self.id!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
+            )
+        if self.founders < 1:
+            raise ConfigError(f"founders is {self.founders}: it must be at least 1")
+        for name in ("linger_s", "leave_s"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")
+        set_field = object.__setattr__
+        set_field(self, "join", tuple(parse_address(address) for address in self.join))
+        if self.bind is not None:
+            set_field(self, "bind", parse_address(self.bind, any_port=True))
+        if self.advertise is not None:
+            set_field(self, "advertise", parse_address(self.advertise))
+        make_rule(self.rule)
+        try:
+            parse(self.topology, 1)
+        except TopologyError as error:
+            raise ConfigError(str(error)) from None
+
+    def named(self) -> str:
+        """The id, drawn by chance where none was given."""
+        return self.id or os.urandom(6).hex()

@@ -1,0 +1,126 @@
+"""One peer's figures over time, as a file of JSON rows that survives a kill."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ..gossip.errors import TrainingError
+
+__all__ = ["Means", "MetricsLog", "read_metrics"]
+
+
+class MetricsLog:
+    """A file to which rows are appended, each flushed to the system as it is written.
+
+    What a killed process left of its last row is cut off when the file is opened again.
+
+    Args:
+        path: Where the rows go; made if it is not there, its folder is not.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = open(path, "ab")
+        whole = Path(path).read_bytes().rfind(b"\n") + 1
+        self._file.truncate(whole)
+
+    def write(self, row: Mapping[str, object]) -> None:
+        """Append one row.
+
+        Args:
+            row: Names to values that JSON has; floats that are not finite become null, at
+                any depth, because JSON has none.
+
+        Raises:
+            TypeError: A value is of no type that JSON has; nothing was written.
+            OSError: The disk is full, or the like.
+        """
+        line = json.dumps(_finite(row), allow_nan=False, separators=(",", ":"))
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Read the rows of a file, also while its peer is writing or after it was killed.
+
+    Args:
+        path: A file that ``MetricsLog`` wrote.
+
+    Returns:
+        The rows in order, without a last one that was cut short; none where there is no file
+        yet.
+
+    Raises:
+        TrainingError: A line before the last is no JSON row.
+    """
+    try:
+        lines = Path(path).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    # What follows the last line break is empty, or a row cut short.
+    return [_row(line, path, number) for number, line in enumerate(lines[:-1], start=1)]
+
+
+class Means:
+    """Means of named figures since each was last taken.
+
+    >>> means = Means()
+    >>> means.add("step_s", 1.0)
+    >>> means.add("step_s", 2.0)
+    >>> means.take("step_s"), means.take("step_s")
+    (1.5, None)
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, int]] = {}
+
+    def add(self, name: str, value: float) -> None:
+        """Count *value* into the mean of *name*."""
+        total, n = self._sums.get(name, (0.0, 0))
+        self._sums[name] = (total + value, n + 1)
+
+    def take(self, name: str) -> float | None:
+        """Return the mean of *name* and start it anew; None where nothing was added."""
+        total, n = self._sums.pop(name, (0.0, 0))
+        return total / n if n else None
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _row(line: bytes, path: str | os.PathLike[str], number: int) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        raise TrainingError(f"{os.fspath(path)}:{number} is no row of metrics: is it another file?")
+    return row

@@ -1,0 +1,310 @@
+"""A live peer: what a training loop talks to."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from torch import nn
+
+from ..gossip import (
+    IncompatiblePeer,
+    LocalProtocolError,
+    Phase,
+    Protocol,
+    Rule,
+    TransportError,
+    stream,
+)
+from ..gossip.effects import (
+    Effect,
+    Founded,
+    Joined,
+    PeerDied,
+    PeerLeft,
+    PeerMet,
+    PeerRefused,
+    SwarmGivenUp,
+)
+from ..gossip.transport import Transport
+from ..gossip.weight import founders
+from ..topology import neighbors
+from .config import PeerConfig, make_rule
+from .driver import Driver
+from .ledger_file import LedgerFile
+from .reach import advertised
+from .rendezvous import Rendezvous
+from .tally import Tally
+from .vector import Vector, is_finite
+from .workbench import Workbench
+
+__all__ = ["Peer"]
+
+_log = logging.getLogger("rumor")
+
+_SAY_S: Final = 5.0
+_POLL_S: Final = 0.05
+_PACE_S_MAX: Final = 1.0
+_MERGING_POLL_S: Final = 0.005
+
+
+class Peer:
+    """One member of a swarm, around a model that is trained in the caller's own loop.
+
+    ``with Peer(model) as peer:`` returns when the swarm is founded or joined; a newcomer's model
+    then is a copy of its donor's. After each ``optimizer.step()`` call `step`. Leaving the block
+    waits for the others to finish, for ``linger_s`` at most, and merges with them.
+
+    Args:
+        model: Any module, on its final device and in its final dtype. Parameters that require
+            gradients and floating buffers are averaged; an optimizer of any kind may be made
+            before or after.
+        config: All settings. The arguments below change some of them.
+        join: Addresses of any members; none to found a swarm.
+        bind: Where to listen, such as ``"tcp://0.0.0.0:7700"``.
+        topology: Spec of the graph that says who may push to whom.
+        rule: The algorithm, such as ``GoSGD(p=0.01)``.
+        seed: Of this peer's random choices.
+
+    Raises:
+        ConfigError: A setting is out of range.
+        TrainingError: The model has nothing to share.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: PeerConfig | None = None,
+        *,
+        join: Sequence[str] | None = None,
+        bind: str | None = None,
+        topology: str | None = None,
+        rule: Rule | str | None = None,
+        seed: int | None = None,
+    ) -> None:
+        given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
+        given |= {"join": None if join is None else tuple(join)}
+        changes: Any = {name: value for name, value in given.items() if value is not None}
+        self.config = replace(config or PeerConfig(), **changes)
+        self.id = self.config.named()
+        self._rule = make_rule(self.config.rule)
+        self.vector = Vector(model, self._rule.registers)
+        self._driver: Driver | None = None
+        self._refusal: PeerRefused | None = None
+        self._addresses: tuple[str, ...] = ()
+        self._stepped_s: float | None = None
+        self._pace_s = _POLL_S
+
+    def __enter__(self) -> Self:
+        """Found or join, and say meanwhile what is waited for.
+
+        Raises:
+            TransportError: The address cannot be bound, or no swarm was found in time.
+            IncompatiblePeer: The swarm trains another model; the first difference is named.
+        """
+        config = self.config
+        transport = Transport(config.bind)
+        try:
+            self._driver = self._make_driver(transport)
+        except BaseException:
+            transport.close(0)
+            raise
+        self._driver.start()
+        try:
+            self._enter_swarm()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.merge(self.config.linger_s)
+            if not self._running().look(lambda protocol: protocol.done):
+                self.leave()
+        finally:
+            self._close()
+
+    @property
+    def weight(self) -> float:
+        """What this peer holds, in founders."""
+        return founders(self.weight_units)
+
+    @property
+    def weight_units(self) -> int:
+        """What this peer holds, in units; what is in escrow is not counted."""
+        return self._running().look(lambda protocol: protocol.account.weight)
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Ids of everybody who is believed to run, this peer included, sorted."""
+        members = self._running().look(lambda protocol: protocol.live())
+        return tuple(member.id for member in members)
+
+    @property
+    def queue(self) -> int:
+        """Shares that have come, or are coming, and are not mixed yet."""
+        return self._running().look(lambda protocol: protocol.staged)
+
+    @property
+    def tally(self) -> Tally:
+        """What was sent, mixed and refused so far."""
+        return self._running().tally
+
+    @property
+    def address(self) -> str | None:
+        """Where others reach this peer; None where it only dials out."""
+        return self._addresses[0] if self._addresses else None
+
+    def step(self) -> None:
+        """Mix what has arrived and now and then push a share; waits for nobody.
+
+        Call it after each ``optimizer.step()``.
+
+        Raises:
+            TrainingError: A parameter is not finite; nothing of it was sent.
+            LocalProtocolError: The peer has finished or left.
+        """
+        now = time.monotonic()
+        if self._stepped_s is not None:
+            # Smoothed over some ten steps: it sets the pace of pushes after the last step.
+            self._pace_s += (now - self._stepped_s - self._pace_s) / 10
+        self._stepped_s = now
+        self._running().step(trained=True)
+
+    def merge(self, timeout_s: float = 30.0) -> bool:
+        """Take no more steps, wait for the others to finish, and agree with them.
+
+        The model then is the swarm's average, nearly: what is left of the disagreement falls by a
+        constant factor with each of `ProtocolConfig.merge_rounds`.
+
+        Args:
+            timeout_s: How long to wait for the others, seconds; this call ends by then.
+
+        Returns:
+            Whether all live peers had finished.
+        """
+        driver = self._running()
+        driver.call(driver.protocol.finish)
+        give_up_s = time.monotonic() + timeout_s
+        while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
+            merging = driver.look(lambda protocol: protocol.merging)
+            # Until the others are done, it pushes as often as it did while it trained.
+            pace_s = _MERGING_POLL_S if merging else max(self._pace_s, _MERGING_POLL_S)
+            time.sleep(min(pace_s, _PACE_S_MAX))
+            driver.step(trained=False)
+        return driver.look(lambda protocol: protocol.done)
+
+    def leave(self) -> None:
+        """Leave the swarm: resolve the escrow and hand the weight to a neighbor.
+
+        Takes ``leave_s`` at most, even where nobody answers. A model with a value that is not
+        finite hands nothing on; its weight is burned.
+        """
+        driver = self._running()
+        burn = not all(is_finite(flat) for flat in self.vector.flats)
+        driver.call(lambda now: driver.protocol.leave(now, burn=burn))
+        give_up_s = time.monotonic() + self.config.leave_s
+        while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
+            time.sleep(_POLL_S)
+        # Others may still ask what became of the shares that were refused.
+        time.sleep(_POLL_S)
+
+    def _running(self) -> Driver:
+        if self._driver is None:
+            raise LocalProtocolError("the peer is not running: use it inside `with Peer(...)`")
+        return self._driver
+
+    def _make_driver(self, transport: Transport) -> Driver:
+        config = self.config
+        self._addresses = advertised(config, transport.address)
+        protocol = Protocol(
+            id=self.id,
+            # A clock is the one counter that survives a restart without a file.
+            incarnation=time.time_ns() // 1_000_000,
+            schema=self.vector.schema,
+            anchor=self.vector.anchor(),
+            rule=self._rule,
+            neighbors=lambda live, peer, round: neighbors(
+                config.topology, config.seed, live, peer, round
+            ),
+            rng=lambda purpose: stream(config.seed, self.id, purpose),
+            config=config.protocol,
+            addresses=self._addresses,
+        )
+        ledger = None
+        if config.out is not None:
+            ledger = LedgerFile(config.out / "ledger.jsonl", protocol.account)
+        return Driver(protocol, transport, Workbench(self.vector), ledger, self._hear)
+
+    def _enter_swarm(self) -> None:
+        driver, config = self._running(), self.config
+        meeting = Rendezvous(config.rendezvous, self.id) if config.rendezvous else None
+        if meeting is not None and self.address is not None:
+            meeting.announce(self.address)
+        started_s = spoke_s = time.monotonic()
+        while True:
+            seeds = (*config.join, *(meeting.others() if meeting else ()))
+            driver.call(partial(driver.protocol.join, seeds=seeds, founders=config.founders))
+            driver.step(trained=False)
+            if driver.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
+                return
+            if self._refusal is not None:
+                raise IncompatiblePeer(
+                    f"cannot join {self._refusal.peer}: {self._refusal.reason}", self._refusal.peer
+                )
+            now = time.monotonic()
+            if config.join_timeout_s is not None and now - started_s > config.join_timeout_s:
+                raise TransportError(
+                    f"found no swarm in {now - started_s:.0f} s: {self._wanting()}"
+                )
+            if now - spoke_s > _SAY_S:
+                spoke_s = now
+                _log.warning("still joining after %.0f s: %s", now - started_s, self._wanting())
+            driver.wait_for_share(_POLL_S)
+
+    def _wanting(self) -> str:
+        """What this peer waits for, in words."""
+        members = self._running().look(lambda protocol: protocol.live())
+        answering = {address for member in members for address in member.addresses}
+        silent = sorted(set(self._running().greeted) - answering)
+        found = len(members) - 1
+        words = [f"{address} does not answer" for address in silent]
+        if self.config.founders > 1:
+            words.append(f"{found + 1} of {self.config.founders} founders are there")
+        elif found:
+            words.append(f"{found} found, waiting for a first share")
+        return "; ".join(words) or "nobody has answered yet"
+
+    def _hear(self, event: Effect) -> None:
+        match event:
+            case Founded():
+                _log.info("founded a swarm")
+            case Joined(donor):
+                _log.info("joined: the model is now a copy of %s's", donor)
+            case PeerMet(peer):
+                _log.info("met %s", peer)
+            case PeerDied(peer):
+                _log.warning("%s has fallen silent and is held for dead", peer)
+            case PeerLeft(peer):
+                _log.info("%s has left", peer)
+            case PeerRefused(peer, reason) if self._refusal is None:
+                self._refusal = event
+                _log.warning("%s cannot be one of this swarm: %s", peer, reason)
+            case SwarmGivenUp():
+                _log.warning("met another swarm, joining it: steps taken alone are lost")
+            case _:
+                pass
+
+    def _close(self) -> None:
+        if self._driver is not None:
+            self._driver.stop()
