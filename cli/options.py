@@ -45,7 +45,9 @@ TaskName = Annotated[
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(help="Optimizer steps of each peer. [default: the task's]", rich_help_panel=TRAINING),
+    typer.Option(
+        help="Optimizer steps of each peer. [default: the task's]", rich_help_panel=TRAINING
+    ),
 ]
 LearningRate = Annotated[
     float | None,
@@ -53,9 +55,7 @@ LearningRate = Annotated[
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(
-        help="Samples per step and peer. [default: the task's]", rich_help_panel=TRAINING
-    ),
+    typer.Option(help="Samples per step and peer. [default: the task's]", rich_help_panel=TRAINING),
 ]
 Partition = Annotated[
     str,

@@ -21,7 +21,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 INK = "#333333"
 GRID = "#E4E4E4"
 
-STYLE: Mapping[str, Any] = {
+STYLE: Any = {
     "font.size": 9.5,
     "axes.edgecolor": "#AAAAAA",
     "axes.labelcolor": INK,
@@ -59,7 +59,7 @@ def draw(summary: Mapping[str, Any], peers: Sequence[Rows], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with rc_context(dict(STYLE)):
+    with rc_context(STYLE):
         figure = Figure(figsize=(8, 8.2), dpi=150, layout="constrained")
         FigureCanvasAgg(figure)
         loss, quality, consensus = figure.subplots(3, 1, sharex=True)
@@ -174,9 +174,7 @@ def _smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
     kernel = np.ones(min(SMOOTHING_ROWS, len(values)) or 1)
     if not len(values):
         return values
-    return np.convolve(values, kernel, "same") / np.convolve(
-        np.ones(len(values)), kernel, "same"
-    )
+    return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
 
 
 def _last_step(peers: Sequence[Rows]) -> float:

@@ -54,7 +54,7 @@ class Interrupt:
                 process.send_signal(signal.SIGTERM if self.count == 1 else signal.SIGKILL)
 
 
-def supervise(places: Sequence[Place], steps: int, display: Display) -> bool:
+def supervise(places: Sequence[Place], steps: int, display: Display) -> list[Sight]:
     """Start a process for each place, and watch them until the last one has ended.
 
     Args:
@@ -63,7 +63,7 @@ def supervise(places: Sequence[Place], steps: int, display: Display) -> bool:
         display: Shows it.
 
     Returns:
-        Whether the user interrupted the run.
+        How each was seen to end, in the order of *places*.
 
     Raises:
         OSError: A process could not be started; those that were are killed.
@@ -85,7 +85,7 @@ def supervise(places: Sequence[Place], steps: int, display: Display) -> bool:
             process.kill()
             process.wait()
         raise
-    return interrupt.count > 0
+    return watch.sights
 
 
 def _start(place: Place) -> subprocess.Popen[bytes]:
@@ -115,4 +115,3 @@ def _handling(interrupt: Interrupt) -> Iterator[None]:
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
     # Peers share this machine: with a thread per core each, they would fight over the cores.
     return {"OMP_NUM_THREADS": "1", **inherited}
-

@@ -1,3 +1,18 @@
-"""Torch: the vector, the tasks and the live peer."""
+"""Training on live peers: tasks, data, the model as a vector, and `Peer` for one's own loop."""
 
-__all__: list[str] = []
+from .config import RULES, PeerConfig
+from .peer import Peer
+from .run import RunConfig, run
+from .task import Evaluation, Task
+from .tasks import load_task
+
+__all__ = [
+    "RULES",
+    "Evaluation",
+    "Peer",
+    "PeerConfig",
+    "RunConfig",
+    "Task",
+    "load_task",
+    "run",
+]

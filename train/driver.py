@@ -44,6 +44,7 @@ class Driver:
         transport: Sends and receives; it belongs to the network thread once `start` was called.
         workbench: Holds the values.
         ledger: Where changes of weight are written, None for nowhere.
+        tally: Counts what happens.
         on_event: Called with every effect that says what happened, on either thread.
     """
 
@@ -53,10 +54,11 @@ class Driver:
         transport: Transport,
         workbench: Workbench,
         ledger: LedgerFile | None,
+        tally: Tally,
         on_event: Callable[[Effect], None],
     ) -> None:
         self.protocol = protocol
-        self.tally = Tally()
+        self.tally = tally
         self.greeted: dict[str, bool] = {}
         """Addresses that were greeted, and whether a connection was there at the last try."""
         self._transport = transport

@@ -5,12 +5,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from torch import nn
 
 from ..gossip import (
+    Account,
+    ConfigError,
     IncompatiblePeer,
     LocalProtocolError,
     Phase,
@@ -93,8 +96,11 @@ class Peer:
         self._rule = make_rule(self.config.rule)
         self.vector = Vector(model, self._rule.registers)
         self._driver: Driver | None = None
+        self.tally = Tally()
+        """What was sent, mixed and refused so far."""
         self._refusal: PeerRefused | None = None
         self._addresses: tuple[str, ...] = ()
+        self._left = False
         self._stepped_s: float | None = None
         self._pace_s = _POLL_S
 
@@ -102,11 +108,14 @@ class Peer:
         """Found or join, and say meanwhile what is waited for.
 
         Raises:
-            TransportError: The address cannot be bound, or no swarm was found in time.
+            ConfigError: The address cannot be bound, or the folder cannot be written.
+            TransportError: No swarm was found in time.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
         """
-        config = self.config
-        transport = Transport(config.bind)
+        try:
+            transport = Transport(self.config.bind)
+        except TransportError as error:
+            raise ConfigError(f"{error}: free the port, or name another with bind") from None
         try:
             self._driver = self._make_driver(transport)
         except BaseException:
@@ -127,9 +136,9 @@ class Peer:
         trace: TracebackType | None,
     ) -> None:
         try:
-            if error is None:
+            if error is None and not self._left:
                 self.merge(self.config.linger_s)
-            if not self._running().look(lambda protocol: protocol.done):
+            if not self._left and not self._running().look(lambda protocol: protocol.done):
                 self.leave()
         finally:
             self._close()
@@ -142,7 +151,9 @@ class Peer:
     @property
     def weight_units(self) -> int:
         """What this peer holds, in units; what is in escrow is not counted."""
-        return self._running().look(lambda protocol: protocol.account.weight)
+        if self._driver is None:
+            return 0
+        return self._driver.look(lambda protocol: protocol.account.weight)
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -154,11 +165,6 @@ class Peer:
     def queue(self) -> int:
         """Shares that have come, or are coming, and are not mixed yet."""
         return self._running().look(lambda protocol: protocol.staged)
-
-    @property
-    def tally(self) -> Tally:
-        """What was sent, mixed and refused so far."""
-        return self._running().tally
 
     @property
     def address(self) -> str | None:
@@ -210,7 +216,7 @@ class Peer:
         Takes ``leave_s`` at most, even where nobody answers. A model with a value that is not
         finite hands nothing on; its weight is burned.
         """
-        driver = self._running()
+        driver, self._left = self._running(), True
         burn = not all(is_finite(flat) for flat in self.vector.flats)
         driver.call(lambda now: driver.protocol.leave(now, burn=burn))
         give_up_s = time.monotonic() + self.config.leave_s
@@ -243,8 +249,8 @@ class Peer:
         )
         ledger = None
         if config.out is not None:
-            ledger = LedgerFile(config.out / "ledger.jsonl", protocol.account)
-        return Driver(protocol, transport, Workbench(self.vector), ledger, self._hear)
+            ledger = _open_ledger(config.out, protocol.account)
+        return Driver(protocol, transport, Workbench(self.vector), ledger, self.tally, self._hear)
 
     def _enter_swarm(self) -> None:
         driver, config = self._running(), self.config
@@ -308,3 +314,11 @@ class Peer:
     def _close(self) -> None:
         if self._driver is not None:
             self._driver.stop()
+
+
+def _open_ledger(folder: Path, account: Account) -> LedgerFile:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return LedgerFile(folder / "ledger.jsonl", account)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None

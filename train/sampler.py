@@ -62,7 +62,8 @@ class Sampler:
         epoch, start = divmod(step * self._batch_size, len(self._indices))
         batch = self._pass(epoch)[start : start + self._batch_size]
         missing = self._batch_size - len(batch)
-        return np.concatenate([batch, self._pass(epoch + 1)[:missing]]) if missing else batch
+        rest = self._pass(epoch + 1)[:missing] if missing else batch[:0]
+        return np.concatenate([batch, rest])
 
     def _pass(self, epoch: int) -> NDArray[np.int64]:
         if epoch != self._epoch:

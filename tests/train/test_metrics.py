@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rumor.gossip.errors import TrainingError
 from rumor.train.metrics import Means, MetricsLog, read_metrics
 
-ROWS = [{"step": 1, "loss": 0.5, "accuracy": None}, {"step": 2, "sketch": [0.25, -1.0]}]
+ROWS: list[dict[str, object]] = [
+    {"step": 1, "loss": 0.5, "accuracy": None},
+    {"step": 2, "sketch": [0.25, -1.0]},
+]
 
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+
 from rumor.gossip.errors import ConfigError
 from rumor.train.quadratic import optimum
 from rumor.train.sampler import Sampler
 from rumor.train.task import Task
 from rumor.train.tasks import BUILT_IN, load_task
-from torch import nn
 
 GOOD = """
 import torch
@@ -53,7 +54,7 @@ def train(task: Task, steps: int, seed: int = 0) -> nn.Module:
     for step in range(steps):
         inputs, targets = (side[torch.from_numpy(sampler.batch(step))] for side in task.train)
         optimizer.zero_grad()
-        task.loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        task.loss(model(inputs), targets).backward()
         optimizer.step()
     return model
 
@@ -198,8 +199,6 @@ def test_a_missing_module_is_named(write: Callable[[str], None], tmp_path: Path)
     assert f"no module 'nowhere' in {tmp_path}" in refusal("nowhere.at_all:make")
 
 
-
-
 @pytest.mark.parametrize("spec", ["./mytask:make", "a/mytask.py:make", "..mytask:make"])
 def test_what_is_no_module_name_is_told_so(spec: str) -> None:
     assert "write it as in an import" in refusal(spec)
@@ -223,7 +222,9 @@ def test_a_function_that_returns_no_task_is_refused(write: Callable[[str], None]
 def test_a_function_that_raises_is_quoted_with_the_users_own_line(
     write: Callable[[str], None], tmp_path: Path
 ) -> None:
-    write("import torch\ndef make():\n    deeper()\ndef deeper():\n    torch.ones(2) @ torch.ones(3)")
+    write(
+        "import torch\ndef make():\n    deeper()\ndef deeper():\n    torch.ones(2) @ torch.ones(3)"
+    )
     text = refusal("mytask:make")
     assert "task mytask:make raised RuntimeError: " in text
     assert text.endswith(f"\nat {tmp_path / 'mytask.py'}:5")

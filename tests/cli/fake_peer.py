@@ -1,0 +1,96 @@
+"""A stand-in for ``rumor peer``: it trains nothing and leaves the files that a peer leaves.
+
+Started with the same options. ``FAKE_FATES`` in the environment, a JSON object by peer id, says
+what becomes of it: ``finish`` unless named, ``kill``, ``fail``, ``refuse`` or ``wait``, which takes
+steps until it is told to leave.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from safetensors.numpy import save_file
+
+__all__: list[str] = []
+
+ONE = 2**40
+
+
+class FakePeer:
+    def __init__(self, options: dict[str, str]) -> None:
+        self.id = options["--id"]
+        self.index = int(options["--index"])
+        self.steps = int(options["--steps"])
+        self.out = Path(options["--out"])
+        self.step = 0
+
+    def live(self, fate: str) -> None:
+        if fate == "refuse":
+            print("error: address 'x' is malformed: write HOST:PORT", file=sys.stderr)
+            sys.exit(2)
+        self.append("ledger.jsonl", kind="opened", id=self.id, incarnation=1)
+        self.append("ledger.jsonl", kind="founded", units=ONE)
+        for self.step in range(10, self.steps + 1, 10):
+            self.measure()
+            if self.step >= self.steps // 2 and fate in ("kill", "fail"):
+                break
+        if fate == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "fail":
+            self.end("failed", "the loss is not finite")
+            print("error: the loss is not finite", file=sys.stderr)
+            sys.exit(1)
+        if fate == "wait":
+            signal.signal(signal.SIGTERM, self.leave)
+            self.append("ready")
+            time.sleep(30)
+        self.end("finished")
+
+    def measure(self) -> None:
+        evaluated = self.step % 50 == 0
+        self.append(
+            "metrics.jsonl",
+            step=self.step,
+            time_s=self.step / 100,
+            unix_s=1e9 + self.step / 100,
+            loss=2.0 / self.step,
+            accuracy=0.9 if evaluated else None,
+            test_loss=0.4 if evaluated else None,
+            weight=1.0,
+            pushes=self.step // 10,
+            bytes_sent=100 * self.step,
+            step_s=0.01,
+            live=4,
+            sketch=[1.0, self.index / self.step] if evaluated else None,
+        )
+
+    def leave(self, number: int, frame: object) -> NoReturn:
+        self.append("ledger.jsonl", kind="burned", units=ONE)
+        self.end("left")
+        sys.exit(0)
+
+    def end(self, state: str, error: str | None = None) -> None:
+        units = ONE if state == "finished" else 0
+        # The shape of the quadratic task's only parameter.
+        tensors = {"weight": np.full((1, 32), float(self.index), np.float32)}
+        metadata = {"peer": self.id, "weight_units": str(units)}
+        save_file(tensors, self.out / "model.safetensors", metadata)
+        report = {"id": self.id, "state": state, "error": error, "steps": self.step}
+        report |= {"steps_per_s": 100.0, "accuracy": 0.9, "loss": 0.4, "weight_units": units}
+        report |= {"messages": 7, "bytes_sent": 70, "pushes": 3, "skipped": 2, "refusals": 1}
+        (self.out / "peer.json").write_text(json.dumps(report))
+
+    def append(self, name: str, **row: Any) -> None:
+        with open(self.out / name, "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    given = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    fates = json.loads(os.environ.get("FAKE_FATES", "{}"))
+    FakePeer(given).live(fates.get(given["--id"], "finish"))

@@ -1,0 +1,84 @@
+"""Writes down how one peer's training goes."""
+
+import math
+import time
+from pathlib import Path
+
+from ..gossip import TrainingError
+from .metrics import Means, MetricsLog
+from .peer import Peer
+from .sketch import Sketch
+from .task import Evaluation
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Collects figures of every step and writes a row now and then.
+
+    Args:
+        path: Where the rows go, None for nowhere.
+        peer: Whose they are.
+        log_every: Steps between two rows.
+    """
+
+    def __init__(self, path: Path | None, peer: Peer, log_every: int) -> None:
+        self._log = MetricsLog(path) if path is not None else None
+        self._peer = peer
+        self._log_every = log_every
+        self._means = Means()
+        self._sketch = Sketch(sum(flat.numel() for flat in peer.vector.flats))
+        self._mixed, self._staleness_steps = 0, 0
+        self.started_s = time.perf_counter()
+
+    def step(self, step: int, loss: float, step_s: float, evaluation: Evaluation | None) -> None:
+        """Note one step.
+
+        Args:
+            step: Which, counted from 1.
+            loss: On the batch, before the step.
+            step_s: What it took, seconds.
+            evaluation: On held-out data, where it was measured after this step.
+
+        Raises:
+            TrainingError: The loss is not finite.
+        """
+        self._means.add("loss", loss)
+        self._means.add("step_s", step_s)
+        if evaluation is not None or step % self._log_every == 0 or step == 1:
+            self._write(step, evaluation)
+        if not math.isfinite(loss):
+            raise TrainingError(f"the loss of step {step} is {loss}: lower the learning rate")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._log is not None:
+            self._log.close()
+
+    def _write(self, step: int, evaluation: Evaluation | None) -> None:
+        tally = self._peer.tally
+        mixed = tally.mixed - self._mixed
+        staleness_steps = tally.staleness_steps - self._staleness_steps
+        self._mixed, self._staleness_steps = tally.mixed, tally.staleness_steps
+        row = {
+            "step": step,
+            "time_s": time.perf_counter() - self.started_s,
+            "unix_s": time.time(),
+            "loss": self._means.take("loss"),
+            "accuracy": evaluation.accuracy if evaluation else None,
+            "test_loss": evaluation.loss if evaluation else None,
+            "weight": self._peer.weight,
+            "pushes": tally.pushes,
+            "skipped": tally.skipped,
+            "refusals": tally.refusals,
+            "mixed": tally.mixed,
+            "staleness_steps": staleness_steps / mixed if mixed else None,
+            "bytes_sent": tally.bytes_sent,
+            "bytes_received": tally.bytes_received,
+            "queue": self._peer.queue,
+            "step_s": self._means.take("step_s"),
+            "live": len(self._peer.live),
+            "sketch": self._sketch.of(*self._peer.vector.flats) if evaluation else None,
+        }
+        if self._log is not None:
+            self._log.write(row)

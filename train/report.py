@@ -1,0 +1,52 @@
+"""What one peer's run came to."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ..gossip.weight import founders
+
+__all__ = ["Report", "State"]
+
+State = Literal["finished", "left", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The end of one peer, as it goes into ``peer.json``."""
+
+    id: str
+    index: int
+    state: State
+    error: str | None = None
+    """What went wrong, in words."""
+    address: str | None = None
+    steps: int = 0
+    steps_per_s: float = 0.0
+    wall_s: float = 0.0
+    """Time from the first step to the last."""
+    accuracy: float | None = None
+    loss: float | None = None
+    """On held-out data, at the end."""
+    weight_units: int = 0
+    messages: int = 0
+    bytes_sent: int = 0
+    pushes: int = 0
+    skipped: int = 0
+    refusals: int = 0
+
+    @property
+    def weight(self) -> float:
+        """What the peer holds at its end, in founders."""
+        return founders(self.weight_units)
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields and the weight, as JSON has them."""
+        return asdict(self) | {"weight": self.weight}
+
+    def write(self, folder: Path) -> None:
+        """Write ``peer.json``; readers see all of it or nothing."""
+        draft = folder / "peer.json.draft"
+        draft.write_text(json.dumps(self.as_json(), indent=1) + "\n")
+        draft.replace(folder / "peer.json")
