@@ -1,3 +1,6 @@
 """Speed, measured as ratios within one run."""
 
-__all__: list[str] = []
+from .registry import BENCHMARKS
+from .result import Result, Row
+
+__all__ = ["BENCHMARKS", "Result", "Row"]

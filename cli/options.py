@@ -1,7 +1,6 @@
 """Options that several commands share, and the rules that they can name."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
@@ -15,12 +14,12 @@ __all__ = [
     "RULES",
     "BatchSize",
     "Debug",
+    "Device",
     "EmissionName",
     "EvalEvery",
     "Json",
     "LearningRate",
     "LogEvery",
-    "Out",
     "P",
     "Partition",
     "RuleName",
@@ -107,6 +106,13 @@ EmissionName = Annotated[
         rich_help_panel=GOSSIP,
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where to train: cpu, cuda, cuda:1; auto takes a GPU where there is one.",
+        rich_help_panel=TRAINING,
+    ),
+]
 LogEvery = Annotated[
     int, typer.Option(help="Steps between two rows of metrics.jsonl.", rich_help_panel=OUTPUT)
 ]
@@ -114,7 +120,6 @@ EvalEvery = Annotated[
     int,
     typer.Option(help="Steps between two measurements on held-out data.", rich_help_panel=OUTPUT),
 ]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", rich_help_panel=OUTPUT)]
 Json = Annotated[
     bool,
     typer.Option(

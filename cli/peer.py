@@ -17,6 +17,7 @@ from .options import (
     TRAINING,
     BatchSize,
     Debug,
+    Device,
     EmissionName,
     EvalEvery,
     Json,
@@ -114,6 +115,12 @@ Linger = Annotated[
         rich_help_panel=GOSSIP,
     ),
 ]
+Leave = Annotated[
+    float,
+    typer.Option(
+        metavar="S", help="How long handing the weight on may take.", rich_help_panel=GOSSIP
+    ),
+]
 JoinTimeout = Annotated[
     float | None,
     typer.Option(
@@ -149,6 +156,7 @@ def peer(
     index: Index = 0,
     count: Count = 1,
     seed: Seed = 0,
+    device: Device = "auto",
     step_s_min: StepMin = 0.0,
     bind: Bind = "tcp://127.0.0.1:*",
     dial_only: DialOnly = False,
@@ -162,6 +170,7 @@ def peer(
     p: P = 0.1,
     emission: EmissionName = "per-step",
     linger_s: Linger = 30.0,
+    leave_s: Leave = 10.0,
     join_timeout_s: JoinTimeout = None,
     out: PeerOut = None,
     log_every: LogEvery = 10,
@@ -196,6 +205,7 @@ def peer(
             seed=seed,
             out=out,
             linger_s=linger_s,
+            leave_s=leave_s,
             join_timeout_s=join_timeout_s,
         )
         run_config = RunConfig(
@@ -207,6 +217,7 @@ def peer(
             index=index,
             count=count,
             seed=seed,
+            device=device,
             out=out,
             log_every=log_every,
             eval_every=eval_every,
@@ -239,5 +250,14 @@ def _run(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
     stop_on_signals(stop)
-    report: dict[str, Any] = run(run_config, peer_config, stop=stop).as_json()
-    return report
+    report = run(run_config, peer_config, stop=stop)
+    accuracy = "" if report.accuracy is None else f"accuracy {report.accuracy:.4f}, "
+    logging.getLogger("rumor").info(
+        "%s after %d steps: %sloss %.4g, weight %.4f",
+        report.state,
+        report.steps,
+        accuracy,
+        report.loss,
+        report.weight,
+    )
+    return report.as_json()

@@ -20,6 +20,7 @@ Rows = Sequence[Mapping[str, Any]]
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 INK = "#333333"
 GRID = "#E4E4E4"
+ACCENT = "#B0300A"
 
 STYLE: Any = {
     "font.size": 9.5,
@@ -40,7 +41,8 @@ STYLE: Any = {
     "legend.frameon": False,
 }
 
-SMOOTHING_ROWS = 5
+# Room at the right for what came out at the end.
+MARGIN = 0.18
 
 
 def draw(summary: Mapping[str, Any], peers: Sequence[Rows], path: Path) -> None:
@@ -66,79 +68,87 @@ def draw(summary: Mapping[str, Any], peers: Sequence[Rows], path: Path) -> None:
         _draw_loss(loss, summary, peers)
         _draw_quality(quality, summary, peers)
         _draw_consensus(consensus, summary, peers)
+        loss.set_xlim(0, _last_step(peers) * (1 + MARGIN) or 1)
+        for axes in (loss, consensus):
+            axes.yaxis.set_major_formatter("{x:g}")
         figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")
         figure.savefig(path)
 
 
 def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
-    axes.set_title("Training loss, each peer on its own batches")
+    axes.set_title("Training loss of each peer on its own batches")
+    axes.set_ylabel("loss")
+    axes.set_yscale("log")
     for index, rows in enumerate(peers):
         steps, values = _series(rows, "loss")
-        axes.plot(steps, values, color=_color(index, len(peers)), alpha=0.25, linewidth=0.8)
-        axes.plot(
-            steps,
-            _smooth(values),
-            color=_color(index, len(peers)),
-            linewidth=1.6,
-            label=_label(summary, index),
-        )
-    axes.set_yscale("log")
-    axes.set_ylabel("loss")
+        color = _color(index, len(peers))
+        axes.plot(steps, values, color=color, alpha=0.3, linewidth=0.8)
+        axes.plot(steps, _smooth(values), color=color, linewidth=1.5, label=_label(summary, index))
+        _mark_end(axes, summary["peers_detail"][index], steps, _smooth(values), color)
     if len(peers) <= len(PALETTE):
-        axes.legend(loc="upper right", ncols=2 if len(peers) > 4 else 1)
+        axes.legend(loc="upper right", ncols=2)
 
 
 def _draw_quality(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
-    key = "accuracy" if summary["accuracy"] is not None else "test_loss"
-    final = summary["accuracy"] if key == "accuracy" else summary["loss"]
-    what = "accuracy" if key == "accuracy" else "loss"
-    axes.set_title(f"Held-out {what} of each peer's own model, and of the merged one")
-    axes.set_ylabel("fraction right" if key == "accuracy" else "loss")
+    measured = "loss" if summary["accuracy"] is None else "accuracy"
+    axes.set_title(f"Held-out {measured} of each peer's own model, and of the merged one")
+    axes.set_ylabel(measured)
     for index, rows in enumerate(peers):
-        steps, values = _series(rows, key)
-        axes.plot(
-            steps, values, color=_color(index, len(peers)), marker="o", markersize=3, linewidth=1.4
-        )
-    if key == "test_loss":
+        steps, values = _series(rows, "test_loss" if measured == "loss" else "accuracy")
+        color = _color(index, len(peers))
+        axes.plot(steps, values, color=color, marker="o", markersize=3, linewidth=1.3)
+        _mark_end(axes, summary["peers_detail"][index], steps, values, color)
+    if measured == "loss":
         axes.set_yscale("log")
-    if final is not None:
-        _mark_final(axes, _last_step(peers), final, f"merged {final:.4g}")
+    if summary[measured] is not None:
+        _mark_final(axes, _last_step(peers), summary[measured], f"merged\n{summary[measured]:.4g}")
 
 
 def _draw_consensus(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
-    axes.set_title("Consensus distance: sqrt(mean |x_i - mean|²) / |mean|")
-    axes.set_ylabel("relative distance")
+    axes.set_title(f"Consensus distance, estimated from sketches of {_width(peers)} numbers")
+    axes.set_ylabel("|x_i - mean| / |mean|, rms")
     axes.set_xlabel("optimizer steps of a peer")
+    axes.set_yscale("log")
     steps, distances = estimate(peers)
-    seen = distances > 0
-    axes.plot(
-        steps[seen],
-        distances[seen],
-        color=INK,
-        marker="o",
-        markersize=3,
-        linewidth=1.4,
-        label="estimated from sketches of 256 numbers",
-    )
+    steps, distances = steps[distances > 0], distances[distances > 0]
+    axes.plot(steps, distances, color=INK, marker="o", markersize=3, linewidth=1.3)
     final = summary["consensus_distance"]
-    if final:
-        _mark_final(axes, _last_step(peers), final, f"at the end, exact {final:.2g}")
-    if seen.any() or final:
-        axes.set_yscale("log")
-        axes.legend(loc="upper right")
+    if final is None:
+        return
+    # Peers that merge at the end come orders of magnitude closer than while they train: to
+    # scale, that one point would press all others into a line.
+    floor = float(distances.min()) / 4 if len(distances) else max(final, 1e-9)
+    text = f"at the end,\nexact: {final:.1e}" if final else "at the end:\nidentical"
+    _mark_final(
+        axes, _last_step(peers), max(final, floor), text, marker="D" if final >= floor else "v"
+    )
+    axes.set_ylim(bottom=min(floor, final) * 0.8 if final >= floor else floor * 0.8)
 
 
-def _mark_final(axes: "Axes", step: float, value: float, text: str) -> None:
-    axes.plot([step], [value], color="#D55E00", marker="D", markersize=7, clip_on=False, zorder=5)
+def _mark_final(axes: "Axes", step: float, value: float, text: str, marker: str = "D") -> None:
+    axes.plot([step], [value], color=ACCENT, marker=marker, markersize=7, zorder=5)
     axes.annotate(
         text,
         (step, value),
-        xytext=(-8, -14),
+        xytext=(9, 0),
         textcoords="offset points",
-        ha="right",
-        color="#D55E00",
+        va="center",
+        color=ACCENT,
         fontweight="bold",
+        annotation_clip=False,
     )
+
+
+def _mark_end(
+    axes: "Axes",
+    detail: Mapping[str, Any],
+    steps: NDArray[np.float64],
+    values: NDArray[np.float64],
+    color: Any,
+) -> None:
+    """A cross where a peer's life ended before its time."""
+    if detail["state"] != "finished" and len(steps):
+        axes.plot(steps[-1:], values[-1:], color=color, marker="X", markersize=8, zorder=4)
 
 
 def _title(summary: Mapping[str, Any]) -> str:
@@ -170,11 +180,16 @@ def _series(rows: Rows, key: str) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def _smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A centered moving mean, over fewer rows at both ends."""
-    kernel = np.ones(min(SMOOTHING_ROWS, len(values)) or 1)
-    if not len(values):
+    """A centered moving mean over a fifteenth of the rows, over fewer at both ends."""
+    kernel = np.ones(max(1, len(values) // 15) | 1)
+    if len(values) < len(kernel):
         return values
-    return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
+    counts = np.convolve(np.ones(len(values)), kernel, "same")
+    return np.convolve(values, kernel, "same") / counts
+
+
+def _width(peers: Sequence[Rows]) -> int:
+    return max((len(row.get("sketch") or ()) for rows in peers for row in rows), default=0)
 
 
 def _last_step(peers: Sequence[Rows]) -> float:

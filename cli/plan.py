@@ -66,6 +66,9 @@ class LaunchConfig:
 
     seed: int = 0
 
+    device: str = "auto"
+    """Where peers train: ``auto`` takes a GPU where there is one."""
+
     step_s_min: float | None = None
     """Steps sleep to at least this, seconds; None for 0, or 0.02 where a peer is slow."""
 
@@ -205,6 +208,7 @@ def _options(config: LaunchConfig, steps: int, index: int) -> dict[str, object]:
         "--p": config.p,
         "--emission": config.emission,
         "--seed": config.seed,
+        "--device": config.device,
         "--step-s-min": step_s_min * factors.get(index, 1.0),
         "--log-every": config.log_every,
         "--eval-every": config.eval_every,

@@ -53,10 +53,11 @@ def _result(summary: dict[str, Any]) -> str:
     if summary["accuracy"] is not None:
         figures.append(f"accuracy {summary['accuracy']:.4f}")
     figures.append(f"loss {_number(summary['loss'], '.4g')}")
+    distance = summary["consensus_distance"]
+    apart = f"differ by {distance:.2g} of their norm" if distance else "are identical"
     return (
         f"The merged model has {' and '.join(figures)} on held-out data; "
-        f"the models it was merged from are {summary['consensus_distance']:.3g} apart "
-        "(relative consensus distance)."
+        f"the models it was merged from {apart}."
     )
 
 

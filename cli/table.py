@@ -103,6 +103,8 @@ def render(
     ]
     if hidden:
         parts.append(Text(f"and {hidden} more peers", style="dim"))
+    if note := _waiting(sights):
+        parts.append(Text(note, style="dim"))
     return Group(*parts)
 
 
@@ -122,7 +124,18 @@ def summarize(sights: Sequence[Sight], elapsed_s: float) -> str:
     if accuracies := [sight.accuracy for sight in among if sight.accuracy is not None]:
         parts.append(f"accuracy {sum(accuracies) / len(accuracies):.3f}")
     parts.append(", ".join(f"{n} {state}" for state, n in counts.items() if n))
+    parts.extend(filter(None, [_waiting(sights)]))
     return f"{elapsed_s:.0f} s: " + ", ".join(parts)
+
+
+def _waiting(sights: Sequence[Sight]) -> str:
+    """What goes on after the last step, when nothing in the table moves any more."""
+    states = {sight.state for sight in sights}
+    if State.FINISHED not in states or states & {State.STARTING, State.TRAINING}:
+        return ""
+    if State.KILLED in states:
+        return "all steps are taken; waiting until the silent are held for dead (30 s)"
+    return "all steps are taken; agreeing on the average"
 
 
 def _cells(sight: Sight) -> list[RenderableType]:

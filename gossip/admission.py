@@ -82,6 +82,7 @@ class Admission:
     def start_over(self, swarm: bytes, now: float) -> None:
         """Give up what was founded and look for a donor in another *swarm*."""
         state = self._state
+        state.inbox.refuse_all("another swarm")
         if state.weight:
             state.agenda.record(Entry(Kind.BURNED, state.weight))
         state.agenda.swarm = swarm

@@ -1,9 +1,9 @@
 """Which messages may have an effect: ours, of our model, of our swarm."""
 
 from .admission import Admission
-from .effects import PeerRefused, SwarmGivenUp
+from .effects import PeerRefused, ShareId, SwarmGivenUp
 from .errors import RemoteProtocolError
-from .messages import Describe, Envelope, Hello, Phase
+from .messages import Ack, Describe, Envelope, Hello, Offer, Pending, Phase, Query
 from .state import State
 
 __all__ = ["Border"]
@@ -60,15 +60,25 @@ class Border:
         state, theirs, body = self._state, envelope.swarm, envelope.body
         if not theirs or not state.agenda.swarm or theirs == state.agenda.swarm:
             return True
-        if not isinstance(body, Hello):
-            return False
-        if self._must_yield(theirs, body):
-            self._admission.start_over(theirs, now)
+        if isinstance(body, Hello):
+            return self._meet_other_swarm(envelope, body, now)
+        if isinstance(body, Offer):
+            share = ShareId(envelope.source, envelope.source_incarnation, body.seq)
+            state.inbox.turn_away(share, "another swarm")
+        # What was pushed before a swarm was given up must still be settled.
+        return isinstance(body, Query | Ack | Pending)
+
+    def _meet_other_swarm(self, envelope: Envelope, hello: Hello, now: float) -> bool:
+        state, source = self._state, envelope.source
+        if self._must_yield(envelope.swarm, hello):
+            self._admission.start_over(envelope.swarm, now)
             state.agenda.ask(SwarmGivenUp())
             return True
-        if state.rooted and body.rooted:
-            state.agenda.ask(PeerRefused(envelope.source, "it belongs to another swarm"))
-        if body.reply:
+        # It may have been met before it had a swarm: it is no neighbor any more.
+        state.roster.disown(source)
+        if state.rooted and hello.rooted:
+            state.agenda.ask(PeerRefused(source, "it belongs to another swarm"))
+        if hello.reply:
             self._answer(envelope)
         return False
 

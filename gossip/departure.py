@@ -20,6 +20,7 @@ class Departure:
         self._state = state
         self._round = 0
         self._rounds = 0
+        self._burns = False
 
     @property
     def merging(self) -> bool:
@@ -35,7 +36,8 @@ class Departure:
     def done(self) -> bool:
         """Whether nobody needs this peer any more."""
         if self._phase is Phase.QUIET:
-            return all(member.phase >= Phase.QUIET for member in self._state.roster.live())
+            # A newcomer does not count: nobody here will ever give it a share.
+            return not self._state.roster.takers()
         return self._phase is Phase.LEFT
 
     def turned(self) -> None:
@@ -54,13 +56,12 @@ class Departure:
         """Begin to leave.
 
         Args:
-            burn: Destroy the weight instead of handing it on: what would go with it is unusable.
+            burn: Destroy the weight instead of handing it on, also what is still in escrow and
+                comes back: the vector that would go with it is unusable.
         """
-        state = self._state
-        state.roster.advance(phase=Phase.LEAVING)
-        state.inbox.refuse_all("leaving")
-        if burn and state.weight:
-            state.agenda.record(Entry(Kind.BURNED, state.weight))
+        self._burns = burn
+        self._state.roster.advance(phase=Phase.LEAVING)
+        self._state.inbox.refuse_all("leaving")
         self._tell_all(gone=False)
 
     def advance(self, now: float) -> None:
@@ -82,19 +83,22 @@ class Departure:
 
     def _hand_on(self, now: float) -> None:
         state = self._state
+        if state.weight and not self._burns and self._has_heir(now):
+            return
         if state.weight:
-            turn = Turn(state, now, trained=False, merging=False)
-            for returned in turn.returned:
-                state.roster.pass_over(returned.peer, now + state.config.retry_s)
-            heir = turn.draw(turn.live())
-            if heir is not None:
-                turn.push(heir, state.weight)
-                return
-            if turn.live():
-                return
             state.agenda.record(Entry(Kind.BURNED, state.weight))
         state.roster.advance(phase=Phase.LEFT)
         self._tell_all(gone=True)
+
+    def _has_heir(self, now: float) -> bool:
+        """Push all weight to a live peer; False where there is none, not even a busy one."""
+        turn = Turn(self._state, now, trained=False, merging=False)
+        for returned in turn.returned:
+            self._state.roster.pass_over(returned.peer, now + self._state.config.retry_s)
+        heir = turn.draw(turn.live())
+        if heir is not None:
+            turn.push(heir, turn.weight)
+        return bool(turn.live())
 
     def _tell_all(self, *, gone: bool) -> None:
         for member in self._state.roster.others(alive=True):

@@ -156,6 +156,14 @@ class Inbox:
         else:
             self.decide(arrival, 0, "not finite")
 
+    def turn_away(self, share: ShareId, reason: str) -> None:
+        """Refuse a share before any of its bytes are looked at, unless it was decided before."""
+        if share.seq > self._last(share)[0]:
+            self._agenda.ask(ShareRefused(share.sender, reason))
+            self._decide(share, 0)
+        else:
+            self._repeat(share)
+
     def decide(self, arrival: Arrival, accepted: int, reason: str = "") -> None:
         """Accept so many units of a share's escrow, once and for all.
 
@@ -209,8 +217,7 @@ class Inbox:
             self.decide(before, 0, "given up by its sender")
         reason = self._gate(message) or ("busy" if len(self) >= self._config.staged_max else "")
         if reason:
-            self._agenda.ask(ShareRefused(share.sender, reason))
-            self._decide(share, 0)
+            self.turn_away(share, reason)
             return None
         arrival = Arrival(share, message, now)
         self._arrivals[share.sender, share.incarnation] = arrival
@@ -225,7 +232,8 @@ class Inbox:
         return decided.get((share.sender, share.incarnation), (0, 0))
 
     def _stalled(self, arrival: Arrival, now: float) -> bool:
-        return now - arrival.progress_s >= self._config.stall_s
+        # The very sum that `deadline` gives: a difference may round to just below it, for ever.
+        return now >= arrival.progress_s + self._config.stall_s
 
     def _grant(self, arrival: Arrival, credit_bytes: int) -> None:
         arrival.granted_bytes = credit_bytes

@@ -196,6 +196,15 @@ class Outbox:
         if transfer is not None and transfer.state is _State.SENT:
             self._query(transfer, now)
 
+    def release_unread(self) -> None:
+        """Let go of snapshots of which no further frame will be sent; at the end of a call.
+
+        Not earlier: a second push of the same turn may read a snapshot that the first is done with.
+        """
+        for snapshot in [s for s, readers in self._readers.items() if readers == 0]:
+            del self._readers[snapshot]
+            self._agenda.ask(Release(snapshot))
+
     def deadline(self) -> float:
         """When `query_due` has something to do next, seconds."""
         return min((t.deadline_s for t in self._transfers.values()), default=_NEVER)
@@ -214,9 +223,6 @@ class Outbox:
 
     def _stop_reading(self, transfer: _Transfer) -> None:
         self._readers[transfer.snapshot] -= 1
-        if self._readers[transfer.snapshot] == 0:
-            del self._readers[transfer.snapshot]
-            self._agenda.ask(Release(transfer.snapshot))
 
     def _query(self, transfer: _Transfer, now: float) -> None:
         transfer.questions += 1

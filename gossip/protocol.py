@@ -151,9 +151,13 @@ class Protocol:
 
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
-        seeking = self._seek_due_s if self.phase <= Phase.JOINING else float("inf")
         state = self._state
-        return min(self._gossip_due_s, seeking, state.inbox.deadline(), state.outbox.deadline())
+        due_s = [state.inbox.deadline(), state.outbox.deadline()]
+        if self.phase <= Phase.JOINING:
+            due_s.append(self._seek_due_s)
+        if self.phase is not Phase.LEFT:
+            due_s.append(self._gossip_due_s)
+        return min(due_s)
 
     def join(self, now: float, seeds: Sequence[str] = (), founders: int = 1) -> list[Effect]:
         """Start: found where there is nobody to look for, else look for a swarm.
@@ -176,11 +180,12 @@ class Protocol:
                 joins, waits for a synchronous rule, or has finished.
 
         Raises:
-            LocalProtocolError: A step was trained by a peer that holds no weight, or is leaving.
+            LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
         state = self._state
         if trained:
-            if self.phase is not Phase.TRAINING:
+            # One that gave its swarm up trains on until the first share of the other one comes.
+            if self.phase > Phase.TRAINING:
                 raise LocalProtocolError(f"a step while {self.phase.name.lower()}")
             state.roster.advance(step=state.roster.me.step + 1)
         if self.phase <= Phase.JOINING:
@@ -253,6 +258,7 @@ class Protocol:
             self._told_phase = self.phase
             for member in self._state.roster.others(alive=True):
                 self._say_hello(member.id, reply=False)
+        self._state.outbox.release_unread()
         return self._state.agenda.take()
 
     def _gate(self, offer: Offer) -> str:

@@ -156,6 +156,10 @@ class Roster:
         if member.addresses != before.addresses:
             yield Meet(member.id, member.addresses)
 
+    def disown(self, peer: PeerId) -> None:
+        """Forget a peer that turned out to belong to another swarm."""
+        self._others.pop(peer, None)
+
     def left(self, peer: PeerId) -> Iterator[Change]:
         """Note the last word of *peer*."""
         known = self._others.get(peer)

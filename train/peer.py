@@ -19,6 +19,7 @@ from ..gossip import (
     Phase,
     Protocol,
     Rule,
+    RumorError,
     TransportError,
     stream,
 )
@@ -138,8 +139,25 @@ class Peer:
         try:
             if error is None and not self._left:
                 self.merge(self.config.linger_s)
+        except RumorError as failure:
+            error = failure
+            raise
+        finally:
+            self._end(quietly=error is not None)
+
+    def _end(self, *, quietly: bool) -> None:
+        """Leave, unless that is done or needless, and close.
+
+        Args:
+            quietly: Whether an error is on its way already, which another must not hide.
+        """
+        try:
             if not self._left and not self._running().look(lambda protocol: protocol.done):
                 self.leave()
+        except RumorError as failure:
+            if not quietly:
+                raise
+            _log.warning("could not leave in good order: %s", failure)
         finally:
             self._close()
 

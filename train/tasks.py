@@ -58,7 +58,7 @@ def load_task(spec: str, *, seed: int) -> Task:
 
 
 def _module(name: str, spec: str) -> ModuleType:
-    if not all(part.isidentifier() for part in name.split(".")):
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(
             f"task {spec}: {name!r} is not a module's name: "
             "write it as in an import, without folders or .py"

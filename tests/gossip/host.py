@@ -1,20 +1,207 @@
-"""One process of the simulated network: a protocol, its values, its ledger and its training loop."""
+"""One process of the simulated network: a protocol, its values, its ledger, its training loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol as Structural
 
-from rumor.gossip import (
-    Account,
-    Envelope,
-    PeerId,
-    Phase,
-    Protocol,
-    RemoteProtocolError,
-    ShareId,
-)
+from rumor.gossip import Account, Envelope, PeerId, Phase, Protocol
 from rumor.gossip.effects import Effect, Greet, Inspect, Send, Wait
+from rumor.gossip.messages import Describe
 
 from .vector import Vector
 from .watch import Watch
 
-__all__ = ["Host", "Surroundings", "Train"]
+__all__ = ["Host", "Surroundings"]
+
+LINGER_S = 5.0
+
+
+class Surroundings(Structural):
+    """What a process needs of the world around it."""
+
+    watch: Watch
+    now: float
+
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Do something after a while."""
+
+    def chance(self, purpose: str, link: str) -> float:
+        """The next number in [0, 1) of a stream of its own."""
+
+    def send(self, host: "Host", envelope: Envelope, frame: bytes) -> None:
+        """Carry a message, or lose it."""
+
+    def greet(self, host: "Host", address: str, envelope: Envelope) -> None:
+        """Carry a message to whoever listens there."""
+
+
+class Host:
+    """One life of one peer.
+
+    Args:
+        protocol: Decides.
+        vector: Holds the values.
+        around: The network it lives in.
+        train: The optimizer step.
+        step_s: Mean time of a step, seconds.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        vector: Vector,
+        around: Surroundings,
+        *,
+        train: Callable[["Host"], None],
+        step_s: float,
+    ) -> None:
+        self.protocol = protocol
+        self.vector = vector
+        self.ledger = Account(*protocol.account.life)
+        self.running = True
+        self.paused_until_s = 0.0
+        self.crash_after: int | None = None
+        """Effects that are still carried out before the process dies."""
+        self.poisoned = False
+        """Whether its values are not finite any more."""
+        self.waits = False
+        """Whether its rule cannot go on."""
+        self._around = around
+        self._train = train
+        self._step_s = step_s
+        self._alarm_s = float("inf")
+        self._alarms = 0
+        around.watch.opened(self)
+
+    @property
+    def id(self) -> PeerId:
+        """The peer's name."""
+        return self.ledger.id
+
+    def start(self, seeds: tuple[str, ...], founders: int) -> None:
+        """Join, and begin to train."""
+        self._call("join", seeds, lambda now: self.protocol.join(now, seeds, founders))
+        self._soon(0.0, self._take_turn)
+
+    def arrive(self, envelope: Envelope, frame: bytes) -> None:
+        """Take in a message, once this process is not paused."""
+        self._soon(0.0, lambda: self._receive(envelope, frame))
+
+    def unsent(self, envelope: Envelope) -> None:
+        """Hear that a message can never arrive."""
+        self._soon(0.0, lambda: self._was_unsent(envelope))
+
+    def finish(self) -> None:
+        """Take no more optimizer steps."""
+        self._call("finish", None, self.protocol.finish)
+
+    def leave(self, *, burn: bool = False) -> None:
+        """Leave the swarm."""
+        self._call("leave", burn, lambda now: self.protocol.leave(now, burn=burn))
+
+    def poison(self) -> None:
+        """Let the values diverge; a push may go out before that is noticed."""
+        self.poisoned = True
+        self.vector.x[0] = float("nan")
+        self._soon(2 * self._step_s, lambda: self.leave(burn=True))
+
+    def crash(self) -> None:
+        """End without a word."""
+        self.running = False
+        self._around.watch.died(self)
+
+    def _call(
+        self,
+        what: str,
+        detail: object,
+        event: Callable[[float], list[Effect]],
+        *,
+        frame: bytes = b"",
+        cause: object = None,
+    ) -> None:
+        watch, now = self._around.watch, self._around.now
+        watch.happened(now, f"{self.ledger.life} {what}", detail)
+        for effect in event(now):
+            if self.crash_after == 0:
+                self.crash()
+                return
+            if self.crash_after is not None:
+                self.crash_after -= 1
+            self._carry_out(effect, frame)
+            watch.effect(self, effect, cause)
+        watch.all_done(self)
+        self._set_alarm()
+
+    def _carry_out(self, effect: Effect, frame: bytes) -> None:
+        match effect:
+            case Send(envelope):
+                self._around.send(self, envelope, self.vector.frame_of(effect))
+            case Greet(address, envelope):
+                self._around.greet(self, address, envelope)
+            case Inspect():
+                # Values are looked at a little later, when the share may be decided already.
+                late_s = self._step_s * max(0.0, self._around.chance("inspect", self.id) - 0.8)
+                self._soon(late_s, lambda: self._inspect(effect))
+            case Wait():
+                self.waits = True
+            case _:
+                self.vector.carry_out(effect, frame)
+
+    def _receive(self, envelope: Envelope, frame: bytes) -> None:
+        self._around.watch.delivered(self, envelope)
+        self._call(
+            "receive",
+            "a schema" if isinstance(envelope.body, Describe) else envelope,
+            lambda now: self.protocol.receive(envelope, now),
+            frame=frame,
+            cause=envelope.body,
+        )
+
+    def _was_unsent(self, envelope: Envelope) -> None:
+        self._call("unsent", envelope, lambda now: self.protocol.unsent(envelope, now))
+
+    def _inspect(self, inspect: Inspect) -> None:
+        share = inspect.share
+        finite = share not in self.vector.staged or self.vector.is_finite(inspect)
+        self._call("inspected", share, lambda now: self.protocol.inspected(share, now, finite=finite))
+
+    def _take_turn(self) -> None:
+        trained = self.protocol.phase is Phase.TRAINING and not self.waits
+        if trained:
+            self._train(self)
+        self.waits = False
+        self._call("step", trained, lambda now: self.protocol.step(now, trained=trained))
+        if self.protocol.phase is Phase.LEFT:
+            self._soon(LINGER_S, self._close)
+        else:
+            pace = 0.5 + self._around.chance("pace", self.id)
+            self._soon(self._step_s * pace, self._take_turn)
+
+    def _close(self) -> None:
+        self.running = False
+
+    def _set_alarm(self) -> None:
+        due_s = self.protocol.deadline()
+        if due_s < self._alarm_s:
+            self._alarm_s = due_s
+            self._alarms += 1
+            token = self._alarms
+            self._soon(due_s - self._around.now, lambda: self._wake(token))
+
+    def _wake(self, token: int) -> None:
+        if token != self._alarms:
+            return  # an earlier alarm was set since
+        self._alarm_s = float("inf")
+        self._call("wake", None, self.protocol.wake)
+        assert self.protocol.deadline() > self._around.now, "it would be woken for ever"
+
+    def _soon(self, delay_s: float, action: Callable[[], None]) -> None:
+        self._around.later(delay_s, lambda: self._when_awake(action))
+
+    def _when_awake(self, action: Callable[[], None]) -> None:
+        pause_s = self.paused_until_s - self._around.now
+        if not self.running:
+            return
+        if pause_s > 0:
+            self._soon(pause_s, action)
+        else:
+            action()

@@ -112,7 +112,7 @@ class Watch:
             case _:
                 pass
 
-    def settled_event(self, host: Watched) -> None:
+    def all_done(self, host: Watched) -> None:
         """Check everything, after all effects of an event were carried out."""
         assert host.ledger == host.protocol.account, "the ledger and the account drifted apart"
         assert len(host.vector.snapshots) <= len(host.ledger.outstanding), "a snapshot leaks"

@@ -189,6 +189,15 @@ def test_a_users_function_is_called_with_the_seed_if_it_takes_it(
     assert load_task(f"mytask:{function}", seed=7).name == name
 
 
+def test_the_working_directory_is_put_first_on_the_path_once(
+    write: Callable[[str], None], tmp_path: Path
+) -> None:
+    write(GOOD)
+    for _ in range(2):
+        load_task("mytask:make", seed=0)
+    assert sys.path[0] == str(tmp_path) and sys.path.count(str(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("spec", ["digit", "", ":", "mytask:", ":make", "mytask:make()"])
 def test_an_unknown_task_is_answered_with_the_valid_names(spec: str) -> None:
     text = refusal(spec)
@@ -199,7 +208,7 @@ def test_a_missing_module_is_named(write: Callable[[str], None], tmp_path: Path)
     assert f"no module 'nowhere' in {tmp_path}" in refusal("nowhere.at_all:make")
 
 
-@pytest.mark.parametrize("spec", ["./mytask:make", "a/mytask.py:make", "..mytask:make"])
+@pytest.mark.parametrize("spec", ["mytask.py:make", "./mytask:make", "..mytask:make"])
 def test_what_is_no_module_name_is_told_so(spec: str) -> None:
     assert "write it as in an import" in refusal(spec)
 

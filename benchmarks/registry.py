@@ -1,0 +1,17 @@
+"""Every benchmark, by the name that people type."""
+
+from collections.abc import Callable
+
+from .exchange import measure_exchange
+from .protocol import measure_protocol
+from .result import Result
+from .stall import measure_stall
+
+__all__ = ["BENCHMARKS"]
+
+BENCHMARKS: dict[str, Callable[[], Result]] = {
+    "protocol": measure_protocol,
+    "exchange": measure_exchange,
+    "stall": measure_stall,
+}
+"""In the order in which they run; each takes a minute or so and under 3 GB of memory."""

@@ -1,0 +1,49 @@
+"""One's own training loop, as a peer of a swarm. Run it in two terminals, or on two machines:
+
+    python examples/train.py --bind tcp://127.0.0.1:7700
+    python examples/train.py --join tcp://127.0.0.1:7700
+
+The second becomes a copy of the first and trains along; start as many as you like, whenever you
+like. It is called train.py on purpose: a script of that name must not get in rumor's way.
+"""
+
+import argparse
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from rumor.gossip import GoSGD
+from rumor.train import Peer, PeerConfig
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--bind", default="tcp://127.0.0.1:*", help="where to listen")
+parser.add_argument("--join", action="append", default=[], help="address of any member")
+parser.add_argument("--steps", type=int, default=2000)
+arguments = parser.parse_args()
+
+digits = load_digits()
+order = torch.randperm(len(digits.data), generator=torch.Generator().manual_seed(0))
+inputs = torch.tensor(digits.data, dtype=torch.float32)[order] / 16
+targets = torch.tensor(digits.target)[order]
+held_out = slice(1437, None)
+
+model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+config = PeerConfig(linger_s=5)
+
+with Peer(model, config, bind=arguments.bind, join=arguments.join, rule=GoSGD(p=0.1)) as peer:
+    print(f"peer {peer.id} at {peer.address}, with {', '.join(peer.live)}", flush=True)
+    for step in range(arguments.steps):
+        batch = torch.randint(1437, (32,))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs[batch]), targets[batch])
+        loss.backward()
+        optimizer.step()
+        peer.step()
+        if step % 200 == 0:
+            print(f"step {step}: loss {loss.item():.3f}, weight {peer.weight:.3f}", flush=True)
+    together = peer.merge(timeout_s=5)
+
+accuracy = (model(inputs[held_out]).argmax(1) == targets[held_out]).float().mean().item()
+print(f"accuracy {accuracy:.3f} on held-out digits, shares mixed in: {peer.tally.mixed}")

@@ -1,0 +1,215 @@
+"""A campaign's scenarios: all that goes wrong, drawn from a seed before anything happens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rumor.gossip import PeerId, Phase, ProtocolConfig, stream
+
+from .host import Host
+from .network import CALM, Network, Peers, Weather, complete, ring, spread
+from .picky import Picky
+
+__all__ = ["FAULTS_S", "Fault", "Scenario", "draw", "run"]
+
+FAULTS_S = 25.0
+"""Faults happen before this time, seconds."""
+
+CALM_S = 30.0
+"""So long all escrow has to settle and the models to agree, once the faults are over."""
+
+_CONFIG = ProtocolConfig(
+    query_s_min=0.2,
+    query_s_max=2.0,
+    stall_s=2.0,
+    gossip_s=0.5,
+    dead_s=4.0,
+    found_s=2.0,
+    roll_s=4.0,
+    retry_s=0.5,
+    staged_max=3,
+    merge_rounds=20,
+)
+
+# Shares measure 64 bytes and copies 128: all in one message, only shares, or none.
+_WIRES = (
+    {"inline_bytes_max": 128},
+    {"inline_bytes_max": 64, "frame_bytes": 24, "window_bytes": 24},
+    {"inline_bytes_max": 1, "frame_bytes": 16, "window_bytes": 48},
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    time_s: float
+    kind: str
+    peer: PeerId
+    argument: float
+    """How long it lasts in seconds, or a number in [0, 1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that one seed stands for."""
+
+    seed: int
+    peers: tuple[PeerId, ...]
+    founders: int
+    weather: Weather
+    config: ProtocolConfig
+    ring: bool
+    faults: tuple[Fault, ...]
+
+
+_KINDS = ("crash", "crash", "cut", "cut one way", "pause", "leave", "arrive", "poison", "finish")
+
+
+def draw(seed: int) -> Scenario:
+    """Draw a scenario; which kinds of fault there are at all is drawn first."""
+    rng = stream(seed, "campaign", "scenario")
+    peers = tuple(f"p{index}" for index in range(int(rng.integers(2, 7))))
+    kinds = [kind for kind in _KINDS if rng.random() < 0.6] or ["crash"]
+    faults = [_draw_fault(rng, kinds, peers) for _ in range(int(rng.integers(0, 12)))]
+    return Scenario(
+        seed=seed,
+        peers=peers,
+        founders=int(rng.integers(1, len(peers) + 1)),
+        weather=Weather(
+            loss=float(rng.choice([0.0, 0.02, 0.1, 0.4])),
+            duplicates=float(rng.choice([0.0, 0.05, 0.3])),
+            replays=float(rng.choice([0.0, 0.03])),
+            delay_s=float(rng.choice([0.001, 0.02, 0.2])),
+            tells=bool(rng.random() < 0.5),
+        ),
+        config=replace(_CONFIG, **_WIRES[int(rng.integers(len(_WIRES)))]),
+        ring=bool(rng.random() < 0.3),
+        faults=tuple(sorted(faults)),
+    )
+
+
+def _draw_fault(rng: np.random.Generator, kinds: list[str], peers: tuple[PeerId, ...]) -> Fault:
+    kind, peer = str(rng.choice(kinds)), str(rng.choice(peers))
+    time_s = float(rng.uniform(0.0, FAULTS_S))
+    return Fault(time_s, kind, peer, float(rng.exponential(4.0)))
+
+
+def run(scenario: Scenario) -> Network:
+    """Run a scenario: first faults, then calm, then everybody finishes.
+
+    Raises:
+        AssertionError: An invariant is broken, or something is not settled when it must be.
+    """
+    speeds = stream(scenario.seed, "campaign", "speeds")
+    step_s = {peer: float(speeds.uniform(0.1, 0.5)) for peer in scenario.peers}
+    peers = Peers(
+        rule=lambda peer: Picky(0.6),
+        config=scenario.config,
+        neighbors=ring if scenario.ring else complete,
+        step_s=lambda peer: step_s.get(peer, 0.2),
+    )
+    network = Network(scenario.seed, peers, scenario.weather)
+    _found(network, scenario)
+    for fault in scenario.faults:
+        network.later(fault.time_s, _fault(network, fault))
+    network.run(FAULTS_S)
+    _calm(network)
+    network.run(FAULTS_S + CALM_S)
+    _check_agreement(network)
+    for host in network.running():
+        host.finish()
+    network.run(network.now + CALM_S, lambda: all(h.protocol.done for h in network.running()))
+    _check_rest(network)
+    return network
+
+
+def _found(network: Network, scenario: Scenario) -> None:
+    """The first peers call the roll, or one founds alone; the others join."""
+    roll = scenario.peers[: scenario.founders]
+    for peer in roll:
+        network.start(peer, seeds=tuple(o for o in roll if o != peer), founders=len(roll))
+    for peer in scenario.peers[scenario.founders :]:
+        seeds = tuple(other for other in scenario.peers if other != peer)
+        network.later(network.chance("start", peer) * 5.0, _starter(network, peer, seeds))
+
+
+def _starter(network: Network, peer: PeerId, seeds: tuple[PeerId, ...]) -> Callable[[], None]:
+    def start() -> None:
+        if peer not in network.hosts:
+            network.start(peer, seeds=seeds)
+
+    return start
+
+
+def _fault(network: Network, fault: Fault) -> Callable[[], None]:
+    return lambda: _strike(network, fault)
+
+
+def _strike(network: Network, fault: Fault) -> None:
+    host = network.hosts.get(fault.peer)
+    if fault.kind == "arrive":
+        name = f"q{fault.time_s:.3f}"
+        network.start(name, seeds=tuple(sorted(network.hosts)))
+    elif fault.kind.startswith("cut"):
+        _cut(network, fault)
+    elif host is not None and host.running:
+        _strike_host(network, host, fault)
+
+
+def _strike_host(network: Network, host: Host, fault: Fault) -> None:
+    if fault.kind == "crash":
+        # It dies in the middle of what it does next, and comes back with nothing.
+        host.crash_after = int(fault.argument * 3) % 7
+        if fault.argument < 6.0:
+            network.later(fault.argument + 0.5, lambda: _restart(network, fault.peer))
+    elif fault.kind == "pause":
+        host.paused_until_s = network.now + fault.argument
+    elif fault.kind == "finish":
+        host.finish()
+    elif fault.kind == "leave":
+        host.leave()
+    elif host.protocol.phase is Phase.TRAINING:
+        host.poison()
+
+
+def _cut(network: Network, fault: Fault) -> None:
+    links = {(fault.peer, other) for other in network.hosts if other != fault.peer}
+    if fault.kind == "cut":
+        links |= {(other, peer) for peer, other in links}
+    network.cut |= links
+    network.later(fault.argument, lambda: network.cut.difference_update(links))
+
+
+def _restart(network: Network, peer: PeerId) -> None:
+    if not network.hosts[peer].running:
+        network.start(peer, seeds=tuple(sorted(set(network.hosts) - {peer})))
+
+
+def _calm(network: Network) -> None:
+    network.weather = CALM
+    network.cut.clear()
+    for host in network.running():
+        host.paused_until_s = network.now
+        host.crash_after = None
+
+
+def _check_agreement(network: Network) -> None:
+    """Live peers hold one another for alive, and their models are one."""
+    hosts = [host for host in network.running() if host.protocol.phase <= Phase.FINISHED]
+    ids = [host.id for host in hosts]
+    for host in hosts:
+        assert host.protocol.phase >= Phase.TRAINING, f"{host.id} never joined"
+        assert [member.id for member in host.protocol.live()] == ids
+    assert len(hosts) < 2 or spread(hosts) < 1e-2
+
+
+def _check_rest(network: Network) -> None:
+    """Everybody came to an end, nothing is in flight, and nothing is kept."""
+    for host in network.running():
+        assert host.protocol.done, f"{host.id} is {host.protocol.phase.name}"
+        network.watch.quiescent(host)
+    ids = {host.ledger.life for host in network.running()}
+    for host in network.running():
+        assert not ids & set(host.ledger.outstanding), "stranded at a live peer"

@@ -1,0 +1,53 @@
+"""A peer's ledger on disk, also one that a kill cut short."""
+
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ONE, Account, Entry, Kind, TrainingError
+from rumor.train.ledger_file import LedgerFile, read_ledger
+
+ENTRIES = [
+    Entry(Kind.FOUNDED, ONE),
+    Entry(Kind.PUSHED, ONE // 2, "b", 7, 1),
+    Entry(Kind.ACCEPTED, 5, "c", 9, 3),
+    Entry(Kind.SETTLED, ONE // 4, "b", 7, 1),
+]
+
+
+def written(path: Path) -> Account:
+    account = Account("a", 42)
+    ledger = LedgerFile(path, account)
+    for entry in ENTRIES:
+        ledger.write(account.apply(entry))
+    ledger.close()
+    return account
+
+
+def test_what_is_read_equals_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    assert written(path) == read_ledger(path)
+
+
+def test_entries_are_on_disk_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    account = Account("a", 42)
+    ledger = LedgerFile(path, account)
+    ledger.write(account.apply(ENTRIES[0]))
+    assert read_ledger(path).weight == ONE
+    ledger.close()
+
+
+def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    written(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert read_ledger(path).outstanding[("b", 7)].escrow == ONE // 2
+
+
+@pytest.mark.parametrize("text", ["", '{"kind":"founded","units":1}\n', '{"x":1}\n{"y":2}\n'])
+def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(text)
+    with pytest.raises(TrainingError, match="not a ledger"):
+        read_ledger(path)

@@ -1,0 +1,240 @@
+"""Live peers in one process, over real ZeroMQ on the loopback interface."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import (
+    GoSGD,
+    IncompatiblePeer,
+    LocalProtocolError,
+    ProtocolConfig,
+    TrainingError,
+    TransportError,
+    audit,
+)
+from rumor.train import Peer, PeerConfig
+from rumor.train.ledger_file import read_ledger
+
+pytestmark = pytest.mark.live
+
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=5.0, found_s=0.3)
+
+
+class Member:
+    """A peer with a training loop of its own on a thread; its "gradients" are all ones."""
+
+    def __init__(self, model: nn.Module, config: PeerConfig, steps: int = 10**9) -> None:
+        self.model, self.steps = model, steps
+        self.peer = Peer(model, config)
+        self.error: BaseException | None = None
+        self.halt = threading.Event()
+        self.inside = threading.Event()
+        self._thread = threading.Thread(target=self._train, daemon=True)
+        self._thread.start()
+
+    def _train(self) -> None:
+        try:
+            with self.peer:
+                self.inside.set()
+                for _ in range(self.steps):
+                    if self.halt.is_set():
+                        return
+                    self.peer.step()
+                    time.sleep(0.001)
+        except BaseException as error:
+            self.error = error
+            self.inside.set()
+
+    def end(self) -> None:
+        self.halt.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def linear(value: float, rows: int = 3) -> nn.Linear:
+    model = nn.Linear(4, rows)
+    nn.init.constant_(model.weight, value)
+    nn.init.constant_(model.bias, value)
+    return model
+
+
+def config(id: str, **changes: object) -> PeerConfig:
+    given = {"id": id, "protocol": QUICK, "rule": GoSGD(p=0.5), "linger_s": 20.0} | changes
+    return PeerConfig(**given)  # type: ignore[arg-type]
+
+
+def end_all(members: Sequence[Member]) -> None:
+    for member in members:
+        member.halt.set()
+    for member in members:
+        member.end()
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    give_up_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < give_up_s, "it never came"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def founder(tmp_path: Path) -> Iterator[Member]:
+    member = Member(linear(1.0), config("a", out=tmp_path / "a"))
+    member.inside.wait(10)
+    yield member
+    member.end()
+
+
+def test_founders_agree_and_no_unit_is_lost(tmp_path: Path) -> None:
+    members = [
+        Member(
+            linear(1.0),
+            config(f"p{i}", rendezvous=tmp_path / "r", founders=4, out=tmp_path / f"p{i}"),
+            steps=50,
+        )
+        for i in range(4)
+    ]
+    for member in members:
+        member._thread.join(40)
+        assert member.error is None
+    account = audit([read_ledger(tmp_path / f"p{i}" / "ledger.jsonl") for i in range(4)])
+    assert account.balanced and account.held == account.founded == 4 << 40
+    assert all(member.peer.tally.mixed > 0 for member in members)
+
+
+def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Path) -> None:
+    assert founder.peer.address is not None
+    newcomer = Member(
+        linear(9.0), config("b", join=(founder.peer.address,), out=tmp_path / "b"), steps=20
+    )
+    newcomer._thread.join(0.01)
+    newcomer.inside.wait(10)
+    assert newcomer.error is None
+    assert torch.equal(newcomer.peer.vector.flats[0], founder.peer.vector.flats[0])
+    until(lambda: founder.peer.tally.mixed > 0 and newcomer.peer.tally.mixed > 0)
+    founder.end()
+    newcomer.end()
+    account = audit([read_ledger(tmp_path / i / "ledger.jsonl") for i in "ab"])
+    assert account.balanced and account.founded == 1 << 40
+
+
+def test_a_large_model_travels_in_frames(tmp_path: Path) -> None:
+    members = [
+        Member(
+            linear(1.0, rows=200_000),
+            config(f"p{i}", rendezvous=tmp_path / "r", founders=2, rule=GoSGD(p=1.0)),
+        )
+        for i in range(2)
+    ]
+    try:
+        until(lambda: all(member.peer.tally.mixed > 3 for member in members))
+    finally:
+        end_all(members)
+
+
+def test_founders_that_began_differently_end_in_one_swarm(tmp_path: Path) -> None:
+    members = [
+        Member(
+            linear(float(i)),
+            config(f"p{i}", rendezvous=tmp_path / "r", founders=2, rule=GoSGD(p=1.0)),
+        )
+        for i in range(2)
+    ]
+    try:
+        until(lambda: all(member.peer.tally.mixed > 3 for member in members))
+        assert sum(member.peer.weight_units for member in members) <= 1 << 40
+    finally:
+        end_all(members)
+
+
+def test_a_peer_that_only_dials_out_is_a_full_member(founder: Member) -> None:
+    assert founder.peer.address is not None
+    hidden = Member(linear(1.0), config("b", bind=None, join=(founder.peer.address,)))
+    hidden.inside.wait(10)
+    assert hidden.peer.address is None
+    until(lambda: founder.peer.tally.mixed > 3 and hidden.peer.tally.mixed > 3)
+    founder.halt.set()
+    hidden.end()
+    assert hidden.error is None
+
+
+def test_another_model_is_refused_with_the_first_difference(founder: Member) -> None:
+    assert founder.peer.address is not None
+    with (
+        pytest.raises(IncompatiblePeer, match=r"tensor 0 is weight \(5, 4\) .* \(3, 4\)"),
+        Peer(linear(1.0, rows=5), config("b", join=(founder.peer.address,))),
+    ):
+        pass
+    founder.peer.step()
+
+
+def test_a_peer_that_leaves_hands_its_weight_on(founder: Member, tmp_path: Path) -> None:
+    assert founder.peer.address is not None
+    with Peer(linear(0.0), config("b", join=(founder.peer.address,), out=tmp_path / "b")) as peer:
+        peer.leave()
+        assert peer.weight_units == 0
+    until(lambda: founder.peer.live == ("a",))
+    founder.end()
+    account = audit([read_ledger(tmp_path / i / "ledger.jsonl") for i in "ab"])
+    assert account.balanced and account.held == 1 << 40
+
+
+def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
+    assert founder.peer.address is not None
+    model = linear(0.0)
+    rule = GoSGD(p=1.0)
+    with (
+        pytest.raises(TrainingError, match="not finite"),
+        Peer(model, config("b", join=(founder.peer.address,), rule=rule)) as peer,
+    ):
+        with torch.no_grad():
+            model.bias[0] = float("nan")
+        while True:
+            peer.step()
+            time.sleep(0.001)
+    until(lambda: founder.peer.live == ("a",))
+    assert torch.isfinite(founder.peer.vector.flats[0]).all()
+
+
+def test_a_newcomer_that_finds_nobody_says_so_and_gives_up() -> None:
+    with (
+        pytest.raises(TransportError, match=r"127\.0\.0\.1:9 does not answer"),
+        Peer(linear(0.0), config("b", join=("127.0.0.1:9",), join_timeout_s=0.3)),
+    ):
+        pass
+
+
+def test_closing_takes_less_than_two_seconds_with_nobody_left() -> None:
+    began_s = time.monotonic()
+    with Peer(linear(0.0), config("a")) as peer:
+        peer.step()
+    assert time.monotonic() - began_s < 2.0
+
+
+def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:
+    with pytest.raises(LocalProtocolError, match="with Peer"):
+        Peer(linear(0.0)).step()
+
+
+def test_merge_ends_by_time_while_others_train(founder: Member) -> None:
+    assert founder.peer.address is not None
+    with Peer(linear(0.0), config("b", join=(founder.peer.address,))) as peer:
+        peer.step()
+        assert not peer.merge(timeout_s=0.3)
+        peer.leave()
+
+
+def test_a_failing_network_thread_is_heard_of() -> None:
+    with Peer(linear(0.0), config("a")) as peer:
+        driver = peer._running()
+        driver._transport.meet = None  # type: ignore[assignment, method-assign]
+        driver._failure = OSError("gone")
+        with pytest.raises(TransportError, match="gone"):
+            peer.step()
+        driver._failure = None
