@@ -4,7 +4,8 @@
     python examples/train.py --join tcp://127.0.0.1:7700
 
 The second becomes a copy of the first and trains along; start as many as you like, whenever you
-like. It is called train.py on purpose: a script of that name must not get in rumor's way.
+like, and stop any with Ctrl-C. It is called train.py on purpose: a script of that name must not
+get in rumor's way.
 """
 
 import argparse
@@ -34,16 +35,19 @@ config = PeerConfig(linger_s=5)
 
 with Peer(model, config, bind=arguments.bind, join=arguments.join, rule=GoSGD(p=0.1)) as peer:
     print(f"peer {peer.id} at {peer.address}, with {', '.join(peer.live)}", flush=True)
-    for step in range(arguments.steps):
-        batch = torch.randint(1437, (32,))
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(inputs[batch]), targets[batch])
-        loss.backward()
-        optimizer.step()
-        peer.step()
-        if step % 200 == 0:
-            print(f"step {step}: loss {loss.item():.3f}, weight {peer.weight:.3f}", flush=True)
-    together = peer.merge(timeout_s=5)
+    try:
+        for step in range(arguments.steps):
+            batch = torch.randint(1437, (32,))
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(inputs[batch]), targets[batch])
+            loss.backward()
+            optimizer.step()
+            peer.step()
+            if step % 200 == 0:
+                print(f"step {step}: loss {loss.item():.3f}, weight {peer.weight:.3f}", flush=True)
+    except KeyboardInterrupt:
+        print("stopping", flush=True)
+    peer.merge(timeout_s=5)  # what leaving the block does anyway
 
 accuracy = (model(inputs[held_out]).argmax(1) == targets[held_out]).float().mean().item()
 print(f"accuracy {accuracy:.3f} on held-out digits, shares mixed in: {peer.tally.mixed}")

@@ -1,0 +1,77 @@
+"""The scripts and the text that a reader meets first do what they say."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+
+pytestmark = pytest.mark.skipif(
+    not EXAMPLES.exists(), reason="examples and README are not beside the tests"
+)
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    # As a user would: no path of the checkout, one thread.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A suite that runs in the background ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def code_blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_academic_version_in_the_readme_is_the_script() -> None:
+    script = (EXAMPLES / "academic.py").read_text()
+    body = script.split('"""\n\n', 1)[1]
+    assert body in code_blocks((ROOT / "README.md").read_text(), "python")
+
+
+def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) -> None:
+    out, errors = start(str(EXAMPLES / "academic.py"), cwd=tmp_path).communicate(timeout=60)
+    assert "total weight 8.0: nothing is lost" in out, errors
+    alone, together = map(float, re.findall(r"(?:alone|together) +([\d.]+)", out))
+    assert together < alone / 3
+
+
+@pytest.mark.live
+def test_two_terminals_and_one_address(tmp_path: Path) -> None:
+    """A script of the user's own, called train.py, run twice."""
+    shutil.copy(EXAMPLES / "train.py", tmp_path)
+    first = start("train.py", "--steps", "100000000", cwd=tmp_path)
+    assert first.stdout is not None
+    said = first.stdout.readline()
+    found = re.search(r"at (tcp://\S+),", said)
+    assert found, said + first.communicate(timeout=30)[1]
+    second = start("train.py", "--steps", "500", "--join", found[1], cwd=tmp_path)
+    second_out, second_errors = second.communicate(timeout=60)
+    first.send_signal(signal.SIGINT)
+    first_out, first_errors = first.communicate(timeout=60)
+    for out, errors in ((first_out, first_errors), (second_out, second_errors)):
+        accuracy, mixed = re.findall(r"accuracy ([\d.]+).*mixed in: (\d+)", out)[0]
+        assert float(accuracy) >= 0.9, out
+        assert int(mixed) > 0, errors
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    missing = [link for link in links if not ((ROOT / page).parent / link).exists()]
+    assert not missing
