@@ -9,6 +9,7 @@ from typing import Annotated, Protocol, runtime_checkable
 
 import typer
 
+from .bench import bench
 from .edge import WRONG_ARGUMENTS
 from .launch import launch
 from .merge import merge
@@ -21,6 +22,8 @@ app = typer.Typer(
     help="Train one model on many machines, with no coordinator.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Joins the lines of a docstring to paragraphs.
+    rich_markup_mode="markdown",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -46,6 +49,7 @@ def _root(
 app.command()(launch)
 app.command()(peer)
 app.command()(merge)
+app.command()(bench)
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from .options import (
     EvalEvery,
     Json,
     LearningRate,
+    LeaveSeconds,
     LogEvery,
     P,
     Partition,
@@ -60,7 +61,8 @@ def launch(
         float | None,
         typer.Option(
             metavar="S",
-            help="Steps sleep to at least S seconds. [default: 0, with --slow 0.02]",
+            help="Steps sleep to at least S seconds.",
+            show_default="0, with --slow 0.02",
             rich_help_panel=GOSSIP,
         ),
     ] = None,
@@ -81,11 +83,13 @@ def launch(
             rich_help_panel=GOSSIP,
         ),
     ] = 3600.0,
+    leave_s: LeaveSeconds = 10.0,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The run's folder. [default: runs/TASK-TIME]",
+            help="The run's folder.",
+            show_default="runs/TASK-TIME",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -122,6 +126,7 @@ def launch(
             log_every=log_every,
             eval_every=eval_every,
             linger_s=linger_s,
+            leave_s=leave_s,
             out=out,
         )
         summary = run_swarm(config)
@@ -198,6 +203,9 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
 def _complaint(summary: dict[str, Any]) -> str:
     if summary["weight_units_total"] != summary["weight_units_expected"]:
         return "the ledgers do not balance: weight was lost or created, which is a bug"
-    whys = {peer["why"] for peer in summary["peers_detail"] if peer["state"] == "failed"}
-    first = f": {sorted(filter(None, whys))[0]}" if any(whys) else ""
+    peers = summary["peers_detail"]
+    if all(peer["state"] == "left" for peer in peers):
+        return "stopped before the end"
+    whys = [peer["why"] for peer in peers if peer["state"] == "failed" and peer["why"]]
+    first = f": {whys[0]}" if whys else ""
     return f"no peer finished{first} (logs: {summary['out']}/peers/*/log.txt)"

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +11,6 @@ from ..gossip.errors import ConfigError
 from .edge import edge
 from .options import Debug, Json
 from .watch import State, read_report
-
-if TYPE_CHECKING:
-    from ..train.merged import SavedModel
 
 __all__ = ["merge", "merge_folders", "peer_folders"]
 
@@ -77,17 +74,16 @@ def merge_folders(folders: Sequence[Path], output: Path, *, force: bool) -> dict
 
     from ..train import merged
 
-    models = [merged.open_model(peer / MODEL) for peer in peers]
-    models = _sound(models)
+    opened = [merged.open_model(peer / MODEL) for peer in peers]
+    models = [model for model in opened if not _failed(model.path.parent)]
     weights = merged.merging_weights(models)
     state = merged.merge(models)
     digest = merged.digest(state)
     listed = ",".join(f"{peer}:{units}" for peer, units in weights.items())
     merged.save_model(output, state, {"merged_from": listed, "digest": digest})
-    known = {model.id for model in models} | {peer.name for peer in peers}
     return {
         "weights_units": weights,
-        "skipped": sorted(known - set(weights)),
+        "skipped": sorted({model.id for model in opened} - set(weights)),
         "digest": digest,
         "output": str(output),
     }
@@ -109,10 +105,6 @@ def peer_folders(folder: Path) -> list[Path]:
     raise ConfigError(
         f"{folder} holds no model: give the folder of a peer (with {MODEL}) or of a run"
     )
-
-
-def _sound(models: "Sequence[SavedModel]") -> "list[SavedModel]":
-    return [model for model in models if not _failed(model.path.parent)]
 
 
 def _failed(folder: Path) -> bool:

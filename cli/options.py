@@ -19,6 +19,7 @@ __all__ = [
     "EvalEvery",
     "Json",
     "LearningRate",
+    "LeaveSeconds",
     "LogEvery",
     "P",
     "Partition",
@@ -45,16 +46,20 @@ TaskName = Annotated[
 Steps = Annotated[
     int | None,
     typer.Option(
-        help="Optimizer steps of each peer. [default: the task's]", rich_help_panel=TRAINING
+        help="Optimizer steps of each peer.", show_default="the task's", rich_help_panel=TRAINING
     ),
 ]
 LearningRate = Annotated[
     float | None,
-    typer.Option("--lr", help="Learning rate. [default: the task's]", rich_help_panel=TRAINING),
+    typer.Option(
+        "--lr", help="Learning rate.", show_default="the task's", rich_help_panel=TRAINING
+    ),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(help="Samples per step and peer. [default: the task's]", rich_help_panel=TRAINING),
+    typer.Option(
+        help="Samples per step and peer.", show_default="the task's", rich_help_panel=TRAINING
+    ),
 ]
 Partition = Annotated[
     str,
@@ -111,6 +116,15 @@ Device = Annotated[
     typer.Option(
         help="Where to train: cpu, cuda, cuda:1; auto takes a GPU where there is one.",
         rich_help_panel=TRAINING,
+    ),
+]
+LeaveSeconds = Annotated[
+    float,
+    typer.Option(
+        "--leave-s",
+        metavar="S",
+        help="How long handing the weight on may take, for a peer that leaves.",
+        rich_help_panel=GOSSIP,
     ),
 ]
 LogEvery = Annotated[

@@ -22,6 +22,7 @@ from .options import (
     EvalEvery,
     Json,
     LearningRate,
+    LeaveSeconds,
     LogEvery,
     P,
     Partition,
@@ -115,17 +116,12 @@ Linger = Annotated[
         rich_help_panel=GOSSIP,
     ),
 ]
-Leave = Annotated[
-    float,
-    typer.Option(
-        metavar="S", help="How long handing the weight on may take.", rich_help_panel=GOSSIP
-    ),
-]
 JoinTimeout = Annotated[
     float | None,
     typer.Option(
         metavar="S",
-        help="How long to look for a swarm before giving up. [default: for ever]",
+        help="How long to look for a swarm before giving up.",
+        show_default="for ever",
         rich_help_panel=GOSSIP,
     ),
 ]
@@ -133,7 +129,8 @@ Id = Annotated[
     str | None,
     typer.Option(
         "--id",
-        help="Its name, unique in the swarm. [default: a random one]",
+        help="Its name, unique in the swarm.",
+        show_default="a random one",
         rich_help_panel=GOSSIP,
     ),
 ]
@@ -141,7 +138,8 @@ PeerOut = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder for its model, metrics, ledger and peer.json. [default: none are written]",
+        help="Folder for its model, metrics, ledger and peer.json.",
+        show_default="none are written",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -170,7 +168,7 @@ def peer(
     p: P = 0.1,
     emission: EmissionName = "per-step",
     linger_s: Linger = 30.0,
-    leave_s: Leave = 10.0,
+    leave_s: LeaveSeconds = 10.0,
     join_timeout_s: JoinTimeout = None,
     out: PeerOut = None,
     log_every: LogEvery = 10,
@@ -234,7 +232,9 @@ def stop_on_signals(stop: threading.Event) -> None:
     def leave(number: int, frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)
-        print("stopping: handing the weight on", file=sys.stderr, flush=True)
+        print(
+            "stopping: handing the weight on; once more ends at once", file=sys.stderr, flush=True
+        )
         stop.set()
 
     for each in (signal.SIGTERM, signal.SIGINT):

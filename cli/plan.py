@@ -84,6 +84,9 @@ class LaunchConfig:
     linger_s: float = 3600.0
     """How long a finished peer waits for slower ones before it leaves, seconds."""
 
+    leave_s: float = 10.0
+    """How long a peer that leaves may take to hand its weight on, seconds."""
+
     out: Path | None = None
     """The run's folder; None for a new one under ``runs``."""
 
@@ -92,7 +95,7 @@ class LaunchConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"--{_typed(name)} is {value}: it must be at least 1")
-        for name in ("step_s_min", "linger_s"):
+        for name in ("step_s_min", "linger_s", "leave_s"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ConfigError(f"--{_typed(name)} is {value}: it must be 0 or more, in seconds")
@@ -213,6 +216,7 @@ def _options(config: LaunchConfig, steps: int, index: int) -> dict[str, object]:
         "--log-every": config.log_every,
         "--eval-every": config.eval_every,
         "--linger-s": config.linger_s,
+        "--leave-s": config.leave_s,
     }
     return {name: value for name, value in options.items() if value is not None}
 

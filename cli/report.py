@@ -55,9 +55,10 @@ def _result(summary: dict[str, Any]) -> str:
     figures.append(f"loss {_number(summary['loss'], '.4g')}")
     distance = summary["consensus_distance"]
     apart = f"differ by {distance:.2g} of their norm" if distance else "are identical"
+    equally = "" if summary["merged_by"] == "weight" else " (nobody holds weight: all count alike)"
     return (
         f"The merged model has {' and '.join(figures)} on held-out data; "
-        f"the models it was merged from {apart}."
+        f"the models it was merged from {apart}{equally}."
     )
 
 
@@ -84,10 +85,10 @@ def _deaths(summary: dict[str, Any]) -> list[str]:
     for dead in summary["dead"]:
         how = f"was killed by {dead['why']}" if dead["state"] == "killed" else dead["state"]
         why = f" ({dead['why']})" if dead["state"] == "failed" and dead["why"] else ""
-        sentences.append(
-            f"{dead['id']} {how} at step {dead['step']}{why}; "
-            f"a weight of {dead['weight']:.4f} died with it ({dead['weight_units']} units)."
-        )
+        loss = "no weight died with it"
+        if dead["weight_units"]:
+            loss = f"a weight of {dead['weight']:.4f} died with it ({dead['weight_units']} units)"
+        sentences.append(f"{dead['id']} {how} at step {dead['step']}{why}; {loss}.")
     return sentences
 
 

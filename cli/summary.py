@@ -31,6 +31,8 @@ class Merged:
     path: Path
     weights: dict[str, int]
     """What each peer counted, by id: units, or 1 each where nobody held any."""
+    by_weight: bool
+    """Whether anybody held weight; if not, all counted alike."""
     evaluation: Evaluation
     consensus_distance: float
     digest: str
@@ -66,6 +68,7 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task, path: Path) -> Merge
     return Merged(
         path=path,
         weights=weights,
+        by_weight=any(model.weight_units > 0 for model in models),
         evaluation=task.evaluate(model),
         consensus_distance=consensus_distance(chosen, names),
         digest=name,
@@ -119,6 +122,7 @@ def summarize(
         "wall_s": round(wall_s, 3),
         "steps_per_s": round(sum(outcome.steps_per_s or 0 for outcome in outcomes), 3),
         "digest": merged.digest if merged else None,
+        "merged_by": _merged_by(merged),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
         "dead": [
             {
@@ -162,6 +166,12 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "skipped": outcome.skipped,
         "refusals": outcome.refusals,
     }
+
+
+def _merged_by(merged: Merged | None) -> str | None:
+    if merged is None:
+        return None
+    return "weight" if merged.by_weight else "equally"
 
 
 def _header(weights: dict[str, int], name: str) -> dict[str, str]:

@@ -90,7 +90,7 @@ def supervise(places: Sequence[Place], steps: int, display: Display) -> list[Sig
 
 def _start(place: Place) -> subprocess.Popen[bytes]:
     with open(place.folder / "log.txt", "wb") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             place.command,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -100,6 +100,9 @@ def _start(place: Place) -> subprocess.Popen[bytes]:
             # they would take the launcher's for the second one.
             start_new_session=True,
         )
+    # For whoever wants to stop or kill this one peer.
+    (place.folder / "pid").write_text(f"{process.pid}\n")
+    return process
 
 
 @contextmanager

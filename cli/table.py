@@ -13,7 +13,7 @@ from rich.text import Text
 from .supervise import Display
 from .watch import Sight, State
 
-__all__ = ["Lines", "LiveTable", "display_on", "render"]
+__all__ = ["Lines", "LiveTable", "display_on", "render", "summarize"]
 
 LINE_EVERY_S = 5.0
 
@@ -115,7 +115,7 @@ def summarize(sights: Sequence[Sight], elapsed_s: float) -> str:
     '7 s: step 120 of 500, loss 0.250, 1 training'
     """
     running = [sight for sight in sights if sight.state is State.TRAINING]
-    among = running or sights
+    among = running or [sight for sight in sights if sight.state is State.FINISHED] or sights
     steps = sorted({sight.step for sight in among})
     counts = {state: sum(sight.state is state for sight in sights) for state in State}
     parts = [f"step {_span(steps)} of {sights[0].steps}"]

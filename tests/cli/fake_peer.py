@@ -1,8 +1,8 @@
 """A stand-in for ``rumor peer``: it trains nothing and leaves the files that a peer leaves.
 
 Started with the same options. ``FAKE_FATES`` in the environment, a JSON object by peer id, says
-what becomes of it: ``finish`` unless named, ``kill``, ``fail``, ``refuse`` or ``wait``, which takes
-steps until it is told to leave.
+what becomes of it: ``finish`` unless named, ``kill``, ``fail``, ``refuse``, ``wait``, which lasts
+until it is told to leave, or ``ignore``, which does not hear that either.
 """
 
 import json
@@ -35,7 +35,8 @@ class FakePeer:
             sys.exit(2)
         self.append("ledger.jsonl", kind="opened", id=self.id, incarnation=1)
         self.append("ledger.jsonl", kind="founded", units=ONE)
-        for self.step in range(10, self.steps + 1, 10):
+        for step in range(10, self.steps + 1, 10):
+            self.step = step
             self.measure()
             if self.step >= self.steps // 2 and fate in ("kill", "fail"):
                 break
@@ -45,8 +46,8 @@ class FakePeer:
             self.end("failed", "the loss is not finite")
             print("error: the loss is not finite", file=sys.stderr)
             sys.exit(1)
-        if fate == "wait":
-            signal.signal(signal.SIGTERM, self.leave)
+        if fate in ("wait", "ignore"):
+            signal.signal(signal.SIGTERM, self.leave if fate == "wait" else signal.SIG_IGN)
             self.append("ready")
             time.sleep(30)
         self.end("finished")
@@ -80,7 +81,7 @@ class FakePeer:
         tensors = {"weight": np.full((1, 32), float(self.index), np.float32)}
         metadata = {"peer": self.id, "weight_units": str(units)}
         save_file(tensors, self.out / "model.safetensors", metadata)
-        report = {"id": self.id, "state": state, "error": error, "steps": self.step}
+        report: dict[str, Any] = {"id": self.id, "state": state, "error": error, "steps": self.step}
         report |= {"steps_per_s": 100.0, "accuracy": 0.9, "loss": 0.4, "weight_units": units}
         report |= {"messages": 7, "bytes_sent": 70, "pushes": 3, "skipped": 2, "refusals": 1}
         (self.out / "peer.json").write_text(json.dumps(report))

@@ -1,0 +1,162 @@
+"""``rumor launch``: what it refuses, and what it makes of what its peers leave."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.cli.launch import worked
+from rumor.gossip import ONE
+
+from .fakes import run_fakes
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
+    named = {peer.replace("_", "-"): fate for peer, fate in fates.items()}
+    monkeypatch.setenv("FAKE_FATES", json.dumps(named))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--peers", "0"], "--peers is 0"),
+        (["--task", "nope"], "digits, quadratic"),
+        (["--task", "nowhere:task"], "no module 'nowhere'"),
+        (["--topology", "nope"], "complete, exponential, ring"),
+        (["--rule", "nope"], "gosgd"),
+        (["--partition", "halves"], "dirichlet:ALPHA"),
+        (["--partition", "iid", "--peers", "5000"], "use fewer, or partition shared"),
+        (["--slow", "7:2"], "only 0 to 3"),
+        (["--slow", "fast"], "3:10"),
+        (["--p", "2"], "p is 2"),
+        (["--emission", "per-hour"], "per-step or per-second"),
+        (["--lr", "0"], "--lr is 0"),
+        (["--steps", "-5"], "--steps is -5"),
+    ],
+)
+def test_a_wrong_argument_is_status_2_two_lines_and_no_file(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(app, ["launch", "--task", "quadratic", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ") and message in result.stderr
+    assert result.stderr.count("\n") <= 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_that_raises_is_refused_with_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    (tmp_path / "broken_task.py").write_text("def task():\n    return 1 / 0\n")
+    result = CliRunner().invoke(app, ["launch", "--task", "broken_task:task"])
+    assert result.exit_code == 2
+    assert "ZeroDivisionError" in result.stderr and "broken_task.py:2" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("trace", ["peers", "summary.json", "model.safetensors"])
+def test_the_folder_of_another_run_is_refused(tmp_path: Path, trace: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / trace).touch()
+    result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--out", "run"])
+    assert result.exit_code == 2
+    assert "holds another run" in result.stderr and trace in result.stderr
+    assert [path.name for path in run.iterdir()] == [trace]
+
+
+def test_a_file_for_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--out", "run"])
+    assert result.exit_code == 2 and "is a file" in result.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = CliRunner().invoke(app, ["launch", "--peers", "0", "--debug"])
+    assert isinstance(result.exception, ValueError)
+
+
+def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> None:
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert worked(summary)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+    assert (tmp_path / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
+    # Of equal weight, and filled with 0, 1, 2 and 3.
+    model = load_file(tmp_path / "run" / "model.safetensors")
+    assert torch.equal(model["weight"], torch.full((1, 32), 1.5))
+    assert summary["consensus_distance"] == pytest.approx(5**0.5 / 3)
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * ONE
+    assert (summary["weight_total"], summary["messages"], summary["bytes_sent"]) == (4.0, 28, 280)
+    assert summary["steps_per_s"] == 400
+    assert summary["accuracy"] is None and summary["loss"] > 0
+    assert [peer["peer"] for peer in summary["peers_detail"]] == [0, 1, 2, 3]
+    assert summary["dead"] == []
+
+
+def test_a_killed_peer_is_named_with_the_weight_that_died_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fate(monkeypatch, peer_2="kill")
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert worked(summary)
+    (dead,) = summary["dead"]
+    assert (dead["id"], dead["state"], dead["why"]) == ("peer-2", "killed", "SIGKILL")
+    assert (dead["step"], dead["weight_units"]) == (50, ONE)
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 3 * ONE
+    assert summary["ledger"]["died"] == ONE
+    states = [peer["state"] for peer in summary["peers_detail"]]
+    assert states == ["finished", "finished", "killed", "finished"]
+    # Of the others, filled with 0, 1 and 3.
+    model = load_file(tmp_path / "run" / "model.safetensors")
+    assert torch.allclose(model["weight"], torch.full((1, 32), 4 / 3))
+
+
+def test_a_failed_peer_is_named_and_the_rest_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fate(monkeypatch, peer_0="fail")
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert worked(summary)
+    assert summary["dead"][0]["why"] == "the loss is not finite"
+    assert torch.equal(
+        load_file(tmp_path / "run" / "model.safetensors")["weight"], torch.full((1, 32), 2.0)
+    )
+
+
+@pytest.mark.parametrize("end", ["kill", "fail", "refuse"])
+def test_a_run_in_which_nobody_finished_did_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    fate(monkeypatch, peer_0=end, peer_1=end)
+    summary = run_fakes(tmp_path / "run", peers=2, steps=100)
+    assert not worked(summary)
+    assert summary["digest"] is None and summary["accuracy"] is None
+    assert len(summary["dead"]) == 2
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_progress_goes_to_stderr_in_plain_lines_where_it_is_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fate(monkeypatch, peer_1="kill")
+    run_fakes(tmp_path / "run", peers=2, steps=100)
+    stdout, stderr = capfd.readouterr()
+    assert stdout == ""
+    first, news = stderr.splitlines()
+    assert first.startswith("quadratic on 2 peers")
+    assert news == "peer-1 was killed by SIGKILL at step 50"
+
+
+def test_ledgers_that_do_not_balance_are_a_failure(tmp_path: Path) -> None:
+    summary = run_fakes(tmp_path / "run", peers=2, steps=100)
+    assert not worked(summary | {"weight_units_total": summary["weight_units_total"] + 1})

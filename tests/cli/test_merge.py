@@ -1,0 +1,98 @@
+"""``rumor merge``: the models that peers left, made into one."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.train.merged import save_model
+
+
+def peer(folder: Path, value: float, units: int, state: str = "finished", n: int = 3) -> Path:
+    folder.mkdir(parents=True)
+    metadata = {"peer": f"id-{folder.name}", "weight_units": str(units)}
+    save_model(folder / "model.safetensors", {"x": torch.full((n,), value)}, metadata)
+    (folder / "peer.json").write_text(json.dumps({"state": state}))
+    return folder
+
+
+def merge(*arguments: Path | str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["merge", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_peers_are_merged_by_weight(tmp_path: Path) -> None:
+    one, two = peer(tmp_path / "a", 1.0, 3), peer(tmp_path / "b", 5.0, 1)
+    out = tmp_path / "m.safetensors"
+    status, stdout, _ = merge(one, two, "-o", out)
+    assert status == 0
+    assert torch.equal(load_file(out)["x"], torch.full((3,), 2.0))
+    assert "id-a: 0.7500 of the whole" in stdout and "digest" in stdout
+    assert "left out" not in stdout
+
+
+def test_a_runs_folder_stands_for_all_its_peers(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    peer(run / "peers" / "a", 1.0, 1)
+    peer(run / "peers" / "b", 3.0, 1)
+    (run / "model.safetensors").write_bytes(b"an older merged model")
+    (run / "peers" / "killed").mkdir()
+    status, stdout, _ = merge(run, "-o", tmp_path / "m.safetensors", "--json")
+    assert status == 0
+    result = json.loads(stdout)
+    assert result["weights_units"] == {"id-a": 1, "id-b": 1} and len(result["digest"]) == 32
+    assert load_file(tmp_path / "m.safetensors")["x"][0] == 2
+
+
+def test_failed_peers_and_those_without_weight_are_left_out(tmp_path: Path) -> None:
+    peers = [
+        peer(tmp_path / "a", 1.0, 1),
+        peer(tmp_path / "b", 9.0, 1, state="failed"),
+        peer(tmp_path / "c", 9.0, 0, state="left"),
+    ]
+    status, stdout, _ = merge(*peers, "-o", tmp_path / "m.safetensors", "--json")
+    assert status == 0
+    assert json.loads(stdout)["skipped"] == ["id-b", "id-c"]
+    assert load_file(tmp_path / "m.safetensors")["x"][0] == 1
+
+
+def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
+    one, out = peer(tmp_path / "a", 1.0, 1), tmp_path / "m.safetensors"
+    out.write_text("precious")
+    status, _, stderr = merge(one, "-o", out)
+    assert status == 2 and "--force" in stderr
+    assert out.read_text() == "precious"
+    assert merge(one, "-o", out, "--force")[0] == 0
+    assert load_file(out)["x"][0] == 1
+
+
+def test_the_first_difference_of_two_models_is_named(tmp_path: Path) -> None:
+    one, two = peer(tmp_path / "a", 1.0, 1), peer(tmp_path / "b", 1.0, 1, n=4)
+    status, _, stderr = merge(one, two, "-o", tmp_path / "m.safetensors")
+    assert status == 2
+    assert "x (3,) F32 in the first and x (4,) F32 in the second" in stderr
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+@pytest.mark.parametrize("where", ["nowhere/m.safetensors", "."])
+def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, where: str) -> None:
+    one = peer(tmp_path / "a", 1.0, 1)
+    assert merge(one, "-o", tmp_path / where, "--force")[0] == 2
+
+
+def test_folders_without_a_model_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "run" / "peers" / "a").mkdir(parents=True)
+    for folder in (tmp_path / "run", tmp_path, tmp_path / "nowhere"):
+        status, _, stderr = merge(folder, "-o", tmp_path / "m.safetensors")
+        assert status == 2 and "holds no model" in stderr
+
+
+def test_a_file_that_is_no_model_is_a_failure(tmp_path: Path) -> None:
+    one = peer(tmp_path / "a", 1.0, 1)
+    (one / "model.safetensors").write_bytes(b"torn")
+    status, _, stderr = merge(one, "-o", tmp_path / "m.safetensors")
+    assert status == 1 and "cannot be read" in stderr

@@ -1,0 +1,89 @@
+"""What a launcher sees of its peers from outside."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rumor.cli.plan import Place
+from rumor.cli.watch import Sight, State, Tail, Watch, last_words
+
+
+class Ended:
+    """A process with this exit status; None while it runs."""
+
+    def __init__(self, status: int | None = None) -> None:
+        self.status = status
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+def place(folder: Path) -> Place:
+    return Place(index=0, id="peer-0", folder=folder, command=())
+
+
+def test_a_tail_gives_each_whole_row_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = Tail(path)
+    assert tail.rows() == []
+    path.write_text('{"step":1}\n{"ste')
+    assert tail.rows() == [{"step": 1}]
+    assert tail.rows() == []
+    with open(path, "a") as file:
+        file.write('p":2}\n')
+    assert tail.rows() == [{"step": 2}]
+
+
+def test_a_row_leaves_alone_what_it_does_not_say() -> None:
+    sight = Sight("peer-0", 100)
+    sight.take({"step": 50, "accuracy": 0.9, "loss": 0.4})
+    sight.take({"step": 60, "accuracy": None, "loss": 0.3})
+    assert (sight.step, sight.accuracy, sight.loss) == (60, 0.9, 0.3)
+
+
+def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
+    process = Ended()
+    watch = Watch([place(tmp_path)], [process], steps=20)
+    seen = []
+    for row in ("", '{"step":10}\n', '{"step":20}\n'):
+        with open(tmp_path / "metrics.jsonl", "a") as file:
+            file.write(row)
+        assert watch.update() == []
+        seen.append(watch.sights[0].state)
+    assert seen == [State.STARTING, State.TRAINING, State.FINISHED]
+    # It still mixes with those that train.
+    assert not watch.over
+    (tmp_path / "peer.json").write_text('{"state":"finished","error":null}')
+    process.status = 0
+    assert watch.update() == [] and watch.over
+
+
+@pytest.mark.parametrize(
+    ("status", "report", "state", "news"),
+    [
+        (-9, None, State.KILLED, "peer-0 was killed by SIGKILL at step 10"),
+        (0, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
+        (1, {"state": "failed", "error": "NaN"}, State.FAILED, "peer-0 failed at step 10: NaN"),
+        (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
+        # Killed after it had written its report: nothing was lost.
+        (-9, {"state": "finished"}, State.FINISHED, None),
+    ],
+)
+def test_an_ending_is_told_once(
+    tmp_path: Path, status: int, report: dict[str, str] | None, state: State, news: str | None
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
+    (tmp_path / "log.txt").write_text("12:00 met peer-1\nerror: no such device\nlast line\n")
+    if report is not None:
+        (tmp_path / "peer.json").write_text(json.dumps(report))
+    watch = Watch([place(tmp_path)], [Ended(status)], steps=20)
+    assert watch.update() == ([news] if news else [])
+    assert watch.sights[0].state is state
+    assert watch.over and watch.update() == []
+
+
+def test_a_log_without_an_error_has_its_last_line_for_last_words(tmp_path: Path) -> None:
+    assert last_words(tmp_path) == ""
+    (tmp_path / "log.txt").write_text("Traceback:\n  ...\nMemoryError\n\n")
+    assert last_words(tmp_path) == "MemoryError"

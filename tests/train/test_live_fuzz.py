@@ -1,0 +1,371 @@
+"""Two live peers train and exchange shares while strangers throw a hundred thousand messages at them.
+
+What is protected without keys: no message, whoever forged it, stops a peer or makes it grow without
+bound; and none that was damaged, replayed, addressed to somebody else or of another model moves any
+weight. What is not: whoever writes a valid message in the name of a member is believed. He can
+bring in weight and values with a PUSH, fence a member's shares with a QUERY of a later number, or
+say for a member that it left. Only signed or encrypted connections keep him out.
+"""
+
+import random
+import resource
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import zmq
+from torch import nn
+
+from rumor.gossip import ONE, Envelope, GoSGD, Member, Phase, ProtocolConfig, audit
+from rumor.gossip.codec import FRAME_BYTES_MAX, Buffer, decode, encode
+from rumor.gossip.messages import (
+    Ack,
+    Ask,
+    Body,
+    Chunk,
+    Describe,
+    End,
+    Grant,
+    Hello,
+    Leave,
+    Offer,
+    Pending,
+    Push,
+    Query,
+)
+from rumor.gossip.schema import Schema, TensorSpec
+from rumor.gossip.transport import Transport
+from rumor.train import Peer, PeerConfig
+from rumor.train.ledger_file import read_ledger
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+N_MESSAGES = 50_000
+BURST = 500
+TIMEOUT_S = 30.0
+GROWTH_BYTES_MAX = 48e6
+U63 = 2**63 - 1
+
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=3.0, found_s=0.3, stall_s=1.0)
+
+Message = list[bytes]
+
+
+class Trainee:
+    """A peer that takes steps on a thread of its own until it is told to end."""
+
+    def __init__(self, config: PeerConfig) -> None:
+        self.peer = Peer(nn.Linear(4, 3), config)
+        self.error: BaseException | None = None
+        self._halt = threading.Event()
+        self._thread = threading.Thread(target=self._train, daemon=True)
+        self._thread.start()
+
+    def _train(self) -> None:
+        try:
+            with self.peer:
+                while not self._halt.is_set():
+                    self.peer.step()
+                    time.sleep(0.001)
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it trains on, and its network thread with it."""
+        return self.error is None and self._thread.is_alive()
+
+    def halt(self) -> None:
+        self._halt.set()
+
+    def end(self) -> None:
+        self.halt()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive()
+
+
+class Wire:
+    """What the peers said to one another, and what a stranger learns from it."""
+
+    def __init__(self) -> None:
+        self._seen: deque[Message] = deque(maxlen=400)
+
+    def listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        send = Transport.send
+
+        def overheard(
+            transport: Transport, peer: str, parts: Sequence[Buffer], *, bulk: bool
+        ) -> bool:
+            sent = send(transport, peer, parts, bulk=bulk)
+            if sent and peer in ("a", "b"):
+                self._seen.append([bytes(part) for part in parts])
+            return sent
+
+        monkeypatch.setattr(Transport, "send", overheard)
+
+    def any(self, chance: random.Random) -> Message:
+        """A message that was said before."""
+        return list(self._seen[chance.randrange(len(self._seen))])
+
+    def push_to(self, peer: str) -> Envelope:
+        """A real PUSH toward a peer."""
+        for parts in reversed(tuple(self._seen)):
+            envelope = decode(parts)
+            if isinstance(envelope.body, Push) and envelope.destination == peer:
+                return envelope
+        raise AssertionError("nothing was pushed")
+
+
+class Pair:
+    """Two peers that found a swarm together."""
+
+    def __init__(self, folder: Path, wire: Wire) -> None:
+        self.folder, self.wire = folder, wire
+        self.trainees = [
+            Trainee(
+                PeerConfig(
+                    id=id,
+                    founders=2,
+                    rendezvous=folder / "meeting",
+                    rule=GoSGD(p=0.5),
+                    out=folder / id,
+                    protocol=QUICK,
+                    linger_s=20.0,
+                    leave_s=3.0,
+                )
+            )
+            for id in ("a", "b")
+        ]
+        self.await_exchange()
+
+    def await_exchange(self, more: int = 20) -> None:
+        """Wait until each has mixed some more shares of the other."""
+        before = [trainee.peer.tally.mixed for trainee in self.trainees]
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while any(
+            trainee.peer.tally.mixed < mixed + more
+            for trainee, mixed in zip(self.trainees, before, strict=True)
+        ):
+            self.assert_well()
+            assert time.monotonic() < give_up_s, "the exchange has stopped"
+            time.sleep(0.01)
+
+    def assert_well(self) -> None:
+        for trainee in self.trainees:
+            assert trainee.is_well, trainee.error
+
+    def end(self) -> None:
+        for trainee in self.trainees:
+            trainee.halt()
+        for trainee in self.trainees:
+            trainee.end()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    wire = Wire()
+    wire.listen(monkeypatch)
+    pair = Pair(tmp_path, wire)
+    yield pair
+    pair.end()
+
+
+@contextmanager
+def strangers(address: str, count: int = 4) -> Iterator[list["zmq.Socket[bytes]"]]:
+    with ExitStack() as stack:
+        context = stack.enter_context(zmq.Context())
+        sockets = []
+        for _ in range(count):
+            socket = stack.enter_context(context.socket(zmq.DEALER))
+            # They read no answers.
+            for option, value in ((zmq.LINGER, 0), (zmq.RCVHWM, 10), (zmq.SNDTIMEO, 10_000)):
+                socket.setsockopt(option, value)
+            socket.connect(address)
+            sockets.append(socket)
+        yield sockets
+
+
+def attack(pair: Pair, forge: Callable[[random.Random, str], Message], n_messages: int) -> float:
+    """Throw messages at both peers in turn, from several connections each.
+
+    Returns:
+        By how many bytes the process grew after the first fifth.
+    """
+    chance = random.Random(7)
+    grown_from = 0
+    with ExitStack() as stack:
+        doors = []
+        for trainee in pair.trainees:
+            assert trainee.peer.address is not None
+            doors.append((trainee.peer.id, stack.enter_context(strangers(trainee.peer.address))))
+        for sent in range(n_messages):
+            name, sockets = doors[sent % len(doors)]
+            chance.choice(sockets).send_multipart(forge(chance, name))
+            if sent % BURST == 0:
+                pair.assert_well()
+            if sent == n_messages // 5:
+                grown_from = resident_bytes()
+        pair.await_exchange()
+        return resident_bytes() - grown_from
+
+
+def resident_bytes() -> int:
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return 0
+    return int(statm.read_text().split()[1]) * resource.getpagesize()
+
+
+def damaged(chance: random.Random, wire: Wire) -> Message:
+    """Random bytes, or a real message that is no longer one."""
+    parts = wire.any(chance)
+    match chance.randrange(7):
+        case 0:
+            return [chance.randbytes(chance.randrange(200)) for _ in range(chance.randrange(1, 9))]
+        case 1:
+            return [b"RMR\x01" + chance.randbytes(chance.randrange(200))]
+        case 2:
+            index = chance.randrange(len(parts))
+            flipped = bytearray(parts[index])
+            for _ in range(chance.randrange(1, 4)):
+                flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
+            # Two flips of one bit would be none.
+            flipped[0] ^= flipped == parts[index]
+            parts[index] = bytes(flipped)
+        case 3:
+            index = chance.randrange(len(parts))
+            parts[index] = parts[index][: chance.randrange(len(parts[index]))]
+        case 4:
+            parts[0] += chance.randbytes(1)
+        case 5:
+            parts.append(chance.randbytes(chance.randrange(5)))
+        case 6:
+            parts *= chance.randrange(2, 9)
+    return parts
+
+
+def share(seq: int, escrow: int, size_bytes: int) -> dict[str, int | bool]:
+    numbers = {"epoch": U63, "round": U63, "note": U63, "step": U63}
+    return {"seq": seq, "escrow": escrow, "size_bytes": size_bytes, "copy": False} | numbers
+
+
+def any_body(chance: random.Random, size_bytes: int) -> Body:
+    """Something that was never agreed on, with values as far off as the wire allows."""
+    seq = chance.choice([10**6, 2**32, 2**62, U63])
+    number = chance.choice([0, 1, 2**31, 2**62, U63])
+    return chance.choice(
+        [
+            Push(**share(seq, number, size_bytes)),  # type: ignore[arg-type]
+            Offer(**share(seq, number, number)),  # type: ignore[arg-type]
+            *(Grant(seq, number), Ack(seq, number), Query(seq), Pending(seq), End(seq)),
+            Chunk(seq, chance.choice([0, 1, 2**32 - 1]), number),
+            *(Ask(), Leave(False), Leave(True)),
+            Describe(Schema((TensorSpec("w", (2**48,) * 4, "float64"),))),
+        ]
+    )
+
+
+def name(chance: random.Random) -> str:
+    return chance.choice(["", "peer ", "\u2603"]) + chance.randbytes(8).hex()
+
+
+def message(envelope: Envelope, frame: bytes = b"") -> Message:
+    parts = encode(replace(envelope, frame_bytes=len(frame)), frame)
+    return [bytes(part) for part in parts]
+
+
+def stray(chance: random.Random, real: Envelope) -> Message:
+    """A message of a stranger with a checksum that is right and an address that is not."""
+    wrong = chance.choice(
+        [
+            {"destination": name(chance)},
+            {"destination_incarnation": chance.choice([0, 1, real.destination_incarnation - 1])},
+            {"schema": chance.randbytes(16)},
+        ]
+    )
+    body = any_body(chance, real.frame_bytes)
+    forged = replace(real, source=name(chance), source_incarnation=U63, body=body)
+    frame = bytes(real.frame_bytes) if isinstance(body, Push) else b""
+    return message(replace(forged, **wrong), frame)  # type: ignore[arg-type]
+
+
+def harmless(chance: random.Random, real: Envelope) -> Message:
+    """A message of a stranger, rightly addressed, that brings no weight: or none that counts."""
+    forged = replace(real, source=name(chance), source_incarnation=chance.choice([1, U63]))
+    body = any_body(chance, real.frame_bytes)
+    frame = b""
+    if isinstance(body, Push):
+        frame = b"\xff" * real.frame_bytes  # not a number, all of it
+    elif isinstance(body, Offer):
+        body = replace(body, size_bytes=real.frame_bytes + 1)
+    elif isinstance(body, Chunk):
+        frame = chance.randbytes(100)
+    return message(replace(forged, body=body), frame)
+
+
+def test_what_is_damaged_replayed_or_astray_moves_no_weight(pair: Pair) -> None:
+    reals = {id: pair.wire.push_to(id) for id in ("a", "b")}
+
+    def forge(chance: random.Random, to: str) -> Message:
+        kind = chance.random()
+        if kind < 0.5:
+            return damaged(chance, pair.wire)
+        if kind < 0.7:
+            return pair.wire.any(chance)
+        if kind < 0.85:
+            return stray(chance, reals[to])
+        return harmless(chance, reals[to])
+
+    assert attack(pair, forge, N_MESSAGES) < GROWTH_BYTES_MAX
+    pair.end()
+    pair.assert_ended_well() if hasattr(pair, "assert_ended_well") else None
+    assert [trainee.error for trainee in pair.trainees] == [None, None]
+    books = audit([read_ledger(pair.folder / id / "ledger.jsonl") for id in ("a", "b")])
+    assert books.balanced and books.held == books.founded == 2 * ONE
+
+
+def hostile(chance: random.Random, real: Envelope) -> Message:
+    """A valid message of somebody who is no member, or speaks for one, and means harm."""
+    body = any_body(chance, real.frame_bytes)
+    if isinstance(body, Ack | Grant | Chunk | End | Pending) and chance.random() < 0.5:
+        # In a member's own name, about shares that there never were.
+        return message(replace(real, body=body), b"x" if isinstance(body, Chunk) else b"")
+    stranger = replace(real, source=name(chance), source_incarnation=chance.choice([1, U63]))
+    match chance.randrange(20):
+        case 0:
+            addresses = ("tcp://*:7700", "ipc:///tmp/x", "tcp://127.0.0.1:9", "tcp://-:1", "junk")
+            members = [
+                Member(
+                    id=id,
+                    incarnation=stranger.source_incarnation,
+                    heartbeat=chance.choice([0, U63]),
+                    phase=phase,
+                    step=U63,
+                    addresses=addresses if chance.random() < 0.05 else (),
+                )
+                for id, phase in (
+                    (stranger.source, chance.choice([Phase.SEEKING, Phase.QUIET, Phase.LEFT])),
+                    (name(chance), chance.choice(list(Phase))),
+                )
+            ]
+            body = Hello(members=tuple(members), rooted=True, reply=True)
+        case 1:
+            return [bytes(FRAME_BYTES_MAX + 2 * 4096)] if chance.random() < 0.02 else [b""] * 500
+    if isinstance(body, Push | Offer):
+        body = replace(body, escrow=chance.choice([0, 1, 2**40]))
+    frame = bytes(real.frame_bytes) if isinstance(body, Push) else b""
+    return message(replace(stranger, body=body), frame)
+
+
+def test_nothing_that_a_stranger_says_stops_a_peer_or_makes_it_grow(pair: Pair) -> None:
+    reals = {id: pair.wire.push_to(id) for id in ("a", "b")}
+    growth = attack(pair, lambda chance, to: hostile(chance, reals[to]), N_MESSAGES)
+    assert growth < GROWTH_BYTES_MAX
+    for trainee in pair.trainees:
+        assert all(torch.isfinite(flat).all() for flat in trainee.peer.vector.flats)
