@@ -18,7 +18,7 @@ help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 demo: .venv/.demo
-	$(BIN)/rumor launch --peers 4 --task digits
+	$(BIN)/rumor launch --peers 4 --task digits --step-s-min 0.01
 
 test: .venv/.test
 	$(BIN)/python -m pytest

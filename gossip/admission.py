@@ -59,15 +59,15 @@ class Admission:
             self._found()
 
     def tick(self, now: float) -> None:
-        """See whether it is time to found or to ask; called every `seek_s`."""
-        phase = self._state.roster.me.phase
+        """See whether it is time to found or to ask; called every `seek_s` until then."""
         if not self._started:
             return
-        if phase is Phase.SEEKING and self._founders > 1:
+        if self._state.roster.me.phase is Phase.SEEKING and self._founders > 1:
             late = now - self._since_s >= self._state.config.roll_s
-            if late or len(self._state.roster.live()) >= self._founders:
+            # One that was there and is gone already answers the roll, too.
+            if late or len(self._state.roster.members()) >= self._founders:
                 self._found()
-        elif phase <= Phase.JOINING:
+        else:
             self._seek_donor(now)
 
     def hello(self, *, reply: bool) -> Hello:

@@ -1,6 +1,7 @@
 """A live peer: what a training loop talks to."""
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -97,6 +98,8 @@ class Peer:
         self._rule = make_rule(self.config.rule)
         self.vector = Vector(model, self._rule.registers)
         self._driver: Driver | None = None
+        self.stop = threading.Event()
+        """Set it, on any thread, to give up looking for a swarm."""
         self.tally = Tally()
         """What was sent, mixed and refused so far."""
         self._refusal: PeerRefused | None = None
@@ -110,7 +113,7 @@ class Peer:
 
         Raises:
             ConfigError: The address cannot be bound, or the folder cannot be written.
-            TransportError: No swarm was found in time.
+            TransportError: No swarm was found in time, or before `stop` was set.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
         """
         try:
@@ -287,6 +290,8 @@ class Peer:
                     f"cannot join {self._refusal.peer}: {self._refusal.reason}", self._refusal.peer
                 )
             now = time.monotonic()
+            if self.stop.is_set():
+                raise TransportError(f"stopped while joining: {self._wanting()}")
             if config.join_timeout_s is not None and now - started_s > config.join_timeout_s:
                 raise TransportError(
                     f"found no swarm in {now - started_s:.0f} s: {self._wanting()}"

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..gossip import ConfigError, RumorError
+from ..gossip import ConfigError, RumorError, TransportError
 from .config import PeerConfig
 from .partition import split
 from .peer import Peer
@@ -95,13 +95,17 @@ def run(
     if config.out is not None:
         _require_empty(config.out)
     training = _Training(config, replace(peer_config, out=config.out or peer_config.out))
+    training.peer.stop = stop = stop or training.peer.stop
     try:
-        state = training.run(stop or threading.Event())
+        state = training.run(stop)
     except ConfigError:
         raise
     except RumorError as error:
-        training.report("failed", str(error))
-        raise
+        if not (stop.is_set() and isinstance(error, TransportError)):
+            training.report("failed", str(error))
+            raise
+        _log.info("%s", error)
+        state = "left"
     return training.report(state)
 
 

@@ -61,6 +61,7 @@ class Trainee:
     """A peer that takes steps on a thread of its own until it is told to end."""
 
     def __init__(self, config: PeerConfig) -> None:
+        torch.manual_seed(0)  # all found from one anchor
         self.peer = Peer(nn.Linear(4, 3), config)
         self.error: BaseException | None = None
         self._halt = threading.Event()
@@ -324,7 +325,6 @@ def test_what_is_damaged_replayed_or_astray_moves_no_weight(pair: Pair) -> None:
 
     assert attack(pair, forge, N_MESSAGES) < GROWTH_BYTES_MAX
     pair.end()
-    pair.assert_ended_well() if hasattr(pair, "assert_ended_well") else None
     assert [trainee.error for trainee in pair.trainees] == [None, None]
     books = audit([read_ledger(pair.folder / id / "ledger.jsonl") for id in ("a", "b")])
     assert books.balanced and books.held == books.founded == 2 * ONE

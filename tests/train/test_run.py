@@ -84,6 +84,14 @@ def test_a_peer_that_is_told_to_stop_leaves(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+def test_a_newcomer_that_is_told_to_stop_gives_up_looking(tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    report = run(RunConfig(out=tmp_path), PeerConfig(join=("127.0.0.1:9",)), stop=stop)
+    assert (report.state, report.steps, report.weight_units) == ("left", 0, 0)
+
+
+@pytest.mark.live
 def test_a_port_in_use_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) -> None:
     import socket
 
