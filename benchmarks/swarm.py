@@ -6,10 +6,13 @@ from functools import partial
 
 from ..gossip import Envelope, GoSGD, Protocol, ProtocolConfig, Schema, TensorSpec, stream
 from ..gossip.effects import Effect, Inspect, Send
-from ..gossip.messages import Hello
+from ..gossip.messages import Body, Hello
 from ..topology import neighbors
 
-__all__ = ["SCHEMA", "Swarm"]
+__all__ = ["GOSSIP_S", "SCHEMA", "Swarm"]
+
+GOSSIP_S = 1.0
+"""Between two exchanges of the roster, virtual seconds."""
 
 SCHEMA = Schema((TensorSpec("x", (1024,), "float32"),))
 """4 KiB: a share fits one message."""
@@ -25,15 +28,14 @@ class Swarm:
     Args:
         n: How many.
         p: Probability of a push at a step.
-        gossip_s: Between two exchanges of the roster, virtual seconds; never unless given.
     """
 
-    def __init__(self, n: int, *, p: float, gossip_s: float = _NEVER_S) -> None:
+    def __init__(self, n: int, *, p: float) -> None:
         self.now = 0.0
         self.events = 0
         """How often a protocol was told something."""
         self._queue: deque[Envelope] = deque()
-        config = ProtocolConfig(gossip_s=gossip_s, dead_s=30 * gossip_s)
+        config = ProtocolConfig(gossip_s=GOSSIP_S, dead_s=_NEVER_S)
         width = len(str(n - 1))
         self._peers = {
             id: _founder(id, p, config) for id in (f"peer-{i:0{width}}" for i in range(n))
@@ -41,17 +43,16 @@ class Swarm:
         self._introduce()
         self.events = 0
 
-    def steps(self, count: int, step_s: float = 0.0) -> None:
-        """Let every peer take so many steps, each *step_s* long; all messages arrive at once."""
+    def steps(self, count: int) -> None:
+        """Let every peer take so many steps in no time; messages arrive at once."""
         for _ in range(count):
-            self.now += step_s
             for protocol in self._peers.values():
                 self._carry_out(protocol, protocol.step(self.now))
                 self._deliver()
 
-    def wake(self, elapsed_s: float) -> None:
-        """Let so many seconds pass without a step, and do what they made due."""
-        self.now += elapsed_s
+    def gossip(self) -> None:
+        """Let everybody exchange rosters with somebody, once."""
+        self.now += GOSSIP_S
         for protocol in self._peers.values():
             self._carry_out(protocol, protocol.wake(self.now))
         self._deliver()
@@ -60,9 +61,8 @@ class Swarm:
         """Tell everybody of everybody at first hand: rosters that spread would take minutes."""
         for protocol in self._peers.values():
             protocol.join(self.now)
-        for source in self._peers.values():
-            hello = Hello(members=source.live()[:1], rooted=False, reply=False)
-            hello = Hello(members=(_own_entry(source),), rooted=False, reply=False)
+        for source, entry in [(peer, peer.live()[0]) for peer in self._peers.values()]:
+            hello = Hello(members=(entry,), rooted=False, reply=False)
             for id, protocol in self._peers.items():
                 if protocol is not source:
                     protocol.receive(_envelope(source, id, hello), self.now)
@@ -83,3 +83,28 @@ class Swarm:
                     self._carry_out(protocol, protocol.inspected(share, self.now, finite=True))
                 case _:
                     pass
+
+
+def _founder(id: str, p: float, config: ProtocolConfig) -> Protocol:
+    return Protocol(
+        id=id,
+        incarnation=1,
+        schema=SCHEMA,
+        anchor=_ANCHOR,
+        rule=GoSGD(p),
+        neighbors=lambda live, peer, round: neighbors(_TOPOLOGY, 0, live, peer, round),
+        rng=partial(stream, 0, id),
+        config=config,
+    )
+
+
+def _envelope(source: Protocol, destination: str, body: Body) -> Envelope:
+    return Envelope(
+        swarm=_ANCHOR,
+        schema=SCHEMA.hash,
+        source=source.account.id,
+        source_incarnation=1,
+        destination=destination,
+        destination_incarnation=1,
+        body=body,
+    )

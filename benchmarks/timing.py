@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
+from typing import TypeVar
 
 __all__ = ["alternate", "percentile", "rate_gb_s", "timed"]
 
+_T = TypeVar("_T")
 
-def alternate(
-    ways: Mapping[str, Callable[[], Sequence[float]]], rounds: int
-) -> dict[str, list[float]]:
+
+def alternate(ways: Mapping[str, Callable[[], Sequence[_T]]], rounds: int) -> dict[str, list[_T]]:
     """Measure several ways in turn, so that a slow minute of the machine falls on all of them.
 
     Args:
@@ -22,7 +23,7 @@ def alternate(
     """
     for way in ways.values():
         way()
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[_T]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
             found[name].extend(way())

@@ -6,7 +6,9 @@ from .errors import ConfigError
 
 __all__ = ["is_loopback", "is_wildcard", "parse_address", "split_address"]
 
-_SHAPE = re.compile(r"(?:tcp://)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(?P<port>\d+|\*)")
+_SHAPE = re.compile(
+    r"(?:tcp://)?(?P<host>\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[\w.-]+|\*):(?P<port>\d{1,9}|\*)", re.ASCII
+)
 _PORT_MAX = 65_535
 
 
@@ -15,7 +17,8 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
 
     Args:
         text: Such as ``node-a:7700``, ``tcp://10.0.0.5:7700`` or ``[::1]:7700``.
-        any_port: Whether port ``*`` (or 0), "the system's choice", is allowed: for binding only.
+        any_port: Whether port ``*`` (or 0), "the system's choice", and host ``*``, "all
+            interfaces", are allowed: for binding only.
 
     Returns:
         The address as ``tcp://host:port``.
@@ -32,12 +35,14 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
             f"address {text!r} is malformed: write HOST:PORT, such as 10.0.0.5:7700, "
             f"node-a:7700 or [::1]:7700"
         )
-    port = "*" if match["port"] == "0" else match["port"]
+    host, port = match["host"], match["port"].lstrip("0") or "*"
     if port == "*" and not any_port:
         raise ConfigError(f"address {text!r} needs a port from 1 to {_PORT_MAX}")
-    if port != "*" and not 1 <= int(port) <= _PORT_MAX:
+    if host == "*" and not any_port:
+        raise ConfigError(f"address {text!r} needs a host: * is no place to dial")
+    if port != "*" and int(port) > _PORT_MAX:
         raise ConfigError(f"address {text!r}: the port must be from 1 to {_PORT_MAX}")
-    return f"tcp://{match['host']}:{port}"
+    return f"tcp://{host}:{port}"
 
 
 def split_address(address: str) -> tuple[str, str]:

@@ -264,6 +264,7 @@ def _unpack(first: Buffer) -> Any:
     if crc32(header) != checksum:
         raise DecodeError("the header was damaged")
     try:
+        _require_all_there(header)
         return msgpack.unpackb(
             header,
             use_list=False,
@@ -275,6 +276,17 @@ def _unpack(first: Buffer) -> Any:
         )
     except (ValueError, msgpack.UnpackException) as error:
         raise DecodeError(f"the header is not msgpack: {error}") from None
+
+
+def _require_all_there(header: Buffer) -> None:
+    """Walk over a header without making anything of it.
+
+    An array is made at the length it claims. A thousand of them, one inside the other, would take
+    half a gigabyte before it shows that nothing is in them.
+    """
+    walker = msgpack.Unpacker(read_size=len(header), max_buffer_size=HEADER_BYTES_MAX)
+    walker.feed(header)
+    walker.skip()
 
 
 def _plain(value: Any) -> Any:

@@ -7,8 +7,9 @@ dials out is answered on the way its own messages came.
 The object belongs to one thread; only `wake` may be called from another.
 """
 
-import os
+import resource
 import socket as sockets
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -32,6 +33,7 @@ _PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
 _BULK_MESSAGES_MAX: Final = 16
 _CONTROL_MESSAGES_MAX: Final = 512
 _SOCKETS_MAX: Final = 8192
+_ROUTES_MAX: Final = 16_384
 _BATCH: Final = 128
 _PARTS_MAX: Final = 3
 
@@ -67,16 +69,18 @@ class Transport:
             a peer that only dials out.
 
     Raises:
+        ConfigError: This is no address.
         TransportError: The address cannot be bound; nothing stays open.
     """
 
     def __init__(self, bind: str | None = "tcp://127.0.0.1:*") -> None:
+        bind = bind and parse_address(bind, any_port=True)
         self._context = zmq.Context(io_threads=1)
-        self._context.set(zmq.MAX_SOCKETS, _SOCKETS_MAX)
+        self._context.set(zmq.MAX_SOCKETS, _sockets_max())
         self._poller = zmq.Poller()
         self._ways: dict[str, _Way] = {}
         self._addresses: dict[PeerId, tuple[str, ...]] = {}
-        self._routes: dict[PeerId, _Routes] = {}
+        self._routes: OrderedDict[PeerId, _Routes] = OrderedDict()
         self._router: zmq.Socket[bytes] | None = None
         self.address: str | None = None
         """Where it listens, the port filled in."""
@@ -84,10 +88,11 @@ class Transport:
         """Messages dropped for having too many parts."""
         if bind is not None:
             self._bind(bind)
-        self._wake_in, self._wake_out = os.pipe()
-        os.set_blocking(self._wake_in, False)
-        os.set_blocking(self._wake_out, False)
-        self._poller.register(self._wake_in, zmq.POLLIN)
+        # Not a pipe: after `close` its number may be another file's, and a late wake write there.
+        self._wake_in, self._wake_out = sockets.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._poller.register(self._wake_in.fileno(), zmq.POLLIN)
 
     def meet(self, peer: PeerId, addresses: Sequence[str]) -> None:
         """Open the ways to *peer*, or change them where its addresses are others now."""
@@ -96,7 +101,7 @@ class Transport:
         self._addresses[peer] = addresses
         for address in addresses:
             way = self._way(address)
-            if way.bulk is None:
+            if way is not None and way.bulk is None:
                 way.bulk = self._dial(address, _BULK_MESSAGES_MAX)
         self._close_unused(set(before) - set(addresses))
 
@@ -116,6 +121,10 @@ class Transport:
         """Note on which way a message of *peer* came in, to answer on it where no other is."""
         if route:
             self._routes.setdefault(peer, _Routes()).last[bulk] = route
+            self._routes.move_to_end(peer)
+        # Anybody can speak in any number of names; who was heard longest ago is forgotten.
+        if len(self._routes) > _ROUTES_MAX:
+            self._routes.popitem(last=False)
 
     def greet(self, address: str, parts: Sequence[Buffer]) -> bool:
         """Send to whoever listens at *address*.
@@ -123,7 +132,8 @@ class Transport:
         Returns:
             False where nobody could be reached (yet); the message is gone then.
         """
-        return self._is_dialable(address) and _try_send(self._way(address).control, parts)
+        way = self._way(address) if self._is_dialable(address) else None
+        return way is not None and _try_send(way.control, parts)
 
     def send(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
         """Send to a peer, never waiting.
@@ -134,8 +144,7 @@ class Transport:
         """
         for address in self._addresses.get(peer, ()):
             way = self._way(address)
-            socket = way.bulk if bulk and way.bulk is not None else way.control
-            if _try_send(socket, parts):
+            if way is not None and _try_send((bulk and way.bulk) or way.control, parts):
                 return True
         return self._send_back(peer, parts, bulk)
 
@@ -156,11 +165,11 @@ class Transport:
                 yield from self._drain(ready)
 
     def wake(self) -> None:
-        """Make `poll` return; may be called from any thread."""
+        """Make `poll` return; may be called from any thread, and after `close` does nothing."""
         try:
-            os.write(self._wake_out, b"\0")
-        except BlockingIOError:
-            pass  # the pipe is full of wakes already
+            self._wake_out.send(b"\0")
+        except OSError:
+            pass  # it is full of wakes already, or closed
 
     def close(self, linger_s: float = 0.2) -> None:
         """Close everything.
@@ -169,17 +178,17 @@ class Transport:
             linger_s: How long last messages may take to get out, seconds.
         """
         self._context.destroy(linger=int(linger_s * 1000))
-        os.close(self._wake_in)
-        os.close(self._wake_out)
+        self._wake_in.close()
+        self._wake_out.close()
 
     def _bind(self, bind: str) -> None:
-        router = self._socket(zmq.ROUTER, _BULK_MESSAGES_MAX * 4)
-        # Unset, a message for a peer that has left would vanish without an error.
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
-        router.setsockopt(zmq.IPV6, int("[" in bind))
         try:
-            router.bind(parse_address(bind, any_port=True))
+            router = self._socket(zmq.ROUTER, _BULK_MESSAGES_MAX * 4)
+            # Unset, a message for a peer that has left would vanish without an error.
+            router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
+            router.setsockopt(zmq.IPV6, int("[" in bind))
+            router.bind(bind)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise TransportError(f"cannot listen at {bind}: {error.strerror}") from None
@@ -198,8 +207,12 @@ class Transport:
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         return socket
 
-    def _dial(self, address: str, messages_max: int) -> "zmq.Socket[bytes]":
-        socket = self._socket(zmq.DEALER, messages_max)
+    def _dial(self, address: str, messages_max: int) -> "zmq.Socket[bytes] | None":
+        """A socket toward *address*; None where there can be none, or one too many."""
+        try:
+            socket = self._socket(zmq.DEALER, messages_max)
+        except zmq.ZMQError:
+            return None
         socket.setsockopt(zmq.IPV6, 1)
         # Nothing is queued for a peer that is not connected: a send fails at once instead.
         socket.setsockopt(zmq.IMMEDIATE, 1)
@@ -207,16 +220,21 @@ class Transport:
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
         try:
             socket.connect(address)
-        except zmq.ZMQError as error:
+        except zmq.ZMQError:
+            # Strangers name addresses, too: one that ZeroMQ cannot read is merely out of reach.
             socket.close()
-            raise TransportError(f"cannot dial {address}: {error.strerror}") from None
+            return None
         self._poller.register(socket, zmq.POLLIN)
         return socket
 
-    def _way(self, address: str) -> _Way:
-        if address not in self._ways:
-            self._ways[address] = _Way(self._dial(address, _CONTROL_MESSAGES_MAX))
-        return self._ways[address]
+    def _way(self, address: str) -> _Way | None:
+        way = self._ways.get(address)
+        if way is None:
+            control = self._dial(address, _CONTROL_MESSAGES_MAX)
+            if control is None:
+                return None
+            way = self._ways[address] = _Way(control)
+        return way
 
     def _close_unused(self, addresses: Sequence[str] | set[str]) -> None:
         used = {address for several in self._addresses.values() for address in several}
@@ -236,6 +254,9 @@ class Transport:
 
     def _drain(self, socket: "zmq.Socket[bytes]") -> Iterator[Received]:
         for _ in range(_BATCH):
+            # Whoever takes the messages may part from a peer in between.
+            if socket.closed:
+                return
             try:
                 parts = self._receive(socket)
             except zmq.Again:
@@ -261,10 +282,18 @@ class Transport:
 
     def _swallow_wakes(self) -> None:
         try:
-            while os.read(self._wake_in, 4096):
+            while self._wake_in.recv(4096):
                 pass
         except BlockingIOError:
             pass
+
+
+def _sockets_max() -> int:
+    # A socket that dials takes two files. As many are left for those who dial us, and for others.
+    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        _SOCKETS_MAX if files_max == resource.RLIM_INFINITY else min(_SOCKETS_MAX, files_max // 4)
+    )
 
 
 def _try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:
@@ -294,5 +323,5 @@ def local_host(toward: str | None = None) -> str:
             # Connecting a datagram socket sends nothing; it only looks the route up.
             probe.connect((toward or "192.0.2.1", 9))
             return str(probe.getsockname()[0])
-        except OSError:
+        except (OSError, UnicodeError):  # the latter for a name that can be none
             return sockets.gethostname()

@@ -70,8 +70,10 @@ class Workbench:
         return True
 
     def is_finite(self, share: ShareId) -> bool:
-        """Whether all numbers of a staged share are finite."""
-        return self._vector.is_finite(self._staged[share])
+        """Whether all numbers of a staged share are finite; False where it was dropped by now."""
+        # The training thread may have refused it since the network thread staged it.
+        staged = self._staged.get(share)
+        return staged is not None and self._vector.is_finite(staged)
 
     def frame_of(self, effect: Send) -> Buffer | None:
         """The bytes beside a message, not copied; None where their snapshot is of no use."""

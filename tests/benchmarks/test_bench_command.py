@@ -1,0 +1,78 @@
+"""``rumor bench``: names, JSON, and what a wrong name is answered."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from typer.testing import CliRunner
+
+import rumor.benchmarks
+from rumor.benchmarks import Result, Row
+from rumor.cli.app import app
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two benchmarks that measure nothing; which were run."""
+    names: list[str] = []
+    monkeypatch.setattr(
+        rumor.benchmarks, "BENCHMARKS", {name: canned(name, names) for name in ("one", "two")}
+    )
+    return names
+
+
+def canned(name: str, ran: list[str]) -> Callable[[], Result]:
+    def measure() -> Result:
+        ran.append(name)
+        return Result(
+            name=name,
+            title="nothing",
+            columns=("what", "ours", "theirs", "ratio", "unit", "notes"),
+            rows=(Row(name="copying [it]", ours=3.0, reference=4.0, unit="GB/s", note="a note"),),
+            machine="a machine",
+            wall_s=0.5,
+        )
+
+    return measure
+
+
+def test_all_run_unless_one_is_named(ran: list[str]) -> None:
+    assert CliRunner().invoke(app, ["bench"]).exit_code == 0
+    assert ran == ["one", "two"]
+    assert CliRunner().invoke(app, ["bench", "two"]).exit_code == 0
+    assert ran == ["one", "two", "two"]
+
+
+def test_the_table_shows_both_figures_their_ratio_and_the_note(ran: list[str]) -> None:
+    shown = CliRunner().invoke(app, ["bench", "one"]).stdout
+    assert all(text in shown for text in ("copying [it]", "3.000", "4.000", "0.750", "a note"))
+    assert "a machine" in shown
+
+
+def test_json_is_one_dated_object_on_the_last_line(ran: list[str]) -> None:
+    lines = CliRunner().invoke(app, ["bench", "--json"]).stdout.splitlines()
+    assert len(lines) == 1
+    one, two = json.loads(lines[0])["benchmarks"]
+    assert (one["name"], two["name"]) == ("one", "two")
+    assert one["rows"] == [
+        {
+            "name": "copying [it]",
+            "ours": 3.0,
+            "reference": 4.0,
+            "ratio": 0.75,
+            "unit": "GB/s",
+            "note": "a note",
+        }
+    ]
+    assert len(one["date"]) == len("2026-11-21")
+
+
+def test_an_unknown_name_exits_with_2_lists_the_valid_ones_and_runs_nothing(
+    ran: list[str],
+) -> None:
+    result = CliRunner().invoke(app, ["bench", "one", "three"])
+    assert result.exit_code == 2
+    assert "'three'" in result.stderr and "one, two" in result.stderr
+    assert ran == []

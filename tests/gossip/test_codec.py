@@ -1,0 +1,307 @@
+"""Messages as bytes: every message comes back as it went out, and nothing else is taken for one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from rumor.gossip.codec import FRAME_BYTES_MAX, HEADER_BYTES_MAX, VERSION, Buffer, decode, encode
+from rumor.gossip.errors import DecodeError, IncompatiblePeer, LocalProtocolError
+from rumor.gossip.messages import (
+    Ack,
+    Ask,
+    Body,
+    Chunk,
+    Describe,
+    End,
+    Envelope,
+    Grant,
+    Hello,
+    Leave,
+    Member,
+    Offer,
+    Pending,
+    Phase,
+    Push,
+    Query,
+)
+from rumor.gossip.schema import HASH_BYTES, Schema, TensorSpec
+
+__all__ = ["BODIES", "SAMPLES", "envelopes", "framed"]
+
+U63, U32 = 2**63 - 1, 2**32 - 1
+
+
+def whole(low: int, high: int) -> SearchStrategy[int]:
+    """Integers, the ends of the range more often than chance would have them."""
+    return st.sampled_from([low, high]) | st.integers(low, high)
+
+
+def text(length_min: int, length_max: int) -> SearchStrategy[str]:
+    printable = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")
+    return st.text(printable, min_size=length_min, max_size=length_max)
+
+
+COUNT, SEQ, LIFE, PEER = whole(0, U63), whole(1, U63), whole(1, U63), text(1, 64)
+
+MEMBER = st.builds(
+    Member,
+    id=PEER,
+    incarnation=LIFE,
+    heartbeat=COUNT,
+    phase=st.sampled_from(Phase),
+    step=COUNT,
+    addresses=st.lists(text(1, 256), max_size=16).map(tuple),
+)
+
+TENSOR = st.builds(
+    TensorSpec,
+    name=text(1, 200),
+    shape=st.lists(whole(0, 2**48), max_size=32).map(tuple),
+    dtype=st.sampled_from(["float64", "float32", "bfloat16", "int64", "uint8", "bool"]),
+    shared=st.booleans(),
+)
+
+SHARE: dict[str, SearchStrategy[Any]] = {
+    "seq": SEQ,
+    "escrow": COUNT,
+    "size_bytes": COUNT,
+    "copy": st.booleans(),
+    "epoch": COUNT,
+    "round": COUNT,
+    "note": COUNT,
+    "step": COUNT,
+}
+
+BODIES: dict[type[Body], SearchStrategy[Any]] = {
+    Hello: st.builds(
+        Hello,
+        members=st.lists(MEMBER, max_size=4).map(tuple),
+        rooted=st.booleans(),
+        reply=st.booleans(),
+    ),
+    Describe: st.builds(Describe, st.builds(Schema, st.lists(TENSOR, max_size=4).map(tuple))),
+    Ask: st.just(Ask()),
+    Push: st.builds(Push, **SHARE),
+    Offer: st.builds(Offer, **SHARE),
+    Grant: st.builds(Grant, SEQ, COUNT),
+    Chunk: st.builds(Chunk, SEQ, whole(0, U32), COUNT),
+    End: st.builds(End, SEQ),
+    Ack: st.builds(Ack, SEQ, COUNT),
+    Query: st.builds(Query, SEQ),
+    Pending: st.builds(Pending, SEQ),
+    Leave: st.builds(Leave, st.booleans()),
+}
+
+
+def envelopes(body: SearchStrategy[Any]) -> SearchStrategy[Envelope]:
+    """Envelopes around such a body, each field over all of its range; no frame."""
+    digest = st.binary(min_size=HASH_BYTES, max_size=HASH_BYTES)
+    return st.builds(
+        Envelope,
+        swarm=digest | st.just(b""),
+        schema=digest,
+        source=PEER,
+        source_incarnation=LIFE,
+        destination=text(0, 64),
+        destination_incarnation=COUNT,
+        body=body,
+    )
+
+
+def framed(envelope: Envelope, frame: bytes) -> list[Buffer]:
+    """The parts of a message with that frame beside it."""
+    return encode(replace(envelope, frame_bytes=len(frame)), frame)
+
+
+def sample(body: Body) -> Envelope:
+    return Envelope(
+        swarm=bytes(range(16)),
+        schema=bytes(range(16, 32)),
+        source="peer-0",
+        source_incarnation=1_700_000_000_000,
+        destination="peer-1",
+        destination_incarnation=7,
+        body=body,
+    )
+
+
+NUMBERS: dict[str, Any] = {
+    "size_bytes": 64,
+    "copy": True,
+    "epoch": 1,
+    "round": 2,
+    "note": 0,
+    "step": 300,
+}
+ROSTER = tuple(
+    Member(
+        id=f"peer-{i}",
+        incarnation=i + 1,
+        heartbeat=40,
+        phase=Phase.TRAINING,
+        step=9,
+        addresses=("tcp://10.0.0.5:7700",),
+    )
+    for i in range(2)
+)
+TENSORS = (TensorSpec("weight", (3, 4), "float32"), TensorSpec("count", (), "int64", shared=False))
+
+SAMPLES: dict[str, list[Buffer]] = {
+    type(envelope.body).__name__.lower(): framed(envelope, frame)
+    for envelope, frame in [
+        (sample(Hello(members=ROSTER, rooted=True, reply=False)), b""),
+        (sample(Describe(Schema(TENSORS))), b""),
+        (sample(Ask()), b""),
+        (sample(Push(seq=1, escrow=2**39, **NUMBERS)), bytes(range(64))),
+        (sample(Offer(seq=2, escrow=2**39, **NUMBERS)), b""),
+        (sample(Grant(3, 8 << 20)), b""),
+        (sample(Chunk(4, 1, 1 << 20)), b"chunk"),
+        (sample(End(5)), b""),
+        (sample(Ack(6, 2**39)), b""),
+        (sample(Query(7)), b""),
+        (sample(Pending(8)), b""),
+        (sample(Leave(False)), b""),
+    ]
+}
+"""One message of each kind."""
+
+
+@pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_what_is_decoded_is_what_was_encoded(kind: type[Body], data: st.DataObject) -> None:
+    frame = data.draw(st.binary(max_size=100))
+    envelope = replace(data.draw(envelopes(BODIES[kind])), frame_bytes=len(frame))
+    parts = encode(envelope, frame)
+    assert len(parts) == (2 if frame else 1)
+    decoded = decode(parts)
+    assert decoded == envelope and type(decoded.body) is kind
+    assert encode(decoded, frame) == parts
+
+
+@pytest.mark.parametrize("as_buffer", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer], Buffer]) -> None:
+    assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
+
+
+def test_a_message_on_the_wire_is_as_it_was_in_version_1() -> None:
+    header = (
+        "9a"
+        "c410000102030405060708090a0b0c0d0e0f"  # swarm
+        "c410101112131415161718191a1b1c1d1e1f"  # schema
+        "a6706565722d30" "cf0000018bcfe56800"  # peer-0, its incarnation
+        "a6706565722d31" "07"  # peer-1, its incarnation
+        "00" "00"  # no frame, and its checksum
+        "08" "9206cf0000008000000000"  # ACK of share 6: 2**39 units
+    )  # fmt: skip
+    (part,) = SAMPLES["ack"]
+    assert bytes(part[:4]) == b"RMR\x01" and VERSION == 1
+    assert bytes(part[8:]).hex() == header
+
+
+def test_no_kind_of_message_ever_changes_its_number() -> None:
+    order = "hello describe ask push offer grant chunk end ack query pending leave".split()
+    numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
+    assert numbers == {kind: number for number, kind in enumerate(order)}
+
+
+def test_a_frame_must_be_as_long_as_its_envelope_says() -> None:
+    envelope = decode(SAMPLES["push"])
+    with pytest.raises(LocalProtocolError, match="a frame of 3 bytes, not 64"):
+        encode(envelope, b"abc")
+
+
+def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
+    envelope = decode(SAMPLES["chunk"])
+    assert decode(framed(envelope, bytes(FRAME_BYTES_MAX))).frame_bytes == FRAME_BYTES_MAX
+    with pytest.raises(DecodeError, match="frame_bytes must be an integer in"):
+        decode(framed(envelope, bytes(FRAME_BYTES_MAX + 1)))
+
+
+def test_the_largest_roster_passes_and_one_peer_more_does_not() -> None:
+    members = tuple(
+        Member(id=f"{i}", incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=1)
+        for i in range((1 << 14) + 1)
+    )
+    largest = sample(Hello(members=members[1:], rooted=True, reply=True))
+    assert decode(encode(largest)) == largest
+    with pytest.raises(DecodeError, match="members must be an array of at most 16384"):
+        decode(encode(sample(Hello(members=members, rooted=True, reply=True))))
+
+
+def test_a_header_beyond_its_limit_is_not_looked_at() -> None:
+    with pytest.raises(DecodeError, match="a header of 1048577 bytes"):
+        decode([bytes(HEADER_BYTES_MAX + 1)])
+
+
+@pytest.mark.parametrize("size", range(9))
+def test_a_header_must_be_longer_than_its_prefix(size: int) -> None:
+    with pytest.raises(DecodeError):
+        decode([bytes(SAMPLES["ack"][0])[:size]])
+
+
+def test_another_version_of_the_protocol_is_named() -> None:
+    first = bytearray(SAMPLES["ack"][0])
+    first[3] = 9
+    with pytest.raises(IncompatiblePeer, match="it speaks version 9, and this peer version 1"):
+        decode([first])
+
+
+@pytest.mark.parametrize("n_parts", [0, 3, 4])
+def test_a_message_has_one_part_or_two(n_parts: int) -> None:
+    with pytest.raises(DecodeError, match=f"a message of {n_parts} parts"):
+        decode((SAMPLES["push"] * 2)[:n_parts])
+
+
+@pytest.mark.parametrize("frames", [[], [b""], [bytes(63)], [bytes(65)]])
+def test_a_frame_that_is_not_as_long_as_the_header_says_is_refused(frames: list[bytes]) -> None:
+    with pytest.raises(DecodeError, match="not as long as the header says") as caught:
+        decode([SAMPLES["push"][0], *frames])
+    assert caught.value.sender == "peer-0"
+
+
+@pytest.mark.parametrize("frame", [b"", b"x"])
+def test_a_frame_that_was_not_announced_is_refused(frame: bytes) -> None:
+    with pytest.raises(DecodeError, match="not as long as the header says"):
+        decode([SAMPLES["ack"][0], frame])
+
+
+def test_a_frame_of_another_message_is_refused() -> None:
+    with pytest.raises(DecodeError, match="the frame was damaged"):
+        decode([SAMPLES["push"][0], bytes(64)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"source": ""}, "source must be text of 1 to 64 characters"),
+        ({"source": "a\nb"}, "source must be printable text"),
+        ({"source_incarnation": 0}, "source_incarnation must be an integer in"),
+        ({"destination": "x" * 65}, "destination must be text of 0 to 64 characters"),
+        ({"schema": b""}, "schema must be bytes of length"),
+        ({"body": Ack(0, 1)}, "seq must be an integer in"),
+        ({"body": Ack(1, True)}, "accepted must be an integer in"),
+        ({"body": Leave(1)}, "gone must be true or false"),  # type: ignore[arg-type]
+        (
+            {
+                "body": Hello(
+                    members=(replace(ROSTER[0], addresses=("",)),), rooted=True, reply=True
+                )
+            },
+            "members must be addresses must be text of 1 to 256 characters",
+        ),
+        (
+            {"body": Describe(Schema((TensorSpec("w", (1,), "complex64"),)))},
+            "schema must be dtype must be a dtype that can travel",
+        ),
+    ],
+)
+def test_a_field_out_of_range_is_named(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(DecodeError, match=complaint):
+        decode(encode(replace(sample(Ask()), **changes)))
