@@ -1,39 +1,48 @@
-"""Host memory for shares on their way: made once, used again."""
+"""Host memory for shares on their way: made once, used again.
+
+Fresh memory is slow: the system maps and clears each page at its first touch, which costs several
+times the copy that follows.
+"""
+
+import weakref
+from collections import defaultdict, deque
 
 import torch
 from torch import Tensor
 
-from ..gossip.codec import Buffer
-
-__all__ = ["BufferPool", "as_frame"]
+__all__ = ["BufferPool"]
 
 
 class BufferPool:
-    """Lends buffers of bytes; what is handed back is lent again.
+    """Lends buffers of bytes; what comes back is lent again. Any thread may use it.
 
     Args:
         pinned: Whether a GPU will copy from or to them, which wants page-locked memory.
-        kept_max: Buffers kept for later; more than that are freed.
+        kept_max: Buffers of one size kept for later; more than that are freed.
     """
 
     def __init__(self, *, pinned: bool, kept_max: int = 8) -> None:
         self._pinned = pinned
-        self._kept_max = kept_max
-        self._kept: list[Tensor] = []
+        # A bounded deque is safe between threads, and lets go of the oldest by itself.
+        self._kept: dict[int, deque[Tensor]] = defaultdict(lambda: deque(maxlen=kept_max))
 
     def lend(self, size_bytes: int) -> Tensor:
         """A buffer whose content is of no meaning; uint8, shape ``(size_bytes,)``."""
-        for index, buffer in enumerate(self._kept):
-            if buffer.numel() == size_bytes:
-                return self._kept.pop(index)
-        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned)
+        try:
+            return self._kept[size_bytes].pop()
+        except IndexError:
+            return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned)
 
     def take_back(self, buffer: Tensor) -> None:
         """Keep a buffer that nobody reads or writes any more."""
-        if len(self._kept) < self._kept_max:
-            self._kept.append(buffer)
+        self._kept[buffer.numel()].append(buffer)
 
+    def frames(self, buffer: Tensor) -> memoryview:
+        """View a lent buffer as bytes to send, not copied; parts of the view are views too.
 
-def as_frame(buffer: Tensor, start_bytes: int, size_bytes: int) -> Buffer:
-    """Part of a host buffer, not copied, as bytes that a socket can send."""
-    return buffer.numpy().data[start_bytes : start_bytes + size_bytes]
+        The buffer comes back by itself when the last of them is gone: only the socket knows when
+        a frame has left, and it says so by letting go of it.
+        """
+        array = buffer.numpy()
+        weakref.finalize(array, self.take_back, buffer).atexit = False
+        return array.data

@@ -195,13 +195,13 @@ class Driver:
         self.tally.bytes_received += sum(len(part) for part in received.parts)
         try:
             envelope = decode(received.parts)
-            bulk = isinstance(envelope.body, _BULK)
-            self._transport.learn(envelope.source, received.route, bulk=bulk)
             effects = self._decide(lambda now: self.protocol.receive(envelope, now))
         except RemoteProtocolError as error:
             self.tally.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)
             return
+        bulk = isinstance(envelope.body, _BULK)
+        self._transport.learn(envelope.source, received.route, bulk=bulk)
         self._carry_out(effects, received.parts[1] if envelope.frame_bytes else b"")
 
     def _flush(self) -> None:

@@ -44,6 +44,8 @@ class Vector:
         self._arrived: dict[int, Tensor] = {}
         self.staging = BufferPool(pinned=self._on_gpu)
         """Host buffers for shares that arrive."""
+        self.snapshots = BufferPool(pinned=self._on_gpu)
+        """Host buffers for shares that leave."""
 
     @property
     def n_params(self) -> int:
@@ -73,8 +75,10 @@ class Vector:
         """
         size = self.schema.copy_bytes if copy else self.schema.share_bytes
         self._require_in_place()
-        make = torch.zeros if copy else torch.empty
-        host = make(size, dtype=torch.uint8, pin_memory=self._on_gpu)
+        host = self.snapshots.lend(size)
+        if copy:
+            # What lay in the gaps between local buffers is nobody's business.
+            host.zero_()
         for segment, flat in zip(self._segments, self._registers[register], strict=True):
             part = host[segment.start_bytes : segment.stop_bytes].view(flat.dtype)
             part.copy_(flat, non_blocking=True)

@@ -16,7 +16,6 @@ from ..gossip.effects import (
     SnapshotId,
     Stage,
 )
-from .buffers import as_frame
 from .vector import Vector
 
 __all__ = ["Workbench"]
@@ -31,7 +30,7 @@ class Workbench:
 
     def __init__(self, vector: Vector) -> None:
         self._vector = vector
-        self._snapshots: dict[SnapshotId, Tensor] = {}
+        self._snapshots: dict[SnapshotId, memoryview] = {}
         self._staged: dict[ShareId, Tensor] = {}
 
     def carry_out(self, effect: Effect, frame: Buffer = b"") -> bool:
@@ -50,7 +49,7 @@ class Workbench:
         match effect:
             case Snapshot():
                 snapshot = self._vector.snapshot(effect.register, copy=effect.copy)
-                self._snapshots[effect.id] = snapshot
+                self._snapshots[effect.id] = self._vector.snapshots.frames(snapshot)
             case Release():
                 self._snapshots.pop(effect.snapshot, None)
             case Stage():
@@ -82,7 +81,7 @@ class Workbench:
         snapshot = self._snapshots.get(effect.snapshot)
         if snapshot is None:
             return None
-        return as_frame(snapshot, effect.start_bytes, effect.envelope.frame_bytes)
+        return snapshot[effect.start_bytes : effect.start_bytes + effect.envelope.frame_bytes]
 
     def _stage(self, effect: Stage, frame: Buffer) -> None:
         staged = self._staged.get(effect.share)
