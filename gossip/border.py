@@ -50,7 +50,7 @@ class Border:
             difference = state.schema.difference(body.schema)
             if difference is not None:
                 state.agenda.ask(PeerRefused(source, f"it trains another model: {difference}"))
-            return False
+            return difference is None
         if envelope.schema != state.schema.hash:
             state.agenda.send(source, envelope.source_incarnation, Describe(state.schema))
             return False
@@ -76,6 +76,7 @@ class Border:
             return True
         # It may have been met before it had a swarm: it is no neighbor any more.
         state.roster.disown(source)
+        state.outbox.died(source)
         if state.rooted and hello.rooted:
             state.agenda.ask(PeerRefused(source, "it belongs to another swarm"))
         if hello.reply:

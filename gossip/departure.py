@@ -37,7 +37,7 @@ class Departure:
         """Whether nobody needs this peer any more."""
         if self._phase is Phase.QUIET:
             # A newcomer does not count: nobody here will ever give it a share.
-            return not self._state.roster.takers()
+            return not self._state.roster.takers() and not self._state.outbox.in_flight()
         return self._phase is Phase.LEFT
 
     def turned(self) -> None:
@@ -59,7 +59,9 @@ class Departure:
             burn: Destroy the weight instead of handing it on, also what is still in escrow and
                 comes back: the vector that would go with it is unusable.
         """
-        self._burns = burn
+        self._burns = self._burns or burn
+        if self._phase >= Phase.LEAVING:
+            return
         self._state.roster.advance(phase=Phase.LEAVING)
         self._state.inbox.refuse_all("leaving")
         self._tell_all(gone=False)
@@ -70,7 +72,7 @@ class Departure:
             return
         if self._phase is Phase.FINISHED and self._merged:
             self._state.roster.advance(phase=Phase.QUIET)
-        elif self._phase is Phase.LEAVING:
+        elif self._phase is Phase.LEAVING or (self._phase is Phase.LEFT and self._state.weight):
             self._hand_on(now)
 
     @property
@@ -82,13 +84,15 @@ class Departure:
         return self._rounds >= self._state.config.merge_rounds
 
     def _hand_on(self, now: float) -> None:
+        """Hand all weight on, then go; what was stranded may come back to one that has left."""
         state = self._state
         if state.weight and not self._burns and self._has_heir(now):
             return
         if state.weight:
             state.agenda.record(Entry(Kind.BURNED, state.weight))
-        state.roster.advance(phase=Phase.LEFT)
-        self._tell_all(gone=True)
+        if self._phase is Phase.LEAVING:
+            state.roster.advance(phase=Phase.LEFT)
+            self._tell_all(gone=True)
 
     def _has_heir(self, now: float) -> bool:
         """Push all weight to a live peer; False where there is none, not even a busy one."""

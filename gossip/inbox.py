@@ -98,7 +98,7 @@ class Inbox:
         """
         arrival = self._open(share, message, now)
         if arrival is not None and not arrival.ended:
-            self._grant(arrival, arrival.received_bytes + self._config.window_bytes)
+            self._grant(arrival)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
         """Stage one frame. One that belongs to no open arrival, or came before, is dropped.
@@ -110,8 +110,9 @@ class Inbox:
         if arrival is None or arrival.whole or message.index in arrival.chunks:
             return
         size, start = arrival.offer.size_bytes, message.index * self._config.frame_bytes
-        whole_frame_bytes = max(1, min(self._config.frame_bytes, size - start))
-        if start != message.offset_bytes or frame_bytes != whole_frame_bytes:
+        whole_frame_bytes = min(self._config.frame_bytes, size - start)
+        inside = 0 <= start < size and start == message.offset_bytes
+        if not inside or frame_bytes != whole_frame_bytes:
             raise RemoteProtocolError("CHUNK is not a frame of its share", share.sender)
         if start + frame_bytes > arrival.granted_bytes:
             raise RemoteProtocolError("CHUNK was not granted", share.sender)
@@ -120,8 +121,9 @@ class Inbox:
         arrival.progress_s = now
         self._agenda.ask(Stage(share, start, size))
         # Credit is renewed by half windows: one GRANT per frame would double the messages.
-        if arrival.granted_bytes - arrival.received_bytes <= self._config.window_bytes // 2:
-            self._grant(arrival, arrival.received_bytes + self._config.window_bytes)
+        left_bytes = arrival.granted_bytes - arrival.received_bytes
+        if arrival.granted_bytes < size and left_bytes <= self._config.window_bytes // 2:
+            self._grant(arrival)
         self._inspect_if_whole(arrival)
 
     def end(self, share: ShareId, now: float) -> None:
@@ -141,10 +143,8 @@ class Inbox:
             else:
                 self.decide(arrival, 0, "stalled")
             return
-        if share.seq > self._last(share)[0]:
+        if self._is_new(share):
             self._decide(share, 0)
-        else:
-            self._repeat(share)
 
     def inspected(self, share: ShareId, *, finite: bool) -> None:
         """Take the vector's word on a staged share."""
@@ -157,12 +157,9 @@ class Inbox:
             self.decide(arrival, 0, "not finite")
 
     def turn_away(self, share: ShareId, reason: str) -> None:
-        """Refuse a share before any of its bytes are looked at, unless it was decided before."""
-        if share.seq > self._last(share)[0]:
-            self._agenda.ask(ShareRefused(share.sender, reason))
-            self._decide(share, 0)
-        else:
-            self._repeat(share)
+        """Refuse a share before any of its bytes are looked at, unless it was let in before."""
+        if self._is_new(share):
+            self._refuse(share, reason)
 
     def decide(self, arrival: Arrival, accepted: int, reason: str = "") -> None:
         """Accept so many units of a share's escrow, once and for all.
@@ -205,23 +202,36 @@ class Inbox:
             raise RemoteProtocolError(
                 f"a share of {message.size_bytes} bytes, not {size}", share.sender
             )
-        if share.seq <= self._last(share)[0]:
-            self._repeat(share)
-            return None
-        before = self._arrivals.get((share.sender, share.incarnation))
-        if before is not None and share.seq <= before.id.seq:
-            return before if before.offer == message else None
-        if before is not None and before.whole:
-            raise RemoteProtocolError("pushed again before the last was settled", share.sender)
-        if before is not None:
-            self.decide(before, 0, "given up by its sender")
+        if message.escrow < 1:
+            raise RemoteProtocolError("a share without weight", share.sender)
+        if not self._is_new(share):
+            found = self._find(share)
+            return found if found is not None and found.offer == message else None
         reason = self._gate(message) or ("busy" if len(self) >= self._config.staged_max else "")
         if reason:
-            self.turn_away(share, reason)
+            self._refuse(share, reason)
             return None
         arrival = Arrival(share, message, now)
         self._arrivals[share.sender, share.incarnation] = arrival
         return arrival
+
+    def _is_new(self, share: ShareId) -> bool:
+        """Whether a share was not heard of before; the one before it then ends.
+
+        Raises:
+            RemoteProtocolError: The one before it has come whole, so that it had to be settled.
+        """
+        if share.seq <= self._last(share)[0]:
+            self._repeat(share)
+            return False
+        before = self._arrivals.get((share.sender, share.incarnation))
+        if before is not None and share.seq <= before.id.seq:
+            return False
+        if before is not None and before.whole:
+            raise RemoteProtocolError("went on before the last share was settled", share.sender)
+        if before is not None:
+            self.decide(before, 0, "given up by its sender")
+        return True
 
     def _find(self, share: ShareId) -> Arrival | None:
         arrival = self._arrivals.get((share.sender, share.incarnation))
@@ -235,14 +245,19 @@ class Inbox:
         # The very sum that `deadline` gives: a difference may round to just below it, for ever.
         return now >= arrival.progress_s + self._config.stall_s
 
-    def _grant(self, arrival: Arrival, credit_bytes: int) -> None:
-        arrival.granted_bytes = credit_bytes
-        share = arrival.id
+    def _grant(self, arrival: Arrival) -> None:
+        window_end = arrival.received_bytes + self._config.window_bytes
+        arrival.granted_bytes = min(window_end, arrival.offer.size_bytes)
+        share, credit_bytes = arrival.id, arrival.granted_bytes
         self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
 
     def _inspect_if_whole(self, arrival: Arrival) -> None:
         if arrival.whole:
             self._agenda.ask(Inspect(arrival.id))
+
+    def _refuse(self, share: ShareId, reason: str) -> None:
+        self._agenda.ask(ShareRefused(share.sender, reason))
+        self._decide(share, 0)
 
     def _decide(self, share: ShareId, accepted: int) -> None:
         entry = Entry(Kind.ACCEPTED, accepted, share.sender, share.incarnation, share.seq)

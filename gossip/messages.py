@@ -103,7 +103,7 @@ class Offer:
 
     seq: int
     escrow: int
-    """Units set aside for the receiver."""
+    """Units set aside for the receiver, at least 1."""
     size_bytes: int
     copy: bool
     """Whether the bytes of local buffers follow those of the shared part."""

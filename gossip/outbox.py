@@ -178,16 +178,25 @@ class Outbox:
         else:
             self._settle(transfer, 0)
 
-    def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
-        """Act on a sign of life: ask about what is stranded, write off what an old life had."""
+    def heard(self, peer: PeerId, incarnation: Incarnation, now: float, *, gone: bool) -> None:
+        """Act on a sign of life: ask about what is stranded, write off what an old life had.
+
+        Args:
+            peer: Who was heard.
+            incarnation: Which life of it.
+            now: Seconds.
+            gone: Whether it is no member any more. It may still answer, but its escrow stays
+                stranded until then: nobody would notice when it closes.
+        """
         transfer = self._transfers.get(peer)
         if transfer is None:
             return
         if transfer.incarnation < incarnation:
             self._lost(transfer)
         elif transfer.state is _State.STRANDED and transfer.incarnation == incarnation:
-            self._note(Kind.FOUND, transfer)
-            transfer.state = _State.SENT
+            if not gone:
+                self._note(Kind.FOUND, transfer)
+                transfer.state = _State.SENT
             self._query(transfer, now)
 
     def ask_about(self, peer: PeerId, now: float) -> None:
@@ -226,7 +235,8 @@ class Outbox:
 
     def _query(self, transfer: _Transfer, now: float) -> None:
         transfer.questions += 1
-        transfer.deadline_s = now + self._patience_s(transfer)
+        if transfer.state is _State.SENT:
+            transfer.deadline_s = now + self._patience_s(transfer)
         self._agenda.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
     def _patience_s(self, transfer: _Transfer) -> float:

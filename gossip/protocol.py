@@ -16,8 +16,6 @@ from .config import ProtocolConfig
 from .departure import Departure
 from .effects import (
     Effect,
-    Meet,
-    Part,
     PeerDied,
     PeerLeft,
     PeerMet,
@@ -30,7 +28,6 @@ from .messages import (
     Ack,
     Ask,
     Chunk,
-    Describe,
     End,
     Envelope,
     Grant,
@@ -219,10 +216,10 @@ class Protocol:
 
         Args:
             now: Seconds.
-            burn: Destroy the weight, because the vector that would go with it is not finite.
+            burn: Destroy the weight, because the vector that would go with it is not finite; a
+                peer that is leaving may still find that out.
         """
-        if self.phase < Phase.LEAVING:
-            self._departure.leave(burn=burn)
+        self._departure.leave(burn=burn)
         return self._finish_call(now)
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect]:
@@ -249,6 +246,8 @@ class Protocol:
             source, incarnation = envelope.source, envelope.source_incarnation
             if self._state.roster.heard(source, incarnation, now):
                 self._heard(source, incarnation, now)
+                if not self.swarm and self._admission.may_adopt:
+                    self._state.agenda.swarm = envelope.swarm
                 self._dispatch(envelope, now)
         return self._finish_call(now)
 
@@ -265,13 +264,17 @@ class Protocol:
         """Why an offered share is refused at the door."""
         if self._departure.closing:
             return "finished" if self.phase < Phase.LEAVING else "leaving"
-        if self.phase <= Phase.JOINING and not offer.copy:
+        if self.phase is Phase.SEEKING:
+            return "not asked for"
+        if self.phase is Phase.JOINING and not offer.copy:
             return "not a copy"
         return ""
 
     def _heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         self._state.inbox.forget(peer, incarnation)
-        self._state.outbox.heard(peer, incarnation, now)
+        member = self._state.roster.member(peer)
+        gone = member is None or member.phase is Phase.LEFT
+        self._state.outbox.heard(peer, incarnation, now, gone=gone)
 
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         state, size = self._state, envelope.frame_bytes
@@ -299,12 +302,10 @@ class Protocol:
                 self._asking[peer] = None
             case Leave():
                 self._take_leave_of(peer, body, now)
-            case Describe():  # answered before, whatever the schema
+            case _:  # a schema that is the same as mine
                 pass
 
     def _greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
-        if envelope.swarm and not self.swarm and self._admission.may_adopt:
-            self._state.agenda.swarm = envelope.swarm
         if body.reply:
             self._state.agenda.send(
                 envelope.source, envelope.source_incarnation, self._admission.hello(reply=False)
@@ -321,9 +322,13 @@ class Protocol:
                 self._heard(change.peer, self._state.roster.incarnation(change.peer), now)
                 if not direct:
                     self._say_hello(change.peer, reply=True)
-            case PeerDied() | PeerLeft():
+            case PeerDied():
                 self._state.outbox.died(change.peer)
-            case Meet() | Part():
+            case PeerLeft():
+                # It may be a later life that left, and the first that is heard of it.
+                self._heard(change.peer, self._state.roster.incarnation(change.peer), now)
+                self._state.outbox.died(change.peer)
+            case _:
                 pass
 
     def _take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
@@ -363,7 +368,8 @@ class Protocol:
     def _gossip(self, now: float) -> None:
         for change in self._state.roster.tick(now):
             self._follow(change, now)
-        self._admission.greet_seeds()
+        if self.phase > Phase.JOINING:  # until then they are greeted more often
+            self._admission.greet_seeds()
         # Dead peers are dialled for ever: without it a healed partition would stay split.
         for alive in (True, False):
             others = self._state.roster.others(alive=alive)

@@ -129,28 +129,30 @@ class Roster:
         known = self._others.get(member.id)
         if known is None or known.member.incarnation < member.incarnation:
             yield from self._admit(member, now, direct=direct)
-        elif (known.member.incarnation, known.member.heartbeat) < (
-            member.incarnation,
-            member.heartbeat,
+        elif known.member.phase is not Phase.LEFT and (
+            (known.member.incarnation, known.member.heartbeat)
+            < (member.incarnation, member.heartbeat)
         ):
             yield from self._refresh(known, member, now)
             if direct:
                 known.rises = _RISES_TO_BELIEVE
 
     def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
-        gone = member.phase is Phase.LEFT
+        gone, met_before = member.phase is Phase.LEFT, member.id in self._others
         known = _Known(member, now, rises=_RISES_TO_BELIEVE if direct else 0, alive=not gone)
         self._others[member.id] = known
         if not gone:
             yield Meet(member.id, member.addresses)
             yield PeerMet(member.id)
+        elif met_before:
+            yield from self._bury(known)
 
     def _refresh(self, known: _Known, member: Member, now: float) -> Iterator[Change]:
         before, known.member = known.member, member
         known.progress_s = now
         known.rises += 1
         if member.phase is Phase.LEFT:
-            yield from self._bury(known, before)
+            yield from self._bury(known)
             return
         known.alive = True
         if member.addresses != before.addresses:
@@ -163,10 +165,10 @@ class Roster:
     def left(self, peer: PeerId) -> Iterator[Change]:
         """Note the last word of *peer*."""
         known = self._others.get(peer)
-        if known is not None:
+        if known is not None and known.member.phase is not Phase.LEFT:
             before = known.member
             known.member = replace(before, phase=Phase.LEFT, heartbeat=before.heartbeat + 1)
-            yield from self._bury(known, before)
+            yield from self._bury(known)
 
     def leaving(self, peer: PeerId) -> None:
         """Note that *peer* refuses shares from now on."""
@@ -175,11 +177,10 @@ class Roster:
             known.member = replace(known.member, phase=Phase.LEAVING)
 
     @staticmethod
-    def _bury(known: _Known, before: Member) -> Iterator[Change]:
+    def _bury(known: _Known) -> Iterator[Change]:
         known.alive = False
-        if before.phase is not Phase.LEFT:
-            yield Part(before.id)
-            yield PeerLeft(before.id)
+        yield Part(known.member.id)
+        yield PeerLeft(known.member.id)
 
     def tick(self, now: float) -> Iterator[Change]:
         """Raise the own heartbeat and look who has fallen silent; once per gossip interval."""

@@ -23,7 +23,7 @@ class Rule(Protocol):
 
     @property
     def registers(self) -> tuple[str, ...]:
-        """Vectors it keeps beside ``x``, each as large as the model."""
+        """Vectors it keeps beside ``x``, each as large as the model, all zeros at first."""
 
     @property
     def outstanding_max(self) -> int:

@@ -160,7 +160,9 @@ class Turn:
 
         Args:
             peer: To whom; `can_push` must hold for it.
-            units: Weight that goes with it, moved into escrow now; 0 for rules without weights.
+            units: Weight that goes with it, moved into escrow now, at least 1. A rule without
+                weights sends 1: whether that comes back is how a refused share is told from an
+                accepted one.
             register: What to send.
             copy: Whether local buffers go along, for a newcomer.
             epoch: The rule's own count of memberships.
@@ -168,10 +170,10 @@ class Turn:
             note: A number for the rule's own use.
 
         Raises:
-            LocalProtocolError: More units than are held, or an escrow is open there.
+            LocalProtocolError: No units, more than are held, or an escrow is open there.
         """
         state = self._state
-        if not 0 <= units <= self.weight or state.outbox.is_busy(peer):
+        if not 1 <= units <= self.weight or state.outbox.is_busy(peer):
             raise LocalProtocolError(f"cannot push {units} of {self.weight} units to {peer}")
         size = state.schema.copy_bytes if copy else state.schema.share_bytes
         make = Push if size <= state.config.inline_bytes_max else Offer

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol as Structural
 
-from rumor.gossip import Account, Envelope, PeerId, Phase, Protocol
-from rumor.gossip.effects import Effect, Greet, Inspect, Send, Wait
+from rumor.gossip import Account, Envelope, Kind, PeerId, Phase, Protocol
+from rumor.gossip.effects import Effect, Greet, Inspect, Record, Send, Wait
 from rumor.gossip.messages import Describe
 
 from .vector import Vector
@@ -61,10 +61,14 @@ class Host:
         self.paused_until_s = 0.0
         self.crash_after: int | None = None
         """Effects that are still carried out before the process dies."""
+        self.crash_accepting = False
+        """Whether the process dies when it has next accepted something, before it can say so."""
         self.poisoned = False
         """Whether its values are not finite any more."""
         self.waits = False
         """Whether its rule cannot go on."""
+        self.finishes = False
+        """Whether it shall take no more optimizer steps."""
         self._around = around
         self._train = train
         self._step_s = step_s
@@ -128,6 +132,9 @@ class Host:
                 self.crash_after -= 1
             self._carry_out(effect, frame)
             watch.effect(self, effect, cause)
+            if self.crash_accepting and _accepts(effect):
+                self.crash()
+                return
         watch.all_done(self)
         self._set_alarm()
 
@@ -162,21 +169,26 @@ class Host:
     def _inspect(self, inspect: Inspect) -> None:
         share = inspect.share
         finite = share not in self.vector.staged or self.vector.is_finite(inspect)
-        self._call("inspected", share, lambda now: self.protocol.inspected(share, now, finite=finite))
+        self._call(
+            "inspected", share, lambda now: self.protocol.inspected(share, now, finite=finite)
+        )
 
     def _take_turn(self) -> None:
+        if self.finishes:
+            self.finish()
         trained = self.protocol.phase is Phase.TRAINING and not self.waits
         if trained:
             self._train(self)
         self.waits = False
         self._call("step", trained, lambda now: self.protocol.step(now, trained=trained))
-        if self.protocol.phase is Phase.LEFT:
+        if self.protocol.done:
             self._soon(LINGER_S, self._close)
         else:
             pace = 0.5 + self._around.chance("pace", self.id)
             self._soon(self._step_s * pace, self._take_turn)
 
     def _close(self) -> None:
+        self._around.watch.ended(self)
         self.running = False
 
     def _set_alarm(self) -> None:
@@ -205,3 +217,11 @@ class Host:
             self._soon(pause_s, action)
         else:
             action()
+
+
+def _accepts(effect: Effect) -> bool:
+    match effect:
+        case Record(entry):
+            return entry.kind is Kind.ACCEPTED and entry.units > 0
+        case _:
+            return False

@@ -5,7 +5,7 @@ stop in the middle of a transfer. Every link draws its n-th number of each purpo
 its own, so that taking one fault away shifts no other.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count, repeat
@@ -23,12 +23,12 @@ from .watch import Watch
 __all__ = ["CALM", "Network", "Peers", "Weather", "complete", "ring", "spread"]
 
 
-def complete(live: tuple[PeerId, ...], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+def complete(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
     """Everybody may push to everybody."""
     return tuple(other for other in live if other != peer)
 
 
-def ring(live: tuple[PeerId, ...], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+def ring(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
     """Everybody may push to the one before and the one after."""
     if peer not in live or len(live) < 2:
         return ()
@@ -43,7 +43,7 @@ class Weather:
     loss: float = 0.0
     duplicates: float = 0.0
     replays: float = 0.0
-    """Of a second copy that arrives after up to 20 s, perhaps at another life."""
+    """Of a second copy that arrives after up to 10 s, perhaps at another life."""
     delay_s: float = 0.01
     """Scale of a heavy-tailed delay, so that messages overtake one another."""
     tells: bool = False
@@ -87,7 +87,7 @@ class Network:
         """Links that carry nothing, as (from, to)."""
         self._seed = seed
         self._peers = peers
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._queue: list[tuple[float, int, Callable[[], object]]] = []
         self._arrivals = count()
         self._chances: dict[tuple[str, str], Iterator[float]] = {}
 
@@ -143,7 +143,7 @@ class Network:
         if not stop():
             self.now = max(self.now, until_s)
 
-    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+    def later(self, delay_s: float, action: Callable[[], object]) -> None:
         """Do something after a while."""
         # Ties break by arrival number: actions cannot be compared.
         heappush(self._queue, (self.now + max(delay_s, 0.0), next(self._arrivals), action))
@@ -175,7 +175,7 @@ class Network:
         doubled = self.chance("duplicate", link) < weather.duplicates
         replayed = self.chance("replay", link) < weather.replays
         delays_s = [self._delay_s(purpose, link) for purpose in ("delay", "second delay")]
-        replay_s = 20.0 * self.chance("replay delay", link)
+        replay_s = 10.0 * self.chance("replay delay", link)
         if (source, to) in self.cut or to not in self.hosts or not self.hosts[to].running:
             return False
         times_s = [] if lost else delays_s[: 1 + doubled]
@@ -186,7 +186,7 @@ class Network:
 
     def _delay_s(self, purpose: str, link: str) -> float:
         left = 1.0 - self.chance(purpose, link)
-        return self.weather.delay_s * min(float(left**-0.8), 1000.0)
+        return self.weather.delay_s * min(float(left**-0.8), 50.0)
 
     def _deliver(self, source: PeerId, to: PeerId, envelope: Envelope, frame: bytes) -> None:
         host = self.hosts[to]

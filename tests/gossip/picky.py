@@ -7,7 +7,7 @@ __all__ = ["Picky"]
 
 
 class Picky:
-    """Pushes as `GoSGD` does, and mixes with moods.
+    """Pushes as `GoSGD` does, now and then twice in a turn, and mixes with moods.
 
     Args:
         p: Probability of a push at each step.
@@ -32,4 +32,6 @@ class Picky:
                     turn.mix(share, units=share.units // 3)
                 elif mood < 0.12:
                     turn.mix(share, units=0)
+            if turn.trained and turn.rng.random() < 0.1:
+                turn.push_half()
         return self._gosgd.step(turn)

@@ -72,7 +72,9 @@ class Vector:
             case Mix(share, fraction, copy):
                 self._mix(share, fraction, copy=copy)
             case Combine(register, terms):
-                self.registers[register] = sum((c * self._term(t) for c, t in terms), np.zeros(SIZE))
+                self.registers[register] = sum(
+                    (c * self._term(t) for c, t in terms), np.zeros(SIZE)
+                )
             case _:
                 pass
 

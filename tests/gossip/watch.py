@@ -43,6 +43,7 @@ class Watch:
         seen: How often each thing that must happen *sometimes* in a campaign did happen.
         ledgers: One account for each life, folded from what was written.
         dead: The lives that ended without handing their weight on.
+        closed: The lives that ended in good order.
         events: How many events were looked at.
     """
 
@@ -51,6 +52,7 @@ class Watch:
         self.seen: Counter[str] = Counter()
         self.ledgers: dict[Life, Account] = {}
         self.dead: set[Life] = set()
+        self.closed: set[Life] = set()
         self.events = 0
         self._digest = blake2b(digest_size=16)
         self._pushed: dict[_Push, int] = {}
@@ -120,11 +122,15 @@ class Watch:
         self._audit()
         self._check_hull(host)
 
-    def quiescent(self, host: Watched) -> None:
-        """Check that a peer which owes nobody anything keeps nothing."""
+    def ended(self, host: Watched) -> None:
+        """Check that a peer which closes in good order owes nothing and keeps nothing."""
         assert host.protocol.staged == 0 and not host.vector.staged
-        assert all(escrow.stranded for escrow in host.ledger.outstanding.values())
         assert not host.vector.snapshots
+        has_left = host.protocol.phase is Phase.LEFT
+        for life, escrow in host.ledger.outstanding.items():
+            # To one that has left, stranded escrow may come back, and it may close before that.
+            assert escrow.stranded or has_left or life in self.dead | self.closed
+        self.closed.add(host.ledger.life)
 
     def _sent(self, life: Life, envelope: Envelope) -> None:
         to = envelope.destination, envelope.destination_incarnation
@@ -156,6 +162,8 @@ class Watch:
                 self._settlement(host, (me, other, entry.seq), entry.units)
             case _:
                 self.seen[entry.kind.value] += 1
+                if entry.kind is Kind.WRITTEN_OFF and self._decided.get((me, other, entry.seq)):
+                    self.seen["written off what was accepted"] += 1
 
     def _decision(self, push: _Push, units: int, cause: object) -> None:
         assert push not in self._decided, f"decided twice: {push} (I3)"

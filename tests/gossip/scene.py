@@ -1,0 +1,243 @@
+"""A few protocols on a table: every message waits until the test lets it through, or loses it."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rumor.gossip import (
+    Envelope,
+    PeerId,
+    Protocol,
+    ProtocolConfig,
+    Rule,
+    Schema,
+    Turn,
+    stream,
+)
+from rumor.gossip.effects import Effect, Greet, Inspect, Send, ShareId, Wait
+from rumor.gossip.messages import Body, Hello
+
+from .network import complete
+from .transcript import line_of
+from .vector import SCHEMA
+
+__all__ = ["ANCHOR", "OTHER_ANCHOR", "SMALL", "WIDE", "Scene", "Scripted"]
+
+ANCHOR = b"the-first-anchor"
+OTHER_ANCHOR = b"the-other-anchor"
+
+SMALL = ProtocolConfig()
+"""Shares of 64 bytes go out in one message."""
+
+WIDE = ProtocolConfig(inline_bytes_max=1, frame_bytes=16, window_bytes=32)
+"""Shares of 64 bytes go out in four frames, two of which may be under way."""
+
+
+class Scripted:
+    """A rule that does what the test says, once, and else nothing."""
+
+    name = "scripted"
+    registers: tuple[str, ...] = ()
+
+    def __init__(self, outstanding_max: int = 2) -> None:
+        self.outstanding_max = outstanding_max
+        self.next: Callable[[Turn], Wait | None] | None = None
+
+    def step(self, turn: Turn) -> Wait | None:
+        """Do what was last said."""
+        act, self.next = self.next, None
+        return act(turn) if act else None
+
+
+class Scene:
+    """Protocols that talk through a mailbag; everything that happens is written down.
+
+    Args:
+        config: Of all peers.
+    """
+
+    def __init__(self, config: ProtocolConfig = SMALL) -> None:
+        self.now = 0.0
+        self.config = config
+        self.peers: dict[PeerId, Protocol] = {}
+        self.rules: dict[PeerId, Scripted] = {}
+        self.mail: deque[Envelope] = deque()
+        self.lines: list[str] = []
+
+    def enter(
+        self,
+        id: PeerId,
+        *,
+        incarnation: int = 1,
+        schema: Schema = SCHEMA,
+        anchor: bytes = ANCHOR,
+        rule: Rule | None = None,
+        addresses: tuple[str, ...] | None = None,
+    ) -> Protocol:
+        """Make a peer, which does not join yet; its address is its id."""
+        self.rules[id] = Scripted()
+        self.peers[id] = Protocol(
+            id=id,
+            incarnation=incarnation,
+            schema=schema,
+            anchor=anchor,
+            rule=rule or self.rules[id],
+            neighbors=complete,
+            rng=lambda purpose: stream(0, f"{id}/{incarnation}", purpose),
+            config=self.config,
+            addresses=(id,) if addresses is None else addresses,
+        )
+        return self.peers[id]
+
+    def founded(self, *ids: PeerId) -> None:
+        """Let these peers found together and know one another."""
+        for id in ids:
+            self.enter(id)
+        for id in ids:
+            self.join(id, *(other for other in ids if other != id), founders=len(ids))
+        for _ in range(4):
+            self.deliver()
+            self.wait(1.0)
+            for id in ids:
+                self.wake(id)
+        self.deliver()
+        self.lines.clear()
+
+    def join(self, id: PeerId, *seeds: str, founders: int = 1) -> list[Effect]:
+        """Start a peer."""
+        return self._do(id, "joins", lambda p, now: p.join(now, seeds, founders))
+
+    def wake(self, id: PeerId) -> list[Effect]:
+        """Let time do its work at a peer."""
+        return self._do(id, "wakes", lambda p, now: p.wake(now))
+
+    def step(self, id: PeerId, *, trained: bool = True) -> list[Effect]:
+        """Let a peer take a turn."""
+        return self._do(id, "takes a turn", lambda p, now: p.step(now, trained=trained))
+
+    def turn(
+        self, id: PeerId, act: Callable[[Turn], object], *, trained: bool = True
+    ) -> list[Effect]:
+        """Let a peer take a turn in which its rule does this."""
+
+        def once(turn: Turn) -> None:
+            act(turn)
+
+        self.rules[id].next = once
+        return self.step(id, trained=trained)
+
+    def push(self, source: PeerId, to: PeerId, units: int) -> list[Effect]:
+        """Let a peer push so many units."""
+        return self.turn(source, lambda turn: turn.push(to, units))
+
+    def mix_all(self, id: PeerId, *, trained: bool = True) -> list[Effect]:
+        """Let a peer mix whatever has come."""
+
+        def mix(turn: Turn) -> None:
+            for share in turn.shares():
+                turn.mix(share)
+
+        return self.turn(id, mix, trained=trained)
+
+    def refuse_all(self, id: PeerId) -> list[Effect]:
+        """Let a peer send back whatever has come."""
+
+        def refuse(turn: Turn) -> None:
+            for share in turn.shares():
+                turn.refuse(share, "no")
+
+        return self.turn(id, refuse)
+
+    def finish(self, id: PeerId) -> list[Effect]:
+        """Let a peer take no more steps."""
+        return self._do(id, "finishes", lambda p, now: p.finish(now))
+
+    def leave(self, id: PeerId, *, burn: bool = False) -> list[Effect]:
+        """Let a peer leave."""
+        return self._do(id, "leaves", lambda p, now: p.leave(now, burn=burn))
+
+    def unsent(self, envelope: Envelope) -> list[Effect]:
+        """Tell the sender of a message that it can never arrive."""
+        return self._do(envelope.source, "hears", lambda p, now: p.unsent(envelope, now))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+    def receive(self, envelope: Envelope, *, finite: bool = True) -> list[Effect]:
+        """Hand a message to its peer, whether it was ever sent or not."""
+        to, what = envelope.destination, line_of(envelope)
+        effects = self._do(to, f"gets {what}", lambda p, now: p.receive(envelope, now))
+        for share in [effect.share for effect in effects if isinstance(effect, Inspect)]:
+            effects += self._inspected(to, share, finite=finite)
+        return effects
+
+    def deliver(self, *kinds: type[Body], lose: tuple[type[Body], ...] = ()) -> None:
+        """Let mail through until there is none.
+
+        Args:
+            kinds: What is let through, everything unless given; the rest stays.
+            lose: What is lost.
+        """
+        kept: list[Envelope] = []
+        while self.mail:
+            envelope = self.mail.popleft()
+            if isinstance(envelope.body, lose):
+                self.lines.append(f"      ({line_of(envelope)} is lost)")
+            elif kinds and not isinstance(envelope.body, kinds):
+                kept.append(envelope)
+            elif envelope.destination in self.peers:
+                self.receive(envelope)
+        self.mail.extend(kept)
+
+    def letter(
+        self,
+        source: PeerId,
+        to: PeerId,
+        body: Body,
+        *,
+        incarnation: int = 1,
+        to_incarnation: int = 1,
+        swarm: bytes = ANCHOR,
+        schema: bytes = SCHEMA.hash,
+        frame_bytes: int = 0,
+    ) -> Envelope:
+        """Write a message as *source* might have sent it."""
+        return Envelope(
+            swarm=swarm,
+            schema=schema,
+            source=source,
+            source_incarnation=incarnation,
+            destination=to,
+            destination_incarnation=to_incarnation,
+            body=body,
+            frame_bytes=frame_bytes,
+        )
+
+    def sent(self, effects: Iterable[Effect], kind: type[Any]) -> list[Any]:
+        """Bodies of one kind among the messages that effects ask for."""
+        bodies = [effect.envelope.body for effect in effects if isinstance(effect, Send)]
+        return [body for body in bodies if isinstance(body, kind)]
+
+    def _inspected(self, id: PeerId, share: ShareId, *, finite: bool) -> list[Effect]:
+        return self._do(
+            id,
+            "finds it finite" if finite else "finds it not finite",
+            lambda p, now: p.inspected(share, now, finite=finite),
+        )
+
+    def _do(
+        self, id: PeerId, what: str, event: Callable[[Protocol, float], list[Effect]]
+    ) -> list[Effect]:
+        effects = event(self.peers[id], self.now)
+        self.lines.append(f"{self.now:5.2f} {id} {what}")
+        for effect in effects:
+            match effect:
+                case Send(envelope):
+                    self.mail.append(envelope)
+                case Greet(address, envelope):
+                    body = envelope.body
+                    assert isinstance(body, Hello)
+                    self.mail.append(self.letter(id, address, body, swarm=envelope.swarm))
+            self.lines.append(f"      {line_of(effect)}")
+        return effects

@@ -1,0 +1,184 @@
+"""A peer founds where there is nobody to look for, and else becomes a copy of a donor."""
+
+from dataclasses import replace
+
+from rumor.gossip import ONE, Member, Phase, ProtocolConfig
+from rumor.gossip.effects import Effect, Founded, Greet, Joined, Mix
+from rumor.gossip.messages import Ask, Hello, Push
+
+from .scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
+
+
+def greeted(effects: list[Effect]) -> list[str]:
+    return [effect.address for effect in effects if isinstance(effect, Greet)]
+
+
+def hello(*members: Member) -> Hello:
+    return Hello(members=members, rooted=False, reply=False)
+
+
+def member(id: str, phase: Phase, heartbeat: int = 1) -> Member:
+    return Member(id=id, incarnation=1, heartbeat=heartbeat, phase=phase, step=0)
+
+
+def passes(scene: Scene, id: str, seconds: float) -> list[Effect]:
+    """Let time pass at one peer, and return all it asks for."""
+    effects: list[Effect] = []
+    for _ in range(round(seconds / 0.2)):
+        scene.wait(0.2)
+        effects += scene.wake(id)
+    return effects
+
+
+def test_a_peer_without_addresses_founds_at_once() -> None:
+    scene = Scene()
+    a = scene.enter("a")
+    assert Founded() in scene.join("a")
+    assert (a.phase, a.account.weight, a.swarm) == (Phase.TRAINING, ONE, ANCHOR)
+
+
+def test_a_peer_with_an_address_greets_it_until_it_is_known() -> None:
+    scene = Scene()
+    scene.enter("a")
+    assert greeted(scene.join("a", "b")) == ["b"]
+    assert greeted(passes(scene, "a", 1.0)) == ["b"] * 5
+    scene.receive(
+        scene.letter("b", "a", hello(replace(member("b", Phase.SEEKING), addresses=("b",))))
+    )
+    assert greeted(passes(scene, "a", 1.0)) == []
+
+
+def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_but_not_later() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b")
+    scene.join("a", "c")
+    assert greeted(passes(scene, "a", 0.2)) == ["b", "c"]
+    scene.enter("d")
+    scene.join("d")
+    assert Founded() not in scene.join("d")
+    assert scene.peers["d"].account.founded == ONE
+
+
+def test_a_peer_that_was_not_told_to_join_does_nothing() -> None:
+    scene = Scene()
+    scene.enter("a")
+    assert not passes(scene, "a", 1.0)
+    assert scene.peers["a"].phase is Phase.SEEKING
+
+
+def test_a_lonely_newcomer_never_founds() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "typo")
+    assert Founded() not in passes(scene, "a", 100.0)
+
+
+def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_founds() -> None:
+    for id, other, founds in (("a", "b", True), ("b", "a", False)):
+        scene = Scene()
+        scene.enter(id)
+        scene.join(id, other)
+        scene.receive(scene.letter(other, id, hello(member(other, Phase.SEEKING)), swarm=b""))
+        assert Founded() not in passes(scene, id, 4.8)
+        assert (Founded() in passes(scene, id, 0.4)) is founds
+
+
+def test_a_roll_call_founds_together_when_all_are_there() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c")
+    assert {p.swarm for p in scene.peers.values()} == {ANCHOR}
+    assert [p.account.weight for p in scene.peers.values()] == [ONE] * 3
+
+
+def test_a_roll_call_does_not_wait_for_ever() -> None:
+    scene = Scene(ProtocolConfig(roll_s=2.0))
+    scene.enter("a")
+    scene.join("a", "b", founders=2)
+    assert Founded() not in passes(scene, "a", 1.8)
+    assert Founded() in passes(scene, "a", 0.4)
+
+
+def test_one_of_a_roll_call_does_not_take_over_anothers_swarm() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b", founders=2)
+    stranger = scene.letter("b", "a", hello(member("b", Phase.TRAINING)), swarm=OTHER_ANCHOR)
+    scene.receive(stranger)
+    assert scene.peers["a"].swarm == b""
+
+
+def test_a_newcomer_becomes_a_copy_of_its_donor_and_takes_half_of_its_weight() -> None:
+    scene = Scene()
+    a, b = scene.enter("a"), scene.enter("b")
+    scene.join("a")
+    scene.join("b", "a")
+    scene.deliver()
+    passes(scene, "b", 0.2)
+    scene.deliver()
+    scene.step("a")
+    scene.deliver()
+    effects = scene.step("b", trained=False)
+    assert next(e for e in effects if isinstance(e, Mix)).fraction == 1.0
+    assert Joined("a") in effects
+    scene.deliver()
+    assert (a.account.weight, b.account.weight) == (ONE // 2, ONE // 2)
+    assert (b.phase, b.swarm) == (Phase.TRAINING, ANCHOR)
+
+
+def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b")
+    scene.receive(scene.letter("b", "a", hello(member("c", Phase.TRAINING)), swarm=b""))
+    assert scene.sent(passes(scene, "a", 0.2), Ask)
+    push = Push(seq=1, escrow=5, size_bytes=128, copy=True, epoch=0, round=0, note=0, step=0)
+    scene.receive(scene.letter("c", "a", push, swarm=OTHER_ANCHOR, frame_bytes=128))
+    scene.step("a", trained=False)
+    assert scene.peers["a"].swarm == OTHER_ANCHOR
+
+
+def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b")
+    donors = [member(id, Phase.TRAINING) for id in "bcdef"]
+    scene.receive(scene.letter("b", "a", hello(*donors)))
+    asked = [e for e in passes(scene, "a", 9.8) if scene.sent([e], Ask)]
+    assert len(asked) == 1
+    assert len(scene.sent(passes(scene, "a", 10.0), Ask)) == 1
+
+
+def test_a_newcomer_that_gets_a_copy_asks_nobody_else() -> None:
+    scene = Scene(replace(SMALL, stall_s=0.5))
+    scene.enter("a")
+    scene.join("a", "b")
+    scene.receive(scene.letter("b", "a", hello(member("b", Phase.TRAINING))))
+    assert scene.sent(passes(scene, "a", 0.2), Ask)
+    push = Push(seq=1, escrow=5, size_bytes=128, copy=True, epoch=0, round=0, note=0, step=0)
+    scene.receive(scene.letter("b", "a", push, frame_bytes=128))
+    assert not scene.sent(passes(scene, "a", 2.0), Ask)
+
+
+def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    newcomer = member("c", Phase.JOINING)
+    scene.receive(scene.letter("stranger", "a", Ask()))
+    scene.receive(scene.letter("b", "a", Ask()))
+    scene.receive(scene.letter("c", "a", hello(newcomer)))
+    scene.receive(scene.letter("c", "a", Ask()))
+    (push,) = scene.sent(scene.step("a"), Push)
+    assert push.copy and push.escrow == ONE // 2
+    assert not scene.sent(scene.step("a"), Push)
+
+
+def test_a_donor_with_its_hands_full_gives_later() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.receive(scene.letter("c", "a", hello(member("c", Phase.JOINING))))
+    scene.receive(scene.letter("c", "a", Ask()))
+    scene.turn("a", lambda turn: None)
+    scene.receive(scene.letter("c", "a", Ask()))
+    assert not scene.sent(scene.step("a"), Push)
+    scene.deliver()

@@ -1,0 +1,161 @@
+"""Messages of others' models, others' swarms and others' lives have no effect."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from rumor.gossip import (
+    ONE,
+    Envelope,
+    GoSGD,
+    Member,
+    Phase,
+    RemoteProtocolError,
+    Schema,
+    TensorSpec,
+)
+from rumor.gossip.effects import Effect, PeerRefused, SwarmGivenUp
+from rumor.gossip.messages import Ack, Ask, Describe, Hello, Query
+
+from .network import Network, Peers, Weather
+from .scene import ANCHOR, OTHER_ANCHOR, Scene
+from .vector import SCHEMA
+
+OTHER_SCHEMA = Schema((TensorSpec("x", (5,), "float64"),))
+
+
+def alone() -> Scene:
+    """A peer a that founded alone, and has accepted nothing yet."""
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a")
+    return scene
+
+
+def hello(*, rooted: bool, reply: bool = True) -> Hello:
+    b = Member(id="b", incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=("b",))
+    return Hello(members=(b,), rooted=rooted, reply=reply)
+
+
+def refusals(effects: list[Effect]) -> list[str]:
+    return [effect.reason for effect in effects if isinstance(effect, PeerRefused)]
+
+
+def rooted() -> Scene:
+    """A peer a that has accepted a share of b."""
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.push("b", "a", 5)
+    scene.deliver()
+    scene.mix_all("a")
+    scene.deliver()
+    return scene
+
+
+def test_a_message_in_ones_own_name_is_an_error() -> None:
+    scene = alone()
+    with pytest.raises(RemoteProtocolError, match="own name"):
+        scene.receive(scene.letter("a", "a", Ask()))
+
+
+def test_who_writes_to_an_earlier_life_learns_who_lives_here_now() -> None:
+    scene = Scene()
+    scene.enter("a", incarnation=2)
+    scene.join("a")
+    (answer,) = scene.sent(scene.receive(scene.letter("b", "a", Query(1))), Hello)
+    assert answer.members[0].incarnation == 2
+    assert not scene.peers["a"].account.decided
+
+
+def test_a_peer_of_another_model_is_told_this_ones() -> None:
+    scene = alone()
+    letter = scene.letter("b", "a", hello(rooted=True), schema=OTHER_SCHEMA.hash)
+    assert scene.sent(scene.receive(letter), object) == [Describe(SCHEMA)]
+    assert [member.id for member in scene.peers["a"].live()] == ["a"]
+
+
+def test_the_first_difference_of_two_models_is_named() -> None:
+    scene = alone()
+    letter = scene.letter("b", "a", Describe(OTHER_SCHEMA), schema=OTHER_SCHEMA.hash)
+    (reason,) = refusals(scene.receive(letter))
+    assert reason == (
+        "it trains another model: tensor 0 is x (4,) float64 here and x (5,) float64 there"
+    )
+
+
+def test_a_description_of_the_same_model_says_nothing() -> None:
+    scene = alone()
+    assert scene.receive(scene.letter("b", "a", Describe(SCHEMA))) == []
+
+
+def test_a_young_founder_gives_its_swarm_up_for_one_that_has_taken_root() -> None:
+    scene = alone()
+    effects = scene.receive(scene.letter("b", "a", hello(rooted=True), swarm=OTHER_ANCHOR))
+    a = scene.peers["a"]
+    assert SwarmGivenUp() in effects
+    assert (a.account.weight, a.account.burned, a.swarm) == (0, ONE, OTHER_ANCHOR)
+    assert a.phase is Phase.SEEKING
+
+
+def test_of_two_young_swarms_the_one_with_the_smaller_hash_stays() -> None:
+    for theirs, gives_up in ((b"\0" * 16, True), (b"\xff" * 16, False)):
+        scene = alone()
+        effects = scene.receive(scene.letter("b", "a", hello(rooted=False), swarm=theirs))
+        assert (SwarmGivenUp() in effects) is gives_up
+
+
+def test_a_newcomer_that_holds_nothing_burns_nothing() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b")
+    scene.receive(scene.letter("b", "a", hello(rooted=False), swarm=b"\xff" * 16))
+    effects = scene.receive(scene.letter("c", "a", hello(rooted=True)))
+    assert SwarmGivenUp() in effects and scene.peers["a"].account.burned == 0
+
+
+def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
+    scene = rooted()
+    letter = scene.letter("c", "a", hello(rooted=True), swarm=OTHER_ANCHOR)
+    effects = scene.receive(letter)
+    assert refusals(effects) == ["it belongs to another swarm"]
+    assert len(scene.sent(effects, Hello)) == 1
+    letter = replace(letter, body=hello(rooted=False, reply=False))
+    assert scene.receive(letter) == []
+
+
+def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushed() -> None:
+    scene = rooted()
+    assert scene.receive(scene.letter("c", "a", Ask(), swarm=OTHER_ANCHOR)) == []
+    effects = scene.receive(scene.letter("c", "a", Query(1), swarm=OTHER_ANCHOR))
+    assert scene.sent(effects, Ack) == [Ack(1, 0)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_peers_that_found_apart_and_meet_end_in_one_swarm_or_in_two_with_roots(seed: int) -> None:
+    network = Network(
+        seed,
+        Peers(rule=lambda peer: GoSGD(0.5)),
+        Weather(loss=0.1, duplicates=0.1, replays=0.05, delay_s=0.02),
+    )
+    network.start("a", anchor=ANCHOR)
+    network.start("b", anchor=OTHER_ANCHOR)
+    for index, peer in enumerate(("c", "d", "e")):
+        start = partial(network.start, peer, seeds=("a", "b"))
+        network.later(3.0 * index * network.chance("start", peer), start)
+    network.run(45.0)
+    swarms: dict[bytes, int] = {}
+    for host in network.running():
+        assert host.protocol.phase is Phase.TRAINING
+        swarms[host.protocol.swarm] = swarms.get(host.protocol.swarm, 0) + 1
+    assert len(swarms) == 1 or min(swarms.values()) > 1
+
+
+def test_an_envelope_says_which_swarm_it_is_of() -> None:
+    scene = alone()
+    (letter,) = [
+        effect.envelope
+        for effect in scene.receive(scene.letter("b", "a", hello(rooted=False), swarm=b""))
+        if hasattr(effect, "envelope")
+    ]
+    assert isinstance(letter, Envelope) and letter.swarm == ANCHOR

@@ -1,0 +1,83 @@
+"""An account is the fold of its entries; an audit finds every unit."""
+
+from copy import deepcopy
+
+import pytest
+
+from rumor.gossip import Account, Audit, Entry, Kind, LocalProtocolError, audit
+
+
+def account(id: str, *entries: Entry, incarnation: int = 1) -> Account:
+    made = Account(id, incarnation)
+    for entry in entries:
+        made.apply(entry)
+    return made
+
+
+FOUNDED = Entry(Kind.FOUNDED, 100)
+PUSHED = Entry(Kind.PUSHED, 40, "b", 1, 1)
+
+
+def test_a_push_moves_units_into_escrow_and_an_answer_brings_the_rest_back() -> None:
+    a = account("a", FOUNDED, PUSHED)
+    assert (a.weight, a.outstanding["b", 1].escrow) == (60, 40)
+    a.apply(Entry(Kind.SETTLED, 30, "b", 1, 1))
+    assert (a.weight, a.outstanding) == (70, {})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry(Kind.BURNED, 61),
+        Entry(Kind.PUSHED, 61, "c", 1, 1),
+        Entry(Kind.PUSHED, 10, "b", 1, 2),
+        Entry(Kind.SETTLED, 41, "b", 1, 1),
+        Entry(Kind.SETTLED, 1, "b", 1, 2),
+        Entry(Kind.STRANDED, 0, "c", 1, 1),
+        Entry(Kind.ACCEPTED, 5, "d", 1, 3),
+        Entry(Kind.ACCEPTED, -1, "d", 1, 4),
+    ],
+    ids=lambda entry: f"{entry.kind} {entry.units} {entry.peer}{entry.seq}",
+)
+def test_an_entry_that_contradicts_the_account_changes_nothing(entry: Entry) -> None:
+    a = account("a", FOUNDED, PUSHED, Entry(Kind.ACCEPTED, 0, "d", 1, 3))
+    before = deepcopy(a)
+    with pytest.raises(LocalProtocolError):
+        a.apply(entry)
+    assert a == before
+
+
+ACCEPTED = Entry(Kind.ACCEPTED, 30, "a", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "dead", "expected"),
+    [
+        ([], [], (), {"held": 60, "in_flight": 40}),
+        ([], [ACCEPTED], (), {"held": 90, "in_flight": 10}),
+        ([Entry(Kind.STRANDED, 0, "b", 1, 1)], [ACCEPTED], (), {"held": 90, "stranded": 10}),
+        ([Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1)], [ACCEPTED], (), {"held": 90, "burned": 10}),
+        ([Entry(Kind.BURNED, 20)], [], (), {"held": 40, "in_flight": 40, "burned": 20}),
+        ([], [ACCEPTED], (("a", 1),), {"held": 30, "died": 70}),
+        ([], [ACCEPTED], (("b", 1),), {"held": 60, "in_flight": 10, "died": 30}),
+    ],
+)
+def test_an_audit_says_where_every_unit_is(
+    a: list[Entry], b: list[Entry], dead: tuple[tuple[str, int], ...], expected: dict[str, int]
+) -> None:
+    accounts = [account("a", FOUNDED, PUSHED, *a), account("b", *b)]
+    nowhere = {"held": 0, "in_flight": 0, "stranded": 0, "burned": 0, "died": 0}
+    found = audit(accounts, dead)
+    assert found == Audit(founded=100, **(nowhere | expected))
+    assert found.balanced
+
+
+def test_a_stranded_escrow_that_was_found_is_in_flight_again() -> None:
+    a = account(
+        "a", FOUNDED, PUSHED, Entry(Kind.STRANDED, 0, "b", 1, 1), Entry(Kind.FOUND, 0, "b", 1, 1)
+    )
+    assert audit([a]).in_flight == 40
+
+
+def test_units_from_nowhere_are_noticed() -> None:
+    assert not audit([account("b", Entry(Kind.ACCEPTED, 5, "a", 1, 1))]).balanced

@@ -1,0 +1,101 @@
+"""The protocol as a whole: what may be called when, and what it tells whom."""
+
+import pytest
+
+from rumor.gossip import ONE, LocalProtocolError, Phase, RemoteProtocolError
+from rumor.gossip.effects import Wait
+from rumor.gossip.messages import Ack, Hello, Leave, Push
+
+from .scene import Scene
+
+
+def test_a_peer_that_finished_takes_no_step() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.finish("a")
+    with pytest.raises(LocalProtocolError, match="a step while finished"):
+        scene.step("a")
+    assert scene.peers["a"].live()[0].step == 0
+
+
+def test_a_new_phase_is_told_to_everybody_at_once() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c")
+    told = scene.sent(scene.finish("a"), Hello)
+    assert [hello.members[0].phase for hello in told] == [Phase.FINISHED] * 2
+
+
+def test_whoever_is_only_heard_of_is_greeted() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.enter("c")
+    scene.join("c", "b")
+    scene.deliver()
+    (greeting,) = (line for line in scene.lines if "send c > a HELLO" in line)
+    assert greeting.endswith("answer!")
+    assert [member.id for member in scene.peers["a"].live()] == ["a", "b", "c"]
+
+
+def test_a_rule_that_cannot_go_on_says_so() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.rules["a"].next = lambda turn: Wait(1, ("b",))
+    assert Wait(1, ("b",)) in scene.step("a")
+
+
+def test_a_peer_that_broke_the_protocol_was_heard_all_the_same() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.push("a", "b", 5)
+    for _ in range(40):
+        scene.wait(1.0)
+        scene.wake("a")
+    assert [member.id for member in scene.peers["a"].live()] == ["a"]
+    with pytest.raises(RemoteProtocolError):
+        scene.receive(scene.letter("b", "a", Ack(1, 6)))
+    assert [member.id for member in scene.peers["a"].live()] == ["a", "b"]
+    assert scene.peers["a"].account.outstanding["b", 1].escrow == 5
+
+
+def test_a_message_of_an_earlier_life_is_not_listened_to() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.enter("b", incarnation=2)
+    scene.join("b", "a")
+    scene.deliver()
+    assert scene.receive(scene.letter("b", "a", Leave(True), incarnation=1)) == []
+
+
+def test_a_silent_peer_that_is_not_asked_any_more_is_dialled_for_ever() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    greeted = 0
+    for _ in range(200):
+        scene.wait(1.0)
+        greeted += len(scene.sent(scene.wake("a"), Hello))
+    assert greeted == 200
+
+
+def test_turns_of_a_peer_that_left_do_nothing() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a")
+    scene.leave("a")
+    assert scene.step("a", trained=False) == []
+    assert scene.leave("a") == []
+
+
+def test_what_is_staged_can_be_counted() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 2)
+    scene.deliver(Push)
+    assert scene.peers["b"].staged == 1 and not scene.peers["b"].done
+
+
+def test_a_protocol_that_was_just_made_wants_to_be_woken_at_once() -> None:
+    scene = Scene()
+    a = scene.enter("a")
+    assert a.deadline() == float("-inf")
+    scene.join("a")
+    assert a.deadline() == scene.config.gossip_s

@@ -1,0 +1,167 @@
+"""What a rule sees at a step boundary, and what its actions ask for."""
+
+import pytest
+
+from rumor.gossip import ONE, LocalProtocolError, Share, Turn
+from rumor.gossip.effects import Combine, Drop, Mix, PushSkipped, ShareRefused, Snapshot
+from rumor.gossip.messages import Ack, Push
+from rumor.gossip.outbox import Returned
+
+from .scene import Scene
+
+
+def two() -> Scene:
+    scene = Scene()
+    scene.founded("a", "b")
+    return scene
+
+
+def arrived() -> Scene:
+    """A share of a lies at b."""
+    scene = two()
+    scene.turn("a", lambda turn: turn.push("b", ONE // 2, epoch=3, round=7, note=9))
+    scene.deliver()
+    return scene
+
+
+def test_a_share_says_what_its_sender_said() -> None:
+    seen: list[Share] = []
+    arrived().turn("b", lambda turn: seen.extend(turn.shares()))
+    (share,) = seen
+    assert (share.sender, share.units) == ("a", ONE // 2)
+    assert (share.epoch, share.round, share.note, share.step) == (3, 7, 9, 1)
+
+
+def test_an_undecided_share_waits_for_the_next_turn() -> None:
+    scene = arrived()
+    scene.turn("b", lambda turn: None)
+    assert scene.mix_all("b")
+
+
+def test_a_part_of_a_share_can_be_accepted() -> None:
+    scene = arrived()
+    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], units=ONE // 4))
+    assert [e.fraction for e in effects if isinstance(e, Mix)] == [0.2]
+    scene.deliver()
+    assert scene.peers["a"].account.weight == ONE - ONE // 4
+
+
+def test_nothing_of_a_share_is_a_refusal() -> None:
+    scene = arrived()
+    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], units=0))
+    assert [type(e) for e in effects][:2] == [Drop, ShareRefused]
+
+
+def test_a_share_is_decided_once() -> None:
+    def twice(turn: Turn) -> None:
+        (share,) = turn.shares()
+        turn.refuse(share, "no")
+        turn.mix(share)
+
+    with pytest.raises(LocalProtocolError, match="not among this turn's shares"):
+        arrived().turn("b", twice)
+
+
+def test_a_refused_share_comes_back_to_its_sender() -> None:
+    scene = arrived()
+    scene.turn("b", lambda turn: turn.refuse(turn.shares()[0], "no"))
+    scene.deliver()
+    returned: list[Returned] = []
+    scene.turn("a", lambda turn: returned.extend(turn.returned))
+    scene.turn("a", lambda turn: returned.extend(turn.returned))
+    assert [(back.peer, back.epoch, back.round) for back in returned] == [("b", 3, 7)]
+
+
+def test_shares_and_registers_combine_into_a_register() -> None:
+    scene = arrived()
+
+    def combine(turn: Turn) -> None:
+        (share,) = turn.shares()
+        turn.combine("y", [(0.5, "x"), (2.0, share)])
+        turn.accept(share)
+
+    effects = scene.turn("b", combine)
+    assert isinstance(effects[0], Combine) and isinstance(effects[1], Drop)
+    assert effects[0].terms == ((0.5, "x"), (2.0, effects[1].share))
+    assert scene.peers["b"].account.weight == ONE + ONE // 2
+
+
+@pytest.mark.parametrize("units", [0, -1, ONE + 1])
+def test_no_more_can_be_pushed_than_is_held_and_no_less_than_a_unit(units: int) -> None:
+    with pytest.raises(LocalProtocolError, match=f"cannot push {units} of"):
+        two().turn("a", lambda turn: turn.push("b", units))
+
+
+def test_only_one_share_can_be_outstanding_toward_a_peer() -> None:
+    scene = two()
+    scene.push("a", "b", 5)
+    with pytest.raises(LocalProtocolError):
+        scene.push("a", "b", 5)
+
+
+def test_a_register_that_changed_needs_a_new_snapshot() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c")
+
+    def push_twice(turn: Turn) -> None:
+        turn.push("b", 5)
+        turn.combine("x", [(2.0, "x")])
+        turn.push("c", 5)
+
+    effects = scene.turn("a", push_twice)
+    assert [e.id for e in effects if isinstance(e, Snapshot)] == [1, 2]
+
+
+def test_a_peer_with_unresolved_escrow_is_passed_over() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c")
+    drawn = []
+
+    def push_and_draw(turn: Turn) -> None:
+        drawn.append(turn.draw(["b"]))
+        turn.push("b", 5)
+        drawn.extend([turn.draw(["b"]), turn.draw(), turn.draw([])])
+
+    scene.turn("a", push_and_draw)
+    assert drawn == ["b", None, "c", None]
+
+
+def test_credit_bounds_what_is_outstanding_over_all_peers() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c", "d")
+
+    def push_all(turn: Turn) -> None:
+        for peer in turn.neighbors():
+            if turn.can_push(peer):
+                turn.push(peer, 5)
+
+    assert len(scene.sent(scene.turn("a", push_all), Push)) == 2
+
+
+def test_half_a_push_is_skipped_for_a_reason() -> None:
+    scene = two()
+    scene.push("a", "b", ONE - 5)
+    scene.receive(scene.letter("b", "a", Ack(1, ONE - 5)))
+    assert PushSkipped("too little weight") in scene.turn("a", Turn.push_half)
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a")
+    assert PushSkipped("no neighbor free") in scene.turn("a", Turn.push_half)
+
+
+def test_a_turn_knows_what_passed_since_the_one_before() -> None:
+    scene = two()
+    seen = []
+    look = lambda turn: seen.append((turn.elapsed_s, turn.step, turn.round, turn.trained))  # noqa: E731
+    scene.turn("a", look)
+    scene.wait(0.25)
+    scene.push("a", "b", 5)
+    scene.wait(0.5)
+    scene.turn("a", look, trained=False)
+    assert seen == [(0.0, 1, 0, True), (0.5, 2, 1, False)]
+
+
+def test_the_topology_of_any_round_can_be_asked_for() -> None:
+    seen = []
+    two().turn("a", lambda turn: seen.extend([turn.neighbors(5), turn.live()]))
+    assert seen == [("b",), ("a", "b")]
