@@ -70,9 +70,11 @@ class Admission:
         else:
             self._seek_donor(now)
 
-    def hello(self, *, reply: bool) -> Hello:
-        """What this peer says of itself and of those it knows."""
-        return Hello(members=self._state.roster.members(), rooted=self._state.rooted, reply=reply)
+    def hello(self, *, reply: bool, alone: bool = False) -> Hello:
+        """What this peer says of itself and, unless *alone*, of those it knows."""
+        roster = self._state.roster
+        members = (roster.me,) if alone else roster.members()
+        return Hello(members=members, rooted=self._state.rooted, reply=reply)
 
     def joined(self, donor: PeerId) -> None:
         """Note that the first share was mixed, so that this peer is a copy of its donor."""

@@ -31,6 +31,7 @@ class Border:
             self._is_addressed_here(envelope)
             and self._has_my_schema(envelope)
             and self._is_of_my_swarm(envelope, now)
+            and self._is_known(envelope)
         )
 
     def _is_addressed_here(self, envelope: Envelope) -> bool:
@@ -42,6 +43,21 @@ class Border:
         # Addressed to an earlier life of this peer, or to one that had this address before. Its
         # sender must learn who lives here now, or it would ask for ever.
         self._answer(envelope)
+        return False
+
+    def _is_known(self, envelope: Envelope) -> bool:
+        """Whether the sender of a share, or of a question about one, ever said hello.
+
+        Each first dealing with a life leaves a line in the ledger for good; names cost nothing.
+        """
+        life = envelope.source, envelope.source_incarnation
+        if (
+            not isinstance(envelope.body, Offer | Query)
+            or self._state.roster.member(envelope.source) is not None
+            or life in self._state.agenda.account.decided
+        ):
+            return True
+        self._answer(envelope, reply=True)
         return False
 
     def _has_my_schema(self, envelope: Envelope) -> bool:
@@ -62,7 +78,7 @@ class Border:
             return True
         if isinstance(body, Hello):
             return self._meet_other_swarm(envelope, body, now)
-        if isinstance(body, Offer):
+        if isinstance(body, Offer) and self._is_known(envelope):
             share = ShareId(envelope.source, envelope.source_incarnation, body.seq)
             state.inbox.turn_away(share, "another swarm")
         # What was pushed before a swarm was given up must still be settled.
@@ -84,14 +100,15 @@ class Border:
         return False
 
     def _must_yield(self, theirs: bytes, hello: Hello) -> bool:
-        """Whether this peer gives up its swarm: nothing was ever accepted in it, and ties are cut.
+        """Whether this peer gives up its swarm: nothing was accepted in it, nothing is on its way.
 
         Where neither side accepted anything, the smaller hash stays.
         """
         state = self._state
-        young = state.roster.me.phase <= Phase.TRAINING and not state.rooted and not state.outbox
-        return young and (hello.rooted or theirs < state.agenda.swarm)
+        young = state.roster.me.phase <= Phase.TRAINING and not state.rooted
+        free = not state.outbox.in_flight()
+        return young and free and (hello.rooted or theirs < state.agenda.swarm)
 
-    def _answer(self, envelope: Envelope) -> None:
-        hello = self._admission.hello(reply=False)
+    def _answer(self, envelope: Envelope, *, reply: bool = False) -> None:
+        hello = self._admission.hello(reply=reply, alone=reply)
         self._state.agenda.send(envelope.source, envelope.source_incarnation, hello)

@@ -15,6 +15,7 @@ import msgpack
 
 from .errors import DecodeError, IncompatiblePeer, LocalProtocolError
 from .messages import (
+    HEARTBEAT_MAX,
     Ack,
     Ask,
     Body,
@@ -122,7 +123,7 @@ _PEER = _text(1, 64)
 _MEMBER: dict[str, Check] = {
     "id": _PEER,
     "incarnation": _integer(1, _U63),
-    "heartbeat": _COUNT,
+    "heartbeat": _integer(0, HEARTBEAT_MAX),
     "phase": lambda value: Phase(_integer(0, max(Phase))(value)),
     "step": _COUNT,
     "addresses": _each(_text(1, 256), 16),

@@ -54,8 +54,12 @@ class ProtocolConfig:
     retry_s: float = 1.0
     """How long a peer that could not be reached is passed over."""
 
-    merge_rounds: int = 30
-    """Pushes of each peer after all have finished. Raise it for large sparse topologies."""
+    merge_rounds: int = 12
+    """Pushes of each peer after all have finished. Each takes off a third or so of what is left of
+    the disagreement, on dense topologies; raise it for large sparse ones."""
+
+    members_max: int = 4096
+    """Peers that are kept in mind; further names are passed over."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -95,14 +95,19 @@ class Departure:
             self._tell_all(gone=True)
 
     def _has_heir(self, now: float) -> bool:
-        """Push all weight to a live peer; False where there is none, not even a busy one."""
+        """Push all weight to a live peer; False where there is none, not even a busy one.
+
+        Where only newcomers are left, one of them becomes a copy: the model must not be lost.
+        """
         turn = Turn(self._state, now, trained=False, merging=False)
         for returned in turn.returned:
             self._state.roster.pass_over(returned.peer, now + self._state.config.retry_s)
-        heir = turn.draw(turn.live())
+        newcomers = [m.id for m in self._state.roster.live() if m.phase is Phase.JOINING]
+        heirs = turn.live() or newcomers
+        heir = turn.draw(heirs)
         if heir is not None:
-            turn.push(heir, turn.weight)
-        return bool(turn.live())
+            turn.push(heir, turn.weight, copy=heir in newcomers)
+        return bool(heirs)
 
     def _tell_all(self, *, gone: bool) -> None:
         for member in self._state.roster.others(alive=True):

@@ -15,6 +15,7 @@ from .errors import RemoteProtocolError
 from .ledger import Entry, Kind
 from .messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push
 from .schema import Schema
+from .weight import WEIGHT_MAX
 
 __all__ = ["Arrival", "Inbox"]
 
@@ -207,7 +208,7 @@ class Inbox:
         if not self._is_new(share):
             found = self._find(share)
             return found if found is not None and found.offer == message else None
-        reason = self._gate(message) or ("busy" if len(self) >= self._config.staged_max else "")
+        reason = self._gate(message) or self._overfull(message)
         if reason:
             self._refuse(share, reason)
             return None
@@ -232,6 +233,15 @@ class Inbox:
         if before is not None:
             self.decide(before, 0, "given up by its sender")
         return True
+
+    def _overfull(self, message: Offer) -> str:
+        """Why no further share can be taken in now, or nothing."""
+        if len(self) >= self._config.staged_max:
+            return "busy"
+        staged = sum(arrival.offer.escrow for arrival in self._arrivals.values())
+        if self._agenda.account.weight + staged + message.escrow > WEIGHT_MAX:
+            return "more weight than there can be"
+        return ""
 
     def _find(self, share: ShareId) -> Arrival | None:
         arrival = self._arrivals.get((share.sender, share.incarnation))

@@ -10,6 +10,7 @@ from enum import IntEnum
 from .schema import Schema
 
 __all__ = [
+    "HEARTBEAT_MAX",
     "Ack",
     "Ask",
     "Body",
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 PeerId = str
+HEARTBEAT_MAX = 2**62
+
 Incarnation = int
 """Which life of a peer: larger after every restart, 0 where it is not known."""
 
@@ -66,7 +69,7 @@ class Member:
     id: PeerId
     incarnation: Incarnation
     heartbeat: int
-    """Rises once per gossip interval, at its owner only."""
+    """Rises once per gossip interval, at its owner only; at most `HEARTBEAT_MAX`."""
     phase: Phase
     step: int
     """Optimizer steps taken."""

@@ -72,9 +72,6 @@ class Outbox:
         """Whether an escrow toward *peer* is unresolved, so that no other may be opened."""
         return peer in self._transfers
 
-    def __len__(self) -> int:
-        return len(self._transfers)
-
     def in_flight(self) -> int:
         """How many shares use up credit; a stranded one does not."""
         return sum(t.state is not _State.STRANDED for t in self._transfers.values())

@@ -96,7 +96,7 @@ class Protocol:
             schema=schema,
             neighbors=neighbors,
             agenda=agenda,
-            roster=Roster(me, dead_s=config.dead_s, gossip_s=config.gossip_s),
+            roster=Roster(me, config),
             inbox=Inbox(config, schema, agenda, self._gate),
             outbox=Outbox(config, agenda),
             rng=rng("rule"),
@@ -256,7 +256,7 @@ class Protocol:
         if self.phase is not self._told_phase:
             self._told_phase = self.phase
             for member in self._state.roster.others(alive=True):
-                self._say_hello(member.id, reply=False)
+                self._say_hello(member.id, reply=False, alone=True)
         self._state.outbox.release_unread()
         return self._state.agenda.take()
 
@@ -321,7 +321,7 @@ class Protocol:
             case PeerMet():
                 self._heard(change.peer, self._state.roster.incarnation(change.peer), now)
                 if not direct:
-                    self._say_hello(change.peer, reply=True)
+                    self._say_hello(change.peer, reply=True, alone=True)
             case PeerDied():
                 self._state.outbox.died(change.peer)
             case PeerLeft():
@@ -377,6 +377,6 @@ class Protocol:
                 chosen = others[int(self._gossip_rng.integers(len(others)))]
                 self._say_hello(chosen.id, reply=True)
 
-    def _say_hello(self, peer: PeerId, *, reply: bool) -> None:
-        hello = self._admission.hello(reply=reply)
+    def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:
+        hello = self._admission.hello(reply=reply, alone=alone)
         self._state.agenda.send(peer, self._state.roster.incarnation(peer), hello)

@@ -10,14 +10,18 @@ Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure de
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from .config import ProtocolConfig
 from .effects import Meet, Part, PeerDied, PeerLeft, PeerMet
-from .messages import Incarnation, Member, PeerId, Phase
+from .messages import HEARTBEAT_MAX, Incarnation, Member, PeerId, Phase
 
 __all__ = ["Change", "Roster"]
 
 Change = Meet | Part | PeerMet | PeerDied | PeerLeft
 
 _RISES_TO_BELIEVE = 2
+
+# Long enough for the news that a peer has left to overtake the last hearsay of its life.
+_TOMBSTONE = 10
 
 
 @dataclass(slots=True)
@@ -39,22 +43,23 @@ class Roster:
 
     Args:
         me: The peer's own entry at its start.
-        dead_s: Silence after which a peer is held for dead, seconds.
-        gossip_s: Between two ticks, seconds.
+        config: How long silence may last, and how many peers are kept in mind.
     """
 
-    def __init__(self, me: Member, *, dead_s: float, gossip_s: float) -> None:
+    def __init__(self, me: Member, config: ProtocolConfig) -> None:
         self.me = me
-        self._dead_s = dead_s
-        self._gossip_s = gossip_s
+        self._config = config
         self._others: dict[PeerId, _Known] = {}
         self._ticked_s: float | None = None
+        # Asked for at every draw of a neighbor, and changed by few messages.
+        self._takers: tuple[PeerId, ...] | None = None
 
     def advance(self, *, phase: Phase | None = None, step: int | None = None) -> None:
         """Change this peer's own entry; a new phase is news, so that others take it in."""
         me = self.me
         if phase is not None:
             me = replace(me, phase=phase, heartbeat=me.heartbeat + 1)
+            self._takers = None
         self.me = me if step is None else replace(me, step=step)
 
     def incarnation(self, peer: PeerId) -> Incarnation:
@@ -85,7 +90,9 @@ class Roster:
 
     def takers(self) -> tuple[PeerId, ...]:
         """Live peers that take shares, this one included where it does, sorted."""
-        return tuple(member.id for member in self.live() if member.phase.takes_shares)
+        if self._takers is None:
+            self._takers = tuple(m.id for m in self.live() if m.phase.takes_shares)
+        return self._takers
 
     def members(self) -> tuple[Member, ...]:
         """What is told to others: this peer's entry first, then all the rest, sorted."""
@@ -109,8 +116,10 @@ class Roster:
         if known.member.incarnation > incarnation:
             return False
         known.progress_s = now
-        known.alive = known.member.phase is not Phase.LEFT
-        known.rises = _RISES_TO_BELIEVE
+        if not (known.alive and known.believed):
+            known.alive = known.member.phase is not Phase.LEFT
+            known.rises = _RISES_TO_BELIEVE
+            self._takers = None
         return True
 
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
@@ -127,6 +136,8 @@ class Roster:
         if member.id == self.me.id:
             return
         known = self._others.get(member.id)
+        if known is None and len(self._others) >= self._config.members_max:
+            return
         if known is None or known.member.incarnation < member.incarnation:
             yield from self._admit(member, now, direct=direct)
         elif known.member.phase is not Phase.LEFT and (
@@ -141,6 +152,7 @@ class Roster:
         gone, met_before = member.phase is Phase.LEFT, member.id in self._others
         known = _Known(member, now, rises=_RISES_TO_BELIEVE if direct else 0, alive=not gone)
         self._others[member.id] = known
+        self._takers = None
         if not gone:
             yield Meet(member.id, member.addresses)
             yield PeerMet(member.id)
@@ -151,6 +163,8 @@ class Roster:
         before, known.member = known.member, member
         known.progress_s = now
         known.rises += 1
+        if before.phase is not member.phase or known.rises <= _RISES_TO_BELIEVE or not known.alive:
+            self._takers = None
         if member.phase is Phase.LEFT:
             yield from self._bury(known)
             return
@@ -161,13 +175,16 @@ class Roster:
     def disown(self, peer: PeerId) -> None:
         """Forget a peer that turned out to belong to another swarm."""
         self._others.pop(peer, None)
+        self._takers = None
 
     def left(self, peer: PeerId) -> Iterator[Change]:
         """Note the last word of *peer*."""
         known = self._others.get(peer)
         if known is not None and known.member.phase is not Phase.LEFT:
             before = known.member
-            known.member = replace(before, phase=Phase.LEFT, heartbeat=before.heartbeat + 1)
+            known.member = replace(
+                before, phase=Phase.LEFT, heartbeat=min(before.heartbeat + 1, HEARTBEAT_MAX)
+            )
             yield from self._bury(known)
 
     def leaving(self, peer: PeerId) -> None:
@@ -175,10 +192,11 @@ class Roster:
         known = self._others.get(peer)
         if known is not None and known.member.phase < Phase.LEAVING:
             known.member = replace(known.member, phase=Phase.LEAVING)
+            self._takers = None
 
-    @staticmethod
-    def _bury(known: _Known) -> Iterator[Change]:
+    def _bury(self, known: _Known) -> Iterator[Change]:
         known.alive = False
+        self._takers = None
         yield Part(known.member.id)
         yield PeerLeft(known.member.id)
 
@@ -186,16 +204,30 @@ class Roster:
         """Raise the own heartbeat and look who has fallen silent; once per gossip interval."""
         self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
         self._forgive_own_stall(now)
-        for peer, known in self._others.items():
-            if known.alive and now - known.progress_s > self._dead_s:
+        for peer, known in tuple(self._others.items()):
+            silent_s = now - known.progress_s
+            if self._is_forgettable(known, silent_s):
+                del self._others[peer]
+                self._takers = None
+            elif known.alive and silent_s > self._config.dead_s:
                 known.alive = False
+                self._takers = None
                 yield PeerDied(peer)
+
+    def _is_forgettable(self, known: _Known, silent_s: float) -> bool:
+        """Whether an entry is of no more use: it was never believed, or has long left.
+
+        One that is held for dead is kept for ever, to be dialled again.
+        """
+        if known.member.phase is Phase.LEFT:
+            return silent_s > _TOMBSTONE * self._config.dead_s
+        return not known.believed and silent_s > self._config.dead_s
 
     def _forgive_own_stall(self, now: float) -> None:
         # A peer that was stopped itself has heard nobody. Without this it would wake up, hold
         # everybody for dead and spread the news.
         before, self._ticked_s = self._ticked_s, now
-        if before is not None and now - before > 3 * self._gossip_s:
-            stalled_s = now - before - self._gossip_s
+        if before is not None and now - before > 3 * self._config.gossip_s:
+            stalled_s = now - before - self._config.gossip_s
             for known in self._others.values():
                 known.progress_s += stalled_s

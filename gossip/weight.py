@@ -1,12 +1,15 @@
 """The push-sum weight, counted in integers so that "nothing is lost" is an equality."""
 
-__all__ = ["ONE", "WEIGHT_MIN", "founders", "half", "mixing_fraction"]
+__all__ = ["ONE", "WEIGHT_MAX", "WEIGHT_MIN", "founders", "half", "mixing_fraction"]
 
 ONE = 2**40
 """What a founder brings, in units."""
 
 WEIGHT_MIN = 2**20
 """Below this a peer skips its pushes: a millionth of a founder is not worth a message."""
+
+WEIGHT_MAX = 2**61
+"""More than two million founders: whoever offers more lies, and it would not fit into a message."""
 
 
 def half(weight: int) -> int:

@@ -6,7 +6,9 @@ from typing import Any
 
 from rumor.gossip import (
     Envelope,
+    Member,
     PeerId,
+    Phase,
     Protocol,
     ProtocolConfig,
     Rule,
@@ -213,6 +215,14 @@ class Scene:
             body=body,
             frame_bytes=frame_bytes,
         )
+
+    def introduce(self, source: PeerId, to: PeerId, *, incarnation: int = 1) -> None:
+        """Let *to* hear hello of a peer that is not on the table."""
+        member = Member(
+            id=source, incarnation=incarnation, heartbeat=1, phase=Phase.TRAINING, step=0
+        )
+        hello = Hello(members=(member,), rooted=False, reply=False)
+        self.receive(self.letter(source, to, hello, incarnation=incarnation))
 
     def sent(self, effects: Iterable[Effect], kind: type[Any]) -> list[Any]:
         """Bodies of one kind among the messages that effects ask for."""

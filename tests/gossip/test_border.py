@@ -16,12 +16,13 @@ from rumor.gossip import (
     TensorSpec,
 )
 from rumor.gossip.effects import Effect, PeerRefused, SwarmGivenUp
-from rumor.gossip.messages import Ack, Ask, Describe, Hello, Query
+from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Offer, Query
 
 from .network import Network, Peers, Weather
 from .scene import ANCHOR, OTHER_ANCHOR, Scene
 from .vector import SCHEMA
 
+OFFER = Offer(seq=1, escrow=9, size_bytes=64, copy=False, epoch=0, round=0, note=0, step=0)
 OTHER_SCHEMA = Schema((TensorSpec("x", (5,), "float64"),))
 
 
@@ -126,6 +127,7 @@ def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
 
 def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushed() -> None:
     scene = rooted()
+    scene.introduce("c", "a")
     assert scene.receive(scene.letter("c", "a", Ask(), swarm=OTHER_ANCHOR)) == []
     effects = scene.receive(scene.letter("c", "a", Query(1), swarm=OTHER_ANCHOR))
     assert scene.sent(effects, Ack) == [Ack(1, 0)]
@@ -149,6 +151,26 @@ def test_peers_that_found_apart_and_meet_end_in_one_swarm_or_in_two_with_roots(s
         assert host.protocol.phase is Phase.TRAINING
         swarms[host.protocol.swarm] = swarms.get(host.protocol.swarm, 0) + 1
     assert len(swarms) == 1 or min(swarms.values()) > 1
+
+
+@pytest.mark.parametrize("body", [OFFER, Query(1)])
+def test_who_never_said_hello_leaves_no_trace_in_the_ledger(body: Body) -> None:
+    scene = rooted()
+    before = dict(scene.peers["a"].account.decided)
+    (answer,) = scene.sent(scene.receive(scene.letter("c", "a", body)), object)
+    assert isinstance(answer, Hello) and answer.reply
+    assert scene.peers["a"].account.decided == before
+    scene.introduce("c", "a")
+    scene.receive(scene.letter("c", "a", Query(1)))
+    assert scene.peers["a"].account.decided[("c", 1)] == (1, 0)
+
+
+def test_a_share_of_another_swarms_stranger_leaves_none_either() -> None:
+    scene = rooted()
+    before = dict(scene.peers["a"].account.decided)
+    effects = scene.receive(scene.letter("c", "a", OFFER, swarm=OTHER_ANCHOR))
+    assert scene.sent(effects, Ack) == []
+    assert scene.peers["a"].account.decided == before
 
 
 def test_an_envelope_says_which_swarm_it_is_of() -> None:

@@ -13,6 +13,7 @@ from hypothesis.strategies import SearchStrategy
 from rumor.gossip.codec import FRAME_BYTES_MAX, HEADER_BYTES_MAX, VERSION, Buffer, decode, encode
 from rumor.gossip.errors import DecodeError, IncompatiblePeer, LocalProtocolError
 from rumor.gossip.messages import (
+    HEARTBEAT_MAX,
     Ack,
     Ask,
     Body,
@@ -53,7 +54,7 @@ MEMBER = st.builds(
     Member,
     id=PEER,
     incarnation=LIFE,
-    heartbeat=COUNT,
+    heartbeat=whole(0, HEARTBEAT_MAX),
     phase=st.sampled_from(Phase),
     step=COUNT,
     addresses=st.lists(text(1, 256), max_size=16).map(tuple),

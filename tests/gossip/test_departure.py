@@ -75,6 +75,24 @@ def test_a_leaver_waits_for_an_heir_that_cannot_be_reached_just_now() -> None:
     assert scene.sent(scene.wake("a"), Push)
 
 
+def test_where_only_newcomers_are_left_one_becomes_a_copy() -> None:
+    scene = Scene()
+    scene.founded("a")
+    scene.enter("b")
+    scene.join("b", "a")
+    scene.deliver(Hello)
+    scene.wait(0.5)
+    scene.wake("b")
+    scene.deliver(lose=(Ask,))
+    scene.leave("a")
+    scene.deliver()
+    scene.step("b", trained=False)
+    scene.deliver()
+    a, b = scene.peers["a"], scene.peers["b"]
+    assert a.phase is Phase.LEFT and a.account.burned == 0
+    assert b.phase is Phase.TRAINING and b.account.weight == ONE
+
+
 def test_the_last_peer_burns_its_weight() -> None:
     scene = Scene()
     a = scene.enter("a")

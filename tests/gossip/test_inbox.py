@@ -7,6 +7,7 @@ import pytest
 from rumor.gossip import ONE, Phase, ProtocolConfig, RemoteProtocolError
 from rumor.gossip.effects import Drop, Mix, ShareId, ShareRefused, Stage
 from rumor.gossip.messages import Ack, Body, Chunk, End, Grant, Offer, Pending, Push, Query
+from rumor.gossip.weight import WEIGHT_MAX
 
 from .scene import OTHER_ANCHOR, SMALL, WIDE, Scene
 
@@ -20,6 +21,7 @@ def scene(config: ProtocolConfig = WIDE) -> Scene:
     made = Scene(config)
     made.enter("b")
     made.join("b")
+    made.introduce("a", "b")
     return made
 
 
@@ -158,9 +160,20 @@ def test_the_vectors_word_on_a_decided_share_comes_too_late() -> None:
 
 def test_when_too_many_shares_lie_here_others_are_refused_before_their_bytes_move() -> None:
     made = scene(replace(WIDE, staged_max=1))
+    made.introduce("c", "b")
     get(made, OFFER)
     refused = made.receive(made.letter("c", "b", OFFER))
     assert ShareRefused("c", "busy") in refused
+
+
+def test_more_weight_than_there_can_be_is_refused() -> None:
+    made = scene()
+    refused = made.receive(made.letter("a", "b", replace(OFFER, escrow=WEIGHT_MAX)))
+    assert ShareRefused("a", "more weight than there can be") in refused
+    assert get(made, replace(OFFER, seq=2, escrow=WEIGHT_MAX - ONE)) == [Grant(2, 32)]
+    made.introduce("c", "b")
+    refused = made.receive(made.letter("c", "b", replace(OFFER, escrow=1)))
+    assert ShareRefused("c", "more weight than there can be") in refused
 
 
 def test_what_a_restarted_peer_can_no_longer_finish_is_sent_back() -> None:
@@ -185,6 +198,7 @@ def test_a_newcomer_takes_nothing_that_it_did_not_ask_for() -> None:
     made = Scene()
     made.enter("b")
     made.join("b", "a")
+    made.introduce("a", "b")
     copy = replace(PUSH, size_bytes=128, copy=True)
     assert ShareRefused("a", "not asked for") in made.receive(
         made.letter("a", "b", copy, frame_bytes=128)

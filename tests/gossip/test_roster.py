@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from rumor.gossip import Member, Phase
+from rumor.gossip import Member, Phase, ProtocolConfig
 from rumor.gossip.effects import Meet, Part, PeerDied, PeerLeft, PeerMet
+from rumor.gossip.messages import HEARTBEAT_MAX
 from rumor.gossip.roster import Roster
 
 
@@ -22,7 +23,7 @@ B = member("b")
 
 
 def roster() -> Roster:
-    return Roster(member("a"), dead_s=10.0, gossip_s=1.0)
+    return Roster(member("a"), ProtocolConfig(dead_s=10.0, gossip_s=1.0, members_max=8))
 
 
 def ids(view: Roster) -> list[str]:
@@ -122,6 +123,40 @@ def test_a_peer_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
     view.pass_over("b", 5.0)
     view.pass_over("stranger", 5.0)
     assert not view.is_reachable("b", 4.0) and view.is_reachable("b", 5.0)
+
+
+def test_only_so_many_names_are_kept_in_mind() -> None:
+    view = roster()
+    for index in range(20):
+        list(view.learn(member(f"b{index:02}"), 0.0, direct=False))
+    assert len(view.members()) == 1 + 8
+
+
+def test_what_was_never_believed_is_forgotten_and_the_dead_are_not() -> None:
+    view = roster()
+    list(view.learn(B, 0.0, direct=True))
+    list(view.learn(member("c"), 0.0, direct=False))
+    assert list(view.tick(11.0)) == [PeerDied("b")]
+    assert [known.id for known in view.members()] == ["a", "b"]
+
+
+def test_the_news_that_a_peer_left_is_kept_for_long_but_not_for_ever() -> None:
+    view = roster()
+    list(view.learn(B, 0.0, direct=True))
+    list(view.left("b"))
+    for second in range(100):
+        list(view.tick(float(second)))
+    assert view.member("b") is not None
+    list(view.tick(101.0))
+    assert view.member("b") is None
+
+
+def test_a_heartbeat_never_grows_beyond_what_a_message_can_hold() -> None:
+    view = roster()
+    list(view.learn(member("b", HEARTBEAT_MAX), 0.0, direct=True))
+    list(view.left("b"))
+    known = view.member("b")
+    assert known is not None and known.heartbeat == HEARTBEAT_MAX
 
 
 def test_a_peer_of_another_swarm_is_forgotten() -> None:
