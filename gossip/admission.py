@@ -52,11 +52,11 @@ class Admission:
             founders: How many peers found together; 1 for a peer that founds alone or joins.
         """
         self._seeds = tuple(dict.fromkeys([*self._seeds, *seeds]))
-        self._founders = founders
+        # Asked again, it only hears of more addresses: one that gave its swarm up founds no other.
         if not self._started:
-            self._started, self._since_s = True, now
-        if founders == 1 and not self._seeds:
-            self._found()
+            self._started, self._since_s, self._founders = True, now, founders
+            if founders == 1 and not self._seeds:
+                self._found()
 
     def tick(self, now: float) -> None:
         """See whether it is time to found or to ask; called every `seek_s` until then."""

@@ -16,14 +16,12 @@ from .config import ProtocolConfig
 from .departure import Departure
 from .effects import (
     Effect,
-    PeerDied,
-    PeerLeft,
-    PeerMet,
     ShareId,
 )
 from .errors import LocalProtocolError
 from .inbox import Inbox
 from .ledger import Account
+from .membership import Membership
 from .messages import (
     Ack,
     Ask,
@@ -43,7 +41,7 @@ from .messages import (
     Query,
 )
 from .outbox import Outbox
-from .roster import Change, Roster
+from .roster import Roster
 from .rule import Rule
 from .schema import Schema
 from .state import Neighbors, State
@@ -106,11 +104,9 @@ class Protocol:
         self._admission = Admission(self._state, anchor, rng("admission"))
         self._border = Border(self._state, self._admission)
         self._departure = Departure(self._state)
-        self._gossip_rng = rng("gossip")
+        self._membership = Membership(self._state, self._admission, rng("gossip"))
         self._asking: dict[PeerId, None] = {}
-        self._gossip_due_s = float("-inf")
         self._seek_due_s = float("-inf")
-        self._told_phase = Phase.SEEKING
 
     @property
     def phase(self) -> Phase:
@@ -153,7 +149,7 @@ class Protocol:
         if self.phase <= Phase.JOINING:
             due_s.append(self._seek_due_s)
         if self.phase is not Phase.LEFT:
-            due_s.append(self._gossip_due_s)
+            due_s.append(self._membership.due_s)
         return min(due_s)
 
     def join(self, now: float, seeds: Sequence[str] = (), founders: int = 1) -> list[Effect]:
@@ -196,9 +192,7 @@ class Protocol:
         state = self._state
         state.inbox.expire(now)
         state.outbox.query_due(now)
-        if now >= self._gossip_due_s and self.phase is not Phase.LEFT:
-            self._gossip_due_s = now + state.config.gossip_s
-            self._gossip(now)
+        self._membership.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
             self._admission.greet_seeds()
@@ -245,7 +239,7 @@ class Protocol:
         if self._border.admits(envelope, now):
             source, incarnation = envelope.source, envelope.source_incarnation
             if self._state.roster.heard(source, incarnation, now):
-                self._heard(source, incarnation, now)
+                self._membership.heard(source, incarnation, now)
                 if not self.swarm and self._admission.may_adopt:
                     self._state.agenda.swarm = envelope.swarm
                 self._dispatch(envelope, now)
@@ -253,10 +247,7 @@ class Protocol:
 
     def _finish_call(self, now: float) -> list[Effect]:
         self._departure.advance(now)
-        if self.phase is not self._told_phase:
-            self._told_phase = self.phase
-            for member in self._state.roster.others(alive=True):
-                self._say_hello(member.id, reply=False, alone=True)
+        self._membership.tell_phase()
         self._state.outbox.release_unread()
         return self._state.agenda.take()
 
@@ -269,12 +260,6 @@ class Protocol:
         if self.phase is Phase.JOINING and not offer.copy:
             return "not a copy"
         return ""
-
-    def _heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
-        self._state.inbox.forget(peer, incarnation)
-        member = self._state.roster.member(peer)
-        gone = member is None or member.phase is Phase.LEFT
-        self._state.outbox.heard(peer, incarnation, now, gone=gone)
 
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         state, size = self._state, envelope.frame_bytes
@@ -297,49 +282,14 @@ class Protocol:
             case Pending():
                 state.outbox.pending(peer, life, body.seq, now)
             case Hello():
-                self._greeted(envelope, body, now)
+                self._membership.greeted(envelope, body, now)
             case Ask():
                 self._asking[peer] = None
             case Leave():
-                self._take_leave_of(peer, body, now)
+                self._asking.pop(peer, None)
+                self._membership.take_leave_of(peer, body, now)
             case _:  # a schema that is the same as mine
                 pass
-
-    def _greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
-        if body.reply:
-            self._state.agenda.send(
-                envelope.source, envelope.source_incarnation, self._admission.hello(reply=False)
-            )
-        for member in body.members:
-            direct = member.id == envelope.source
-            for change in self._state.roster.learn(member, now, direct=direct):
-                self._follow(change, now, direct=direct)
-
-    def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
-        self._state.agenda.ask(change)
-        match change:
-            case PeerMet():
-                self._heard(change.peer, self._state.roster.incarnation(change.peer), now)
-                if not direct:
-                    self._say_hello(change.peer, reply=True, alone=True)
-            case PeerDied():
-                self._state.outbox.died(change.peer)
-            case PeerLeft():
-                # It may be a later life that left, and the first that is heard of it.
-                self._heard(change.peer, self._state.roster.incarnation(change.peer), now)
-                self._state.outbox.died(change.peer)
-            case _:
-                pass
-
-    def _take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
-        state = self._state
-        self._asking.pop(peer, None)
-        if body.gone:
-            for change in state.roster.left(peer):
-                self._follow(change, now)
-        else:
-            state.roster.leaving(peer)
-            state.outbox.ask_about(peer, now)
 
     def _take_first_share(self, now: float) -> None:
         turn = Turn(self._state, now, trained=False, merging=False)
@@ -364,19 +314,3 @@ class Protocol:
             elif turn.can_push(peer) and turn.weight >= 2 * WEIGHT_MIN:
                 turn.push(peer, turn.weight // 2, copy=True)
                 del self._asking[peer]
-
-    def _gossip(self, now: float) -> None:
-        for change in self._state.roster.tick(now):
-            self._follow(change, now)
-        if self.phase > Phase.JOINING:  # until then they are greeted more often
-            self._admission.greet_seeds()
-        # Dead peers are dialled for ever: without it a healed partition would stay split.
-        for alive in (True, False):
-            others = self._state.roster.others(alive=alive)
-            if others:
-                chosen = others[int(self._gossip_rng.integers(len(others)))]
-                self._say_hello(chosen.id, reply=True)
-
-    def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:
-        hello = self._admission.hello(reply=reply, alone=alone)
-        self._state.agenda.send(peer, self._state.roster.incarnation(peer), hello)

@@ -115,6 +115,21 @@ def test_a_newcomer_that_holds_nothing_burns_nothing() -> None:
     assert SwarmGivenUp() in effects and scene.peers["a"].account.burned == 0
 
 
+def test_a_peer_that_gave_its_swarm_up_founds_no_other_however_often_it_is_told_to_join() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", founders=2)
+    scene.introduce("c", "a")
+    scene.wait(1.0)
+    scene.wake("a")
+    assert scene.peers["a"].account.founded == ONE
+    scene.receive(scene.letter("b", "a", hello(rooted=True), swarm=OTHER_ANCHOR))
+    for _ in range(3):
+        scene.wait(1.0)
+        scene.join("a", founders=2)
+    assert scene.peers["a"].account.founded == scene.peers["a"].account.burned == ONE
+
+
 def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
     scene = rooted()
     letter = scene.letter("c", "a", hello(rooted=True), swarm=OTHER_ANCHOR)

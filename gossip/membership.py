@@ -1,0 +1,104 @@
+"""How the view of a peer is kept: hellos, goodbyes, and what follows from either."""
+
+import numpy as np
+
+from .admission import Admission
+from .effects import PeerDied, PeerLeft, PeerMet
+from .messages import Envelope, Hello, Incarnation, Leave, PeerId, Phase
+from .roster import Change
+from .state import State
+
+__all__ = ["Membership"]
+
+
+class Membership:
+    """Keeps the roster, and lets outbox and inbox know whose fortunes have changed.
+
+    Args:
+        state: What the protocol remembers.
+        admission: Knows what to say of oneself.
+        rng: For the choice of whom to exchange views with.
+    """
+
+    def __init__(self, state: State, admission: Admission, rng: np.random.Generator) -> None:
+        self._state = state
+        self._admission = admission
+        self._rng = rng
+        self._told = state.roster.me.phase
+        self.due_s = float("-inf")
+        """When `wake` has something to do next, seconds."""
+
+    @property
+    def _phase(self) -> Phase:
+        return self._state.roster.me.phase
+
+    def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
+        """Act on a sign of life: of this life of *peer*, and none before it."""
+        self._state.inbox.forget(peer, incarnation)
+        member = self._state.roster.member(peer)
+        gone = member is None or member.phase is Phase.LEFT
+        self._state.outbox.heard(peer, incarnation, now, gone=gone)
+
+    def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
+        """Take in somebody's view, and answer with the own one where that is wanted."""
+        if body.reply:
+            self._state.agenda.send(
+                envelope.source, envelope.source_incarnation, self._admission.hello(reply=False)
+            )
+        for member in body.members:
+            direct = member.id == envelope.source
+            for change in self._state.roster.learn(member, now, direct=direct):
+                self._follow(change, now, direct=direct)
+
+    def take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
+        """Settle with a peer that is going, or is gone."""
+        state = self._state
+        if body.gone:
+            for change in state.roster.left(peer):
+                self._follow(change, now)
+        else:
+            state.roster.leaving(peer)
+            state.outbox.ask_about(peer, now)
+
+    def wake(self, now: float) -> None:
+        """Exchange views with somebody, where that is due."""
+        if now < self.due_s or self._phase is Phase.LEFT:
+            return
+        self.due_s = now + self._state.config.gossip_s
+        for change in self._state.roster.tick(now):
+            self._follow(change, now)
+        if self._phase > Phase.JOINING:  # until then they are greeted more often
+            self._admission.greet_seeds()
+        # Dead peers are dialled for ever: without it a healed partition would stay split.
+        for alive in (True, False):
+            others = self._state.roster.others(alive=alive)
+            if others:
+                chosen = others[int(self._rng.integers(len(others)))]
+                self._say_hello(chosen.id, reply=True)
+
+    def tell_phase(self) -> None:
+        """Let all live peers know at once where this one has moved on."""
+        if self._phase is not self._told:
+            self._told = self._phase
+            for member in self._state.roster.others(alive=True):
+                self._say_hello(member.id, reply=False, alone=True)
+
+    def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
+        self._state.agenda.ask(change)
+        match change:
+            case PeerMet():
+                self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
+                if not direct:
+                    self._say_hello(change.peer, reply=True, alone=True)
+            case PeerDied():
+                self._state.outbox.died(change.peer)
+            case PeerLeft():
+                # It may be a later life that left, and the first that is heard of it.
+                self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
+                self._state.outbox.died(change.peer)
+            case _:
+                pass
+
+    def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:
+        hello = self._admission.hello(reply=reply, alone=alone)
+        self._state.agenda.send(peer, self._state.roster.incarnation(peer), hello)
