@@ -1,18 +1,19 @@
-# make demo    four peers train one model on this machine
-# make test    the test suite
-# make check   lint, formatting and types
-# make cover   branch coverage of the protocol core, which must be complete
-# make bench   speed, as ratios within one run (NAME="..." picks some)
-# make clean   forget everything that was built, .venv included
+# make demo      four peers train one model on this machine
+# make test      the test suite
+# make check     lint, formatting and types
+# make cover     branch coverage of the protocol core, which must be complete
+# make campaign  the tests that take minutes: a thousand more seeds of faults
+# make bench     speed, as ratios within one run (NAME="..." picks some)
+# make clean     forget everything that was built, .venv included
 #
 # It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
 PYTHON ?= python3
 BIN    := .venv/bin
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-test cover bench: export OMP_NUM_THREADS := 1
+test cover campaign bench: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check cover bench clean
+.PHONY: help demo test check cover campaign bench clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -29,8 +30,11 @@ check: .venv/.check .types/rumor
 	$(BIN)/mypy
 
 cover: .venv/.test
-	$(BIN)/coverage run --branch -m pytest tests/gossip -m "not live"
+	$(BIN)/coverage run --branch -m pytest tests/gossip -m "not live and not slow"
 	$(BIN)/coverage report --show-missing --fail-under=100 --include='gossip/*' --omit='gossip/transport*'
+
+campaign: .venv/.test
+	$(BIN)/python -m pytest -m slow
 
 bench: .venv/.demo
 	$(BIN)/rumor bench $(NAME)

@@ -46,7 +46,7 @@ from rumor.gossip.transport import Transport
 from rumor.train import Peer, PeerConfig
 from rumor.train.ledger_file import read_ledger
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = pytest.mark.live
 
 N_MESSAGES = 50_000
 BURST = 500
