@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,9 +14,7 @@ from torch import nn
 from ..gossip import (
     Account,
     ConfigError,
-    IncompatiblePeer,
     LocalProtocolError,
-    Phase,
     Protocol,
     Rule,
     RumorError,
@@ -41,7 +38,7 @@ from .config import PeerConfig, make_rule
 from .driver import Driver
 from .ledger_file import LedgerFile
 from .reach import advertised
-from .rendezvous import Rendezvous
+from .search import Search
 from .tally import Tally
 from .vector import Vector, is_finite
 from .workbench import Workbench
@@ -50,9 +47,11 @@ __all__ = ["Peer"]
 
 _log = logging.getLogger("rumor")
 
-_SAY_S: Final = 5.0
 _POLL_S: Final = 0.05
 _PACE_S_MAX: Final = 1.0
+
+# Names cost a stranger nothing, and each would be a line in the log.
+_REFUSED_MAX: Final = 64
 _MERGING_POLL_S: Final = 0.005
 
 
@@ -102,7 +101,8 @@ class Peer:
         """Set it, on any thread, to give up looking for a swarm."""
         self.tally = Tally()
         """What was sent, mixed and refused so far."""
-        self._refusal: PeerRefused | None = None
+        self._search: Search | None = None
+        self._refused: set[str] = set()
         self._addresses: tuple[str, ...] = ()
         self._left = False
         self._stepped_s: float | None = None
@@ -127,7 +127,8 @@ class Peer:
             raise
         self._driver.start()
         try:
-            self._enter_swarm()
+            self._search = Search(self._driver, self.config, self.id, self.address)
+            self._search.run(self.stop)
         except BaseException:
             self._close()
             raise
@@ -273,47 +274,6 @@ class Peer:
             ledger = _open_ledger(config.out, protocol.account)
         return Driver(protocol, transport, Workbench(self.vector), ledger, self.tally, self._hear)
 
-    def _enter_swarm(self) -> None:
-        driver, config = self._running(), self.config
-        meeting = Rendezvous(config.rendezvous, self.id) if config.rendezvous else None
-        if meeting is not None and self.address is not None:
-            meeting.announce(self.address)
-        started_s = spoke_s = time.monotonic()
-        while True:
-            seeds = (*config.join, *(meeting.others() if meeting else ()))
-            driver.call(partial(driver.protocol.join, seeds=seeds, founders=config.founders))
-            driver.step(trained=False)
-            if driver.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
-                return
-            if self._refusal is not None:
-                raise IncompatiblePeer(
-                    f"cannot join {self._refusal.peer}: {self._refusal.reason}", self._refusal.peer
-                )
-            now = time.monotonic()
-            if self.stop.is_set():
-                raise TransportError(f"stopped while joining: {self._wanting()}")
-            if config.join_timeout_s is not None and now - started_s > config.join_timeout_s:
-                raise TransportError(
-                    f"found no swarm in {now - started_s:.0f} s: {self._wanting()}"
-                )
-            if now - spoke_s > _SAY_S:
-                spoke_s = now
-                _log.warning("still joining after %.0f s: %s", now - started_s, self._wanting())
-            driver.wait_for_share(_POLL_S)
-
-    def _wanting(self) -> str:
-        """What this peer waits for, in words."""
-        members = self._running().look(lambda protocol: protocol.live())
-        answering = {address for member in members for address in member.addresses}
-        silent = sorted(set(self._running().greeted) - answering)
-        found = len(members) - 1
-        words = [f"{address} does not answer" for address in silent]
-        if self.config.founders > 1:
-            words.append(f"{found + 1} of {self.config.founders} founders are there")
-        elif found:
-            words.append(f"{found} found, waiting for a first share")
-        return "; ".join(words) or "nobody has answered yet"
-
     def _hear(self, event: Effect) -> None:
         match event:
             case Founded():
@@ -326,9 +286,12 @@ class Peer:
                 _log.warning("%s has fallen silent and is held for dead", peer)
             case PeerLeft(peer):
                 _log.info("%s has left", peer)
-            case PeerRefused(peer, reason) if self._refusal is None:
-                self._refusal = event
-                _log.warning("%s cannot be one of this swarm: %s", peer, reason)
+            case PeerRefused(peer, reason):
+                if self._search is not None:
+                    self._search.refusal = event
+                if peer not in self._refused and len(self._refused) < _REFUSED_MAX:
+                    self._refused.add(peer)
+                    _log.warning("%s cannot be one of this swarm: %s", peer, reason)
             case SwarmGivenUp():
                 _log.warning("met another swarm, joining it: steps taken alone are lost")
             case _:
