@@ -191,7 +191,7 @@ class Transport:
             router.bind(bind)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
-            raise TransportError(f"cannot listen at {bind}: {error.strerror}") from None
+            raise TransportError(f"cannot listen at {bind}: {_reason(error)}") from None
         self.address = router.getsockopt_string(zmq.LAST_ENDPOINT)
         self._router = router
         self._poller.register(router, zmq.POLLIN)
@@ -304,8 +304,13 @@ def _try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:
     except zmq.ZMQError as error:
         if error.errno == zmq.EHOSTUNREACH:
             return False
-        raise TransportError(f"sending failed: {error.strerror}") from None
+        raise TransportError(f"sending failed: {_reason(error)}") from None
     return True
+
+
+def _reason(error: zmq.ZMQError) -> str:
+    """What went wrong, without the address that pyzmq adds."""
+    return zmq.strerror(error.errno or 0)
 
 
 def local_host(toward: str | None = None) -> str:
