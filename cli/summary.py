@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..train.merged import (
     travelling,
 )
 from ..train.tasks import Evaluation, Task
-from .outcome import Balance, Outcome
+from .outcome import Balance, Death, Outcome
 from .plan import LaunchConfig
 
 __all__ = ["Merged", "merge_outcomes", "summarize"]
@@ -98,7 +98,6 @@ def summarize(
     Returns:
         JSON values only: what is not finite or not known is None.
     """
-    audit = balance.audit
     evaluation = merged.evaluation if merged else Evaluation(loss=math.nan, accuracy=None)
     return {
         "task": config.task,
@@ -124,26 +123,8 @@ def summarize(
         "digest": merged.digest if merged else None,
         "merged_by": _merged_by(merged),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
-        "dead": [
-            {
-                "peer": death.outcome.index,
-                "id": death.outcome.id,
-                "state": str(death.outcome.state),
-                "why": death.outcome.why,
-                "step": death.outcome.steps,
-                "weight": founders(death.units),
-                "weight_units": death.units,
-            }
-            for death in balance.deaths
-        ],
-        "ledger": {
-            "founded": audit.founded,
-            "held": audit.held,
-            "in_flight": audit.in_flight,
-            "stranded": audit.stranded,
-            "burned": audit.burned,
-            "died": audit.died,
-        },
+        "dead": [_loss(death) for death in balance.deaths],
+        "ledger": asdict(balance.audit),
         "out": str(out),
     }
 
@@ -165,6 +146,18 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "pushes": outcome.pushes,
         "skipped": outcome.skipped,
         "refusals": outcome.refusals,
+    }
+
+
+def _loss(death: Death) -> dict[str, Any]:
+    return {
+        "peer": death.outcome.index,
+        "id": death.outcome.id,
+        "state": str(death.outcome.state),
+        "why": death.outcome.why,
+        "step": death.outcome.steps,
+        "weight": founders(death.units),
+        "weight_units": death.units,
     }
 
 
