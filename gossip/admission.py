@@ -65,7 +65,7 @@ class Admission:
         if self._state.roster.me.phase is Phase.SEEKING and self._founders > 1:
             late = now - self._since_s >= self._state.config.roll_s
             # One that was there and is gone already answers the roll, too.
-            if late or len(self._state.roster.members()) >= self._founders:
+            if late or len(self._state.roster) >= self._founders:
                 self._found()
         else:
             self._seek_donor(now)
@@ -119,7 +119,7 @@ class Admission:
 
     def _may_found(self, others: Sequence[Member]) -> bool:
         # One that never met anybody keeps looking: a mistyped address must not found a swarm.
-        met_somebody = len(self._state.roster.members()) > 1
+        met_somebody = len(self._state.roster) > 1
         newcomers = all(member.phase <= Phase.JOINING for member in others)
         first = all(self._state.roster.me.id < member.id for member in others)
         return met_somebody and newcomers and first

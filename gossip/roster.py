@@ -94,10 +94,17 @@ class Roster:
             self._takers = tuple(m.id for m in self.live() if m.phase.takes_shares)
         return self._takers
 
+    def __len__(self) -> int:
+        return 1 + len(self._others)
+
     def members(self) -> tuple[Member, ...]:
-        """What is told to others: this peer's entry first, then all the rest, sorted."""
-        others = (self._others[peer].member for peer in sorted(self._others))
-        return self.me, *others
+        """What is told to others: this peer's entry first, then those it vouches for, sorted.
+
+        These are the live ones and the lately departed. A peer that passed on what it only has
+        from hearsay, or holds for dead, would teach it anew to whoever has just forgotten it.
+        """
+        others = (known for _, known in sorted(self._others.items()) if self._vouches_for(known))
+        return self.me, *(known.member for known in others)
 
     def member(self, peer: PeerId) -> Member | None:
         """The latest entry of *peer*."""
@@ -185,6 +192,7 @@ class Roster:
             known.member = replace(
                 before, phase=Phase.LEFT, heartbeat=min(before.heartbeat + 1, HEARTBEAT_MAX)
             )
+            known.progress_s = self._ticked_s or known.progress_s
             yield from self._bury(known)
 
     def leaving(self, peer: PeerId) -> None:
@@ -213,6 +221,11 @@ class Roster:
                 known.alive = False
                 self._takers = None
                 yield PeerDied(peer)
+
+    def _vouches_for(self, known: _Known) -> bool:
+        if known.member.phase is Phase.LEFT:
+            return (self._ticked_s or 0.0) - known.progress_s <= self._config.dead_s
+        return known.alive and known.believed
 
     def _is_forgettable(self, known: _Known, silent_s: float) -> bool:
         """Whether an entry is of no more use: it was never believed, or has long left.

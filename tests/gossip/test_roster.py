@@ -129,7 +129,7 @@ def test_only_so_many_names_are_kept_in_mind() -> None:
     view = roster()
     for index in range(20):
         list(view.learn(member(f"b{index:02}"), 0.0, direct=False))
-    assert len(view.members()) == 1 + 8
+    assert len(view) == 1 + 8
 
 
 def test_what_was_never_believed_is_forgotten_and_the_dead_are_not() -> None:
@@ -137,7 +137,22 @@ def test_what_was_never_believed_is_forgotten_and_the_dead_are_not() -> None:
     list(view.learn(B, 0.0, direct=True))
     list(view.learn(member("c"), 0.0, direct=False))
     assert list(view.tick(11.0)) == [PeerDied("b")]
-    assert [known.id for known in view.members()] == ["a", "b"]
+    assert view.member("b") is not None and view.member("c") is None
+
+
+def test_only_what_a_peer_vouches_for_is_told() -> None:
+    """Or peers that forget at different times would teach one another for ever."""
+    view = roster()
+    list(view.learn(B, 0.0, direct=True))
+    list(view.learn(member("c"), 0.0, direct=False))
+    list(view.learn(member("d"), 0.0, direct=True))
+    list(view.left("d"))
+    told = [[known.id for known in view.members()]]
+    for second in range(1, 13):
+        list(view.tick(float(second)))
+        told.append([known.id for known in view.members()])
+    assert told[0] == told[10] == ["a", "b", "d"]
+    assert told[12] == ["a"]
 
 
 def test_the_news_that_a_peer_left_is_kept_for_long_but_not_for_ever() -> None:
