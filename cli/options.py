@@ -1,17 +1,10 @@
 """Options that several commands share, and the rules that they can name."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
-from ..gossip import GoSGD, Rule
-from ..gossip.errors import ConfigError
-from ..gossip.gosgd import Emission
-
 __all__ = [
-    "RULES",
     "BatchSize",
     "Debug",
     "Device",
@@ -28,7 +21,6 @@ __all__ = [
     "Steps",
     "TaskName",
     "TopologySpec",
-    "make_rule",
 ]
 
 TRAINING = "What is trained"
@@ -146,22 +138,3 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT),
 ]
-
-RULES: Mapping[str, Callable[[float, Emission], Rule]] = MappingProxyType(
-    {"gosgd": lambda p, emission: GoSGD(p, emission=emission)}
-)
-"""Rules by the name that people type."""
-
-
-def make_rule(name: str, p: float, emission: str) -> Rule:
-    """Build a rule from what was typed.
-
-    Raises:
-        ConfigError: There is no such rule, or it does not take these settings.
-
-    >>> make_rule("gosgd", 0.1, "per-step").name
-    'gosgd'
-    """
-    if name not in RULES:
-        raise ConfigError(f"unknown rule {name!r}. Valid names: {', '.join(RULES)}")
-    return RULES[name](p, emission)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..gossip.rules import make_rule
 from .edge import edge
 from .options import (
     GOSSIP,
@@ -31,7 +32,6 @@ from .options import (
     Steps,
     TaskName,
     TopologySpec,
-    make_rule,
 )
 
 if TYPE_CHECKING:

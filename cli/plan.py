@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..gossip.errors import ConfigError
+from ..gossip.rules import make_rule
 from ..topology import parse
-from .options import make_rule
 
 if TYPE_CHECKING:
     from ..train.tasks import Task

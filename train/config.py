@@ -5,29 +5,14 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..gossip import ConfigError, GoSGD, ProtocolConfig, Rule
+from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.address import parse_address
+from ..gossip.rules import make_rule
 from ..topology import TopologyError, parse
 
-__all__ = ["RULES", "PeerConfig", "make_rule"]
-
-RULES = {"gosgd": "asynchronous sum-weight gossip: push half of the weight now and then"}
-"""Rules by the name that users type, with a line on each."""
+__all__ = ["PeerConfig"]
 
 _ID = re.compile(r"[\w.-]{1,64}")
-
-
-def make_rule(rule: Rule | str) -> Rule:
-    """Make the rule that a name stands for, with its defaults.
-
-    Raises:
-        ConfigError: There is no rule of that name.
-    """
-    if not isinstance(rule, str):
-        return rule
-    if rule not in RULES:
-        raise ConfigError(f"there is no rule {rule!r}: use {', '.join(sorted(RULES))}")
-    return GoSGD()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +85,7 @@ class PeerConfig:
             set_field(self, "bind", parse_address(self.bind, any_port=True))
         if self.advertise is not None:
             set_field(self, "advertise", parse_address(self.advertise))
-        make_rule(self.rule)
+        self.make_rule()
         try:
             parse(self.topology, 1)
         except TopologyError as error:
@@ -109,3 +94,7 @@ class PeerConfig:
     def named(self) -> str:
         """The id, drawn by chance where none was given."""
         return self.id or os.urandom(6).hex()
+
+    def make_rule(self) -> Rule:
+        """The algorithm, made with its defaults where only its name was given."""
+        return make_rule(self.rule) if isinstance(self.rule, str) else self.rule

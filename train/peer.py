@@ -34,7 +34,7 @@ from ..gossip.effects import (
 from ..gossip.transport import Transport
 from ..gossip.weight import founders
 from ..topology import neighbors
-from .config import PeerConfig, make_rule
+from .config import PeerConfig
 from .driver import Driver
 from .ledger_file import LedgerFile
 from .reach import advertised
@@ -94,7 +94,7 @@ class Peer:
         changes: Any = {name: value for name, value in given.items() if value is not None}
         self.config = replace(config or PeerConfig(), **changes)
         self.id = self.config.named()
-        self._rule = make_rule(self.config.rule)
+        self._rule = self.config.make_rule()
         self.vector = Vector(model, self._rule.registers)
         self._driver: Driver | None = None
         self.stop = threading.Event()
