@@ -3,9 +3,10 @@
 A topology only proposes neighbors. Who weighs what, and when to push, is for a rule to decide.
 """
 
+from .catalog import FAMILIES
 from .errors import TopologyError
-from .families import FAMILIES
-from .spec import Topology, parse
-from .view import neighbors
+from .mixing import MIXINGS
+from .topology import Topology, parse
+from .view import View, neighbors, over
 
-__all__ = ["FAMILIES", "Topology", "TopologyError", "neighbors", "parse"]
+__all__ = ["FAMILIES", "MIXINGS", "Topology", "TopologyError", "View", "neighbors", "over", "parse"]

@@ -1,103 +1,104 @@
-"""From a spec that people type to a topology of n nodes.
-
-A spec is ``name`` or ``name:key=value,key=value``. No family of today takes a parameter, so one
-that is given is refused by name.
-"""
+"""Specs: what people type for a topology, ``name`` or ``name:key=value,key=value``."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
+from types import MappingProxyType
 
-import networkx as nx
-
+from .catalog import CATALOG
 from .errors import TopologyError
-from .families import CATALOG, Family
+from .family import Family, Parameter, Values
 
-__all__ = ["Topology", "parse"]
+__all__ = ["Spec", "read"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Topology:
-    """Who may push to whom among n nodes, round by round."""
+class Spec:
+    """A spec that is well formed; whether a number of nodes fits it is for the family to say."""
 
-    spec: str
-    """What it was parsed from."""
-
-    n: int
-    """Number of nodes, at least 1; they are called 0 to n-1."""
-
-    period: int
-    """The graph of round r is that of round r + period; 1 for a graph that never changes."""
-
+    name: str
     family: Family
-    """Where its edges come from."""
+    values: Values
+    """What was given, in the family's order."""
 
-    def neighbors(self, node: int, round: int) -> tuple[int, ...]:
-        """Whom *node* may push to in a round, each once and never itself.
-
-        Args:
-            node: Who pushes, in [0, n).
-            round: Counted from 0.
-
-        Returns:
-            Out-neighbors in the family's order: a list to draw from. Empty only when n = 1.
-
-        Raises:
-            TopologyError: *node* is outside [0, n) or *round* below 0.
-        """
-        if not 0 <= node < self.n:
-            raise TopologyError(
-                f"{self.spec} with n={self.n} has no node {node}: nodes are 0 to {self.n - 1}"
-            )
-        if round < 0:
-            raise TopologyError(f"round {round} is negative: rounds are counted from 0")
-        return self.family.out(self.n, node)
-
-    def graph(self, round: int = 0) -> nx.Graph:
-        """The graph of a round: nodes 0 to n-1, an edge for every push allowed, no loops.
-
-        Args:
-            round: Counted from 0.
-
-        Returns:
-            A new ``networkx.Graph``, or a ``networkx.DiGraph`` where the family is directed.
-
-        Raises:
-            TopologyError: *round* is below 0.
-        """
-        graph = nx.DiGraph() if self.family.directed else nx.Graph()
-        graph.add_nodes_from(range(self.n))
-        for node in range(self.n):
-            graph.add_edges_from((node, other) for other in self.neighbors(node, round))
-        return graph
+    def __str__(self) -> str:
+        given = ",".join(f"{key}={_print(value)}" for key, value in self.values.items())
+        return f"{self.name}:{given}" if given else self.name
 
 
-def parse(spec: str, n: int) -> Topology:
-    """Read a spec and size it.
-
-    It takes about a microsecond: a live view asks anew at every push.
+@lru_cache(maxsize=256)
+def read(text: str) -> Spec:
+    """Read a spec.
 
     Args:
-        spec: ``name`` or ``name:key=value,key=value``; ``FAMILIES`` lists the names.
-        n: Number of nodes, at least 1.
+        text: ``name`` or ``name:key=value,key=value``.
 
     Raises:
-        TopologyError: The family does not exist, it does not take that parameter, or n < 1.
+        TopologyError: There is no such family, or it does not take that parameter or value.
 
-    >>> parse("exponential", 8).neighbors(0, round=0)
-    (1, 2, 4)
+    >>> str(read("torus:cols=08,rows=4"))
+    'torus:rows=4,cols=8'
     """
-    name, colon, parameters = spec.partition(":")
+    name, colon, given = text.partition(":")
     family = CATALOG.get(name)
     if family is None:
         raise TopologyError(_unknown(name))
-    if colon:
+    if colon and not family.parameters:
         raise TopologyError(
-            f"topology {name!r} takes no parameters, but {spec!r} gives {parameters!r}: "
-            f"write {name!r}"
+            f"topology {name!r} takes no parameters, but {text!r} gives {given!r}: write {name!r}"
         )
-    if n < 1:
-        raise TopologyError(f"topology {spec!r} with n={n}: n must be at least 1")
-    return Topology(spec=spec, n=n, period=1, family=family)
+    try:
+        values = _values(family, given, colon)
+    except TopologyError as error:
+        raise TopologyError(f"topology {text!r}: {error}") from None
+    return Spec(name=name, family=family, values=MappingProxyType(values))
+
+
+def _values(family: Family, given: str, colon: str) -> dict[str, int | float | str]:
+    allowed = {parameter.name: parameter for parameter in family.parameters}
+    found = {}
+    for key, text in _pairs(family, given) if colon else ():
+        if key not in allowed:
+            raise TopologyError(f"it takes {_listed(family)}, not {key!r}")
+        if key in found:
+            raise TopologyError(f"{key} is given twice")
+        found[key] = allowed[key].read(text)
+    for parameter in family.parameters:
+        if parameter.is_required and parameter.name not in found:
+            raise TopologyError(f"it needs {parameter.name}=, {parameter.allowed}")
+    return {name: found[name] for name in allowed if name in found}
+
+
+def _pairs(family: Family, given: str) -> list[tuple[str, str]]:
+    pairs = []
+    rest = given
+    while True:
+        key, equals, after = rest.partition("=")
+        if not equals:
+            raise TopologyError(f"{rest!r} is not key=value; it takes {_listed(family)}")
+        if key in family.joins:
+            return [*pairs, (key, after)]
+        text, comma, rest = after.partition(",")
+        pairs.append((key, text))
+        if not comma:
+            return pairs
+
+
+def _listed(family: Family) -> str:
+    return " and ".join(f"{p.name}= ({_about(p)})" for p in family.parameters)
+
+
+def _about(parameter: Parameter) -> str:
+    if parameter.default_text:
+        return f"{parameter.allowed}; {parameter.default_text} unless given"
+    if parameter.default is not None:
+        return f"{parameter.allowed}; {_print(parameter.default)} unless given"
+    return parameter.allowed
+
+
+def _print(value: int | float | str) -> str:
+    # repr, the shortest text that reads back as the same number.
+    return value if isinstance(value, str) else repr(value)
 
 
 def _unknown(name: str) -> str:

@@ -7,9 +7,31 @@ talking.
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from .spec import parse
+from .family import Built, Site
+from .spec import read
+from .topology import Topology, topology_of
 
-__all__ = ["neighbors"]
+__all__ = ["View", "neighbors", "over"]
+
+
+def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
+    """The topology of the peers that are alive.
+
+    Strict where the family can have that many nodes; otherwise, and where a graph drawn anew would
+    move most edges, what the family falls back to.
+
+    Args:
+        spec: A topology spec.
+        seed: Of the swarm, the same on every peer.
+        live: Ids of all live peers, ascending and distinct, at least one.
+
+    Returns:
+        A topology whose ``names`` are *live*: node i is peer ``live[i]``.
+
+    Raises:
+        TopologyError: *spec* is not valid, or names a file that cannot be read.
+    """
+    return topology_of(read(spec), len(live), seed, _built(spec, seed, tuple(live)))
 
 
 def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
@@ -23,8 +45,8 @@ def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) 
         round: Counted from 0.
 
     Returns:
-        Ids in the family's order: a list to draw from. Empty when nobody else is alive, or when
-        *peer* is not in *live*.
+        Ids in the family's order: a list to draw from. Empty when nobody else is alive, when
+        *peer* is not in *live*, and in rounds that a schedule gives it nobody.
 
     Raises:
         TopologyError: *spec* is not valid, or *round* is below 0.
@@ -32,7 +54,47 @@ def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) 
     >>> neighbors("ring", 0, ["ada", "bob", "cyd", "dan"], "ada", round=0)
     ('bob', 'dan')
     """
-    node = bisect_left(live, peer)
-    if node == len(live) or live[node] != peer:
-        return ()
-    return tuple(live[other] for other in parse(spec, len(live)).neighbors(node, round))
+    return View(spec, seed)(live, peer, round)
+
+
+class View:
+    """`neighbors` for a spec and seed, asked again and again.
+
+    It keeps the graph of the last view, and builds another when the view has changed.
+
+    Args:
+        spec: A topology spec.
+        seed: Of the swarm, the same on every peer.
+
+    Raises:
+        TopologyError: *spec* is not valid.
+    """
+
+    def __init__(self, spec: str, seed: int) -> None:
+        read(spec)
+        self._spec = spec
+        self._seed = seed
+        self._live: list[str] = []
+        self._topology: Topology | None = None
+
+    def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
+        """Whom *peer* may push to; see `neighbors`."""
+        node = bisect_left(live, peer)
+        if node == len(live) or live[node] != peer:
+            return ()
+        others = self._over(live).neighbors(node, round)
+        return tuple([live[other] for other in others])
+
+    def _over(self, live: Sequence[str]) -> Topology:
+        # The list may be changed in place by whoever owns it, so its content is compared.
+        if self._topology is None or self._live != live:
+            self._live = list(live)
+            self._topology = over(self._spec, self._seed, self._live)
+        return self._topology
+
+
+def _built(spec: str, seed: int, live: tuple[str, ...]) -> Built:
+    asked = read(spec)
+    site = Site(n=len(live), seed=seed, names=live, inside=lambda inner: _built(inner, seed, live))
+    built = (asked.family.live or asked.family.build)(site, asked.values)
+    return Built(schedule=built.schedule, names=live, bandwidth=built.bandwidth)

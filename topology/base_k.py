@@ -1,0 +1,171 @@
+"""The Base-(k+1) graph: the exact average after a few rounds, for any n and degree at most k.
+
+Source: Takezawa, Sato, Bao, Niwa and Yamada, NeurIPS 2023, algorithms 1 to 3.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+
+from .schedule import Fixed
+
+__all__ = ["base_k"]
+
+Nodes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Edges of one round: pairs of nodes, and what each takes of the other."""
+
+    left: Nodes
+    right: Nodes
+    weights: NDArray[np.float64]
+
+
+Round = list[Links]
+
+
+def base_k(n: int, k: int) -> Fixed:
+    """Build the schedule, the shorter one of algorithms 2 and 3.
+
+    Args:
+        n: Number of nodes.
+        k: Degree that no round exceeds, at least 1.
+
+    Returns:
+        Symmetric, doubly stochastic rounds, at most 2 log_{k+1}(n) + 2 of them, whose product is J.
+    """
+    nodes = np.arange(n)
+    rounds = min(_simple(nodes, k), _over_groups(nodes, k), key=len)
+    return Fixed(rounds=tuple(_matrix(n, links) for links in rounds or [[]]))
+
+
+def _hyper_hypercube(nodes: Nodes, k: int) -> list[Round]:
+    """Algorithm 1: groups along each digit of a mixed radix average exactly."""
+    sizes = _factors(len(nodes), k)
+    assert sizes is not None, "only numbers without a prime factor above k + 1 come here"
+    box = nodes.reshape(sizes)
+    rounds: list[Round] = []
+    for axis, size in enumerate(sizes):
+        seats = np.moveaxis(box, axis, 0).reshape(size, -1)
+        low, high = np.triu_indices(size, 1)
+        rounds.append([_even(seats[low].ravel(), seats[high].ravel(), 1.0 / size)])
+    return rounds
+
+
+def _simple(nodes: Nodes, k: int) -> list[Round]:
+    """Algorithm 2: blocks by the digits of n, joined one after another."""
+    if _factors(len(nodes), k) is not None:
+        return _hyper_hypercube(nodes, k)
+    blocks, digits = _blocks(nodes, k)
+    first = [_hyper_hypercube(block, k) for block in blocks]
+    length = len(first[0])
+    # Each part of the first block, the largest, averages once more after one round of handing over.
+    last = [_parts_again(block, digit, k) for block, digit in zip(blocks, digits, strict=True)]
+    rounds: list[Round] = [[] for _ in range(length + 1 + len(last[0]))]
+    _lay(rounds, 0, first)
+    for index, (block, digit) in enumerate(zip(blocks, digits, strict=True)):
+        rest = np.concatenate([np.empty(0, np.int64), *blocks[index + 1 :]])
+        if len(rest):
+            rounds[length + index].append(_hand_over(block.reshape(digit, -1), rest))
+            _lay(rounds, length + index + 1, [last[index]])
+        else:
+            # Nothing is left to take from, and the block has the average already.
+            break
+    return rounds
+
+
+def _over_groups(nodes: Nodes, k: int) -> list[Round]:
+    """Algorithm 3: as many groups as n's smooth part, each averaging alike, then across them."""
+    smooth = _smooth_part(len(nodes), k)
+    groups = nodes.reshape(smooth, -1)
+    inside = [_simple(group, k) for group in groups]
+    rounds: list[Round] = [[] for _ in inside[0]]
+    _lay(rounds, 0, inside)
+    across: list[Round] = [[] for _ in _factors(smooth, k) or ()]
+    _lay(across, 0, [_hyper_hypercube(column, k) for column in groups.T])
+    return rounds + across
+
+
+def _parts_again(block: Nodes, digit: int, k: int) -> list[Round]:
+    parts = [_hyper_hypercube(part, k) for part in block.reshape(digit, -1)]
+    rounds: list[Round] = [[] for _ in parts[0]]
+    _lay(rounds, 0, parts)
+    return rounds
+
+
+def _lay(rounds: list[Round], start: int, several: Sequence[list[Round]]) -> None:
+    """Let schedules of disjoint nodes run side by side."""
+    for schedule in several:
+        for offset, links in enumerate(schedule):
+            rounds[start + offset].extend(links)
+
+
+def _hand_over(parts: Nodes, rest: Nodes) -> Links:
+    """Each node of the rest takes the average of all from one node of each part.
+
+    Args:
+        parts: A block that agrees already, axes ``(part, place)``.
+        rest: Fewer nodes than a part has.
+    """
+    share = parts.size / (len(parts) * (parts.size + len(rest)))
+    left = np.tile(rest, len(parts))
+    return _even(left, parts[:, : len(rest)].ravel(), share)
+
+
+def _even(left: Nodes, right: Nodes, weight: float) -> Links:
+    return Links(left, right, np.full(len(left), weight))
+
+
+def _matrix(n: int, links: Round) -> csr_array:
+    none = np.empty(0, np.int64)
+    left = np.concatenate([none, *(link.left for link in links)])
+    right = np.concatenate([none, *(link.right for link in links)])
+    weights = np.concatenate([np.empty(0), *(link.weights for link in links)])
+    one_way = csr_array((weights, (left, right)), shape=(n, n))
+    both = one_way + one_way.T
+    return (both + diags_array(1.0 - both.sum(axis=1))).tocsr()
+
+
+def _blocks(nodes: Nodes, k: int) -> tuple[list[Nodes], list[int]]:
+    """Split nodes by the digits of their number in base k + 1, the largest block first."""
+    powers, power = [], 1
+    while power <= len(nodes):
+        powers.append(power)
+        power *= k + 1
+    blocks, digits, start = [], [], 0
+    for power in reversed(powers):
+        digit = (len(nodes) - start) // power
+        if digit:
+            blocks.append(nodes[start : start + digit * power])
+            digits.append(digit)
+            start += digit * power
+    return blocks, digits
+
+
+def _smooth_part(n: int, k: int) -> int:
+    """The largest divisor of n without a prime factor above k + 1."""
+    part = 1
+    for factor in range(2, k + 2):
+        while n % factor == 0:
+            n //= factor
+            part *= factor
+    return part
+
+
+@cache
+def _factors(n: int, k: int) -> tuple[int, ...] | None:
+    """The fewest factors, none above k + 1, whose product is n; None where there are none."""
+    if n == 1:
+        return ()
+    best: tuple[int, ...] | None = None
+    for factor in range(min(k + 1, n), 1, -1):
+        if n % factor == 0 and (rest := _factors(n // factor, k)) is not None:
+            if best is None or len(rest) + 1 < len(best):
+                best = (factor, *rest)
+    return best

@@ -1,0 +1,131 @@
+"""Schedules in which every node looks alike: steps around the axes of a wrapped box.
+
+A ring is one axis, a torus two, a hypercube d axes of two. The Fourier transform diagonalizes each
+round, all rounds commute, and so every spectral fact of a million nodes is a matter of
+milliseconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+__all__ = ["Cayley", "Step", "circulant", "even"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One push of every node: so many places ahead along an axis."""
+
+    shift: int
+    """Places, in [1, size of the axis)."""
+
+    weight: float
+    """What the receiver takes, dimensionless."""
+
+    axis: int = 0
+    """Along which axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cayley:
+    """Steps on the group ``Z_a x Z_b x ...``; node ids count in row-major order.
+
+    Source: eigenvalues of circulant matrices, Davis 1979; of Cayley graphs of abelian groups,
+    Lovasz 1975.
+    """
+
+    shape: tuple[int, ...]
+    """Sizes of the axes."""
+
+    rounds: tuple[tuple[Step, ...], ...]
+    """Steps of each round of a period: distinct ones, with weights that leave some at home."""
+
+    directed: bool
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return prod(self.shape)
+
+    @property
+    def period(self) -> int:
+        """Rounds after which all repeats."""
+        return len(self.rounds)
+
+    def steps(self, round: int) -> tuple[Step, ...]:
+        """Steps of a round."""
+        return self.rounds[round % len(self.rounds)]
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """Whom a node pushes to in a round, in the order of the steps."""
+        return tuple([self._ahead(node, step) for step in self.steps(round)])
+
+    def spectrum(self, round: int) -> NDArray[np.complex128]:
+        """Eigenvalues of a round's ``W``, complex ``(n,)``; the first is 1.
+
+        Eigenvectors are the same in all rounds and in the same order, so that the eigenvalues of a
+        product of rounds are products of eigenvalues.
+        """
+        first_column = np.zeros(self.shape)
+        first_column[(0,) * len(self.shape)] = self.kept(round)
+        for step in self.steps(round):
+            index = [0] * len(self.shape)
+            index[step.axis] = step.shift
+            first_column[tuple(index)] += step.weight
+        spectrum: NDArray[np.complex128] = np.fft.fftn(first_column).ravel()
+        return spectrum
+
+    def kept(self, round: int) -> float:
+        """What a node keeps of its own, dimensionless."""
+        return 1.0 - sum(step.weight for step in self.steps(round))
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        nodes = np.arange(self.n)
+        steps = self.steps(round)
+        rows = [nodes, *(self._all_ahead(nodes, step) for step in steps)]
+        weights = np.repeat([self.kept(round), *(step.weight for step in steps)], self.n)
+        columns = np.tile(nodes, len(rows))
+        return csr_array((weights, (np.concatenate(rows), columns)), shape=(self.n, self.n))
+
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+
+    def _ahead(self, node: int, step: Step) -> int:
+        size, stride = self.shape[step.axis], self._strides[step.axis]
+        place = node // stride % size
+        return node + ((place + step.shift) % size - place) * stride
+
+    def _all_ahead(self, nodes: NDArray[np.int64], step: Step) -> NDArray[np.int64]:
+        size, stride = self.shape[step.axis], self._strides[step.axis]
+        place = nodes // stride % size
+        return nodes + ((place + step.shift) % size - place) * stride
+
+
+def even(shifts: Sequence[int], axis: int = 0, among: int | None = None) -> tuple[Step, ...]:
+    """Steps that share evenly with what stays at home.
+
+    Args:
+        shifts: Distinct places ahead.
+        axis: Along which axis.
+        among: How many share, the steps and oneself unless given.
+    """
+    among = len(shifts) + 1 if among is None else among
+    return tuple(Step(shift, 1.0 / among, axis) for shift in shifts)
+
+
+def circulant(n: int, rounds: Sequence[Sequence[int]], *, directed: bool) -> Cayley:
+    """Even shares to the nodes so many places ahead on a cycle of n.
+
+    Args:
+        n: Number of nodes.
+        rounds: Shifts of each round, in [1, n), distinct within a round.
+        directed: Whether some shift has no counterpart.
+    """
+    return Cayley(shape=(n,), rounds=tuple(even(shifts) for shifts in rounds), directed=directed)

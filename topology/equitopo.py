@@ -1,0 +1,162 @@
+"""EquiTopo: random circulants whose mixing does not depend on the number of nodes.
+
+Source: Song, Li, Jin, Shi, Yan, Yin and Yuan, NeurIPS 2022. Their basis matrix A(u) takes
+(n-1)/n of the node u places away and keeps 1/n. We draw the m shifts without replacement, and
+anew where together they would not connect all nodes.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from .cayley import Cayley, Step
+from .draws import generator, key
+
+__all__ = ["ETA", "BasisMatching", "BasisPush", "draw_shifts", "equi_static"]
+
+ETA = 0.5
+"""What a round of the one-peer schedules takes of its basis matrix: where their bound is best."""
+
+
+def draw_shifts(n: int, m: int, seed: int) -> tuple[int, ...]:
+    """Draw m distinct shifts that, taken together, connect a cycle of n.
+
+    Args:
+        n: Number of nodes.
+        m: Number of shifts, in [1, n), or 0 for a lonely node.
+        seed: Of the draw.
+    """
+    attempt = 0
+    while True:
+        rng = generator(seed, "equitopo", n, m, attempt)
+        shifts = rng.choice(n - 1, m, replace=False) + 1 if m else np.empty(0, np.int64)
+        if gcd(n, *map(int, shifts)) == 1:
+            return tuple(map(int, shifts))
+        attempt += 1
+
+
+def equi_static(n: int, shifts: tuple[int, ...], *, directed: bool) -> Cayley:
+    """The mean of the basis matrices: D-EquiStatic, or U-EquiStatic where both ways are taken.
+
+    Args:
+        n: Number of nodes.
+        shifts: Of the basis matrices, distinct.
+        directed: Push ahead only, or ahead and back with half of the weight each.
+
+    Source: algorithm 1, and equation 7 for the undirected one.
+    """
+    weights: dict[int, float] = {}
+    for shift in shifts:
+        whole = (n - 1) / n / len(shifts)
+        if directed:
+            weights[shift] = whole
+            continue
+        for way in (shift, n - shift):
+            weights[way] = weights.get(way, 0.0) + whole / 2
+    steps = tuple(Step(shift, weight) for shift, weight in weights.items())
+    return Cayley(shape=(n,), rounds=(steps,), directed=directed)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BasisPush:
+    """OD-EquiDyn: each round one basis matrix, drawn at random. Source: algorithm 2."""
+
+    basis: Cayley
+    """A round for each basis matrix, mixed with ETA."""
+
+    seed: int
+    directed: bool = field(default=True, init=False)
+    period: None = field(default=None, init=False)
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.basis.n
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """Whom a node pushes to in a round."""
+        return self.basis.out(node, self._which(round))
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        return self.basis.matrix(self._which(round))
+
+    def _which(self, round: int) -> int:
+        return key(self.seed, "od-equi-dyn", round) % self.basis.period
+
+    @staticmethod
+    def over(n: int, shifts: tuple[int, ...], seed: int) -> "BasisPush":
+        """Make one from its shifts."""
+        rounds = tuple((Step(shift, ETA * (n - 1) / n),) for shift in shifts)
+        basis = Cayley(shape=(n,), rounds=rounds or ((),), directed=True)
+        return BasisPush(basis=basis, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BasisMatching:
+    """OU-EquiDyn: each round nodes pair up along one shift, drawn at random.
+
+    From a random start on, each node that is still free takes the one a shift ahead, if that is
+    free. Source: algorithms 3 and 4.
+    """
+
+    n: int
+    shifts: tuple[int, ...]
+    seed: int
+    directed: bool = field(default=False, init=False)
+    period: None = field(default=None, init=False)
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """Whom a node is paired with in a round, if anybody."""
+        if not self.shifts:
+            return ()
+        shift, start = self._draw(round)
+        partner = self.partners(shift, start, np.array([node]))[0]
+        return () if partner == node else (int(partner),)
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        shift, start = self._draw(round) if self.shifts else (0, 0)
+        return self.matching(shift, start)
+
+    def matching(self, shift: int, start: int) -> csr_array:
+        """``W`` for one shift and start: shifts and starts are equally likely."""
+        nodes = np.arange(self.n)
+        partners = self.partners(shift, start, nodes)
+        paired = partners != nodes
+        taken = ETA * (self.n - 1) / self.n
+        values = np.concatenate([np.where(paired, 1 - taken, 1.0), np.full(paired.sum(), taken)])
+        rows = np.concatenate([nodes, nodes[paired]])
+        columns = np.concatenate([nodes, partners[paired]])
+        return csr_array((values, (rows, columns)), shape=(self.n, self.n))
+
+    def partners(self, shift: int, start: int, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """With whom some nodes are paired, themselves where with nobody."""
+        if shift == 0:
+            return nodes
+        # Another start turns the same pairs around the cycle.
+        partners: NDArray[np.int64] = (
+            self._from_zero[shift][(nodes - start) % self.n] + start
+        ) % self.n
+        return partners
+
+    @cached_property
+    def _from_zero(self) -> dict[int, NDArray[np.int64]]:
+        return {shift: _pair_greedily(self.n, shift) for shift in self.shifts}
+
+    def _draw(self, round: int) -> tuple[int, int]:
+        rng = generator(self.seed, "equi-dyn", round)
+        return self.shifts[rng.integers(len(self.shifts))], int(rng.integers(self.n))
+
+
+def _pair_greedily(n: int, shift: int) -> NDArray[np.int64]:
+    partners = list(range(n))
+    for node in range(n):
+        other = (node + shift) % n
+        if partners[node] == node and partners[other] == other:
+            partners[node], partners[other] = other, node
+    return np.array(partners)

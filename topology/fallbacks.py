@@ -1,0 +1,158 @@
+"""Builders for a live view: any number of peers, and few edges that move."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from .base_k import base_k
+from .builders import host_sizes, hosts_of, whole
+from .exponentials import hypercube_matching
+from .family import Built, Site, Values
+from .files import GraphFile, read_graph
+from .grown import erdos_renyi_live, random_regular_live, scale_free_live, small_world_live
+from .hosts import resize
+from .lattices import grid, hypercube, incomplete_hypercube, sides, torus, twisted_torus
+from .mixing import edges, metropolis, uniform
+from .random_graphs import p_connected
+from .schedule import Fixed
+from .spanning import spanning_tree
+
+__all__ = [
+    "clipped",
+    "live_erdos_renyi",
+    "live_file",
+    "live_grid",
+    "live_hosts",
+    "live_hypercube",
+    "live_hypercube_matching",
+    "live_random_regular",
+    "live_scale_free",
+    "live_small_world",
+    "live_spanning_tree",
+    "live_torus",
+]
+
+Builder = Callable[[Site, Values], Built]
+
+
+def clipped(build: Builder, name: str, default: int, least: int = 1) -> Builder:
+    """A strict builder whose parameter must be below n, made to take what n allows."""
+
+    def live(site: Site, values: Values) -> Built:
+        value = min(whole(values, name, default), max(site.n - 1, least))
+        return build(site, {**values, name: value})
+
+    return live
+
+
+def live_grid(site: Site, values: Values) -> Built:
+    """Rows of as many columns as was asked for, the last one as long as it gets."""
+    return Built(schedule=grid(site.n, _columns(site.n, values)))
+
+
+def live_torus(site: Site, values: Values) -> Built:
+    """The torus where there is one, else a cycle with chords as long as a row."""
+    columns = _columns(site.n, values)
+    rows = site.n // columns
+    if rows * columns == site.n and min(rows, columns) >= 2:
+        return Built(schedule=torus(rows, columns))
+    return Built(schedule=twisted_torus(site.n, columns))
+
+
+def live_hypercube(site: Site, values: Values) -> Built:
+    """The part of the next larger hypercube that is there."""
+    if site.n & (site.n - 1):
+        return Built(schedule=incomplete_hypercube(site.n))
+    return Built(schedule=hypercube(site.n.bit_length() - 1))
+
+
+def live_hypercube_matching(site: Site, values: Values) -> Built:
+    """The base-2 graph, which is exact for any n and has pairs only, too."""
+    if site.n & (site.n - 1):
+        return Built(schedule=base_k(site.n, 1))
+    return Built(schedule=hypercube_matching(site.n.bit_length() - 1))
+
+
+def live_random_regular(site: Site, values: Values) -> Built:
+    """Random cycles in the order of hashes."""
+    return Built(schedule=random_regular_live(site, whole(values, "d", 4)))
+
+
+def live_erdos_renyi(site: Site, values: Values) -> Built:
+    """A hash for each pair, and a ring."""
+    return Built(schedule=erdos_renyi_live(site, float(values.get("p", p_connected(site.n)))))
+
+
+def live_small_world(site: Site, values: Values) -> Built:
+    """A ring by ids, rewired by hash."""
+    p = float(values.get("p", 0.1))
+    return Built(schedule=small_world_live(site, whole(values, "k", 4), p))
+
+
+def live_scale_free(site: Site, values: Values) -> Built:
+    """Peers in the order of their hash, linked to earlier ones."""
+    return Built(schedule=scale_free_live(site, whole(values, "m", 2)))
+
+
+def live_hosts(site: Site, values: Values) -> Built:
+    """Hosts that keep their proportions; links of a host without peers are left out."""
+    sizes = resize(host_sizes(values), site.n)
+    if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
+        return Built(schedule=hosts_of(sizes, {"between": "complete"}))
+    if "links" in values and len(sizes) < len(host_sizes(values)):
+        return Built(schedule=hosts_of(sizes, {"between": "ring"}))
+    return Built(schedule=hosts_of(sizes, values))
+
+
+def live_file(site: Site, values: Values) -> Built:
+    """What is left of a file's graph among the live peers, its parts joined in a ring."""
+    read = _read_once(str(values["path"]), str(values.get("weights", "none")))
+    if tuple(site.names) == read.names or not site.names:
+        return Built(schedule=read.schedule, names=read.names, bandwidth=read.bandwidth)
+    left = _left_over(read, site.names)
+    _, part_of = connected_components(left, directed=read.schedule.directed, connection="strong")
+    # The first peer of each part; parts are numbered in no order that could be relied on.
+    firsts = np.sort(np.unique(part_of, return_index=True)[1])
+    if len(firsts) > 1:
+        following = np.roll(firsts, -1)
+        sources, targets = left.nonzero()
+        sources = np.concatenate([sources, firsts, following])
+        targets = np.concatenate([targets, following, firsts])
+        left = edges(site.n, sources, targets)
+    mixing = uniform(left) if read.schedule.directed else metropolis(left)
+    return Built(schedule=Fixed(rounds=(mixing,), directed=read.schedule.directed))
+
+
+def live_spanning_tree(site: Site, values: Values) -> Built:
+    """A tree inside what the inner topology falls back to."""
+    inner = site.inside(str(values["of"]))
+    return Built(schedule=spanning_tree(inner.schedule))
+
+
+def _columns(n: int, values: Values) -> int:
+    if "cols" in values:
+        return whole(values, "cols", 1)
+    if "rows" in values:
+        return -(-n // whole(values, "rows", 1))
+    rows, columns = sides(n)
+    return columns if rows > 1 else isqrt(n)
+
+
+def _left_over(read: GraphFile, names: Sequence[str]) -> csr_array:
+    """The file's edges among *names*, row j: of j's pushes; others are nodes without edges."""
+    number = {name: node for node, name in enumerate(names)}
+    # -1 for who is gone.
+    now = np.array([number.get(name, -1) for name in read.names], np.int64)
+    receivers, senders = read.schedule.matrix(0).tocoo().coords
+    sources, targets = now[senders], now[receivers]
+    both = (sources >= 0) & (targets >= 0)
+    return edges(len(names), sources[both], targets[both])
+
+
+@lru_cache(maxsize=16)
+def _read_once(path: str, weights: str) -> GraphFile:
+    return read_graph(path, weights)

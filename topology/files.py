@@ -1,0 +1,168 @@
+"""Graphs from files: node names are peer names."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import networkx as nx
+import numpy as np
+from scipy.sparse import csr_array, diags_array
+
+from .errors import TopologyError
+from .mixing import edges, metropolis, uniform
+from .schedule import Fixed
+
+__all__ = ["WEIGHTS", "GraphFile", "read_graph"]
+
+WEIGHTS = ("none", "mixing", "bandwidth")
+"""What an edge's ``weight`` can mean."""
+
+_EDGE_LISTS = (".edgelist", ".edges", ".txt", ".csv")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GraphFile:
+    """A graph as it was read: nodes in the order of their names."""
+
+    names: tuple[str, ...]
+    """Ascending, as live peers are sorted."""
+
+    schedule: Fixed
+    """With the mixing weights of the file, or those of its degrees."""
+
+    bandwidth: csr_array | None
+    """Mbit/s of each edge, float64 ``(n, n)``, row j: of j's pushes; None where not told."""
+
+
+def read_graph(path: str | Path, weights: str = "none") -> GraphFile:
+    """Read GraphML, GEXF, an edge list or networkx's node-link JSON.
+
+    Args:
+        path: ``.graphml``, ``.gexf``, ``.json``, or ``.edgelist``, ``.edges``, ``.txt``, ``.csv``
+            with lines ``a b`` or ``a b weight`` (commas for ``.csv``).
+        weights: What the attribute ``weight`` of an edge a -> b means: ``none`` (not used),
+            ``mixing`` (what b takes of a, where what a does not push it keeps), ``bandwidth``
+            (Mbit/s).
+
+    Raises:
+        TopologyError: The file cannot be read, is no such graph, falls into parts, or weights are
+            missing or not valid.
+    """
+    graph = _simple(_read(Path(path)), path)
+    names = tuple(sorted(map(str, graph)))
+    if len(names) != len(set(names)):
+        raise TopologyError(f"path={path}: two nodes have one name")
+    number = {name: index for index, name in enumerate(names)}
+    graph = nx.relabel_nodes(graph, {node: number[str(node)] for node in graph})
+    _check_connected(graph, names, path)
+    n, directed = len(names), graph.is_directed()
+    pairs = np.array(list(graph.edges), np.int64).reshape(-1, 2)
+    values = np.empty(0) if weights == "none" else _weights(graph, names, path)
+    if not directed:
+        pairs = np.concatenate([pairs, pairs[:, ::-1]])
+        values = np.concatenate([values, values])
+    links = edges(n, pairs[:, 0], pairs[:, 1])
+    bandwidth = None
+    if weights == "bandwidth":
+        bandwidth = csr_array((values, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    if weights == "mixing":
+        mixing = _mixing(csr_array((values, (pairs[:, 1], pairs[:, 0])), shape=(n, n)), names, path)
+    else:
+        mixing = uniform(links) if directed else metropolis(links)
+    return GraphFile(
+        names=names, schedule=Fixed(rounds=(mixing,), directed=directed), bandwidth=bandwidth
+    )
+
+
+def _read(path: Path) -> nx.Graph:
+    readers: Mapping[str, Callable[[Path], nx.Graph]] = MappingProxyType(
+        {".graphml": nx.read_graphml, ".gexf": nx.read_gexf, ".json": _read_json}
+        | dict.fromkeys(_EDGE_LISTS, _read_edges)
+    )
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise TopologyError(f"path={path}: it must end in {', '.join(readers)}")
+    try:
+        return reader(path)
+    except OSError as error:
+        raise TopologyError(f"path={path}: {error.strerror or error}") from error
+    # Each parser has errors of its own, and a file can be wrong in any way.
+    except Exception as error:
+        raise TopologyError(f"path={path}: not a graph in this format ({error})") from error
+
+
+def _read_json(path: Path) -> nx.Graph:
+    data = json.loads(path.read_text())
+    # networkx wrote "links" before version 3.4 and writes "edges" since.
+    key = "links" if "links" in data else "edges"
+    return nx.node_link_graph(data, edges=key)
+
+
+def _read_edges(path: Path) -> nx.Graph:
+    delimiter = "," if path.suffix.lower() == ".csv" else None
+    graph = nx.Graph()
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        words = [word.strip() for word in line.partition("#")[0].split(delimiter)]
+        if not any(words):
+            continue
+        if len(words) not in (2, 3):
+            raise ValueError(f"line {number} is not 'a b' or 'a b weight'")
+        if graph.has_edge(words[0], words[1]):
+            raise ValueError(f"line {number} links {words[0]} and {words[1]} again")
+        graph.add_edge(words[0], words[1], **({"weight": words[2]} if len(words) == 3 else {}))
+    return graph
+
+
+def _simple(graph: nx.Graph, path: str | Path) -> nx.Graph:
+    if not len(graph):
+        raise TopologyError(f"path={path}: it has no nodes")
+    simple = nx.DiGraph() if graph.is_directed() else nx.Graph()
+    simple.add_nodes_from(graph)
+    for a, b, data in graph.edges(data=True):
+        if simple.has_edge(a, b):
+            raise TopologyError(f"path={path}: {a} and {b} are linked twice")
+        if a != b:
+            simple.add_edge(a, b, **data)
+    return simple
+
+
+def _check_connected(graph: nx.Graph, names: tuple[str, ...], path: str | Path) -> None:
+    directed = graph.is_directed()
+    find = nx.strongly_connected_components if directed else nx.connected_components
+    parts = sorted((sorted(names[node] for node in part) for part in find(graph)), key=len)
+    if len(parts) > 1:
+        smallest = ", ".join(parts[0][:3]) + (", ..." if len(parts[0]) > 3 else "")
+        reach = "not every node can reach every other" if directed else "it is not connected"
+        raise TopologyError(
+            f"path={path}: {reach}, it falls into {len(parts)} parts, one of them {smallest}"
+        )
+
+
+def _weights(graph: nx.Graph, names: tuple[str, ...], path: str | Path) -> np.ndarray:
+    values = []
+    for a, b, data in graph.edges(data=True):
+        where = f"path={path}: the edge of {names[a]} and {names[b]}"
+        try:
+            value = float(data["weight"])
+        except KeyError:
+            raise TopologyError(f"{where} has no weight") from None
+        except ValueError:
+            raise TopologyError(f"{where} has weight {data['weight']!r}, no number") from None
+        if not 0 < value < float("inf"):
+            raise TopologyError(f"{where} has weight {value:g}: it must be above 0")
+        values.append(value)
+    return np.array(values)
+
+
+def _mixing(taken: csr_array, names: tuple[str, ...], path: str | Path) -> csr_array:
+    kept = 1.0 - taken.sum(axis=0)
+    worst = int(kept.argmin())
+    # Three weights of 1/3, written with 6 digits, are meant to sum to 1.
+    if kept[worst] < -1e-5:
+        raise TopologyError(
+            f"path={path}: mixing weights of {names[worst]}'s edges sum to "
+            f"{1 - kept[worst]:g}: at most 1, the rest is what it keeps"
+        )
+    return (taken + diags_array(np.maximum(kept, 0.0))).tocsr()

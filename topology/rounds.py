@@ -1,0 +1,79 @@
+"""Families that draw a new graph each round."""
+
+import numpy as np
+
+from .cayley import Cayley, even
+from .lattices import complete, undirected
+from .schedule import Fixed, Schedule
+from .shuffled import LocalEpidemic, Shuffled
+
+__all__ = ["epidemic", "epidemic_local", "random_groups", "random_matching"]
+
+
+def random_matching(n: int, seed: int) -> Shuffled:
+    """All nodes in random pairs, half and half; with an odd n one sits out.
+
+    Source: Boyd, Ghosh, Prabhakar and Shah, IEEE Transactions on Information Theory 2006, with
+    all pairs at once.
+    """
+    return random_groups(n, 2, seed, name="random-matching", sit_out=True)
+
+
+def random_groups(
+    n: int, m: int, seed: int, *, name: str = "random-groups", sit_out: bool = False
+) -> Shuffled:
+    """All nodes in random groups of about m, which average exactly.
+
+    Args:
+        n: Number of nodes.
+        m: Size of a group, at least 2. The ceil(n / m) groups differ by one node at most.
+        seed: Of the draws.
+        name: Of the stream of draws.
+        sit_out: Leave over who does not fill a group, instead of making groups smaller.
+
+    Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021 (Moshpit), the random
+    assignment of their section 3.2, with groups of equal size.
+    """
+    count = n // m if sit_out else -(-n // m)
+    seats = np.arange(count * m) if sit_out else np.arange(n)
+    group_of = seats // m if sit_out else seats * count // max(n, 1)
+    links = _cliques(n, group_of)
+    return Shuffled(n=n, seed=seed, name=name, links=lambda _: links)
+
+
+def epidemic(n: int, s: int, seed: int) -> Shuffled:
+    """Everybody pushes to s nodes and hears from s: a random regular digraph each round.
+
+    A random circulant under a random permutation, so that any s others are equally likely.
+
+    Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, EL-Oracle.
+    """
+    s = min(s, n - 1)
+
+    def draw(rng: np.random.Generator) -> Schedule:
+        shifts = rng.choice(n - 1, s, replace=False) + 1 if s else np.empty(0, np.int64)
+        return Cayley(shape=(n,), rounds=(even([int(x) for x in shifts]),), directed=True)
+
+    return Shuffled(n=n, seed=seed, name="epidemic", links=draw, directed=True)
+
+
+def epidemic_local(n: int, s: int, seed: int) -> LocalEpidemic:
+    """Everybody draws s targets alone; a receiver averages whatever came.
+
+    Source: de Vos et al., NeurIPS 2023, EL-Local.
+    """
+    return LocalEpidemic(n=n, seed=seed, s=min(s, n - 1))
+
+
+def _cliques(n: int, group_of: np.ndarray) -> Fixed | Cayley:
+    if n <= 1:
+        return complete(n)
+    starts = np.flatnonzero(np.diff(group_of, prepend=-1))
+    ends = np.append(starts[1:], len(group_of))
+    left, right = [], []
+    for start, end in zip(starts, ends, strict=True):
+        low, high = np.triu_indices(end - start, 1)
+        left.append(start + low)
+        right.append(start + high)
+    none = [np.empty(0, np.int64)]
+    return undirected(n, np.concatenate(none + left), np.concatenate(none + right))

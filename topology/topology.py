@@ -1,0 +1,187 @@
+"""A topology: a spec, sized and drawn."""
+
+from dataclasses import dataclass, field
+
+import networkx as nx
+from scipy.sparse import csr_array
+
+from .errors import TopologyError
+from .family import Built, Layout, Site
+from .reweigh import reweigh
+from .schedule import Schedule
+from .spec import Spec, read
+
+__all__ = ["Topology", "parse", "topology_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Topology:
+    """Who may push to whom among n nodes, round by round, and with what weight.
+
+    Two are equal when they were asked for alike.
+    """
+
+    spec: str
+    """What it was parsed from, in canonical form."""
+
+    n: int
+    """Number of nodes, at least 1; they are called 0 to n-1."""
+
+    seed: int
+    """Of what is drawn at random."""
+
+    mixing: str | None
+    """Name of its mixing weights, None for the family's own."""
+
+    names: tuple[str, ...]
+    """Of the nodes, where they have any: peers of a live view, or nodes of a file."""
+
+    layout: Layout = field(compare=False, repr=False)
+    """How a picture places the nodes."""
+
+    schedule: Schedule = field(compare=False, repr=False)
+    """Where its edges and weights come from."""
+
+    bandwidth: csr_array | None = field(compare=False, repr=False, default=None)
+    """Mbit/s of each push, row j: of j's, float64 ``(n, n)``; None where not told."""
+
+    @property
+    def period(self) -> int | None:
+        """The graph of round r is that of round r + period; 1 for one that never changes.
+
+        None for rounds that are drawn at random.
+        """
+        return self.schedule.period
+
+    @property
+    def directed(self) -> bool:
+        """Whether a node may push to one that does not push back in the same round."""
+        return self.schedule.directed
+
+    def neighbors(self, node: int, round: int = 0) -> tuple[int, ...]:
+        """Whom *node* may push to in a round, each once and never itself.
+
+        Args:
+            node: Who pushes, in [0, n).
+            round: Counted from 0.
+
+        Returns:
+            Out-neighbors in the family's order: a list to draw from. Empty when n = 1, and in
+            rounds that a schedule gives a node nobody.
+
+        Raises:
+            TopologyError: *node* is outside [0, n) or *round* below 0.
+        """
+        if not 0 <= node < self.n:
+            raise TopologyError(
+                f"{self.spec} with n={self.n} has no node {node}: nodes are 0 to {self.n - 1}"
+            )
+        _check_round(round)
+        return self.schedule.out(node, round)
+
+    def matrix(self, round: int = 0) -> csr_array:
+        """The mixing matrix of a round: ``x <- W x``.
+
+        Args:
+            round: Counted from 0.
+
+        Returns:
+            ``W``, sparse float64 with axes ``(node that mixes, node it mixes from)``: row i is
+            what i mixes from whom, column j how j's push is split.
+
+        Raises:
+            TopologyError: *round* is below 0.
+        """
+        _check_round(round)
+        return self.schedule.matrix(round)
+
+    def graph(self, round: int = 0) -> nx.Graph:
+        """The graph of a round: nodes 0 to n-1, an edge for every push allowed, no loops.
+
+        Args:
+            round: Counted from 0.
+
+        Returns:
+            A new ``networkx.Graph``, or a ``networkx.DiGraph`` where the topology is directed.
+            Edges carry ``weight``, what the receiver takes, and ``bandwidth`` in Mbit/s where it
+            is known; nodes carry ``name`` where they have one.
+
+        Raises:
+            TopologyError: *round* is below 0.
+        """
+        graph = nx.DiGraph() if self.directed else nx.Graph()
+        names = self.names or [None] * self.n
+        graph.add_nodes_from(
+            (node, {"name": name} if name is not None else {}) for node, name in enumerate(names)
+        )
+        links = self.matrix(round).tocoo()
+        for receiver, sender, weight in zip(*links.coords, links.data, strict=True):
+            if receiver != sender:
+                graph.add_edge(int(sender), int(receiver), weight=float(weight))
+        if self.bandwidth is not None:
+            for sender, receiver, data in graph.edges(data=True):
+                data["bandwidth"] = float(self.bandwidth[sender, receiver])
+        return graph
+
+
+def parse(spec: str, n: int | None = None, *, seed: int = 0, mixing: str | None = None) -> Topology:
+    """Read a spec and size it; strict about what fits.
+
+    Args:
+        spec: ``name`` or ``name:key=value,key=value``; ``FAMILIES`` lists the names.
+        n: Number of nodes, at least 1; may be left out where the spec says it (``hosts``,
+            ``file``, a grid or torus with rows and columns).
+        seed: Of random graphs and rounds.
+        mixing: One of ``MIXINGS``, the family's own weights unless given.
+
+    Raises:
+        TopologyError: The family does not exist, does not take that parameter, cannot have n
+            nodes, or cannot be mixed so.
+
+    >>> parse("exponential", 8).neighbors(0, round=0)
+    (1, 2, 4)
+    """
+    asked = read(spec)
+    try:
+        n = _sized(asked, n)
+        return topology_of(asked, n, seed, _build(asked, n, seed), mixing)
+    except TopologyError as error:
+        size = "" if n is None else f" with n={n}"
+        raise TopologyError(f"topology {spec!r}{size}: {error}") from None
+
+
+def topology_of(spec: Spec, n: int, seed: int, built: Built, mixing: str | None = None) -> Topology:
+    """Put together what a spec asked for and what a family built."""
+    schedule = built.schedule if mixing is None else reweigh(built.schedule, mixing)
+    return Topology(
+        spec=str(spec),
+        n=n,
+        seed=seed,
+        mixing=mixing,
+        names=built.names,
+        layout=spec.family.layout,
+        schedule=schedule,
+        bandwidth=built.bandwidth,
+    )
+
+
+def _build(spec: Spec, n: int, seed: int) -> Built:
+    site = Site(n=n, seed=seed, inside=lambda text: _build(read(text), n, seed))
+    return spec.family.build(site, spec.values)
+
+
+def _sized(spec: Spec, n: int | None) -> int:
+    fixed = spec.family.size(spec.values)
+    size = fixed if n is None else n
+    if size is None:
+        raise TopologyError("say how many nodes it has (n)")
+    if fixed not in (None, size):
+        raise TopologyError(f"it has {fixed} nodes")
+    if size < 1:
+        raise TopologyError("n must be at least 1")
+    return size
+
+
+def _check_round(round: int) -> None:
+    if round < 0:
+        raise TopologyError(f"round {round} is negative: rounds are counted from 0")
