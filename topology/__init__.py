@@ -5,8 +5,20 @@ A topology only proposes neighbors. Who weighs what, and when to push, is for a 
 
 from .catalog import FAMILIES
 from .errors import TopologyError
+from .facts import Facts, facts
 from .mixing import MIXINGS
 from .topology import Topology, parse
 from .view import View, neighbors, over
 
-__all__ = ["FAMILIES", "MIXINGS", "Topology", "TopologyError", "View", "neighbors", "over", "parse"]
+__all__ = [
+    "FAMILIES",
+    "MIXINGS",
+    "Facts",
+    "Topology",
+    "TopologyError",
+    "View",
+    "facts",
+    "neighbors",
+    "over",
+    "parse",
+]

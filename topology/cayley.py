@@ -8,7 +8,7 @@ milliseconds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import fsum, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,8 @@ class Cayley:
 
     def kept(self, round: int) -> float:
         """What a node keeps of its own, dimensionless."""
-        return 1.0 - sum(step.weight for step in self.steps(round))
+        # Exactly rounded: a hundred thousand small weights would else hide a zero.
+        return 1.0 - fsum(step.weight for step in self.steps(round))
 
     def matrix(self, round: int) -> csr_array:
         """``W`` of a round, float64 ``(n, n)``."""

@@ -11,7 +11,7 @@ from .mixing import MIXINGS, lazy, metropolis, uniform
 from .schedule import Fixed, Schedule
 from .union import adjacency
 
-__all__ = ["reweigh"]
+__all__ = ["Reweighed", "reweigh"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,0 +1,245 @@
+"""Facts about a topology: its shape, what its mixing does, and what a round costs."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from .cayley import Cayley
+from .decay import Decay, rounds_until
+from .equitopo import BasisMatching, BasisPush
+from .errors import TopologyError
+from .lanczos import decay_of_fixed
+from .paths import paths
+from .reweigh import Reweighed
+from .schedule import Fixed, Schedule
+from .spectra import decay_of_cayley, decay_of_drawn
+from .topology import Topology
+from .union import union
+
+__all__ = ["Facts", "Stochastic", "facts"]
+
+Stochastic = Literal["doubly", "column", "row"]
+
+ROUNDS_LOOKED_AT = 16
+"""Rounds that stand for all of a random schedule, where something is counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What is known about a topology; time-varying ones are seen over a period."""
+
+    spec: str
+    n: int
+    seed: int
+    mixing: str | None
+
+    directed: bool
+    """Whether a node may push to one that does not push back in the same round."""
+
+    period: int | None
+    """Rounds after which all repeats; None where rounds are drawn at random."""
+
+    degree_min: int
+    """Pushes of a node in a round, the fewest."""
+
+    degree_mean: float
+    degree_max: int
+
+    connected: bool
+    """Whether every node can reach every other, all rounds taken together."""
+
+    diameter: int | None
+    """Links on the longest shortest way in the union of all rounds; None where not connected."""
+
+    diameter_exact: bool
+    """False where that is the longest that was found, and nothing longer was ruled out."""
+
+    articulation_points: tuple[int, ...]
+    """Nodes whose loss splits the union of all rounds, ascending."""
+
+    bridges: tuple[tuple[int, int], ...]
+    """Links whose loss splits it, ascending."""
+
+    stochastic: Stochastic
+    """``doubly``: the mean is kept. ``column``: totals are kept, push-sum divides by weights.
+    ``row``: averages of what came; the mean drifts."""
+
+    spectral_gap: float
+    """1 - `second_eigenvalue`."""
+
+    second_eigenvalue: float
+    """Second largest modulus of an eigenvalue: of W, or of a period's product to the power of
+    1 / period; of the expected W for random rounds."""
+
+    contraction: float
+    """Factor by which a round multiplies the sum of squared deviations from the mean: in
+    expectation for random rounds, else the second singular value of a period's product to the
+    power of 2 / period. For push-sum, deviations count by the stationary weights."""
+
+    contraction_error: float
+    """Standard error of it; 0 unless sampled."""
+
+    rounds_to_exact: int | None
+    """Rounds after which all hold the mean, to rounding; None where that never happens."""
+
+    rounds_to_1e_3: int | None
+    """Rounds until any disagreement, as the root of the sum of squares, is down to a thousandth,
+    by the contraction, in whole periods; None where it never is."""
+
+    effective_neighbors: float
+    """Between 1 (alone) and n (complete): the effective number of neighbors of Vogels et al."""
+
+    effective_neighbors_error: float
+    """Standard error of it; 0 unless estimated by probes."""
+
+    gamma: float
+    """Decay of the random walk that defines them."""
+
+    messages_per_round: float
+    """Pushes of all nodes together, in the mean."""
+
+    bytes_per_round: float
+    """What they carry."""
+
+    share_bytes: int
+    """Size of one push."""
+
+    seconds_per_round: float | None
+    """Time of the slowest push over its link; None where bandwidths are not known."""
+
+    @property
+    def doubly_stochastic(self) -> bool:
+        """Whether rows and columns of all matrices sum to 1."""
+        return self.stochastic == "doubly"
+
+    def as_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        fields = asdict(self)
+        fields["rounds_to_1e-3"] = fields.pop("rounds_to_1e_3")
+        fields["doubly_stochastic"] = self.doubly_stochastic
+        return fields | {
+            "articulation_points": list(self.articulation_points),
+            "bridges": [list(link) for link in self.bridges],
+        }
+
+
+def facts(topology: Topology, *, gamma: float = 0.95, share_bytes: int = 4_000_000) -> Facts:
+    """Find out about a topology.
+
+    Sparse methods: ten thousand nodes take a second or so, a hundred thousand some seconds.
+
+    Args:
+        topology: Of any number of nodes.
+        gamma: Decay of the random walk behind `effective_neighbors`, in [0, 1): the longer a
+            training run remembers, the nearer to 1.
+        share_bytes: Size of one push.
+
+    Raises:
+        TopologyError: *gamma* or *share_bytes* is out of range, or the mixing loses weight for
+            good.
+
+    >>> from rumor.topology import parse
+    >>> facts(parse("one-peer-exponential", 64)).rounds_to_exact
+    6
+    """
+    if not 0 <= gamma < 1:
+        raise TopologyError(f"gamma is {gamma}: it must be in [0, 1)")
+    if share_bytes < 0:
+        raise TopologyError(f"share_bytes is {share_bytes}: it must be at least 0")
+    schedule = topology.schedule
+    shape = paths(union(_unweighed(schedule)))
+    stochastic = _stochastic(schedule)
+    decay = _decay(schedule, stochastic, gamma, connected=shape.connected)
+    degrees = _degrees(schedule)
+    messages = float(degrees.mean() * topology.n)
+    return Facts(
+        spec=topology.spec,
+        n=topology.n,
+        seed=topology.seed,
+        mixing=topology.mixing,
+        directed=topology.directed,
+        period=topology.period,
+        degree_min=int(degrees.min()),
+        degree_mean=float(degrees.mean()),
+        degree_max=int(degrees.max()),
+        connected=shape.connected,
+        diameter=shape.diameter,
+        diameter_exact=shape.diameter_exact,
+        articulation_points=shape.articulation_points,
+        bridges=shape.bridges,
+        stochastic=stochastic,
+        spectral_gap=1 - decay.second_eigenvalue,
+        second_eigenvalue=decay.second_eigenvalue,
+        contraction=decay.contraction,
+        contraction_error=decay.contraction_error,
+        rounds_to_exact=decay.rounds_to_exact,
+        rounds_to_1e_3=rounds_until(decay, topology.period, 1e-3),
+        effective_neighbors=decay.effective_neighbors,
+        effective_neighbors_error=decay.effective_neighbors_error,
+        gamma=gamma,
+        messages_per_round=messages,
+        bytes_per_round=messages * share_bytes,
+        share_bytes=share_bytes,
+        seconds_per_round=_seconds(topology.bandwidth, share_bytes),
+    )
+
+
+def _decay(schedule: Schedule, stochastic: Stochastic, gamma: float, *, connected: bool) -> Decay:
+    if schedule.n == 1:
+        return Decay(
+            second_eigenvalue=0.0, contraction=0.0, rounds_to_exact=0, effective_neighbors=1.0
+        )
+    if isinstance(schedule, Cayley):
+        return decay_of_cayley(schedule, gamma)
+    if isinstance(schedule, Fixed):
+        if not connected:
+            raise TopologyError("it falls into parts, which never agree")
+        return decay_of_fixed(schedule, gamma)
+    if stochastic == "column":
+        raise TopologyError(
+            "there is no expected contraction for push-sum in random rounds: leave the mixing "
+            "to the family"
+        )
+    by_cycle = isinstance(_unweighed(schedule), BasisMatching | BasisPush)
+    return decay_of_drawn(schedule, gamma, by_cycle=by_cycle)
+
+
+def _unweighed(schedule: Schedule) -> Schedule:
+    return schedule.drawn if isinstance(schedule, Reweighed) else schedule
+
+
+def _looked_at(schedule: Schedule) -> range:
+    return range(ROUNDS_LOOKED_AT if schedule.period is None else schedule.period)
+
+
+def _stochastic(schedule: Schedule) -> Stochastic:
+    if isinstance(schedule, Cayley):
+        return "doubly"
+    matrices = [schedule.matrix(round) for round in _looked_at(schedule)]
+    rows, columns = (
+        all(np.abs(matrix.sum(axis=axis) - 1).max() < 1e-9 for matrix in matrices)
+        for axis in (1, 0)
+    )
+    if rows and columns:
+        return "doubly"
+    return "row" if rows else "column"
+
+
+def _degrees(schedule: Schedule) -> np.ndarray:
+    """Pushes of nodes, axes ``(round, node)``; one column where all nodes are alike."""
+    if isinstance(schedule, Cayley):
+        return np.array([[len(steps)] for steps in schedule.rounds])
+    return np.array([_pushes(schedule.matrix(round)) for round in _looked_at(schedule)])
+
+
+def _pushes(matrix: csr_array) -> np.ndarray:
+    receivers, senders = matrix.nonzero()
+    return np.bincount(senders[senders != receivers], minlength=matrix.shape[0])
+
+
+def _seconds(bandwidth: csr_array | None, share_bytes: int) -> float | None:
+    if bandwidth is None or bandwidth.nnz == 0:
+        return None
+    return float(share_bytes * 8 / (bandwidth.data.min() * 1e6))

@@ -1,0 +1,213 @@
+"""How far apart nodes are, and whose loss would split them."""
+
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+
+from .cayley import Cayley
+from .schedule import Schedule
+from .union import adjacency
+
+__all__ = ["Paths", "paths"]
+
+SWEEPS_MAX = 64
+"""Searches from single nodes, before all nodes are searched from at once."""
+
+ALL_AT_ONCE_MAX = 2**15
+"""Nodes up to which that is a matter of seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paths:
+    """Facts about the shape of a graph."""
+
+    connected: bool
+    """Whether every node can reach every other."""
+
+    diameter: int | None
+    """Length of the longest shortest way; None where not connected."""
+
+    diameter_exact: bool
+    """False where `diameter` is what many searches found, and nothing longer was ruled out."""
+
+    articulation_points: tuple[int, ...]
+    """Nodes whose loss splits the graph, ascending."""
+
+    bridges: tuple[tuple[int, int], ...]
+    """Links whose loss splits it, ascending; one way, from first to second, where directed."""
+
+
+def paths(schedule: Schedule) -> Paths:
+    """Study a graph of one round.
+
+    Args:
+        schedule: Its round 0 is used.
+    """
+    if schedule.n == 1:
+        return Paths(
+            connected=True, diameter=0, diameter_exact=True, articulation_points=(), bridges=()
+        )
+    if isinstance(schedule, Cayley):
+        return _alike(schedule)
+    edges = adjacency(schedule, 0)
+    parts, _ = connected_components(edges, connection="strong")
+    connected = parts == 1
+    diameter, exact = _diameter(edges) if connected else (None, True)
+    cuts = _strong_cuts(edges) if schedule.directed else _cuts(edges)
+    return Paths(
+        connected=connected,
+        diameter=diameter,
+        diameter_exact=exact,
+        articulation_points=cuts[0],
+        bridges=cuts[1],
+    )
+
+
+def _alike(schedule: Cayley) -> Paths:
+    """All nodes are alike: one search tells all.
+
+    Such a connected graph of degree d is d-edge-connected and at least 2 (d + 1) / 3-connected
+    (Mader 1970; Watkins 1970; strongly connected digraphs: Hamidoune 1977), so that only the graph
+    of two nodes has a bridge, and none an articulation point. A directed cycle is split by
+    anyone's loss.
+    """
+    degree = len(schedule.steps(0))
+    cuts: tuple[int, ...] = ()
+    bridges: tuple[tuple[int, int], ...] = ()
+    if degree == schedule.n - 1:
+        farthest = 1.0
+    else:
+        farthest = float(dijkstra(adjacency(schedule, 0), indices=0, unweighted=True).max())
+    connected = bool(np.isfinite(farthest))
+    if connected and degree == 1:
+        bridges = tuple((node, schedule.out(node, 0)[0]) for node in range(schedule.n))
+        cuts = tuple(range(schedule.n)) if schedule.n > 2 else ()
+        if not schedule.directed:
+            bridges = bridges[:1]
+    return Paths(
+        connected=connected,
+        diameter=int(farthest) if connected else None,
+        diameter_exact=True,
+        articulation_points=cuts,
+        bridges=bridges,
+    )
+
+
+def _diameter(edges: csr_array) -> tuple[int, bool]:
+    """The diameter of a strongly connected graph, and whether that is proved.
+
+    Bounds on each node's eccentricity narrow with each search: Takes and Kosters, CIKM 2011. On
+    expanders they do not, and bits for all sources are passed around instead.
+    """
+    n = edges.shape[0]
+    lower, upper = np.zeros(n), np.full(n, np.inf)
+    open_nodes = np.ones(n, bool)
+    backward = edges.T.tocsr()
+    both_ways = (edges != backward).nnz == 0
+    is_tree = both_ways and edges.nnz == 2 * (n - 1)
+    node = int(np.diff(edges.indptr).argmax())
+    for sweep in range(min(SWEEPS_MAX, n)):
+        ahead = dijkstra(edges, indices=node, unweighted=True)
+        behind = ahead if both_ways else dijkstra(backward, indices=node, unweighted=True)
+        farthest = ahead.max()
+        lower = np.maximum(lower, np.maximum(farthest - ahead, behind))
+        upper = np.minimum(upper, farthest + behind)
+        lower[node] = upper[node] = farthest
+        longest = lower.max()
+        open_nodes &= (upper > longest) & (lower < upper)
+        # In a tree, whoever is farthest from anybody is at an end of a longest way.
+        if not open_nodes.any() or (is_tree and sweep == 1):
+            return int(longest), True
+        # In turn the node that may be farthest out, and the one that may be most central.
+        bounds = (
+            np.where(open_nodes, upper, -np.inf)
+            if sweep % 2 == 0
+            else np.where(open_nodes, -lower, -np.inf)
+        )
+        node = int(bounds.argmax())
+    if n <= ALL_AT_ONCE_MAX:
+        return _diameter_of_all(edges), True
+    return int(longest), False
+
+
+def _diameter_of_all(edges: csr_array) -> int:
+    """Searches from all nodes at once, 64 in a word."""
+    n = edges.shape[0]
+    diameter = 0
+    width = 64 * 64
+    for start in range(0, n, width):
+        diameter = max(diameter, _eccentricity(edges, np.arange(start, min(start + width, n))))
+    return diameter
+
+
+def _eccentricity(edges: csr_array, sources: NDArray[np.int64]) -> int:
+    """The largest distance from any of some sources."""
+    n = edges.shape[0]
+    reached = np.zeros((n, -(-len(sources) // 64)), np.uint64)
+    bits = np.arange(len(sources))
+    reached[sources, bits // 64] = np.uint64(1) << (bits % 64).astype(np.uint64)
+    everybody = np.bitwise_or.reduce(reached, axis=0)
+    into = edges.T.tocsr()
+    rounds = 0
+    while not (reached == everybody).all():
+        heard = np.bitwise_or.reduceat(reached[into.indices], into.indptr[:-1], axis=0)
+        reached |= heard
+        rounds += 1
+    return rounds
+
+
+def _cuts(edges: csr_array) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    graph = nx.from_scipy_sparse_array(edges)
+    seen: dict[int, int] = {}
+    bridges = []
+    for part in nx.biconnected_component_edges(graph):
+        links = list(part)
+        if len(links) == 1:
+            a, b = links[0]
+            bridges.append((min(a, b), max(a, b)))
+        for node in {end for link in links for end in link}:
+            seen[node] = seen.get(node, 0) + 1
+    return tuple(sorted(node for node, parts in seen.items() if parts > 1)), tuple(sorted(bridges))
+
+
+def _strong_cuts(edges: csr_array) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """Nodes and links of a digraph on which every way from somewhere to somewhere leads.
+
+    Source: Italiano, Laura and Santaroni, Theoretical Computer Science 2012: dominators.
+    """
+    graph = nx.from_scipy_sparse_array(edges, create_using=nx.DiGraph)
+    if not nx.is_strongly_connected(graph):
+        return (), ()
+    # A link is a node in the middle of it.
+    halves = nx.DiGraph()
+    for a, b in graph.edges:
+        halves.add_edge(a, (a, b))
+        halves.add_edge((a, b), b)
+    cuts = _dominators(halves, 0) | _dominators(halves.reverse(copy=False), 0)
+    graph.remove_node(0)
+    if not nx.is_strongly_connected(graph):
+        cuts.add(0)
+    nodes = tuple(sorted(cut for cut in cuts if not isinstance(cut, tuple)))
+    return nodes, tuple(sorted(cut for cut in cuts if isinstance(cut, tuple)))
+
+
+Place = int | tuple[int, int]
+"""A node, or the middle of a link."""
+
+
+def _dominators(graph: nx.DiGraph, root: int) -> set[Place]:
+    """Places but the root that no way from the root to some other node can avoid."""
+    above: dict[Place, Place] = nx.immediate_dominators(graph, root)
+    found: set[Place] = set()
+    for node in graph:
+        # From each node upward; what is above a place that was found has been found as well.
+        # The root has nobody above it, or itself: networkx changed its mind in version 3.6.
+        place = root if isinstance(node, tuple) else above.get(node, root)
+        while place != root and place not in found:
+            found.add(place)
+            place = above[place]
+    return found
