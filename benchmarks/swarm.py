@@ -7,7 +7,7 @@ from functools import partial
 from ..gossip import Envelope, GoSGD, Protocol, ProtocolConfig, Schema, TensorSpec, stream
 from ..gossip.effects import Effect, Inspect, Send
 from ..gossip.messages import Body, Hello
-from ..topology import neighbors
+from ..topology import View
 
 __all__ = ["GOSSIP_S", "SCHEMA", "Swarm"]
 
@@ -92,7 +92,7 @@ def _founder(id: str, p: float, config: ProtocolConfig) -> Protocol:
         schema=SCHEMA,
         anchor=_ANCHOR,
         rule=GoSGD(p),
-        neighbors=lambda live, peer, round: neighbors(_TOPOLOGY, 0, live, peer, round),
+        neighbors=View(_TOPOLOGY, 0),
         rng=partial(stream, 0, id),
         config=config,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..gossip.errors import ConfigError
+from ..gossip.messages import is_name
 from ..gossip.rules import make_rule
 from ..topology import parse
 
@@ -102,8 +103,22 @@ class LaunchConfig:
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise ConfigError(f"--lr is {self.lr}: it must be a finite number above 0")
         parse_slow(self.slow, self.peers)
-        parse(self.topology, self.peers)
+        if unfit := [id for id in self.ids() if not is_name(id)]:
+            raise ConfigError(
+                f"--topology names a node {unfit[0]!r}: a peer's name is 1 to 64 letters, digits, "
+                "'.', '_' or '-'"
+            )
         make_rule(self.rule, self.p, self.emission)
+
+    def ids(self) -> tuple[str, ...]:
+        """What the peers are called: as the nodes of the topology's file, or peer-0 and so on.
+
+        Raises:
+            TopologyError: The topology is not valid, or not for so many peers.
+        """
+        names = parse(self.topology, self.peers, seed=self.seed).names
+        digits = len(str(self.peers - 1))
+        return names or tuple(f"peer-{index:0{digits}}" for index in range(self.peers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +164,8 @@ def make_folders(
         OSError: A folder cannot be made.
     """
     (out / "rendezvous").mkdir(parents=True)
-    digits = len(str(config.peers - 1))
     places = []
-    for index in range(config.peers):
-        id = f"peer-{index:0{digits}}"
+    for index, id in enumerate(config.ids()):
         folder = out / "peers" / id
         folder.mkdir(parents=True)
         options = _options(config, steps, index) | {

@@ -4,6 +4,7 @@ A body that announces bytes (PUSH, CHUNK) does not hold them. They travel as one
 the envelope, and only the driver and the vector ever look into it.
 """
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -29,9 +30,19 @@ __all__ = [
     "Phase",
     "Push",
     "Query",
+    "is_name",
 ]
 
 PeerId = str
+
+_NAME = re.compile(r"[\w.-]{1,64}")
+
+
+def is_name(text: str) -> bool:
+    """Whether a peer can be called so: 1 to 64 letters, digits, '.', '_' or '-'."""
+    return _NAME.fullmatch(text) is not None
+
+
 HEARTBEAT_MAX = 2**62
 
 Incarnation = int

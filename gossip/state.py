@@ -39,6 +39,8 @@ class State:
     """Whether a share of this swarm was ever accepted."""
     round: int = 0
     """Shares pushed so far."""
+    passed: int = 0
+    """Rounds of the topology that were passed over, for want of anybody to push to."""
     snapshots: SnapshotId = 0
     """Snapshots asked for so far."""
     turned_s: float | None = None

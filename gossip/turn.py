@@ -15,6 +15,9 @@ from .weight import WEIGHT_MIN, mixing_fraction
 
 __all__ = ["Share", "Turn"]
 
+ROUNDS_PASSED_MAX = 64
+"""Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -89,15 +92,17 @@ class Turn:
         """Whom the topology lets this peer push to.
 
         Args:
-            round: Round of the topology; the count of pushes unless given.
+            round: Round of the topology; unless given, the count of pushes and of rounds passed
+                over.
         """
-        me = self._state.roster.me.id
-        return tuple(self._state.neighbors(self.live(), me, self.round if round is None else round))
+        state = self._state
+        round = state.round + state.passed if round is None else round
+        return tuple(state.neighbors(self.live(), state.roster.me.id, round))
 
     def can_push(self, peer: PeerId) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached."""
         state = self._state
-        free = state.outbox.in_flight() < state.outstanding_max and not state.outbox.is_busy(peer)
+        free = self._has_credit() and not state.outbox.is_busy(peer)
         return free and state.roster.is_reachable(peer, self.now)
 
     def draw(self, among: Sequence[PeerId] | None = None) -> PeerId | None:
@@ -192,15 +197,27 @@ class Turn:
         state.round += 1
 
     def push_half(self) -> None:
-        """Push half of the weight to a random neighbor, or note why that cannot be."""
+        """Push half of the weight to a random neighbor, or note why that cannot be.
+
+        A round in which the topology gives this peer nobody, or nobody who can be reached, is
+        passed over, so that a schedule of single links does not stall at one of them.
+        """
         if self.weight < WEIGHT_MIN:
             self._state.agenda.ask(PushSkipped("too little weight"))
             return
         peer = self.draw()
+        for _ in range(ROUNDS_PASSED_MAX):
+            if peer is not None or not self._has_credit():
+                break
+            self._state.passed += 1
+            peer = self.draw()
         if peer is None:
             self._state.agenda.ask(PushSkipped("no neighbor free"))
         else:
             self.push(peer, self.weight // 2)
+
+    def _has_credit(self) -> bool:
+        return self._state.outbox.in_flight() < self._state.outstanding_max
 
     def _snapshot(self, register: str, copy: bool) -> SnapshotId:
         if (register, copy) not in self._fresh:

@@ -63,6 +63,9 @@ class Cayley:
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
         """Whom a node pushes to in a round, in the order of the steps."""
+        n = self.n
+        if len(self.shape) == 1:
+            return tuple([(node + step.shift) % n for step in self.steps(round)])
         return tuple([self._ahead(node, step) for step in self.steps(round)])
 
     def spectrum(self, round: int) -> NDArray[np.complex128]:

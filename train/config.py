@@ -1,18 +1,16 @@
 """What a peer is told at its start."""
 
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.address import parse_address
+from ..gossip.messages import is_name
 from ..gossip.rules import make_rule
-from ..topology import TopologyError, parse
+from ..topology import TopologyError, over
 
 __all__ = ["PeerConfig"]
-
-_ID = re.compile(r"[\w.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +68,7 @@ class PeerConfig:
     """Sizes and times of the exchange."""
 
     def __post_init__(self) -> None:
-        if self.id is not None and not _ID.fullmatch(self.id):
+        if self.id is not None and not is_name(self.id):
             raise ConfigError(
                 f"id is {self.id!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
             )
@@ -87,7 +85,7 @@ class PeerConfig:
             set_field(self, "advertise", parse_address(self.advertise))
         self.make_rule()
         try:
-            parse(self.topology, 1)
+            over(self.topology, self.seed, [self.id or "anybody"])
         except TopologyError as error:
             raise ConfigError(str(error)) from None
 

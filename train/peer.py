@@ -33,7 +33,7 @@ from ..gossip.effects import (
 )
 from ..gossip.transport import Transport
 from ..gossip.weight import founders
-from ..topology import neighbors
+from ..topology import View
 from .config import PeerConfig
 from .driver import Driver
 from .ledger_file import LedgerFile
@@ -262,9 +262,7 @@ class Peer:
             schema=self.vector.schema,
             anchor=self.vector.anchor(),
             rule=self._rule,
-            neighbors=lambda live, peer, round: neighbors(
-                config.topology, config.seed, live, peer, round
-            ),
+            neighbors=View(config.topology, config.seed),
             rng=lambda purpose: stream(config.seed, self.id, purpose),
             config=config.protocol,
             addresses=self._addresses,

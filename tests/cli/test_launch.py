@@ -31,7 +31,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--peers", "0"], "--peers is 0"),
         (["--task", "nope"], "digits, quadratic"),
         (["--task", "nowhere:task"], "no module 'nowhere'"),
-        (["--topology", "nope"], "complete, exponential, ring"),
+        (["--topology", "nope"], "ring, path, star, complete"),
         (["--rule", "nope"], "gosgd"),
         (["--partition", "halves"], "dirichlet:ALPHA"),
         (["--partition", "iid", "--peers", "5000"], "use fewer, or partition shared"),

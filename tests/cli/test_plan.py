@@ -7,6 +7,7 @@ import pytest
 
 from rumor.cli.plan import LaunchConfig, check, make_folders, parse_slow
 from rumor.gossip.errors import ConfigError
+from rumor.topology import TopologyError
 
 
 @pytest.mark.parametrize(
@@ -96,3 +97,34 @@ def test_a_run_without_a_folder_gets_a_new_one(
 def test_a_folder_that_is_there_and_holds_no_run_is_taken(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     assert check(LaunchConfig(task="quadratic", out=tmp_path))[1] == tmp_path
+
+
+def test_peers_are_called_as_the_nodes_of_a_file(tmp_path: Path) -> None:
+    graph = tmp_path / "cluster.edgelist"
+    graph.write_text("ada bob\nbob cyd\n")
+    config = LaunchConfig(peers=3, topology=f"file:path={graph}")
+    places = make_folders(config, 30, tmp_path / "run", ("peer",))
+    assert [place.id for place in places] == ["ada", "bob", "cyd"]
+
+
+def test_a_file_whose_nodes_no_peer_can_be_called_is_refused(tmp_path: Path) -> None:
+    graph = tmp_path / "cluster.csv"
+    graph.write_text("ada lovelace,bob\n")
+    with pytest.raises(ConfigError, match="names a node 'ada lovelace'"):
+        LaunchConfig(peers=2, topology=f"file:path={graph}")
+
+
+@pytest.mark.parametrize(
+    ("peers", "topology", "says"),
+    [
+        (6, "hypercube", "n must be a power of 2: n=4 or n=8 would do"),
+        (7, "torus", "n must be rows x cols"),
+        (5, "random-regular:d=3", "n x d must be even"),
+        (3, "hosts:sizes=2x2", "it has 4 nodes"),
+    ],
+)
+def test_a_topology_that_cannot_have_so_many_peers_is_refused(
+    peers: int, topology: str, says: str
+) -> None:
+    with pytest.raises(TopologyError, match=says):
+        LaunchConfig(peers=peers, topology=topology)

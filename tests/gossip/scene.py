@@ -18,6 +18,7 @@ from rumor.gossip import (
 )
 from rumor.gossip.effects import Effect, Greet, Inspect, Send, ShareId, Wait
 from rumor.gossip.messages import Body, Hello
+from rumor.gossip.state import Neighbors
 
 from .network import complete
 from .transcript import line_of
@@ -75,6 +76,7 @@ class Scene:
         anchor: bytes = ANCHOR,
         rule: Rule | None = None,
         addresses: tuple[str, ...] | None = None,
+        neighbors: Neighbors = complete,
     ) -> Protocol:
         """Make a peer, which does not join yet; its address is its id."""
         self.rules[id] = Scripted()
@@ -84,17 +86,17 @@ class Scene:
             schema=schema,
             anchor=anchor,
             rule=rule or self.rules[id],
-            neighbors=complete,
+            neighbors=neighbors,
             rng=lambda purpose: stream(0, f"{id}/{incarnation}", purpose),
             config=self.config,
             addresses=(id,) if addresses is None else addresses,
         )
         return self.peers[id]
 
-    def founded(self, *ids: PeerId) -> None:
+    def founded(self, *ids: PeerId, neighbors: Neighbors = complete) -> None:
         """Let these peers found together and know one another."""
         for id in ids:
-            self.enter(id)
+            self.enter(id, neighbors=neighbors)
         for id in ids:
             self.join(id, *(other for other in ids if other != id), founders=len(ids))
         for _ in range(4):

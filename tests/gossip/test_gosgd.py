@@ -7,6 +7,7 @@ import pytest
 
 from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, Rule, Turn
 from rumor.gossip.effects import PushSkipped
+from rumor.topology import View
 
 from .network import Network, Peers, Weather, complete, ring, spread
 from .scene import Scene
@@ -68,8 +69,19 @@ def test_when_all_have_finished_it_pushes_at_every_turn() -> None:
 PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0)
 
 
-@pytest.mark.parametrize("neighbors", [complete, ring])
-@pytest.mark.parametrize("n", [2, 8])
+SCHEDULES = ["one-peer-exponential", "base-k", "random-matching", "random-regular", "torus", "tree"]
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "n"),
+    [
+        (complete, 2),
+        (complete, 8),
+        (ring, 2),
+        (ring, 8),
+        *((View(spec, 0), 7) for spec in SCHEDULES),
+    ],
+)
 def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     neighbors: Any, n: int
 ) -> None:
@@ -81,10 +93,10 @@ def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     for peer in ids:
         network.start(peer, seeds=ids, founders=n)
     start = [host.vector.x.copy() for host in network.running()]
-    network.run(30.0)
+    network.run(40.0)
     for rule in rules.values():
         rule.p = 0.0
-    network.run(32.0)
+    network.run(42.0)
     hosts = network.running()
     total = sum(host.ledger.weight / ONE * host.vector.x for host in hosts)
     assert all(not host.ledger.outstanding for host in hosts)

@@ -1,11 +1,14 @@
 """What a rule sees at a step boundary, and what its actions ask for."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from rumor.gossip import ONE, LocalProtocolError, Share, Turn
+from rumor.gossip import ONE, LocalProtocolError, PeerId, Share, Turn
 from rumor.gossip.effects import Combine, Drop, Mix, PushSkipped, ShareRefused, Snapshot
 from rumor.gossip.messages import Ack, Push
 from rumor.gossip.outbox import Returned
+from rumor.gossip.state import Neighbors
 
 from .scene import Scene
 
@@ -165,3 +168,57 @@ def test_the_topology_of_any_round_can_be_asked_for() -> None:
     seen = []
     two().turn("a", lambda turn: seen.extend([turn.neighbors(5), turn.live()]))
     assert seen == [("b",), ("a", "b")]
+
+
+def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+    """A schedule that gives everybody one neighbor in rounds 2, 5, 8, ..."""
+    others = [other for other in live if other != peer]
+    return (others[round // 3 % len(others)],) if others and round % 3 == 2 else ()
+
+
+def founded(neighbors: Neighbors, *ids: PeerId) -> Scene:
+    """Founders of one swarm, all on this topology."""
+    scene = Scene()
+    scene.founded(*ids, neighbors=neighbors)
+    return scene
+
+
+def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
+    """A count of pushes alone would stand still at such a round for ever."""
+    scene = founded(every_third, "a", "b")
+    seen: list[object] = []
+
+    def push_and_look(turn: Turn) -> None:
+        turn.push_half()
+        seen.append((turn.round, turn.neighbors()))
+
+    for _ in range(3):
+        assert len(scene.sent(scene.turn("a", push_and_look), Push)) == 1
+        scene.deliver()
+        scene.turn("b", lambda turn: [turn.mix(share) for share in turn.shares()])
+        scene.deliver()
+    # Each push leaves its round behind, and the next one has nobody again.
+    assert seen == [(1, ()), (2, ()), (3, ())]
+
+
+def test_a_neighbor_who_owes_an_answer_does_not_hold_up_the_schedule() -> None:
+    scene = founded(every_third, "a", "b", "c")
+    for _ in range(2):
+        scene.turn("a", Turn.push_half)
+    # Nobody has answered: the first push is outstanding, and the second goes elsewhere.
+    pushes = [letter for letter in scene.mail if isinstance(letter.body, Push)]
+    assert sorted(letter.destination for letter in pushes) == ["b", "c"]
+
+
+def test_without_credit_no_round_is_passed_over() -> None:
+    asked: list[int] = []
+
+    def listening(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+        asked.append(round)
+        return tuple(other for other in live if other != peer)
+
+    scene = founded(listening, "a", "b", "c", "d")
+    scene.turn("a", lambda turn: [turn.push_half(), turn.push_half()])
+    asked.clear()
+    assert PushSkipped("no neighbor free") in scene.turn("a", Turn.push_half)
+    assert asked == [2]
