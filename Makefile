@@ -4,6 +4,7 @@
 # make cover     branch coverage of the protocol core, which must be complete
 # make campaign  the tests that take minutes: a thousand more seeds of faults
 # make bench     speed, as ratios within one run (NAME="..." picks some)
+# make gallery   docs/topologies.md: the picture and the figures of every topology
 # make clean     forget everything that was built, .venv included
 #
 # It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
@@ -11,9 +12,9 @@ PYTHON ?= python3
 BIN    := .venv/bin
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-test cover campaign bench: export OMP_NUM_THREADS := 1
+test cover campaign bench gallery: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check cover campaign bench clean
+.PHONY: help demo test check cover campaign bench gallery clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -38,6 +39,9 @@ campaign: .venv/.test
 
 bench: .venv/.demo
 	$(BIN)/rumor bench $(NAME)
+
+gallery: .venv/.demo
+	$(BIN)/python docs/gallery.py
 
 .venv/.demo:  EXTRAS :=
 .venv/.test:  EXTRAS := [test]

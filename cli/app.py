@@ -14,6 +14,7 @@ from .edge import WRONG_ARGUMENTS
 from .launch import launch
 from .merge import merge
 from .peer import peer
+from .topology import topology
 
 __all__ = ["app", "run"]
 
@@ -49,6 +50,7 @@ def _root(
 app.command()(launch)
 app.command()(peer)
 app.command()(merge)
+app.command()(topology)
 app.command()(bench)
 
 

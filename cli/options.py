@@ -73,7 +73,7 @@ TopologySpec = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="Who may push to whom: ring, complete or exponential.",
+        help="Who may push to whom: one of 28 families, which `rumor topology --list` shows.",
         rich_help_panel=GOSSIP,
     ),
 ]

@@ -22,7 +22,7 @@ from rumor.cli.peer import stop_on_signals
         (["--bind", "tcp://"], "malformed"),
         (["--advertise", "node-a"], "malformed"),
         (["--task", "nope"], "digits, quadratic"),
-        (["--topology", "nope"], "complete, exponential, ring"),
+        (["--topology", "nope"], "ring, path, star, complete"),
         (["--rule", "nope"], "gosgd"),
         (["--partition", "nope"], "dirichlet:ALPHA"),
         (["--index", "2", "--count", "2"], "from 0 to 1"),

@@ -1,0 +1,141 @@
+"""Draw every family of topologies, and write the tables of docs/topologies.md: ``make gallery``.
+
+What stands above the marker on the page is written by hand, and kept. Paths are relative to the
+root of the repository.
+"""
+
+from pathlib import Path
+
+from PIL import Image
+
+from rumor.cli.facts_table import describe
+from rumor.cli.family_table import about
+from rumor.cli.graph_picture import draw_side_by_side
+from rumor.topology import Facts, Topology, facts, parse
+from rumor.topology.catalog import CATALOG
+from rumor.topology.churn import churn
+
+__all__ = ["MARKER", "PAGE", "PICTURES", "below", "churn_row", "facts_row", "main", "section"]
+
+PAGE = Path("docs/topologies.md")
+PICTURES = Path("docs/images/topologies")
+MARKER = "<!-- Below, all is written by docs/gallery.py: run `make gallery` instead of editing. -->"
+
+SIZES = (16, 64)
+
+SPECS = {
+    "spanning-tree": ("spanning-tree:of=torus", "spanning-tree:of=torus"),
+    "hosts": ("hosts:sizes=4x4x8", "hosts:sizes=16x16x32"),
+    "file": ("file:path=docs/cluster.graphml,weights=bandwidth", None),
+}
+"""What is drawn of families that need a parameter, at both sizes."""
+
+COLUMNS = {
+    "pushes": "pushes",
+    "links": "links",
+    "rounds": "rounds",
+    "diameter": "diameter",
+    "cut nodes": "cut nodes",
+    "spectral gap": "gap",
+    "contraction": "contraction",
+    "exact": "exact after",
+    "to a thousandth": "a thousandth after",
+    "effective neighbors": "effective neighbors",
+}
+"""Rows of `rumor topology` that a table has room for, and their headings there."""
+
+DPI, COLORS = 110, 64
+
+
+def main() -> None:
+    """Write the pictures and the page."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name in CATALOG:
+        draw_family(name)
+    head = PAGE.read_text().partition(MARKER)[0]
+    PAGE.write_text(head + below())
+
+
+def draw_family(name: str) -> None:
+    """Draw a family at both sizes in one picture, of few colors, so that it is small."""
+    path = PICTURES / f"{name}.png"
+    draw_side_by_side([known(name, n) for n in SIZES if spec_of(name, n)], path, dpi=DPI)
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
+def below() -> str:
+    """All of the page that is computed."""
+    parts = [MARKER, ""]
+    for n in SIZES:
+        parts += [f"## Facts at n = {n}", "", *_table_head("family", *COLUMNS.values())]
+        parts += [facts_row(name, n) for name in CATALOG if spec_of(name, n)]
+        parts += [""]
+    parts += ["## When one of 64 peers comes or goes", "", CHURN, ""]
+    parts += _table_head("family", "links", "moved by a leave", "moved by a join")
+    parts += [churn_row(name) for name in CATALOG]
+    parts += ["", "## The families", ""]
+    for name in CATALOG:
+        parts += [*section(name), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+CHURN = """\
+Links of a round on a live view, in the mean over 20 swarms and 4 rounds of each. A link counts for
+each way that it may be used, and only among peers that stay; it has moved when it is there before
+or after, but not both. A star moves nothing unless its middle leaves. Rounds drawn at random move
+nearly all links at any time, churn or not. The file's swarm has 16 peers, its own."""
+
+
+def known(name: str, n: int) -> tuple[Topology, Facts]:
+    """What is drawn of a family, and its facts."""
+    spec = spec_of(name, n)
+    assert spec is not None
+    topology = parse(spec, n)
+    return topology, facts(topology)
+
+
+def spec_of(name: str, n: int) -> str | None:
+    """The spec of a family at one of both sizes; None where there is none."""
+    return SPECS.get(name, (name, name))[SIZES.index(n)]
+
+
+def facts_row(name: str, n: int) -> str:
+    """A family's row in the table of facts."""
+    topology, found = known(name, n)
+    values = {row.name: row.value for row in describe(found, topology.names)}
+    cells = (values[column].removesuffix(" rounds").removesuffix(" round") for column in COLUMNS)
+    return _row(f"[{name}](#{name})", *cells)
+
+
+def churn_row(name: str) -> str:
+    """A family's row in the table of churn."""
+    spec, n = spec_of(name, 64), 64
+    if spec is None:
+        spec, n = spec_of(name, 16) or name, 16
+    moved = churn(spec, n)
+    figures = (f"{value:.4g}" for value in (moved.edges, moved.moved_leave, moved.moved_join))
+    return _row(f"[{name}](#{name})", *figures)
+
+
+def section(name: str) -> list[str]:
+    """What the page says about a family, line by line."""
+    family = CATALOG[name]
+    lines = [f"### {name}", "", f"{family.summary}. *{family.source}.*", ""]
+    lines += [f"- `{parameter.name}=`: {about(parameter)}" for parameter in family.parameters]
+    lines += [f"- On a live view: {family.fallback}.", ""]
+    sizes = " and ".join(f"n = {n}" for n in SIZES if spec_of(name, n))
+    return [*lines, f"![{name} at {sizes}](images/topologies/{name}.png)"]
+
+
+def _table_head(*names: str) -> list[str]:
+    return [_row(*names), _row("---", *("---:" for _ in names[1:]))]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The page of topologies shows what the code gives now, and every family's picture."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rumor.topology import FAMILIES
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "docs" / "gallery.py"
+
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
+
+
+@pytest.fixture(scope="module")
+def gallery() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gallery", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def page(gallery: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Its lines, read where its paths lead somewhere."""
+    monkeypatch.chdir(ROOT)
+    text: str = gallery.PAGE.read_text()
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_page_shows_the_facts_of_today(gallery: ModuleType, page: list[str], name: str) -> None:
+    rows = [gallery.facts_row(name, n) for n in gallery.SIZES if gallery.spec_of(name, n)]
+    assert set(rows) <= set(page), "run `make gallery`"
+
+
+# A complete graph is nothing but links, and takes longer than all others together.
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "complete"])
+def test_the_page_shows_the_churn_of_today(gallery: ModuleType, page: list[str], name: str) -> None:
+    assert gallery.churn_row(name) in page, "run `make gallery`"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_page_tells_of_every_family(gallery: ModuleType, page: list[str], name: str) -> None:
+    assert set(gallery.section(name)) <= set(page), "run `make gallery`"
+
+
+def test_every_family_has_its_picture_and_no_other_lies_there(
+    gallery: ModuleType, page: list[str]
+) -> None:
+    pictures = {path.stem: path.stat().st_size for path in gallery.PICTURES.iterdir()}
+    assert set(pictures) == set(FAMILIES)
+    assert sum(pictures.values()) < 2_500_000
