@@ -25,6 +25,7 @@ THIRD_PARTY = {"topology": {"networkx", "numpy", "scipy"}, "gossip": {"numpy"}}
 THIRD_PARTY_OF_MODULE = {
     "rumor.gossip.codec": {"msgpack"},
     "rumor.gossip.transport*": {"zmq"},
+    "rumor.topology.fastest": {"cvxpy"},
 }
 
 # Time and chance are arguments of the core, and what it decides it does not carry out.

@@ -3,6 +3,7 @@
 A topology only proposes neighbors. Who weighs what, and when to push, is for a rule to decide.
 """
 
+from .advise import Advice, advise
 from .catalog import FAMILIES
 from .errors import TopologyError
 from .facts import Facts, facts
@@ -13,10 +14,12 @@ from .view import View, neighbors, over
 __all__ = [
     "FAMILIES",
     "MIXINGS",
+    "Advice",
     "Facts",
     "Topology",
     "TopologyError",
     "View",
+    "advise",
     "facts",
     "neighbors",
     "over",

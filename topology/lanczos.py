@@ -31,7 +31,7 @@ DENSE_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Balanced:
+class _Balanced:
     """Rounds that keep a unit vector from both sides."""
 
     rounds: tuple[csr_array, ...]
@@ -99,11 +99,11 @@ def decay_of_fixed(schedule: Fixed, gamma: float) -> Decay:
     )
 
 
-def _balance(rounds: Sequence[csr_array]) -> Balanced:
+def _balance(rounds: Sequence[csr_array]) -> _Balanced:
     n = rounds[0].shape[0]
     if all(abs(matrix.sum(axis=1) - 1).max() < 1e-9 for matrix in rounds):
         even = np.full(n, n**-0.5)
-        return Balanced(tuple(rounds), (even,) * len(rounds))
+        return _Balanced(tuple(rounds), (even,) * len(rounds))
     weights = [_stationary(rounds)]
     for matrix in rounds[:-1]:
         weights.append(matrix @ weights[-1])
@@ -112,7 +112,7 @@ def _balance(rounds: Sequence[csr_array]) -> Balanced:
         (diags_array(1 / roots[(at + 1) % len(rounds)]) @ matrix @ diags_array(roots[at])).tocsr()
         for at, matrix in enumerate(rounds)
     )
-    return Balanced(tuple(scaled), tuple(roots))
+    return _Balanced(tuple(scaled), tuple(roots))
 
 
 def _stationary(rounds: Sequence[csr_array]) -> Vector:
@@ -132,7 +132,7 @@ def _stationary(rounds: Sequence[csr_array]) -> Vector:
     return weights
 
 
-def _rounds_to_exact(balanced: Balanced) -> int | None:
+def _rounds_to_exact(balanced: _Balanced) -> int | None:
     """By a random vector: it disappears in no round in which another one would not."""
     x = generator(0, "exact", balanced.n).normal(size=balanced.n)
     first = balanced.kept[0]
@@ -150,7 +150,7 @@ def _second_of(spectrum: Vector) -> float:
     return float(np.sort(np.abs(spectrum))[-2]) if len(spectrum) > 1 else 0.0
 
 
-def _second_symmetric(balanced: Balanced) -> float:
+def _second_symmetric(balanced: _Balanced) -> float:
     matrix = balanced.rounds[0]
     if _is_thin(matrix):
         return _by_shift(matrix)
@@ -162,8 +162,10 @@ def _second_symmetric(balanced: Balanced) -> float:
             operator,
             k=1,
             which="LM",
-            ncv=48,
-            maxiter=200,
+            ncv=20,
+            maxiter=1000,
+            # Of the residual: the eigenvalue of a symmetric matrix is right to its square.
+            tol=1e-8,
             v0=_start(balanced.n),
             return_eigenvectors=False,
         )
@@ -198,7 +200,7 @@ def _by_shift(matrix: csr_array) -> float:
     return max(second, float(-lowest[0]))
 
 
-def _second_general(balanced: Balanced) -> tuple[float, float]:
+def _second_general(balanced: _Balanced) -> tuple[float, float]:
     """Second eigenvalue and contraction of a period's product, per round."""
     n, period = balanced.n, len(balanced.rounds)
     if n <= DENSE_MAX:
@@ -212,7 +214,7 @@ def _second_general(balanced: Balanced) -> tuple[float, float]:
     return largest ** (1 / period), stretch ** (2 / period)
 
 
-def _extremes(balanced: Balanced) -> tuple[float, float]:
+def _extremes(balanced: _Balanced) -> tuple[float, float]:
     n, period = balanced.n, range(len(balanced.rounds))
     kept = balanced.kept[0]
 
@@ -227,7 +229,7 @@ def _extremes(balanced: Balanced) -> tuple[float, float]:
     return float(abs(largest[0])), float(np.sqrt(max(stretch[0], 0.0)))
 
 
-def _effective(balanced: Balanced, gamma: float) -> tuple[float, float]:
+def _effective(balanced: _Balanced, gamma: float) -> tuple[float, float]:
     """The effective number of neighbors, and its standard error.
 
     Below stands ``mean_k sum_t gamma^t |W_t ... W_0 e_k|^2``, over all directions of a small
@@ -249,7 +251,7 @@ def _effective(balanced: Balanced, gamma: float) -> tuple[float, float]:
     return float(effective), float(effective * scatter / below)
 
 
-def _walks_at_once(balanced: Balanced, starts: Vector, gamma: float) -> Vector:
+def _walks_at_once(balanced: _Balanced, starts: Vector, gamma: float) -> Vector:
     """``z^T W^2 (I - gamma W^2)^-1 z`` of each column z, for a symmetric W."""
     shape = (balanced.n, balanced.n)
 
@@ -266,7 +268,7 @@ def _walks_at_once(balanced: Balanced, starts: Vector, gamma: float) -> Vector:
     return np.array(walks)
 
 
-def _walks_by_round(balanced: Balanced, starts: Vector, gamma: float) -> Vector:
+def _walks_by_round(balanced: _Balanced, starts: Vector, gamma: float) -> Vector:
     x = starts
     walks = np.zeros(starts.shape[1])
     round, faded = 0, 1.0

@@ -20,6 +20,9 @@ SWEEPS_MAX = 64
 ALL_AT_ONCE_MAX = 2**15
 """Nodes up to which that is a matter of seconds."""
 
+SOURCES_AT_ONCE = 16 * 64
+"""A block of bits that fits the cache at ten thousand nodes."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paths:
@@ -70,10 +73,9 @@ def paths(schedule: Schedule) -> Paths:
 def _alike(schedule: Cayley) -> Paths:
     """All nodes are alike: one search tells all.
 
-    Such a connected graph of degree d is d-edge-connected and at least 2 (d + 1) / 3-connected
-    (Mader 1970; Watkins 1970; strongly connected digraphs: Hamidoune 1977), so that only the graph
-    of two nodes has a bridge, and none an articulation point. A directed cycle is split by
-    anyone's loss.
+    A connected graph that looks alike from all nodes, of degree d, has d ways without a common
+    link and (d + 1) / 2 without a common node between any two (Mader 1971; Hamidoune 1977, for
+    digraphs as well). So only at degree 1 can a loss split it: two nodes, or a directed cycle.
     """
     degree = len(schedule.steps(0))
     cuts: tuple[int, ...] = ()
@@ -130,18 +132,14 @@ def _diameter(edges: csr_array) -> tuple[int, bool]:
         )
         node = int(bounds.argmax())
     if n <= ALL_AT_ONCE_MAX:
-        return _diameter_of_all(edges), True
+        return max(int(longest), _farthest_from(edges, np.flatnonzero(open_nodes))), True
     return int(longest), False
 
 
-def _diameter_of_all(edges: csr_array) -> int:
-    """Searches from all nodes at once, 64 in a word."""
-    n = edges.shape[0]
-    diameter = 0
-    width = 64 * 64
-    for start in range(0, n, width):
-        diameter = max(diameter, _eccentricity(edges, np.arange(start, min(start + width, n))))
-    return diameter
+def _farthest_from(edges: csr_array, sources: NDArray[np.int64]) -> int:
+    """The largest distance from any of some nodes, searched from 64 in a word."""
+    parts = range(0, len(sources), SOURCES_AT_ONCE)
+    return max(_eccentricity(edges, sources[start : start + SOURCES_AT_ONCE]) for start in parts)
 
 
 def _eccentricity(edges: csr_array, sources: NDArray[np.int64]) -> int:

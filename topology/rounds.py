@@ -36,7 +36,7 @@ def random_groups(
     """
     count = n // m if sit_out else -(-n // m)
     seats = np.arange(count * m) if sit_out else np.arange(n)
-    group_of = seats // m if sit_out else seats * count // max(n, 1)
+    group_of = seats // m if sit_out else seats * count // n
     links = _cliques(n, group_of)
     return Shuffled(n=n, seed=seed, name=name, links=lambda _: links)
 
@@ -69,11 +69,12 @@ def _cliques(n: int, group_of: np.ndarray) -> Fixed | Cayley:
     if n <= 1:
         return complete(n)
     starts = np.flatnonzero(np.diff(group_of, prepend=-1))
-    ends = np.append(starts[1:], len(group_of))
-    left, right = [], []
-    for start, end in zip(starts, ends, strict=True):
-        low, high = np.triu_indices(end - start, 1)
-        left.append(start + low)
-        right.append(start + high)
-    none = [np.empty(0, np.int64)]
-    return undirected(n, np.concatenate(none + left), np.concatenate(none + right))
+    sizes = np.diff(starts, append=len(group_of))
+    left, right = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    # Two sizes at most.
+    for size in np.unique(sizes):
+        low, high = np.triu_indices(size, 1)
+        first = starts[sizes == size]
+        left.append(np.add.outer(first, low).ravel())
+        right.append(np.add.outer(first, high).ravel())
+    return undirected(n, np.concatenate(left), np.concatenate(right))

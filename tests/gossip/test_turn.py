@@ -176,6 +176,11 @@ def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerI
     return (others[round // 3 % len(others)],) if others and round % 3 == 2 else ()
 
 
+def mix_all(turn: Turn) -> None:
+    for share in turn.shares():
+        turn.mix(share)
+
+
 def founded(neighbors: Neighbors, *ids: PeerId) -> Scene:
     """Founders of one swarm, all on this topology."""
     scene = Scene()
@@ -195,7 +200,7 @@ def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
     for _ in range(3):
         assert len(scene.sent(scene.turn("a", push_and_look), Push)) == 1
         scene.deliver()
-        scene.turn("b", lambda turn: [turn.mix(share) for share in turn.shares()])
+        scene.turn("b", mix_all)
         scene.deliver()
     # Each push leaves its round behind, and the next one has nobody again.
     assert seen == [(1, ()), (2, ()), (3, ())]
@@ -218,7 +223,8 @@ def test_without_credit_no_round_is_passed_over() -> None:
         return tuple(other for other in live if other != peer)
 
     scene = founded(listening, "a", "b", "c", "d")
-    scene.turn("a", lambda turn: [turn.push_half(), turn.push_half()])
+    for _ in range(2):
+        scene.turn("a", Turn.push_half)
     asked.clear()
     assert PushSkipped("no neighbor free") in scene.turn("a", Turn.push_half)
     assert asked == [2]

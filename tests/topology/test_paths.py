@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 
 from rumor.topology import facts, parse
 from rumor.topology import paths as module
+from rumor.topology.cayley import circulant
 from rumor.topology.mixing import metropolis, uniform
 from rumor.topology.paths import paths
 from rumor.topology.schedule import Fixed
@@ -65,12 +66,13 @@ def test_diameter_and_cuts_of_any_strongly_connected_digraph(graph: nx.DiGraph) 
 
 
 def splits(
-    graph: nx.DiGraph, links: list[tuple[int, int]] | None = None, nodes: list[int] | None = None
+    graph: nx.Graph, links: list[tuple[int, int]] | None = None, nodes: list[int] | None = None
 ) -> bool:
     rest = graph.copy()
     rest.remove_edges_from(links or ())
     rest.remove_nodes_from(nodes or ())
-    return len(rest) > 0 and not nx.is_strongly_connected(rest)
+    check = nx.is_strongly_connected if rest.is_directed() else nx.is_connected
+    return len(rest) > 0 and not check(rest)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +143,29 @@ def test_one_search_tells_the_diameter_where_all_nodes_are_alike(spec: str, n: i
     for round in range(topology.period or 1):
         union.add_edges_from(topology.graph(round).to_directed().edges)
     assert facts(topology).diameter == nx.diameter(union)
+
+
+@given(st.integers(2, 11), st.data())
+@settings(deadline=None)
+def test_any_circulant_agrees_with_a_look_at_each_node_and_link(
+    n: int, data: st.DataObject
+) -> None:
+    shifts = data.draw(st.lists(st.integers(1, n - 1), min_size=1, max_size=3, unique=True))
+    directed = data.draw(st.booleans())
+    if not directed:
+        shifts = list(dict.fromkeys(way for shift in shifts for way in (shift, n - shift)))
+    found = paths(circulant(n, [shifts], directed=directed))
+    graph = nx.DiGraph((node, (node + shift) % n) for node in range(n) for shift in shifts)
+    graph = nx.DiGraph(graph) if directed else graph.to_undirected()
+    check = nx.is_strongly_connected if directed else nx.is_connected
+    assert found.connected == check(graph)
+    if not found.connected:
+        return
+    assert found.diameter == nx.diameter(graph)
+    assert [node for node in sorted(graph) if splits(graph, nodes=[node])] == list(
+        found.articulation_points
+    )
+    assert {link for link in graph.edges if splits(graph, [link])} == set(found.bridges)
 
 
 def test_lengths_are_whole_numbers() -> None:
