@@ -19,7 +19,7 @@ Nodes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class _Links:
     """Edges of one round: pairs of nodes, and what each takes of the other."""
 
     left: Nodes
@@ -27,7 +27,7 @@ class Links:
     weights: NDArray[np.float64]
 
 
-Round = list[Links]
+Round = list[_Links]
 
 
 def base_k(n: int, k: int) -> Fixed:
@@ -69,34 +69,40 @@ def _simple(nodes: Nodes, k: int) -> list[Round]:
     last = [_parts_again(block, digit, k) for block, digit in zip(blocks, digits, strict=True)]
     rounds: list[Round] = [[] for _ in range(length + 1 + len(last[0]))]
     _lay(rounds, 0, first)
-    for index, (block, digit) in enumerate(zip(blocks, digits, strict=True)):
-        rest = np.concatenate([np.empty(0, np.int64), *blocks[index + 1 :]])
-        if len(rest):
-            rounds[length + index].append(_hand_over(block.reshape(digit, -1), rest))
-            _lay(rounds, length + index + 1, [last[index]])
-        else:
-            # Nothing is left to take from, and the block has the average already.
-            break
+    # The last block has the average as soon as all others have handed it over.
+    for index, block in enumerate(blocks[:-1]):
+        rest = np.concatenate(blocks[index + 1 :])
+        rounds[length + index].append(_hand_over(block.reshape(digits[index], -1), rest))
+        _lay(rounds, length + index + 1, [last[index]])
     return rounds
 
 
 def _over_groups(nodes: Nodes, k: int) -> list[Round]:
     """Algorithm 3: as many groups as n's smooth part, each averaging alike, then across them."""
-    smooth = _smooth_part(len(nodes), k)
-    groups = nodes.reshape(smooth, -1)
-    inside = [_simple(group, k) for group in groups]
-    rounds: list[Round] = [[] for _ in inside[0]]
-    _lay(rounds, 0, inside)
-    across: list[Round] = [[] for _ in _factors(smooth, k) or ()]
-    _lay(across, 0, [_hyper_hypercube(column, k) for column in groups.T])
-    return rounds + across
+    groups = nodes.reshape(_smooth_part(len(nodes), k), -1)
+    inside = _simple(np.arange(groups.shape[1]), k)
+    across = _hyper_hypercube(np.arange(groups.shape[0]), k)
+    return _alike(groups, inside) + _alike(groups.T, across)
 
 
 def _parts_again(block: Nodes, digit: int, k: int) -> list[Round]:
-    parts = [_hyper_hypercube(part, k) for part in block.reshape(digit, -1)]
-    rounds: list[Round] = [[] for _ in parts[0]]
-    _lay(rounds, 0, parts)
-    return rounds
+    parts = block.reshape(digit, -1)
+    return _alike(parts, _hyper_hypercube(np.arange(parts.shape[1]), k))
+
+
+def _alike(groups: Nodes, schedule: list[Round]) -> list[Round]:
+    """A schedule of the nodes 0, 1, 2, ..., run in each row of *groups* at once."""
+    return [
+        [
+            _Links(
+                groups[:, links.left].ravel(),
+                groups[:, links.right].ravel(),
+                np.tile(links.weights, len(groups)),
+            )
+            for links in round
+        ]
+        for round in schedule
+    ]
 
 
 def _lay(rounds: list[Round], start: int, several: Sequence[list[Round]]) -> None:
@@ -106,7 +112,7 @@ def _lay(rounds: list[Round], start: int, several: Sequence[list[Round]]) -> Non
             rounds[start + offset].extend(links)
 
 
-def _hand_over(parts: Nodes, rest: Nodes) -> Links:
+def _hand_over(parts: Nodes, rest: Nodes) -> _Links:
     """Each node of the rest takes the average of all from one node of each part.
 
     Args:
@@ -118,8 +124,8 @@ def _hand_over(parts: Nodes, rest: Nodes) -> Links:
     return _even(left, parts[:, : len(rest)].ravel(), share)
 
 
-def _even(left: Nodes, right: Nodes, weight: float) -> Links:
-    return Links(left, right, np.full(len(left), weight))
+def _even(left: Nodes, right: Nodes, weight: float) -> _Links:
+    return _Links(left, right, np.full(len(left), weight))
 
 
 def _matrix(n: int, links: Round) -> csr_array:

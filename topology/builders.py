@@ -1,5 +1,7 @@
 """Strict builders: each takes n and parameters at their word, or says what would fit."""
 
+from math import prod
+
 from .base_k import base_k
 from .equitopo import BasisMatching, BasisPush, draw_shifts, equi_static
 from .errors import TopologyError
@@ -34,6 +36,7 @@ __all__ = [
     "build_small_world",
     "build_spanning_tree",
     "build_torus",
+    "check_hosts",
     "host_sizes",
     "hosts_of",
     "size_of_box",
@@ -63,8 +66,9 @@ def build_torus(site: Site, values: Values) -> Built:
     rows, columns = _box(site.n, values)
     if min(rows, columns) < 2:
         raise TopologyError(
-            "n must be rows x cols, both at least 2"
-            + (f": {_composites_near(site.n)} would do" if not values else "")
+            f"rows={rows}, cols={columns}: both must be at least 2"
+            if values
+            else f"n must be rows x cols, both at least 2: {_composites_near(site.n)} would do"
         )
     return Built(schedule=torus(rows, columns))
 
@@ -100,7 +104,7 @@ def build_base_k(site: Site, values: Values) -> Built:
 def build_random_regular(site: Site, values: Values) -> Built:
     """A simple connected graph in which all have d neighbors."""
     n, d = site.n, _below_n(site, "d", whole(values, "d", 4))
-    if n * d % 2:
+    if n * d % 2 and n > 1:
         raise TopologyError(f"d={d}: n x d must be even, as each edge has two ends")
     if d == 1 and n > 2:
         raise TopologyError("d=1: pairs do not connect more than two nodes, d must be at least 2")
@@ -128,6 +132,7 @@ def build_scale_free(site: Site, values: Values) -> Built:
 def build_random_groups(site: Site, values: Values) -> Built:
     """Groups of m, of one fewer where n is no multiple."""
     m = whole(values, "m", 4)
+    # As elsewhere, a lonely node is fine with anything.
     if m > site.n > 1:
         raise TopologyError(f"m={m}: it must be at most n")
     return Built(schedule=random_groups(site.n, m, site.seed))
@@ -174,14 +179,28 @@ def hosts_of(sizes: list[int], values: Values) -> Schedule:
     """Hosts of given sizes, linked as the spec says."""
     between, links = str(values.get("between", "ring")), values.get("links")
     if links is not None:
-        if "between" in values:
-            raise TopologyError("links= and between= both say how hosts are linked: give one")
         return hosts(sizes, parse_links(str(links), len(sizes)))
     if between != "one-peer-exponential":
         return hosts(sizes, between_hosts(between, len(sizes)))
-    if len(set(sizes)) > 1:
-        raise TopologyError("between=one-peer-exponential needs hosts of one size")
     return hosts_in_turn(len(sizes), sizes[0])
+
+
+def check_hosts(values: Values) -> None:
+    """Refuse hosts that no number of nodes would put right.
+
+    Raises:
+        TopologyError: Links are given in two ways, or do not connect all hosts, or hosts that take
+            turns are not of one size.
+    """
+    sizes, links = host_sizes(values), values.get("links")
+    if links is not None:
+        if "between" in values:
+            raise TopologyError("links= and between= both say how hosts are linked: give one")
+        parse_links(str(links), len(sizes))
+    if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
+        raise TopologyError(
+            f"between=one-peer-exponential: hosts must be of one size, not {values['sizes']}"
+        )
 
 
 def host_sizes(values: Values) -> list[int]:
@@ -207,22 +226,30 @@ def size_of_file(values: Values) -> int:
 
 def build_spanning_tree(site: Site, values: Values) -> Built:
     """A tree inside the topology that ``of=`` names."""
-    inner = site.inside(str(values["of"]))
+    of = str(values["of"])
+    try:
+        inner = site.inside(of)
+    except TopologyError as error:
+        raise TopologyError(f"of={of}: {error}") from None
+    if inner.schedule.n != site.n:
+        raise TopologyError(f"of={of}: it has {inner.schedule.n} nodes")
     if inner.schedule.period is None:
-        raise TopologyError(f"of={values['of']}: its rounds are random, so all pairs are linked")
+        raise TopologyError(f"of={of}: its rounds are random, a tree needs links that stay")
     return Built(schedule=spanning_tree(inner.schedule), names=inner.names)
 
 
 def _box(n: int, values: Values) -> tuple[int, int]:
-    if "rows" not in values and "cols" not in values:
+    if not values:
         return sides(n)
     # One of the two may be left out.
-    rows = whole(values, "rows", n // whole(values, "cols", 1))
-    columns = whole(values, "cols", n // rows)
-    if rows * columns != n:
-        given = ", ".join(f"{name}={values[name]}" for name in ("rows", "cols") if name in values)
-        raise TopologyError(f"{given}: n must be rows x cols")
-    return rows, columns
+    cells = prod(int(value) for value in values.values())
+    if n % cells or (len(values) == 2 and n != cells):
+        given = ", ".join(f"{name}={value}" for name, value in values.items())
+        raise TopologyError(
+            f"{given}: n must be {'' if len(values) == 2 else 'a multiple of '}{cells}"
+        )
+    rows = whole(values, "rows", n // cells)
+    return rows, n // rows
 
 
 def _composites_near(n: int) -> str:
@@ -232,7 +259,8 @@ def _composites_near(n: int) -> str:
 
 
 def _dimensions(n: int) -> int:
-    dimensions = n.bit_length() - 1
+    # numpy's numbers have no bit_length.
+    dimensions = int(n).bit_length() - 1
     if n != 2**dimensions:
         raise TopologyError(
             f"n must be a power of 2: n={2**dimensions} or n={2 ** (dimensions + 1)} would do"

@@ -7,7 +7,7 @@ from typing import Any
 from . import builders as strict
 from . import fallbacks
 from .exponentials import exponential, one_peer_exponential
-from .family import Built, Family, Parameter, Value
+from .family import Built, Family, Parameter
 from .files import WEIGHTS
 from .hosts import BETWEEN
 from .lattices import complete, path, ring, star, tree
@@ -24,16 +24,30 @@ def _from(least: int) -> Any:
     return lambda value: value >= least
 
 
-def _is_sizes(value: Value) -> bool:
-    return all(part.isdecimal() and int(part) > 0 for part in str(value).split("x"))
+def _sizes(text: str) -> str:
+    sizes = [int(part) for part in text.split("x")]
+    if min(sizes) < 1:
+        raise ValueError
+    return "x".join(map(str, sizes))
+
+
+def _links(text: str) -> str:
+    pairs = [part.split("-") for part in text.split("x")]
+    return "x".join(f"{int(a)}-{int(b)}" for a, b in pairs)
 
 
 def _one_of(*names: str) -> Any:
     return {"kind": str, "allowed": " or ".join(names), "fits": lambda value: value in names}
 
 
-_ROWS = Parameter(name="rows", default_text="nearest to a square", **_at_least(1))
-_COLS = Parameter(name="cols", default_text="nearest to a square", **_at_least(1))
+def _rows_and_columns(least: int) -> tuple[Parameter, ...]:
+    return tuple(
+        Parameter(name=name, default_text="nearest to a square", **_at_least(least))
+        for name in ("rows", "cols")
+    )
+
+
+_SHIFTS_LIVE = "m is at most n - 1; one peer more or less leaves most shifts as they are"
 _M_SHIFTS = Parameter(name="m", default=2, **_at_least(1))
 _S = Parameter(name="s", default=2, **_at_least(1))
 
@@ -41,7 +55,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
     {
         "ring": Family(
             summary="a cycle: the next and the previous node",
-            source="Lian et al., NeurIPS 2017, section 5",
+            source="Lian et al., NeurIPS 2017",
             build=lambda site, _: Built(schedule=ring(site.n)),
             layout="circle",
         ),
@@ -53,7 +67,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
         ),
         "star": Family(
             summary="one node in the middle: what a parameter server looks like",
-            source="Vogels et al., NeurIPS 2021, figure 3",
+            source="Vogels et al., NeurIPS 2021 (RelaySGD)",
             build=lambda site, _: Built(schedule=star(site.n)),
             layout="star",
             fallback="any number of peers will do; the first id is the middle",
@@ -69,25 +83,27 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
             build=strict.build_grid,
             layout="grid",
-            parameters=(_ROWS, _COLS),
+            parameters=_rows_and_columns(1),
             size=strict.size_of_box,
             live=fallbacks.live_grid,
-            fallback="the last row is shorter; about sqrt(n) columns where n is prime",
+            fallback="rows of cols=, or of the power of 2 next to sqrt(n), which stays while peers "
+            "come and go; the last row is shorter",
         ),
         "torus": Family(
             summary="rows and columns that close to rings",
             source="Vogels et al., NeurIPS 2022",
             build=strict.build_torus,
             layout="grid",
-            parameters=(_ROWS, _COLS),
+            parameters=_rows_and_columns(2),
             size=strict.size_of_box,
             live=fallbacks.live_torus,
-            fallback="a cycle with chords one row long, the torus of rows joined to one line: "
-            "the same degree and about the same diameter for any n",
+            fallback="rows of cols=, or of the power of 2 next to sqrt(n), which stays while peers "
+            "come and go: a torus where they fit n, else a cycle with chords as long as a row, "
+            "of the same degree and about the same diameter",
         ),
         "hypercube": Family(
             summary="numbers that differ in one bit; n a power of 2",
-            source="Trefethen; Ying et al., NeurIPS 2021, table 1",
+            source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
             build=strict.build_hypercube,
             layout="hypercube",
             live=fallbacks.live_hypercube,
@@ -103,12 +119,11 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
         ),
         "spanning-tree": Family(
             summary="a shallow tree inside another topology",
-            source="Vogels et al., NeurIPS 2021, section 5.3",
+            source="Vogels et al., NeurIPS 2021 (RelaySGD)",
             build=strict.build_spanning_tree,
             layout="tree",
             parameters=(Parameter(name="of", kind=str, allowed="a spec, the last thing given"),),
             joins=("of",),
-            live=fallbacks.live_spanning_tree,
             fallback="a tree inside what the other topology falls back to",
         ),
         "exponential": Family(
@@ -134,7 +149,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
         ),
         "hypercube-matching": Family(
             summary="pairs along one dimension of a hypercube each round; n a power of 2",
-            source="Shi et al., 2016; Takezawa et al., NeurIPS 2023",
+            source="Shi et al., IEEE/ACM Transactions on Networking 2016; Takezawa et al., NeurIPS 2023",
             build=strict.build_hypercube_matching,
             layout="hypercube",
             live=fallbacks.live_hypercube_matching,
@@ -157,8 +172,9 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             layout="spring",
             parameters=(Parameter(name="d", default=4, **_at_least(1)),),
             live=fallbacks.live_random_regular,
-            fallback="d/2 random cycles in the order of hashed ids, and a matching for odd d "
-            "(Law and Siu 2003): two peers have a neighbor less where cycles share a link",
+            fallback="d/2 random cycles in the order of hashed ids, at least one, and a matching "
+            "for odd d (Law and Siu 2003): two peers have a neighbor less where cycles share a "
+            "link, and one where the matching leaves it over",
         ),
         "erdos-renyi": Family(
             summary="each pair with probability p, drawn again until connected",
@@ -226,7 +242,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_random_groups,
             layout="circle",
             parameters=(Parameter(name="m", default=4, **_at_least(2)),),
-            live=fallbacks.clipped(strict.build_random_groups, "m", 4, 2),
+            live=fallbacks.clipped(strict.build_random_groups, "m", 4, most_of_n=0),
             fallback="groups that differ by one peer at most",
         ),
         "epidemic": Family(
@@ -254,7 +270,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             layout="circle",
             parameters=(_M_SHIFTS,),
             live=fallbacks.clipped(strict.build_equi_static, "m", 2),
-            fallback="m is at most n - 1; shifts are drawn anew for each n",
+            fallback=_SHIFTS_LIVE,
         ),
         "d-equi-static": Family(
             summary="m random shifts of a cycle, one way (D-EquiStatic)",
@@ -263,7 +279,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             layout="circle",
             parameters=(_M_SHIFTS,),
             live=fallbacks.clipped(strict.build_d_equi_static, "m", 2),
-            fallback="m is at most n - 1; shifts are drawn anew for each n",
+            fallback=_SHIFTS_LIVE,
         ),
         "equi-dyn": Family(
             summary="pairs along one of m shifts, drawn each round (OU-EquiDyn)",
@@ -272,7 +288,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             layout="circle",
             parameters=(_M_SHIFTS,),
             live=fallbacks.clipped(strict.build_equi_dyn, "m", 2),
-            fallback="m is at most n - 1; shifts are drawn anew for each n",
+            fallback=_SHIFTS_LIVE,
         ),
         "od-equi-dyn": Family(
             summary="one push along one of m shifts, drawn each round (OD-EquiDyn)",
@@ -281,29 +297,29 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             layout="circle",
             parameters=(_M_SHIFTS,),
             live=fallbacks.clipped(strict.build_od_equi_dyn, "m", 2),
-            fallback="m is at most n - 1; shifts are drawn anew for each n",
+            fallback=_SHIFTS_LIVE,
         ),
         "hosts": Family(
             summary="dense inside each host, sparse between hosts",
-            source="Awan et al. 2017 on hierarchical exchange; links of our own",
+            source="Awan et al., PPoPP 2017 (S-Caffe), on exchange in hierarchies",
             build=strict.build_hosts,
             layout="hosts",
             parameters=(
                 Parameter(
                     name="sizes",
-                    kind=str,
+                    kind=_sizes,
                     allowed="nodes of each host, as in 4x4x8",
-                    fits=_is_sizes,
                 ),
                 Parameter(name="between", default="ring", **_one_of(*BETWEEN)),
                 Parameter(
                     name="links",
-                    kind=str,
+                    kind=_links,
                     allowed="pairs of hosts, as in 0-1x1-2",
                     default_text="those of between",
                 ),
             ),
             size=strict.size_of_hosts,
+            check=strict.check_hosts,
             live=fallbacks.live_hosts,
             fallback="hosts are runs of sorted ids and keep their proportions; an empty one is "
             "left out, listed links then become a ring, and hosts that cannot take turns are "
@@ -320,8 +336,8 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             ),
             size=strict.size_of_file,
             live=fallbacks.live_file,
-            fallback="edges among those who live; parts that fall away, and peers that the file "
-            "does not know, are joined in a ring through their first ids",
+            fallback="edges among those who live, weighed by degrees; parts that fall away, and "
+            "peers that the file does not know, are joined in a ring through their first ids",
         ),
     }
 )

@@ -1,8 +1,8 @@
 """EquiTopo: random circulants whose mixing does not depend on the number of nodes.
 
 Source: Song, Li, Jin, Shi, Yan, Yin and Yuan, NeurIPS 2022. Their basis matrix A(u) takes
-(n-1)/n of the node u places away and keeps 1/n. We draw the m shifts without replacement, and
-anew where together they would not connect all nodes.
+(n-1)/n of the node u places away and keeps 1/n. We draw the m shifts without replacement, and the
+last of them anew where together they would not connect all nodes.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from .cayley import Cayley, Step
-from .draws import generator, key
+from .draws import blend, generator, key
 
 __all__ = ["ETA", "BasisMatching", "BasisPush", "draw_shifts", "equi_static"]
 
@@ -25,18 +25,24 @@ ETA = 0.5
 def draw_shifts(n: int, m: int, seed: int) -> tuple[int, ...]:
     """Draw m distinct shifts that, taken together, connect a cycle of n.
 
+    Places to either side are ranked by hash, and the first m taken. One more or one fewer node
+    then hardly ever changes them, where a draw from n - 1 numbers would change all.
+
     Args:
         n: Number of nodes.
         m: Number of shifts, in [1, n), or 0 for a lonely node.
         seed: Of the draw.
     """
-    attempt = 0
-    while True:
-        rng = generator(seed, "equitopo", n, m, attempt)
-        shifts = rng.choice(n - 1, m, replace=False) + 1 if m else np.empty(0, np.int64)
-        if gcd(n, *map(int, shifts)) == 1:
-            return tuple(map(int, shifts))
-        attempt += 1
+    if m == 0:
+        return ()
+    number = np.arange(n - 1)
+    # 1 ahead, 1 back, 2 ahead, 2 back, ...
+    places = np.where(number % 2, n - 1 - number // 2, number // 2 + 1)
+    ranks = blend(key(seed, "equitopo"), number.astype(np.uint64))
+    ranked = [int(place) for place in places[np.argsort(ranks, kind="stable")]]
+    first = ranked[: m - 1]
+    common = gcd(n, *first)
+    return (*first, next(shift for shift in ranked[m - 1 :] if gcd(common, shift) == 1))
 
 
 def equi_static(n: int, shifts: tuple[int, ...], *, directed: bool) -> Cayley:
@@ -47,7 +53,7 @@ def equi_static(n: int, shifts: tuple[int, ...], *, directed: bool) -> Cayley:
         shifts: Of the basis matrices, distinct.
         directed: Push ahead only, or ahead and back with half of the weight each.
 
-    Source: algorithm 1, and equation 7 for the undirected one.
+    Source: Song et al., NeurIPS 2022.
     """
     weights: dict[int, float] = {}
     for shift in shifts:
@@ -63,7 +69,7 @@ def equi_static(n: int, shifts: tuple[int, ...], *, directed: bool) -> Cayley:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BasisPush:
-    """OD-EquiDyn: each round one basis matrix, drawn at random. Source: algorithm 2."""
+    """OD-EquiDyn: each round one basis matrix, drawn at random."""
 
     basis: Cayley
     """A round for each basis matrix, mixed with ETA."""
@@ -101,7 +107,7 @@ class BasisMatching:
     """OU-EquiDyn: each round nodes pair up along one shift, drawn at random.
 
     From a random start on, each node that is still free takes the one a shift ahead, if that is
-    free. Source: algorithms 3 and 4.
+    free.
     """
 
     n: int

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import isqrt
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,11 +14,10 @@ from .family import Built, Site, Values
 from .files import GraphFile, read_graph
 from .grown import erdos_renyi_live, random_regular_live, scale_free_live, small_world_live
 from .hosts import resize
-from .lattices import grid, hypercube, incomplete_hypercube, sides, torus, twisted_torus
+from .lattices import grid, hypercube, incomplete_hypercube, torus, twisted_torus
 from .mixing import edges, metropolis, uniform
 from .random_graphs import p_connected
 from .schedule import Fixed
-from .spanning import spanning_tree
 
 __all__ = [
     "clipped",
@@ -32,18 +30,20 @@ __all__ = [
     "live_random_regular",
     "live_scale_free",
     "live_small_world",
-    "live_spanning_tree",
     "live_torus",
 ]
 
 Builder = Callable[[Site, Values], Built]
 
 
-def clipped(build: Builder, name: str, default: int, least: int = 1) -> Builder:
-    """A strict builder whose parameter must be below n, made to take what n allows."""
+def clipped(build: Builder, name: str, default: int, *, most_of_n: int = -1) -> Builder:
+    """A strict builder whose parameter must not exceed n + *most_of_n*, made to take any n."""
 
     def live(site: Site, values: Values) -> Built:
-        value = min(whole(values, name, default), max(site.n - 1, least))
+        value = whole(values, name, default)
+        # A lonely peer is fine with anything.
+        if site.n > 1:
+            value = min(value, site.n + most_of_n)
         return build(site, {**values, name: value})
 
     return live
@@ -111,7 +111,7 @@ def live_hosts(site: Site, values: Values) -> Built:
 def live_file(site: Site, values: Values) -> Built:
     """What is left of a file's graph among the live peers, its parts joined in a ring."""
     read = _read_once(str(values["path"]), str(values.get("weights", "none")))
-    if tuple(site.names) == read.names or not site.names:
+    if tuple(site.names) == read.names:
         return Built(schedule=read.schedule, names=read.names, bandwidth=read.bandwidth)
     left = _left_over(read, site.names)
     _, part_of = connected_components(left, directed=read.schedule.directed, connection="strong")
@@ -127,19 +127,14 @@ def live_file(site: Site, values: Values) -> Built:
     return Built(schedule=Fixed(rounds=(mixing,), directed=read.schedule.directed))
 
 
-def live_spanning_tree(site: Site, values: Values) -> Built:
-    """A tree inside what the inner topology falls back to."""
-    inner = site.inside(str(values["of"]))
-    return Built(schedule=spanning_tree(inner.schedule))
-
-
 def _columns(n: int, values: Values) -> int:
     if "cols" in values:
         return whole(values, "cols", 1)
     if "rows" in values:
         return -(-n // whole(values, "rows", 1))
-    rows, columns = sides(n)
-    return columns if rows > 1 else isqrt(n)
+    # Sides that fit n exactly would be others at n + 1, and all links with them. The power of 2
+    # next to sqrt(n) stays while the swarm grows or shrinks by half.
+    return 1 << n.bit_length() // 2
 
 
 def _left_over(read: GraphFile, names: Sequence[str]) -> csr_array:

@@ -52,7 +52,9 @@ class Parameter:
     """One ``key=value`` that a family takes."""
 
     name: str
-    kind: type[int] | type[float] | type[str]
+    kind: Callable[[str], Value]
+    """Makes a value of what was typed; a ValueError where it cannot."""
+
     allowed: str
     """What may stand there, in words."""
 
@@ -108,4 +110,7 @@ class Family:
     """In words: what a live view does where `build` would refuse, or move too many edges."""
 
     joins: tuple[str, ...] = field(default=())
-    """Parameters that swallow the rest of a spec, commas included."""
+    """Parameters that swallow the rest of a spec, commas included: each is a spec itself."""
+
+    check: Callable[[Values], None] = lambda _: None
+    """Raises TopologyError where parameters do not go together, whatever n is."""

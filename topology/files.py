@@ -94,7 +94,7 @@ def _read(path: Path) -> nx.Graph:
 
 
 def _read_json(path: Path) -> nx.Graph:
-    data = json.loads(path.read_text())
+    data = json.loads(path.read_text(encoding="utf-8"))
     # networkx wrote "links" before version 3.4 and writes "edges" since.
     key = "links" if "links" in data else "edges"
     return nx.node_link_graph(data, edges=key)
@@ -103,7 +103,7 @@ def _read_json(path: Path) -> nx.Graph:
 def _read_edges(path: Path) -> nx.Graph:
     delimiter = "," if path.suffix.lower() == ".csv" else None
     graph = nx.Graph()
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = [word.strip() for word in line.partition("#")[0].split(delimiter)]
         if not any(words):
             continue
@@ -148,21 +148,23 @@ def _weights(graph: nx.Graph, names: tuple[str, ...], path: str | Path) -> np.nd
             value = float(data["weight"])
         except KeyError:
             raise TopologyError(f"{where} has no weight") from None
-        except ValueError:
+        except (TypeError, ValueError):
             raise TopologyError(f"{where} has weight {data['weight']!r}, no number") from None
         if not 0 < value < float("inf"):
-            raise TopologyError(f"{where} has weight {value:g}: it must be above 0")
+            raise TopologyError(f"{where} has weight {value:g}: it must be above 0, and finite")
         values.append(value)
     return np.array(values)
 
 
 def _mixing(taken: csr_array, names: tuple[str, ...], path: str | Path) -> csr_array:
-    kept = 1.0 - taken.sum(axis=0)
-    worst = int(kept.argmin())
+    given = taken.sum(axis=0)
+    worst = int(given.argmax())
     # Three weights of 1/3, written with 6 digits, are meant to sum to 1.
-    if kept[worst] < -1e-5:
+    if given[worst] > 1 + 1e-5:
         raise TopologyError(
             f"path={path}: mixing weights of {names[worst]}'s edges sum to "
-            f"{1 - kept[worst]:g}: at most 1, the rest is what it keeps"
+            f"{given[worst]:g}: at most 1, the rest is what it keeps"
         )
-    return (taken + diags_array(np.maximum(kept, 0.0))).tocsr()
+    # All alike, so that what is symmetric stays so.
+    taken = taken / max(1.0, given[worst])
+    return (taken + diags_array(np.maximum(1.0 - taken.sum(axis=0), 0.0))).tocsr()

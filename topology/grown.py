@@ -5,7 +5,6 @@ n + 1 nodes would move nearly all. The ideas are consistent hashing (Karger et a
 and random cycles (Law and Siu, INFOCOM 2003). All graphs are connected for any number of peers.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -43,9 +42,9 @@ def random_regular_live(site: Site, d: int) -> Schedule:
         left.append(order)
         right.append(np.roll(order, -1))
     if d % 2 and d > 1:
-        order = np.argsort(blend(keys, MATCHING), kind="stable")
-        left.append(order[: len(order) // 2 * 2 : 2])
-        right.append(order[1::2])
+        low, high = _matching(blend(keys, MATCHING))
+        left.append(low)
+        right.append(high)
     return undirected(site.n, np.concatenate(left), np.concatenate(right))
 
 
@@ -102,9 +101,8 @@ def scale_free_live(site: Site, m: int) -> Schedule:
 
 
 def _keys(site: Site) -> Words:
-    """A hash of each peer's id, or of its number where it has none."""
-    names: Sequence[str] = site.names or [str(node) for node in range(site.n)]
-    return np.array([_key(site.seed, name) for name in names], np.uint64)
+    """A hash of each peer's id."""
+    return np.array([_key(site.seed, name) for name in site.names], np.uint64)
 
 
 @lru_cache(maxsize=2**16)
@@ -115,6 +113,27 @@ def _key(seed: int, name: str) -> int:
 def _ring(n: int) -> tuple[Nodes, Nodes]:
     nodes = np.arange(n)
     return nodes, np.roll(nodes, -1)
+
+
+def _matching(keys: Words) -> tuple[Nodes, Nodes]:
+    """Pairs of all nodes but at most one: those whose hashes have the longest common prefix.
+
+    Each half of the numbers, each half of a half and so on pairs its own nodes, and hands the one
+    that is left over, if any, to the next larger part: one peer more or less changes no more than
+    one pair in each part that it is in, about log2 n of them. Pairs of neighbors in order would
+    change from there to the end.
+    """
+    # Of 63 bits, so that the last part is everybody.
+    keys = keys >> np.uint64(1)
+    free = np.argsort(keys, kind="stable")
+    left, right = [], []
+    for bits in range(64):
+        part = keys[free] >> np.uint64(bits)
+        first = np.flatnonzero(part[:-1] == part[1:])
+        left.append(free[first])
+        right.append(free[first + 1])
+        free = np.delete(free, np.concatenate([first, first + 1]))
+    return np.concatenate(left), np.concatenate(right)
 
 
 def _successors(keys: Words, points: Words) -> Nodes:

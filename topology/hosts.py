@@ -1,8 +1,9 @@
 """Hosts with several nodes each: dense inside, sparse between."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -80,23 +81,29 @@ def parse_links(text: str, count: int) -> list[Link]:
     """Read ``0-1x1-2``: pairs of hosts.
 
     Raises:
-        TopologyError: It is not written so, or names a host that is not there.
+        TopologyError: One is not a pair of the hosts 0 to *count* - 1, or a host is cut off.
     """
     links = []
     for part in text.split("x"):
-        a, dash, b = part.partition("-")
-        if not (dash and a.isdecimal() and b.isdecimal()):
-            raise TopologyError(f"links={text!r}: write pairs of hosts as in links=0-1x1-2")
-        if int(a) == int(b) or max(int(a), int(b)) >= count:
-            raise TopologyError(f"links={text!r}: {part} must be two of the hosts 0 to {count - 1}")
-        links.append((int(a), int(b)))
+        a, b = map(int, part.split("-"))
+        if a == b or max(a, b) >= count:
+            raise TopologyError(f"links={text}: {part} must be two of the hosts 0 to {count - 1}")
+        links.append((a, b))
+    graph = nx.empty_graph(count)
+    graph.add_edges_from(links)
+    if cut_off := set(graph) - nx.node_connected_component(graph, 0):
+        raise TopologyError(
+            f"links={text}: they must connect all hosts, and no way leads from host 0 to "
+            f"host {min(cut_off)}"
+        )
     return links
 
 
 def resize(sizes: Sequence[int], n: int) -> list[int]:
     """Sizes for another number of nodes, in about the same proportions, without empty hosts."""
-    bounds = np.concatenate([[0], np.cumsum(sizes)]) * n // sum(sizes)
-    return [int(size) for size in np.diff(bounds) if size]
+    # In Python's numbers, which do not overflow.
+    bounds = [end * n // sum(sizes) for end in accumulate(sizes, initial=0)]
+    return [end - start for start, end in pairwise(bounds) if end > start]
 
 
 def _pairs(start: int, end: int) -> NDArray[np.int64]:

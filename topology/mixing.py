@@ -37,7 +37,7 @@ def metropolis(adjacency: csr_array) -> csr_array:
     Returns:
         ``W``, float64 ``(n, n)``.
 
-    Source: Xiao, Boyd and Lall, IPSN 2005, equation 4 (Metropolis weights).
+    Source: Xiao, Boyd and Lall, IPSN 2005 (Metropolis weights).
     """
     links = adjacency.tocoo()
     degrees = np.diff(adjacency.tocsr().indptr)

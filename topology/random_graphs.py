@@ -27,7 +27,7 @@ def random_regular(n: int, d: int, seed: int) -> Fixed:
         return undirected(n, around, np.roll(around, 1))
     if d > (n - 1) / 2:
         sparse = nx.random_regular_graph(n - 1 - d, n, seed=key(seed, "random-regular", n, d))
-        return from_networkx(nx.complement(sparse))
+        return _from_networkx(nx.complement(sparse))
     return _connected(
         lambda attempt: nx.random_regular_graph(
             d, n, seed=key(seed, "random-regular", n, d, attempt)
@@ -73,10 +73,10 @@ def scale_free(n: int, m: int, seed: int) -> Fixed:
 
     Source: Barabasi and Albert, Science 1999.
     """
-    return from_networkx(nx.barabasi_albert_graph(n, m, seed=key(seed, "scale-free", n, m)))
+    return _from_networkx(nx.barabasi_albert_graph(n, m, seed=key(seed, "scale-free", n, m)))
 
 
-def from_networkx(graph: nx.Graph) -> Fixed:
+def _from_networkx(graph: nx.Graph) -> Fixed:
     """Metropolis weights on an undirected graph of nodes 0 to n-1."""
     pairs = np.array(list(graph.edges), np.int64).reshape(-1, 2)
     return undirected(len(graph), pairs[:, 0], pairs[:, 1])
@@ -86,5 +86,5 @@ def _connected(draw: Callable[[int], nx.Graph], failure: str) -> Fixed:
     for attempt in range(DRAWS_MAX):
         graph = draw(attempt)
         if nx.is_connected(graph):
-            return from_networkx(graph)
+            return _from_networkx(graph)
     raise TopologyError(failure)

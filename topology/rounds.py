@@ -31,8 +31,8 @@ def random_groups(
         name: Of the stream of draws.
         sit_out: Leave over who does not fill a group, instead of making groups smaller.
 
-    Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021 (Moshpit), the random
-    assignment of their section 3.2, with groups of equal size.
+    Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021 (Moshpit), with
+    random groups of about equal size.
     """
     count = n // m if sit_out else -(-n // m)
     seats = np.arange(count * m) if sit_out else np.arange(n)

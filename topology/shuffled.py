@@ -18,7 +18,7 @@ __all__ = ["LocalEpidemic", "Shuffled"]
 ROUNDS_KEPT = 16
 
 
-class Seating(NamedTuple):
+class _Seating(NamedTuple):
     """One round: who sits where, and which seats are linked."""
 
     node_at: NDArray[np.int64]
@@ -60,15 +60,15 @@ class Shuffled:
         return csr_array((links.data, places), shape=(self.n, self.n))
 
     @cached_property
-    def _seating(self) -> Callable[[int], Seating]:
+    def _seating(self) -> Callable[[int], _Seating]:
         return lru_cache(maxsize=ROUNDS_KEPT)(self._take_seats)
 
-    def _take_seats(self, round: int) -> Seating:
+    def _take_seats(self, round: int) -> _Seating:
         rng = generator(self.seed, self.name, round)
         node_at = rng.permutation(self.n)
         seat_of = np.empty_like(node_at)
         seat_of[node_at] = np.arange(self.n)
-        return Seating(node_at, seat_of, self.links(rng))
+        return _Seating(node_at, seat_of, self.links(rng))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

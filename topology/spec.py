@@ -39,19 +39,38 @@ def read(text: str) -> Spec:
     >>> str(read("torus:cols=08,rows=4"))
     'torus:rows=4,cols=8'
     """
-    name, colon, given = text.partition(":")
-    family = CATALOG.get(name)
-    if family is None:
-        raise TopologyError(_unknown(name))
-    if colon and not family.parameters:
-        raise TopologyError(
-            f"topology {name!r} takes no parameters, but {text!r} gives {given!r}: write {name!r}"
-        )
+    # What is no topology at all needs no further words on where that was said.
+    _family(text)
     try:
-        values = _values(family, given, colon)
+        return _spec(text)
     except TopologyError as error:
         raise TopologyError(f"topology {text!r}: {error}") from None
+
+
+def _spec(text: str) -> Spec:
+    family = _family(text)
+    name, colon, given = text.partition(":")
+    if colon and not family.parameters:
+        raise TopologyError(f"it takes no parameters: write {name!r}")
+    values = _values(family, given, colon)
+    for key in family.joins:
+        # Read now, it is canonical as well, and wrong at once instead of when it is built.
+        inner = str(values[key])
+        try:
+            values[key] = str(_spec(inner))
+        except TopologyError as error:
+            raise TopologyError(f"{key}={inner}: {error}") from None
+    family.check(values)
     return Spec(name=name, family=family, values=MappingProxyType(values))
+
+
+def _family(text: str) -> Family:
+    name = text.partition(":")[0]
+    if name in CATALOG:
+        return CATALOG[name]
+    close = get_close_matches(name, CATALOG, n=1)
+    hint = f", did you mean {close[0]!r}?" if close else "."
+    raise TopologyError(f"unknown topology {name!r}{hint} Valid names: {', '.join(CATALOG)}")
 
 
 def _values(family: Family, given: str, colon: str) -> dict[str, int | float | str]:
@@ -70,7 +89,7 @@ def _values(family: Family, given: str, colon: str) -> dict[str, int | float | s
 
 
 def _pairs(family: Family, given: str) -> list[tuple[str, str]]:
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     rest = given
     while True:
         key, equals, after = rest.partition("=")
@@ -99,9 +118,3 @@ def _about(parameter: Parameter) -> str:
 def _print(value: int | float | str) -> str:
     # repr, the shortest text that reads back as the same number.
     return value if isinstance(value, str) else repr(value)
-
-
-def _unknown(name: str) -> str:
-    close = get_close_matches(name, CATALOG, n=1)
-    hint = f", did you mean {close[0]!r}?" if close else "."
-    return f"unknown topology {name!r}{hint} Valid names: {', '.join(CATALOG)}"

@@ -6,9 +6,11 @@ talking.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 
+from .errors import TopologyError
 from .family import Built, Site
-from .spec import read
+from .spec import Spec, read
 from .topology import Topology, topology_of
 
 __all__ = ["View", "neighbors", "over"]
@@ -29,9 +31,18 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
         A topology whose ``names`` are *live*: node i is peer ``live[i]``.
 
     Raises:
-        TopologyError: *spec* is not valid, or names a file that cannot be read.
+        TopologyError: *spec* is not valid, or names a file that cannot be read; or *live* is empty
+            or not ascending.
     """
-    return topology_of(read(spec), len(live), seed, _built(spec, seed, tuple(live)))
+    asked = read(spec)
+    if not live or any(before >= after for before, after in pairwise(live)):
+        raise TopologyError(
+            f"topology {spec!r}: live ids must be ascending, distinct, one at least"
+        )
+    try:
+        return topology_of(asked, len(live), seed, _built(asked, seed, tuple(live)))
+    except TopologyError as error:
+        raise TopologyError(f"topology {spec!r} with n={len(live)}: {error}") from None
 
 
 def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
@@ -74,7 +85,7 @@ class View:
         read(spec)
         self._spec = spec
         self._seed = seed
-        self._live: list[str] = []
+        self._live: tuple[str, ...] = ()
         self._topology: Topology | None = None
 
     def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
@@ -87,14 +98,15 @@ class View:
 
     def _over(self, live: Sequence[str]) -> Topology:
         # The list may be changed in place by whoever owns it, so its content is compared.
-        if self._topology is None or self._live != live:
-            self._live = list(live)
+        if self._topology is None or self._live != tuple(live):
+            self._live = tuple(live)
             self._topology = over(self._spec, self._seed, self._live)
         return self._topology
 
 
-def _built(spec: str, seed: int, live: tuple[str, ...]) -> Built:
-    asked = read(spec)
-    site = Site(n=len(live), seed=seed, names=live, inside=lambda inner: _built(inner, seed, live))
+def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:
+    site = Site(
+        n=len(live), seed=seed, names=live, inside=lambda text: _built(read(text), seed, live)
+    )
     built = (asked.family.live or asked.family.build)(site, asked.values)
     return Built(schedule=built.schedule, names=live, bandwidth=built.bandwidth)

@@ -1,0 +1,145 @@
+"""Topologies to test with: specs of every family that show what it can do, and a digest of all."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.special import chdtrc
+
+from rumor.topology import FAMILIES, Topology, over, parse
+
+__all__ = [
+    "BRIDGE",
+    "DOUBLY",
+    "FIXED",
+    "LIVE",
+    "RANDOM_ROUNDS",
+    "STREETS",
+    "WIRES",
+    "dense",
+    "digest",
+    "ids",
+    "is_connected",
+    "is_uniform",
+    "out_degrees",
+    "some_rounds",
+]
+
+GRAPHS = Path(__file__).with_name("graphs")
+BRIDGE = f"file:path={GRAPHS / 'bridge.edgelist'}"
+STREETS = f"file:path={GRAPHS / 'streets.json'}"
+WIRES = f"file:path={GRAPHS / 'wires.csv'}"
+
+Case = tuple[str, int]
+
+FIXED: tuple[Case, ...] = (
+    *(("ring", n) for n in (1, 2, 3, 12)),
+    *(("path", n) for n in (1, 2, 3, 12)),
+    *(("star", n) for n in (1, 2, 12)),
+    *(("complete", n) for n in (1, 2, 12)),
+    *(("grid", 1), ("grid", 12), ("grid:rows=2", 10), ("grid:rows=3,cols=5", 15)),
+    *(("torus", 4), ("torus", 12), ("torus:cols=2", 10), ("torus:rows=3,cols=5", 15)),
+    *(("hypercube", n) for n in (1, 2, 16)),
+    *(("tree", n) for n in (1, 2, 12)),
+    *(("spanning-tree:of=torus", 12), ("spanning-tree:of=exponential", 13)),
+    *(("exponential", n) for n in (1, 2, 3, 13)),
+    *(("one-peer-exponential", n) for n in (1, 2, 3, 13)),
+    *(("p-peer-exponential", 1), ("p-peer-exponential", 9), ("p-peer-exponential:p=3", 13)),
+    *(("hypercube-matching", n) for n in (1, 2, 16)),
+    *(("base-k", 1), ("base-k", 11), ("base-k:k=2", 13), ("base-k:k=4", 24)),
+    *(("random-regular", 1), ("random-regular", 12), ("random-regular:d=3", 8)),
+    *(("erdos-renyi", 1), ("erdos-renyi", 12), ("erdos-renyi:p=0.6", 10)),
+    *(("small-world", 1), ("small-world", 12), ("small-world:k=2,p=0.5", 10)),
+    *(("scale-free", 1), ("scale-free", 12), ("scale-free:m=1", 10)),
+    *(("random-matching", n) for n in (1, 2, 12, 13)),
+    *(("random-groups", 1), ("random-groups", 12), ("random-groups:m=3", 13)),
+    *(("epidemic", 1), ("epidemic", 12), ("epidemic:s=5", 13)),
+    *(("epidemic-local", 1), ("epidemic-local", 12), ("epidemic-local:s=5", 13)),
+    *(("equi-static", 1), ("equi-static", 12), ("equi-static:m=5", 13)),
+    *(("d-equi-static", 1), ("d-equi-static", 12), ("d-equi-static:m=1", 13)),
+    *(("equi-dyn", 1), ("equi-dyn", 12), ("equi-dyn:m=1", 13)),
+    *(("od-equi-dyn", 1), ("od-equi-dyn", 12), ("od-equi-dyn:m=1", 13)),
+    *(("hosts:sizes=2x3x5", 10), ("hosts:sizes=3x3x3,between=one-peer-exponential", 9)),
+    *(("hosts:sizes=2x2x1,links=0-1x1-2", 5), ("hosts:sizes=4,between=star", 4)),
+    *((BRIDGE, 7), (f"{STREETS},weights=mixing", 4), (f"{WIRES},weights=bandwidth", 4)),
+)
+"""Specs that show what each family can do, and a size that fits."""
+
+LIVE = tuple(
+    dict.fromkeys(
+        [spec for spec, _ in FIXED]
+        + ["random-regular:d=1", "erdos-renyi:p=0.01", "small-world:k=6,p=1", "scale-free:m=5"]
+        + ["hosts:sizes=8x1x1,links=0-1x1-2", "spanning-tree:of=hypercube"]
+    )
+)
+"""Specs of all families, for any number of peers."""
+
+RANDOM_ROUNDS = {
+    *("random-matching", "random-groups", "epidemic", "epidemic-local", "equi-dyn", "od-equi-dyn")
+}
+"""Families without a period."""
+
+DOUBLY = set(FAMILIES) - {"epidemic-local"}
+"""Families whose own weights are doubly stochastic; a file of one-way streets is not."""
+
+
+def some_rounds(topology: Topology, at_random: int = 3) -> range:
+    """All rounds of a period, or the first few of those that are drawn."""
+    return range(at_random if topology.period is None else topology.period)
+
+
+def dense(topology: Topology, round: int = 0) -> NDArray[np.float64]:
+    """``W`` of a round, float64 ``(n, n)``."""
+    matrix: NDArray[np.float64] = topology.matrix(round).toarray()
+    return matrix
+
+
+def out_degrees(topology: Topology, round: int = 0) -> list[int]:
+    """To how many others each node pushes."""
+    return [len(topology.neighbors(node, round)) for node in range(topology.n)]
+
+
+def is_connected(topology: Topology, at_random: int = 64) -> bool:
+    """Whether each node reaches each other over the rounds of a period, or so many drawn ones."""
+    together = csr_array((topology.n, topology.n))
+    for round in some_rounds(topology, at_random):
+        together = together + topology.matrix(round)
+        parts, _ = connected_components(together, directed=True, connection="strong")
+        if parts == 1:
+            return True
+    return False
+
+
+def is_uniform(counts: Mapping[Any, int], kinds: int) -> bool:
+    """Whether a chi-square test finds nothing at the level of one in a million."""
+    total = sum(counts.values())
+    expected = total / kinds
+    missing = (kinds - len(counts)) * expected
+    statistic = sum((count - expected) ** 2 / expected for count in counts.values()) + missing
+    return len(counts) <= kinds and bool(chdtrc(kinds - 1, statistic) > 1e-6)
+
+
+def ids(n: int, seed: int = 0) -> list[str]:
+    """Ids of peers that look like hashes, ascending."""
+    digests = (hashlib.sha256(f"{seed} {number}".encode()) for number in range(n))
+    return sorted(digest.hexdigest()[:12] for digest in digests)
+
+
+def digest() -> str:
+    """Of the neighbors and weights of all families: strict and live, several seeds and rounds."""
+    total = hashlib.sha256()
+    for seed in (0, 2**64 - 1):
+        some = [parse(spec, n, seed=seed) for spec, n in FIXED]
+        some += [over(spec, seed, ids(n)) for spec in LIVE for n in (2, 7, 16)]
+        for topology in some:
+            total.update(topology.spec.encode())
+            for round in some_rounds(topology):
+                for node in range(topology.n):
+                    total.update(repr(topology.neighbors(node, round)).encode())
+                total.update(dense(topology, round).tobytes())
+    return total.hexdigest()

@@ -1,0 +1,213 @@
+"""What is refused, and in which words: each names the family, the parameter and what is allowed."""
+
+import pytest
+
+from rumor.topology import TopologyError, View, over, parse
+
+from .samples import BRIDGE
+
+VALID = (
+    "Valid names: ring, path, star, complete, grid, torus, hypercube, tree, spanning-tree, "
+    "exponential, one-peer-exponential, p-peer-exponential, hypercube-matching, base-k, "
+    "random-regular, erdos-renyi, small-world, scale-free, random-matching, random-groups, "
+    "epidemic, epidemic-local, equi-static, d-equi-static, equi-dyn, od-equi-dyn, hosts, file"
+)
+
+SIZES = [
+    ("ring", 0, "n must be at least 1"),
+    ("ring", -3, "n must be at least 1"),
+    ("torus", 7, "n must be rows x cols, both at least 2: n=6 or n=8 would do"),
+    ("torus", 1, "n must be rows x cols, both at least 2: n=4 would do"),
+    ("torus:rows=3", 7, "rows=3: n must be a multiple of 3"),
+    ("torus:cols=4", 4, "rows=1, cols=4: both must be at least 2"),
+    ("torus:rows=3,cols=4", 13, "it has 12 nodes"),
+    ("grid", 13, "n must be rows x cols, both at least 2: n=12 or n=14 would do"),
+    ("grid:cols=4", 1, "cols=4: n must be a multiple of 4"),
+    ("hypercube", 12, "n must be a power of 2: n=8 or n=16 would do"),
+    ("hypercube-matching", 3, "n must be a power of 2: n=2 or n=4 would do"),
+    ("p-peer-exponential:p=4", 4, "p=4: it must be below n"),
+    ("base-k:k=9", 9, "k=9: it must be below n"),
+    ("random-regular:d=3", 5, "d=3: n x d must be even, as each edge has two ends"),
+    ("random-regular:d=5", 5, "d=5: it must be below n"),
+    ("random-regular", 4, "d=4: it must be below n"),
+    (
+        "random-regular:d=1",
+        4,
+        "d=1: pairs do not connect more than two nodes, d must be at least 2",
+    ),
+    (
+        "erdos-renyi:p=0.001",
+        40,
+        "p=0.001: no connected graph in 100 draws; graphs are mostly connected from about "
+        "p = ln(n)/n = 0.092 on",
+    ),
+    ("small-world:k=8", 8, "k=8: it must be below n"),
+    ("scale-free:m=3", 3, "m=3: it must be below n"),
+    ("random-groups:m=6", 5, "m=6: it must be at most n"),
+    ("epidemic:s=3", 3, "s=3: it must be below n"),
+    ("epidemic-local:s=3", 2, "s=3: it must be below n"),
+    ("equi-static:m=8", 8, "m=8: it must be below n"),
+    ("od-equi-dyn", 2, "m=2: it must be below n"),
+    ("hosts:sizes=4x4x8", 15, "it has 16 nodes"),
+    (BRIDGE, 8, "it has 7 nodes"),
+    ("spanning-tree:of=torus", 7, "of=torus: n must be rows x cols, both at least 2: n=6 or n=8"),
+    ("spanning-tree:of=hosts:sizes=2x2", 5, "of=hosts:sizes=2x2: it has 4 nodes"),
+    ("spanning-tree:of=grid:rows=2,cols=2", 8, "of=grid:rows=2,cols=2: rows=2, cols=2: n must"),
+    ("spanning-tree:of=epidemic", 8, "of=epidemic: its rounds are random, a tree needs links that"),
+    ("spanning-tree:of=base-k:k=5", 4, "of=base-k:k=5: k=5: it must be below n"),
+]
+
+
+@pytest.mark.parametrize(("spec", "n", "reason"), SIZES)
+def test_a_size_that_does_not_fit_is_answered_with_what_would(
+    spec: str, n: int, reason: str
+) -> None:
+    with pytest.raises(TopologyError) as caught:
+        parse(spec, n)
+    assert str(caught.value).startswith(f"topology {spec!r} with n={n}: {reason}")
+
+
+SPECS = [
+    ("ring:", "it takes no parameters: write 'ring'"),
+    ("ring:k=2", "it takes no parameters: write 'ring'"),
+    (
+        "torus:",
+        "'' is not key=value; it takes rows= (a whole number of at least 2; nearest to a square "
+        "unless given) and cols= (a whole number of at least 2; nearest to a square unless given)",
+    ),
+    (
+        "base-k:3",
+        "'3' is not key=value; it takes k= (a whole number of at least 1; 1 unless given)",
+    ),
+    ("base-k:d=3", "it takes k= (a whole number of at least 1; 1 unless given), not 'd'"),
+    ("base-k:k=3,k=3", "k is given twice"),
+    ("base-k:k=2.5", "k=2.5: it must be a whole number of at least 1"),
+    ("base-k:k=", "k=: it must be a whole number of at least 1"),
+    (
+        "base-k:k=2,",
+        "'' is not key=value; it takes k= (a whole number of at least 1; 1 unless given)",
+    ),
+    ("torus:rows=1", "rows=1: it must be a whole number of at least 2"),
+    ("grid:cols=0", "cols=0: it must be a whole number of at least 1"),
+    ("random-groups:m=1", "m=1: it must be a whole number of at least 2"),
+    ("epidemic:s=0", "s=0: it must be a whole number of at least 1"),
+    ("erdos-renyi:p=0", "p=0: it must be in (0, 1]"),
+    ("erdos-renyi:p=nan", "p=nan: it must be in (0, 1]"),
+    ("erdos-renyi:q=1", "it takes p= (in (0, 1]; 2 ln(n)/n unless given), not 'q'"),
+    ("small-world:k=3", "k=3: it must be an even number of at least 2"),
+    ("small-world:p=1.5", "p=1.5: it must be in [0, 1]"),
+    ("hosts", "it needs sizes=, nodes of each host, as in 4x4x8"),
+    (
+        "hosts:size=4x4",
+        "it takes sizes= (nodes of each host, as in 4x4x8) and between= (ring or path or star or "
+        "complete or one-peer-exponential; ring unless given) and links= (pairs of hosts, as in "
+        "0-1x1-2; those of between unless given), not 'size'",
+    ),
+    ("hosts:between=ring", "it needs sizes=, nodes of each host, as in 4x4x8"),
+    ("hosts:sizes=", "sizes=: it must be nodes of each host, as in 4x4x8"),
+    ("hosts:sizes=4x", "sizes=4x: it must be nodes of each host, as in 4x4x8"),
+    ("hosts:sizes=4x0", "sizes=4x0: it must be nodes of each host, as in 4x4x8"),
+    (
+        "hosts:sizes=4x4,between=mesh",
+        "between=mesh: it must be ring or path or star or complete or one-peer-exponential",
+    ),
+    (
+        "hosts:sizes=4x2,between=one-peer-exponential",
+        "between=one-peer-exponential: hosts must be of one size, not 4x2",
+    ),
+    ("hosts:sizes=4x4,links=0", "links=0: it must be pairs of hosts, as in 0-1x1-2"),
+    ("hosts:sizes=4x4,links=0-1-0", "links=0-1-0: it must be pairs of hosts, as in 0-1x1-2"),
+    ("hosts:sizes=4x4,links=0-2", "links=0-2: 0-2 must be two of the hosts 0 to 1"),
+    ("hosts:sizes=4x4,links=0-1x1-1", "links=0-1x1-1: 1-1 must be two of the hosts 0 to 1"),
+    (
+        "hosts:sizes=1x1x1x1,links=0-1x2-3",
+        "links=0-1x2-3: they must connect all hosts, and no way leads from host 0 to host 2",
+    ),
+    (
+        "hosts:sizes=4x4,between=ring,links=0-1",
+        "links= and between= both say how hosts are linked: give one",
+    ),
+    ("file", "it needs path=, a graph file"),
+    ("file:path=", "path=: it must be a graph file"),
+    ("file:path=a.json,weights=all", "weights=all: it must be none or mixing or bandwidth"),
+    ("spanning-tree", "it needs of=, a spec, the last thing given"),
+    ("spanning-tree:of=", "of=: it must be a spec, the last thing given"),
+    (
+        "spanning-tree:of=rng",
+        f"of=rng: unknown topology 'rng', did you mean 'ring'? {VALID}",
+    ),
+    ("spanning-tree:of=ring:k=2", "of=ring:k=2: it takes no parameters: write 'ring'"),
+    (
+        "spanning-tree:of=small-world:p=2,k=2",
+        "of=small-world:p=2,k=2: p=2: it must be in [0, 1]",
+    ),
+    (
+        "spanning-tree:of=spanning-tree:of=torus:rows=0",
+        "of=spanning-tree:of=torus:rows=0: of=torus:rows=0: rows=0: "
+        "it must be a whole number of at least 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "reason"), SPECS)
+def test_a_spec_that_no_size_would_put_right_is_refused_at_once(spec: str, reason: str) -> None:
+    for ask in (lambda: parse(spec, 4), lambda: over(spec, 0, ["a"]), lambda: View(spec, 0)):
+        with pytest.raises(TopologyError) as caught:
+            ask()
+        assert str(caught.value) == f"topology {spec!r}: {reason}"
+
+
+@pytest.mark.parametrize("spec", ["", "7", "RANDOM", "_", "k=2"])
+def test_an_unknown_name_is_answered_with_the_valid_ones(spec: str) -> None:
+    for ask in (lambda: parse(spec, 4), lambda: over(spec, 0, ["a"]), lambda: View(spec, 0)):
+        with pytest.raises(TopologyError) as caught:
+            ask()
+        assert str(caught.value) == f"unknown topology {spec!r}. {VALID}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("rnig", "ring"), ("Ring", "ring"), ("base_k:k=2", "base-k"), ("expnential", "exponential")],
+)
+def test_a_slip_of_the_finger_is_met_with_a_guess(typed: str, meant: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        parse(typed, 4)
+    name = typed.partition(":")[0]
+    assert str(caught.value) == f"unknown topology {name!r}, did you mean {meant!r}? {VALID}"
+
+
+@pytest.mark.parametrize("spec", ["ring", "torus", "torus:rows=3", "spanning-tree:of=ring"])
+def test_a_size_that_nobody_told_is_asked_for(spec: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        parse(spec)
+    assert str(caught.value) == f"topology {spec!r}: say how many nodes it has (n)"
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    spec = "file:path=nowhere/at_all.json"
+    with pytest.raises(TopologyError) as caught:
+        parse(spec, 4)
+    reason = "path=nowhere/at_all.json: No such file or directory"
+    assert str(caught.value) == f"topology {spec!r} with n=4: {reason}"
+    with pytest.raises(TopologyError) as caught:
+        over(spec, 0, ["a", "b"])
+    assert str(caught.value) == f"topology {spec!r} with n=2: {reason}"
+
+
+def test_an_unknown_mixing_is_answered_with_the_valid_ones() -> None:
+    with pytest.raises(TopologyError) as caught:
+        parse("ring", 4, mixing="fast")
+    assert str(caught.value) == (
+        "topology 'ring' with n=4: unknown mixing 'fast'. "
+        "Valid names: metropolis, uniform, lazy, fastest"
+    )
+
+
+@pytest.mark.parametrize("mixing", ["metropolis", "fastest"])
+@pytest.mark.parametrize("spec", ["exponential", "one-peer-exponential", "epidemic"])
+def test_symmetric_mixing_of_one_way_links_is_refused(spec: str, mixing: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        parse(spec, 8, mixing=mixing)
+    assert str(caught.value) == (
+        f"topology {spec!r} with n=8: mixing {mixing!r} needs undirected edges; 'uniform' would do"
+    )

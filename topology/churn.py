@@ -1,0 +1,112 @@
+"""How many links move when one peer comes or goes: what a family costs a swarm that changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .draws import generator, key
+from .errors import TopologyError
+from .spec import read
+from .topology import Topology, parse
+from .view import over
+
+__all__ = ["Churn", "churn"]
+
+Links = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Churn:
+    """Links that move, in the mean over trials and rounds.
+
+    A link is directed: that one peer may push to another in a round. It has moved when it is there
+    before or after the change, but not both, and both of its ends were present all the time: links
+    of the peer that came or went are not counted, as they cannot stay.
+    """
+
+    edges: float
+    """Links of a round before anything changes."""
+
+    moved_leave: float
+    """Links among the n - 1 others that move when one of n peers, any of them, leaves."""
+
+    moved_join: float
+    """Links among the n peers that move when another one joins, with an id of its own."""
+
+
+def churn(spec: str, n: int, *, seed: int = 0, trials: int = 20, rounds: int = 4) -> Churn:
+    """Measure what moves on a live view when one peer leaves, and when one joins.
+
+    Peers have ids that look like hashes, so that one who joins sorts anywhere among the others; a
+    file's peers have their own. Round r before the change is compared with round r after it.
+
+    Args:
+        spec: A topology spec.
+        n: Peers before the change, at least 2.
+        seed: Of the ids, of who leaves, and of the graphs.
+        trials: Views to average over, at least 1; each has other ids, and another graph.
+        rounds: Rounds to average over, at least 1, in each trial.
+
+    Raises:
+        TopologyError: *spec* is not valid, names a file that cannot be read, or a number is too
+            small.
+    """
+    for name, value, least in (("n", n, 2), ("trials", trials, 1), ("rounds", rounds, 1)):
+        if value < least:
+            raise TopologyError(f"churn of {spec!r}: {name}={value}: it must be at least {least}")
+    own = _own_names(spec, n)
+    total = np.zeros(3)
+    for trial in range(trials):
+        total += _once(spec, own, n, key(seed, "churn", trial), rounds)
+    edges, moved_leave, moved_join = (float(value) for value in total / (trials * rounds))
+    return Churn(edges=edges, moved_leave=moved_leave, moved_join=moved_join)
+
+
+def _once(spec: str, own: Sequence[str], n: int, seed: int, rounds: int) -> NDArray[np.float64]:
+    """Sums over rounds of one view: links, those moved by a leave, those moved by a join."""
+    rng = generator(seed, "churn")
+    ids = [f"{word:016x}" for word in rng.integers(2**64, size=n + 1, dtype=np.uint64)]
+    # The newcomer is the last, and the one to go any of the others.
+    everybody = [*own, ids[n]] if own else ids
+    gone = int(rng.integers(n))
+    before, left, joined = (
+        _View(spec, seed, everybody, present)
+        for present in (range(n), [*range(gone), *range(gone + 1, n)], range(n + 1))
+    )
+    total = np.zeros(3)
+    for round in range(rounds):
+        links = before.links(round)
+        others = links[(links // (n + 1) != gone) & (links % (n + 1) != gone)]
+        met = joined.links(round)
+        old = met[(met // (n + 1) != n) & (met % (n + 1) != n)]
+        moved = np.setxor1d(others, left.links(round)), np.setxor1d(links, old)
+        total += [len(links), *map(len, moved)]
+    return total
+
+
+class _View:
+    """Links between numbered peers, of whom some are present."""
+
+    def __init__(
+        self, spec: str, seed: int, everybody: Sequence[str], present: Sequence[int]
+    ) -> None:
+        in_order = sorted(present, key=lambda number: everybody[number])
+        self._topology: Topology = over(spec, seed, [everybody[number] for number in in_order])
+        self._number = np.array(in_order, np.int64)
+        self._count = len(everybody)
+
+    def links(self, round: int) -> Links:
+        """Each link once, as sender * number of peers + receiver."""
+        matrix = self._topology.matrix(round).tocoo()
+        receivers, senders = (self._number[nodes] for nodes in matrix.coords)
+        pushes = senders != receivers
+        links: Links = np.unique(senders[pushes] * self._count + receivers[pushes])
+        return links
+
+
+def _own_names(spec: str, n: int) -> tuple[str, ...]:
+    """Of a file's peers, where there are n of them."""
+    asked = read(spec)
+    return parse(spec, n).names if asked.family.size(asked.values) == n else ()
