@@ -149,7 +149,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
         ),
         "hypercube-matching": Family(
             summary="pairs along one dimension of a hypercube each round; n a power of 2",
-            source="Shi et al., IEEE/ACM Transactions on Networking 2016; Takezawa et al., NeurIPS 2023",
+            source="Shi et al., IEEE/ACM ToN 2016; Takezawa et al., NeurIPS 2023",
             build=strict.build_hypercube_matching,
             layout="hypercube",
             live=fallbacks.live_hypercube_matching,

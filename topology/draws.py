@@ -10,7 +10,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blend", "distinct", "generator", "key"]
+__all__ = ["blend", "distinct", "generator", "key", "shuffled"]
 
 Words = NDArray[np.uint64]
 
@@ -27,8 +27,22 @@ def key(seed: int, *labels: str | int) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
+def shuffled(word: int, n: int) -> NDArray[np.int64]:
+    """0 to n-1 in a random order.
+
+    Not a generator's permutation: numpy does not promise that its streams stay as they are, and
+    peers of one swarm may run several versions of it.
+
+    Args:
+        word: In [0, 2**64), from `key`.
+        n: How many.
+    """
+    order: NDArray[np.int64] = np.argsort(blend(word, np.arange(n, dtype=np.uint64)), kind="stable")
+    return order
+
+
 def generator(seed: int, *labels: str | int) -> np.random.Generator:
-    """A random stream of its own for a seed and some labels."""
+    """A random stream of its own for a seed and some labels, where no peers need agree on it."""
     return np.random.Generator(np.random.Philox(key=key(seed, *labels)))
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from .cayley import Cayley, Step
-from .draws import blend, generator, key
+from .draws import blend, key
 
 __all__ = ["ETA", "BasisMatching", "BasisPush", "draw_shifts", "equi_static"]
 
@@ -155,8 +155,8 @@ class BasisMatching:
         return {shift: _pair_greedily(self.n, shift) for shift in self.shifts}
 
     def _draw(self, round: int) -> tuple[int, int]:
-        rng = generator(self.seed, "equi-dyn", round)
-        return self.shifts[rng.integers(len(self.shifts))], int(rng.integers(self.n))
+        which = key(self.seed, "equi-dyn", round) % len(self.shifts)
+        return self.shifts[which], key(self.seed, "equi-dyn-start", round) % self.n
 
 
 def _pair_greedily(n: int, shift: int) -> NDArray[np.int64]:

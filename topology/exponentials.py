@@ -18,7 +18,7 @@ def one_peer_exponential(n: int) -> Cayley:
 
     For n = 2^k any k rounds in a row give the exact average.
 
-    Source: Assran, Loizou, Ballas and Rabbat, ICML 2019; Ying et al., NeurIPS 2021, on its exactness.
+    Source: Assran, Loizou, Ballas and Rabbat, ICML 2019; Ying et al., NeurIPS 2021.
     """
     return p_peer_exponential(n, 1)
 

@@ -6,7 +6,7 @@ from math import log
 import networkx as nx
 import numpy as np
 
-from .draws import generator, key
+from .draws import key, shuffled
 from .errors import TopologyError
 from .lattices import undirected
 from .schedule import Fixed
@@ -23,7 +23,7 @@ def random_regular(n: int, d: int, seed: int) -> Fixed:
     """
     if d == 2:
         # A union of cycles is hardly ever one cycle.
-        around = generator(seed, "random-regular", n).permutation(n)
+        around = shuffled(key(seed, "random-regular", n), n)
         return undirected(n, around, np.roll(around, 1))
     if d > (n - 1) / 2:
         sparse = nx.random_regular_graph(n - 1 - d, n, seed=key(seed, "random-regular", n, d))

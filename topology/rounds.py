@@ -3,11 +3,15 @@
 import numpy as np
 
 from .cayley import Cayley, even
+from .draws import blend, distinct
 from .lattices import complete, undirected
 from .schedule import Fixed, Schedule
 from .shuffled import LocalEpidemic, Shuffled
 
 __all__ = ["epidemic", "epidemic_local", "random_groups", "random_matching"]
+
+# A label: the word that shuffles the nodes draws the shifts as well.
+SHIFT = 1
 
 
 def random_matching(n: int, seed: int) -> Shuffled:
@@ -50,9 +54,10 @@ def epidemic(n: int, s: int, seed: int) -> Shuffled:
     """
     s = min(s, n - 1)
 
-    def draw(rng: np.random.Generator) -> Schedule:
-        shifts = rng.choice(n - 1, s, replace=False) + 1 if s else np.empty(0, np.int64)
-        return Cayley(shape=(n,), rounds=(even([int(x) for x in shifts]),), directed=True)
+    def draw(word: int) -> Schedule:
+        words = [blend(word, SHIFT, number) for number in range(s)]
+        shifts = [int(shift) + 1 for shift in distinct(words, n - 1)[0]] if s else []
+        return Cayley(shape=(n,), rounds=(even(shifts),), directed=True)
 
     return Shuffled(n=n, seed=seed, name="epidemic", links=draw, directed=True)
 

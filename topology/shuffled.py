@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from .draws import blend, distinct, generator, key
+from .draws import blend, distinct, key, shuffled
 from .schedule import Schedule
 
 __all__ = ["LocalEpidemic", "Shuffled"]
@@ -39,8 +39,8 @@ class Shuffled:
     name: str
     """Of the family: streams of two families do not coincide."""
 
-    links: Callable[[np.random.Generator], Schedule]
-    """The pattern between seats 0 to n-1; it may be drawn as well. Its round 0 is used."""
+    links: Callable[[int], Schedule]
+    """The pattern between seats 0 to n-1, drawn by a word in [0, 2**64) or not; its round 0."""
 
     directed: bool = False
     period: None = field(default=None, init=False)
@@ -64,11 +64,11 @@ class Shuffled:
         return lru_cache(maxsize=ROUNDS_KEPT)(self._take_seats)
 
     def _take_seats(self, round: int) -> _Seating:
-        rng = generator(self.seed, self.name, round)
-        node_at = rng.permutation(self.n)
+        word = key(self.seed, self.name, round)
+        node_at = shuffled(word, self.n)
         seat_of = np.empty_like(node_at)
         seat_of[node_at] = np.arange(self.n)
-        return _Seating(node_at, seat_of, self.links(rng))
+        return _Seating(node_at, seat_of, self.links(word))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -21,6 +21,16 @@ class Spec:
     values: Values
     """What was given, in the family's order."""
 
+    @property
+    def size(self) -> int | None:
+        """The number of nodes that it fixes, itself or by a spec inside it; None where open.
+
+        Raises:
+            TopologyError: A file that tells it cannot be read.
+        """
+        inner = (_spec(str(self.values[key])).size for key in self.family.joins)
+        return next(inner, self.family.size(self.values))
+
     def __str__(self) -> str:
         given = ",".join(f"{key}={_print(value)}" for key, value in self.values.items())
         return f"{self.name}:{given}" if given else self.name

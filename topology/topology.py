@@ -1,6 +1,7 @@
 """A topology: a spec, sized and drawn."""
 
 from dataclasses import dataclass, field
+from operator import index
 
 import networkx as nx
 from scipy.sparse import csr_array
@@ -102,19 +103,22 @@ class Topology:
             round: Counted from 0.
 
         Returns:
-            A new ``networkx.Graph``, or a ``networkx.DiGraph`` where the topology is directed.
+            A new ``networkx.Graph``; a ``networkx.DiGraph`` where the topology is directed, or
+            the two ways of an edge have two weights.
             Edges carry ``weight``, what the receiver takes, and ``bandwidth`` in Mbit/s where it
             is known; nodes carry ``name`` where they have one.
 
         Raises:
             TopologyError: *round* is below 0.
         """
-        graph = nx.DiGraph() if self.directed else nx.Graph()
+        matrix = self.matrix(round)
+        one_way = self.directed or abs(matrix - matrix.T).max() > 1e-12
+        graph = nx.DiGraph() if one_way else nx.Graph()
         names = self.names or [None] * self.n
         graph.add_nodes_from(
             (node, {"name": name} if name is not None else {}) for node, name in enumerate(names)
         )
-        links = self.matrix(round).tocoo()
+        links = matrix.tocoo()
         for receiver, sender, weight in zip(*links.coords, links.data, strict=True):
             if receiver != sender:
                 graph.add_edge(int(sender), int(receiver), weight=float(weight))
@@ -171,10 +175,14 @@ def _build(spec: Spec, n: int, seed: int) -> Built:
 
 
 def _sized(spec: Spec, n: int | None) -> int:
-    fixed = spec.family.size(spec.values)
+    fixed = spec.size
     size = fixed if n is None else n
     if size is None:
         raise TopologyError("say how many nodes it has (n)")
+    try:
+        size = index(size)
+    except TypeError:
+        raise TopologyError(f"n is {size!r}: it must be a whole number") from None
     if fixed not in (None, size):
         raise TopologyError(f"it has {fixed} nodes")
     if size < 1:

@@ -19,8 +19,8 @@ __all__ = ["View", "neighbors", "over"]
 def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
     """The topology of the peers that are alive.
 
-    Strict where the family can have that many nodes; otherwise, and where a graph drawn anew would
-    move most edges, what the family falls back to.
+    As `parse` would build it, unless the family cannot have that many nodes, or would move more
+    links than it must when a peer comes or goes: the catalog's ``fallback`` says what it does then.
 
     Args:
         spec: A topology spec.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.topology.draws import blend, distinct, generator, key
+from rumor.topology.draws import blend, distinct, key, shuffled
 
 from .samples import is_uniform
 
@@ -19,8 +19,12 @@ def test_no_other_version_draws_other_graphs_for_the_same_swarm() -> None:
     assert key(0) == 0x75DFCD439D7D2B84
     assert key(7, "peer", "ada") == 0xE674AD92561F1214
     assert int(blend(1, 2)[0]) == 0xBCD9DBB49673066B
-    assert generator(7, "x", 3).integers(1000, size=3).tolist() == [757, 70, 881]
-    assert generator(7, "x", 3).permutation(6).tolist() == [4, 1, 5, 2, 0, 3]
+    assert shuffled(key(7, "x", 3), 6).tolist() == [1, 5, 4, 3, 2, 0]
+
+
+def test_every_order_is_equally_likely() -> None:
+    orders = Counter(tuple(shuffled(key(0, draw), 4).tolist()) for draw in range(2400))
+    assert is_uniform(orders, 24)
 
 
 @given(st.lists(st.one_of(st.text(st.characters(codec=None)), st.integers()), max_size=4), words)

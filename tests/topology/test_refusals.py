@@ -51,8 +51,8 @@ SIZES = [
     ("hosts:sizes=4x4x8", 15, "it has 16 nodes"),
     (BRIDGE, 8, "it has 7 nodes"),
     ("spanning-tree:of=torus", 7, "of=torus: n must be rows x cols, both at least 2: n=6 or n=8"),
-    ("spanning-tree:of=hosts:sizes=2x2", 5, "of=hosts:sizes=2x2: it has 4 nodes"),
-    ("spanning-tree:of=grid:rows=2,cols=2", 8, "of=grid:rows=2,cols=2: rows=2, cols=2: n must"),
+    ("spanning-tree:of=hosts:sizes=2x2", 5, "it has 4 nodes"),
+    ("spanning-tree:of=grid:rows=2", 7, "of=grid:rows=2: rows=2: n must"),
     ("spanning-tree:of=epidemic", 8, "of=epidemic: its rounds are random, a tree needs links that"),
     ("spanning-tree:of=base-k:k=5", 4, "of=base-k:k=5: k=5: it must be below n"),
 ]

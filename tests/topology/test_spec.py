@@ -77,3 +77,20 @@ def test_a_family_needs_nothing_but_what_it_says_it_needs(name: str) -> None:
             read(name)
     else:
         assert str(read(name)) == name
+
+
+def test_a_spec_inside_another_tells_its_size() -> None:
+    assert parse("spanning-tree:of=hosts:sizes=2x3").n == 5
+    assert parse("spanning-tree:of=torus", 6).n == 6
+
+
+@pytest.mark.parametrize("n", [2.5, "4"])
+def test_half_a_node_is_refused(n: object) -> None:
+    with pytest.raises(TopologyError, match="it must be a whole number"):
+        parse("ring", n)  # type: ignore[arg-type]
+
+
+def test_an_edge_with_two_weights_is_drawn_as_two() -> None:
+    graph = parse("star", 4, mixing="uniform").graph()
+    assert graph.is_directed()
+    assert (graph.edges[0, 1]["weight"], graph.edges[1, 0]["weight"]) == (0.25, 0.5)
