@@ -1,7 +1,7 @@
 # make demo      four peers train one model on this machine
 # make test      the test suite
 # make check     lint, formatting and types
-# make cover     branch coverage of the protocol core, which must be complete
+# make cover     branch coverage of protocol core and topologies, which must be complete
 # make campaign  the tests that take minutes: a thousand more seeds of faults
 # make bench     speed, as ratios within one run (NAME="..." picks some)
 # make gallery   docs/topologies.md: the picture and the figures of every topology
@@ -31,8 +31,9 @@ check: .venv/.check .types/rumor
 	$(BIN)/mypy
 
 cover: .venv/.test
-	$(BIN)/coverage run --branch -m pytest tests/gossip -m "not live and not slow"
-	$(BIN)/coverage report --show-missing --fail-under=100 --include='gossip/*' --omit='gossip/transport*'
+	$(BIN)/coverage run --branch -m pytest tests/gossip tests/topology -m "not live and not slow"
+	$(BIN)/coverage report --show-missing --fail-under=100 --include='gossip/*,topology/*' \
+		--omit='gossip/transport*'
 
 campaign: .venv/.test
 	$(BIN)/python -m pytest -m slow

@@ -116,10 +116,8 @@ def advise(
 def _rank(advice: Advice) -> tuple[float, ...]:
     if advice.facts is None:
         return inf, inf, inf
-    rounds = advice.facts.rounds_to_1e_3
+    rounds = advice.facts.rounds_to_1e_3 or inf
     messages = advice.facts.messages_per_round
-    if rounds is None:
-        return inf, 0.0, messages
     time = rounds if advice.seconds is None else advice.seconds
     return float(time), rounds * messages, messages
 

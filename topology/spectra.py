@@ -86,12 +86,14 @@ def _effective_turned(schedule: Schedule, gamma: float) -> tuple[float, float]:
     diagonal = np.subtract.outer(np.arange(n), np.arange(n)) % n
     kernel = np.eye(n)[0]
     below, faded = 0.0, 1.0
-    while faded > 1e-10:
+    while faded > 1e-10 and np.ptp(kernel) > ROUNDING:
         spread = kernel[diagonal]
         after = sum(matrix @ spread @ matrix.T for matrix in matrices) / len(matrices)
         kernel = np.bincount(diagonal.ravel(), np.asarray(after).ravel()) / n
         below += faded * kernel[0]
         faded *= gamma
+    # What is evenly spread stays so for ever.
+    below += faded / (1 - gamma) * kernel[0]
     return float(1 / (1 - gamma) / below), 0.0
 
 
@@ -105,6 +107,8 @@ def _effective_walked(schedule: Schedule, gamma: float) -> tuple[float, float]:
         x = probes(n) - probes(n).mean(axis=0)
         sums = np.zeros(x.shape[1])
         for round in range(rounds):
+            if np.abs(x).max() < ROUNDING:
+                break
             x = schedule.matrix(stretch * rounds + round) @ x
             sums += gamma**round * np.square(x).sum(axis=0)
         walks.append(sums)

@@ -178,7 +178,7 @@ def _sized(spec: Spec, n: int | None) -> int:
     fixed = spec.size
     size = fixed if n is None else n
     if size is None:
-        raise TopologyError("say how many nodes it has (n)")
+        raise TopologyError("say how many nodes it has (n, on the command line -n)")
     try:
         size = index(size)
     except TypeError:

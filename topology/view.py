@@ -97,11 +97,12 @@ class View:
         return tuple([live[other] for other in others])
 
     def _over(self, live: Sequence[str]) -> Topology:
-        # The list may be changed in place by whoever owns it, so its content is compared.
-        if self._topology is None or self._live != tuple(live):
+        topology = self._topology
+        # The same tuple is the same view. A list may be changed in place by whoever owns it.
+        if topology is None or (live is not self._live and self._live != tuple(live)):
             self._live = tuple(live)
-            self._topology = over(self._spec, self._seed, self._live)
-        return self._topology
+            topology = self._topology = over(self._spec, self._seed, self._live)
+        return topology
 
 
 def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:

@@ -3,13 +3,15 @@
 import json
 from collections.abc import Iterator
 from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-from rumor.topology import Facts, Topology, TopologyError, facts, over, parse
+from rumor.topology import Facts, Topology, TopologyError, facts, over, parse, spectra
 from rumor.topology import lanczos as module
 from rumor.topology.lanczos import decay_of_fixed
 from rumor.topology.mixing import edges
@@ -315,3 +317,69 @@ def test_facts_of_a_live_view() -> None:
     found = facts(over("random-regular:d=4", 7, live))
     assert found.n == 13
     assert found.connected
+
+
+def test_push_sum_in_turns_is_balanced_round_by_round() -> None:
+    """Two digraphs in turn, whose stationary weights differ."""
+    rounds = (
+        digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]),
+        digraph(4, [(1, 0), (2, 1), (3, 2), (0, 3), (3, 1), (2, 0)]),
+    )
+    decay = decay_of_fixed(Fixed(rounds=rounds, directed=True), 0.9)
+    dense = rounds[1].toarray() @ rounds[0].toarray()
+    moduli = np.sort(np.abs(np.linalg.eigvals(dense)))
+    assert decay.second_eigenvalue == pytest.approx(moduli[-2] ** 0.5, abs=1e-9)
+    values, vectors = np.linalg.eig(dense)
+    stationary = np.real(vectors[:, np.argmax(np.real(values))])
+    root = np.sqrt(stationary / stationary.sum())
+    scaled = dense * root[None, :] / root[:, None] - np.outer(root, root)
+    assert decay.contraction == pytest.approx(np.linalg.norm(scaled, 2), abs=1e-9)
+
+
+def test_the_other_end_of_the_spectrum_counts_where_nobody_keeps_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A ring with 1/2 to each side: the lowest eigenvalue is -1 for even n, almost for odd n."""
+    n = 201
+    nodes = np.arange(n)
+    rows, columns = np.tile(nodes, 2), np.concatenate([(nodes + 1) % n, (nodes - 1) % n])
+    ring = Fixed(rounds=(csr_array((np.full(2 * n, 0.5), (rows, columns)), shape=(n, n)),))
+    monkeypatch.setattr(module, "SYMMETRIC_MAX", 10)
+    monkeypatch.setattr(module, "DENSE_MAX", 10)
+    found = decay_of_fixed(ring, 0.9).second_eigenvalue
+    assert found == pytest.approx(np.cos(np.pi / n), abs=1e-9)
+
+
+def test_where_lanczos_gives_up_factors_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = parse("random-regular:d=3", 100)
+    dense = facts(topology).second_eigenvalue
+
+    def gives_up(*arguments: object, **options: object) -> object:
+        if "sigma" not in options:
+            raise ArpackNoConvergence("%s", np.empty(0), np.empty((0, 0)))
+        return eigsh(*arguments, **options)
+
+    monkeypatch.setattr(module, "SYMMETRIC_MAX", 10)
+    monkeypatch.setattr(module, "eigsh", gives_up)
+    assert facts(topology).second_eigenvalue == pytest.approx(dense, abs=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.8, 0.9999])
+def test_large_random_schedules_are_walked_instead_of_written_out(
+    gamma: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = parse("equi-dyn:m=4", 40)
+    exact = facts(topology, gamma=gamma)
+    monkeypatch.setattr(spectra, "DENSE_MAX", 10)
+    walked = facts(topology, gamma=gamma)
+    assert walked.effective_neighbors_error > 0
+    assert walked.effective_neighbors == pytest.approx(
+        exact.effective_neighbors, abs=6 * walked.effective_neighbors_error
+    )
+
+
+def test_a_round_takes_as_long_as_its_slowest_push(tmp_path: Path) -> None:
+    graph = tmp_path / "cluster.edgelist"
+    graph.write_text("a b 100\nb c 8\nc a 1000\n")
+    found = facts(parse(f"file:path={graph},weights=bandwidth"), share_bytes=4_000_000)
+    assert found.seconds_per_round == pytest.approx(4.0)

@@ -180,7 +180,8 @@ def test_a_slip_of_the_finger_is_met_with_a_guess(typed: str, meant: str) -> Non
 def test_a_size_that_nobody_told_is_asked_for(spec: str) -> None:
     with pytest.raises(TopologyError) as caught:
         parse(spec)
-    assert str(caught.value) == f"topology {spec!r}: say how many nodes it has (n)"
+    said = "say how many nodes it has (n, on the command line -n)"
+    assert str(caught.value) == f"topology {spec!r}: {said}"
 
 
 def test_a_file_that_cannot_be_read_is_named() -> None:
