@@ -152,12 +152,12 @@ def build_epidemic_local(site: Site, values: Values) -> Built:
 
 def build_equi_static(site: Site, values: Values) -> Built:
     """m shifts, both ways."""
-    return Built(schedule=equi_static(site.n, _shifts(site, values), directed=False))
+    return Built(schedule=equi_static(site.n, _shifts(site, values), one_way=False))
 
 
 def build_d_equi_static(site: Site, values: Values) -> Built:
     """m shifts, one way."""
-    return Built(schedule=equi_static(site.n, _shifts(site, values), directed=site.n > 2))
+    return Built(schedule=equi_static(site.n, _shifts(site, values), one_way=True))
 
 
 def build_equi_dyn(site: Site, values: Values) -> Built:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-__all__ = ["Cayley", "Step", "circulant", "even"]
+__all__ = ["Cayley", "Step", "around", "circulant", "even"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,27 @@ def even(shifts: Sequence[int], axis: int = 0, among: int | None = None) -> tupl
     return tuple(Step(shift, 1.0 / among, axis) for shift in shifts)
 
 
-def circulant(n: int, rounds: Sequence[Sequence[int]], *, directed: bool) -> Cayley:
+def circulant(n: int, rounds: Sequence[Sequence[int]]) -> Cayley:
     """Even shares to the nodes so many places ahead on a cycle of n.
+
+    It is directed unless each shift has its counterpart in the same round.
 
     Args:
         n: Number of nodes.
         rounds: Shifts of each round, in [1, n), distinct within a round.
-        directed: Whether some shift has no counterpart.
     """
-    return Cayley(shape=(n,), rounds=tuple(even(shifts) for shifts in rounds), directed=directed)
+    return around(n, [even(shifts) for shifts in rounds])
+
+
+def around(n: int, rounds: Sequence[Sequence[Step]]) -> Cayley:
+    """Steps of any weights around a cycle of n.
+
+    It is directed unless each step has its counterpart in the same round.
+
+    Args:
+        n: Number of nodes.
+        rounds: Steps of each round, with shifts in [1, n) that are distinct within a round.
+    """
+    ahead = [{step.shift for step in steps} for steps in rounds]
+    directed = any(shifts != {n - shift for shift in shifts} for shifts in ahead)
+    return Cayley(shape=(n,), rounds=tuple(map(tuple, rounds)), directed=directed)

@@ -2,14 +2,21 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, isclose, log
+from math import ceil, log
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .draws import generator
 
-__all__ = ["ROUNDING", "Decay", "effective_of_spectrum", "exact_after", "probes", "rounds_until"]
+__all__ = [
+    "ROUNDING",
+    "Decay",
+    "effective_of_spectrum",
+    "exact_after",
+    "probes",
+    "rounds_to_a_thousandth",
+]
 
 ROUNDING = 1e-12
 """What is left of a disagreement that arithmetic without rounding would have wiped out."""
@@ -31,30 +38,33 @@ class Decay:
     rounds_to_exact: int | None = None
     """Rounds from round 0 after which all agree, to rounding; None where that never happens."""
 
+    rounds_to_1e_3: int | None = None
+    """Rounds until any disagreement is down to a thousandth, where they were followed because the
+    contraction does not tell them: one round may shrink nothing, and many all the same."""
+
     effective_neighbors: float
     effective_neighbors_error: float = 0.0
     """Standard error, where probes were used."""
 
 
-def rounds_until(decay: Decay, period: int | None, left: float) -> int | None:
-    """Rounds until the worst disagreement is down to a part.
+def rounds_to_a_thousandth(decay: Decay, period: int | None) -> int | None:
+    """Rounds until the worst disagreement, as the root of the sum of squares, is down to 1e-3.
 
     Args:
         decay: Its contraction tells the long run, or the expectation.
         period: Only after whole periods is that a promise; None for rounds at random.
-        left: The part of the root of the sum of squares that may be left, in (0, 1).
 
     Returns:
         None where it never gets there.
     """
-    contraction, exact = decay.contraction, decay.rounds_to_exact
+    contraction, needed = decay.contraction, decay.rounds_to_1e_3
     # Rounding must not turn an eigenvalue of 1 into some 1e15 rounds.
-    never = contraction <= 0 or isclose(contraction, 1, rel_tol=ROUNDING) or contraction > 1
-    if never:
-        return exact
-    whole = period or 1
-    needed = whole * ceil(round(2 * log(left) / log(contraction) / whole, 9))
-    return needed if exact is None else min(needed, exact)
+    if needed is None and 0 < contraction < 1 - ROUNDING:
+        whole = period or 1
+        needed = whole * ceil(round(2 * log(1e-3) / log(contraction) / whole, 9))
+    return min(
+        (found for found in (needed, decay.rounds_to_exact) if found is not None), default=None
+    )
 
 
 def exact_after(left: NDArray[np.float64]) -> int | None:

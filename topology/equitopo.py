@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from .cayley import Cayley, Step
+from .cayley import Cayley, Step, around
 from .draws import blend, key
 
 __all__ = ["ETA", "BasisMatching", "BasisPush", "draw_shifts", "equi_static"]
@@ -45,26 +45,26 @@ def draw_shifts(n: int, m: int, seed: int) -> tuple[int, ...]:
     return (*first, next(shift for shift in ranked[m - 1 :] if gcd(common, shift) == 1))
 
 
-def equi_static(n: int, shifts: tuple[int, ...], *, directed: bool) -> Cayley:
+def equi_static(n: int, shifts: tuple[int, ...], *, one_way: bool) -> Cayley:
     """The mean of the basis matrices: D-EquiStatic, or U-EquiStatic where both ways are taken.
 
     Args:
         n: Number of nodes.
         shifts: Of the basis matrices, distinct.
-        directed: Push ahead only, or ahead and back with half of the weight each.
+        one_way: Push ahead only, or ahead and back with half of the weight each.
 
     Source: Song et al., NeurIPS 2022.
     """
     weights: dict[int, float] = {}
     for shift in shifts:
         whole = (n - 1) / n / len(shifts)
-        if directed:
+        if one_way:
             weights[shift] = whole
             continue
         for way in (shift, n - shift):
             weights[way] = weights.get(way, 0.0) + whole / 2
     steps = tuple(Step(shift, weight) for shift, weight in weights.items())
-    return Cayley(shape=(n,), rounds=(steps,), directed=directed)
+    return around(n, [steps])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,13 +75,17 @@ class BasisPush:
     """A round for each basis matrix, mixed with ETA."""
 
     seed: int
-    directed: bool = field(default=True, init=False)
     period: None = field(default=None, init=False)
 
     @property
     def n(self) -> int:
         """Number of nodes."""
         return self.basis.n
+
+    @property
+    def directed(self) -> bool:
+        """Whether some basis matrix pushes one way."""
+        return self.basis.directed
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
         """Whom a node pushes to in a round."""
@@ -98,8 +102,7 @@ class BasisPush:
     def over(n: int, shifts: tuple[int, ...], seed: int) -> "BasisPush":
         """Make one from its shifts."""
         rounds = tuple((Step(shift, ETA * (n - 1) / n),) for shift in shifts)
-        basis = Cayley(shape=(n,), rounds=rounds or ((),), directed=True)
-        return BasisPush(basis=basis, seed=seed)
+        return BasisPush(basis=around(n, rounds or [()]), seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,7 +10,7 @@ def exponential(n: int) -> Cayley:
 
     Source: Ying, Yuan, Chen, Hu, Pan and Yin, NeurIPS 2021, the static exponential graph.
     """
-    return circulant(n, [_powers(n, 2)], directed=n > 2)
+    return circulant(n, [_powers(n, 2)])
 
 
 def one_peer_exponential(n: int) -> Cayley:
@@ -37,7 +37,7 @@ def p_peer_exponential(n: int, p: int) -> Cayley:
     rounds = [
         [shift for j in range(1, p + 1) if (shift := j * power) < n] for power in _powers(n, p + 1)
     ]
-    return circulant(n, rounds or [[]], directed=n > 2)
+    return circulant(n, rounds or [[]])
 
 
 def hypercube_matching(dimensions: int) -> Cayley:

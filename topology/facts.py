@@ -7,20 +7,23 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from .cayley import Cayley
-from .decay import Decay, rounds_until
+from .decay import Decay, rounds_to_a_thousandth
 from .equitopo import BasisMatching, BasisPush
 from .errors import TopologyError
 from .lanczos import decay_of_fixed
 from .paths import paths
 from .reweigh import Reweighed
 from .schedule import Fixed, Schedule
-from .spectra import decay_of_cayley, decay_of_drawn
+from .spectra import decay_of_cayley, decay_of_shuffled, decay_of_turned
 from .topology import Topology
 from .union import union
 
 __all__ = ["Facts", "Stochastic", "facts"]
 
 Stochastic = Literal["doubly", "column", "row"]
+
+GAMMA_MAX = 1 - 1e-9
+"""Beyond it, walks would be longer than float64 can tell apart."""
 
 ROUNDS_LOOKED_AT = 16
 """Rounds that stand for all of a random schedule, where something is counted."""
@@ -144,8 +147,8 @@ def facts(topology: Topology, *, gamma: float = 0.95, share_bytes: int = 4_000_0
     >>> facts(parse("one-peer-exponential", 64)).rounds_to_exact
     6
     """
-    if not 0 <= gamma < 1:
-        raise TopologyError(f"gamma is {gamma}: it must be in [0, 1)")
+    if not 0 <= gamma <= GAMMA_MAX:
+        raise TopologyError(f"gamma is {gamma}: it must be in [0, 1), at most 1 - 1e-9")
     if share_bytes < 0:
         raise TopologyError(f"share_bytes is {share_bytes}: it must be at least 0")
     schedule = topology.schedule
@@ -175,7 +178,7 @@ def facts(topology: Topology, *, gamma: float = 0.95, share_bytes: int = 4_000_0
         contraction=decay.contraction,
         contraction_error=decay.contraction_error,
         rounds_to_exact=decay.rounds_to_exact,
-        rounds_to_1e_3=rounds_until(decay, topology.period, 1e-3),
+        rounds_to_1e_3=rounds_to_a_thousandth(decay, topology.period),
         effective_neighbors=decay.effective_neighbors,
         effective_neighbors_error=decay.effective_neighbors_error,
         gamma=gamma,
@@ -199,11 +202,11 @@ def _decay(schedule: Schedule, stochastic: Stochastic, gamma: float, *, connecte
         return decay_of_fixed(schedule, gamma)
     if stochastic == "column":
         raise TopologyError(
-            "there is no expected contraction for push-sum in random rounds: leave the mixing "
-            "to the family"
+            "mixing='uniform' makes this push-sum in random rounds, which has no expected "
+            "contraction: leave the mixing out"
         )
     by_cycle = isinstance(_unweighed(schedule), BasisMatching | BasisPush)
-    return decay_of_drawn(schedule, gamma, by_cycle=by_cycle)
+    return (decay_of_turned if by_cycle else decay_of_shuffled)(schedule, gamma)
 
 
 def _unweighed(schedule: Schedule) -> Schedule:

@@ -1,22 +1,16 @@
-"""Decay under matrices that are written down: dense solvers for small ones, Krylov for large ones.
+"""Decay under matrices that are written down: dense solvers if small, Krylov methods if large."""
 
-For weights that are only column-stochastic (push-sum), deviations are measured in the norm of the
-stationary weights ``pi``: ``D^-1/2 W D^1/2`` with ``D = diag(pi)`` keeps the vector ``sqrt(pi)``
-from both sides, as a doubly stochastic ``W`` keeps the constant one, and all that follows is alike.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from math import ceil, log
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, diags_array, eye_array
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, cg, eigs, eigsh, spsolve
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, cg, eigs, eigsh
 
+from .balance import Balanced, balance
 from .decay import ROUNDING, Decay, effective_of_spectrum, exact_after, probes
 from .draws import generator
-from .errors import TopologyError
 from .schedule import Fixed
 
 __all__ = ["decay_of_fixed"]
@@ -29,42 +23,8 @@ SYMMETRIC_MAX = 2048
 DENSE_MAX = 512
 """The same for products of matrices that are not symmetric."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Balanced:
-    """Rounds that keep a unit vector from both sides."""
-
-    rounds: tuple[csr_array, ...]
-    kept: tuple[Vector, ...]
-    """Before each round; ``rounds[r] @ kept[r] = kept[r + 1]``, and round again."""
-
-    @property
-    def n(self) -> int:
-        return len(self.kept[0])
-
-    def run(self, x: Vector, rounds: range) -> Vector:
-        """Some rounds one after another, without what is kept."""
-        for round in rounds:
-            at = round % len(self.rounds)
-            x = self.rounds[at] @ x
-            after = self.kept[(at + 1) % len(self.rounds)]
-            x = x - np.multiply.outer(after, after @ x)
-        return x
-
-    def back(self, x: Vector) -> Vector:
-        """The transpose of a whole period."""
-        for matrix, before in zip(reversed(self.rounds), reversed(self.kept), strict=True):
-            x = matrix.T @ x
-            x = x - before * (before @ x)
-        return x
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether there is one round, and it is."""
-        if len(self.rounds) > 1:
-            return False
-        difference = self.rounds[0] - self.rounds[0].T
-        return bool(abs(difference).max() < ROUNDING)
+FLAT = 1e-9
+"""A contraction that near to 1 says nothing of the rounds that it takes."""
 
 
 def decay_of_fixed(schedule: Fixed, gamma: float) -> Decay:
@@ -74,65 +34,46 @@ def decay_of_fixed(schedule: Fixed, gamma: float) -> Decay:
         schedule: Connected; columns of its matrices sum to 1.
         gamma: For the effective number of neighbors, in [0, 1).
     """
-    balanced = _balance(schedule.rounds)
+    balanced = balance(schedule.rounds)
+    if balanced.is_symmetric:
+        return _decay_of_symmetric(balanced, gamma)
     exact = _rounds_to_exact(balanced)
-    spectrum = None
-    if balanced.is_symmetric and balanced.n <= SYMMETRIC_MAX:
+    effective, error = _effective(balanced, gamma)
+    second = contraction = 0.0
+    rounds = None
+    if exact is None or exact > len(balanced.rounds):
+        second, contraction, rounds = _second_general(balanced)
+    return Decay(
+        second_eigenvalue=second if exact is None else 0.0,
+        contraction=contraction,
+        rounds_to_exact=exact,
+        rounds_to_1e_3=rounds,
+        effective_neighbors=effective,
+        effective_neighbors_error=error,
+    )
+
+
+def _decay_of_symmetric(balanced: Balanced, gamma: float) -> Decay:
+    if balanced.n <= SYMMETRIC_MAX:
         spectrum = np.linalg.eigvalsh(balanced.rounds[0].toarray())
-    if exact is not None:
-        second = contraction = 0.0
-    elif balanced.is_symmetric:
-        second = _second_of(spectrum) if spectrum is not None else _second_symmetric(balanced)
-        contraction = second**2
-    else:
-        second, contraction = _second_general(balanced)
-    if spectrum is not None:
+        # The largest is known, and rounding it up would make walks of no end.
+        spectrum[-1] = 1.0
         effective, error = effective_of_spectrum(spectrum[None] ** 2, gamma), 0.0
+        second = min(float(np.abs(spectrum[:-1]).max()), 1.0)
     else:
         effective, error = _effective(balanced, gamma)
+        second = min(_second_symmetric(balanced), 1.0)
+    exact = _rounds_to_exact(balanced)
     return Decay(
-        second_eigenvalue=second,
-        contraction=contraction,
+        second_eigenvalue=second if exact is None else 0.0,
+        contraction=second**2 if exact is None else 0.0,
         rounds_to_exact=exact,
         effective_neighbors=effective,
         effective_neighbors_error=error,
     )
 
 
-def _balance(rounds: Sequence[csr_array]) -> _Balanced:
-    n = rounds[0].shape[0]
-    if all(abs(matrix.sum(axis=1) - 1).max() < 1e-9 for matrix in rounds):
-        even = np.full(n, n**-0.5)
-        return _Balanced(tuple(rounds), (even,) * len(rounds))
-    weights = [_stationary(rounds)]
-    for matrix in rounds[:-1]:
-        weights.append(matrix @ weights[-1])
-    roots = [np.sqrt(weight) for weight in weights]
-    scaled = (
-        (diags_array(1 / roots[(at + 1) % len(rounds)]) @ matrix @ diags_array(roots[at])).tocsr()
-        for at, matrix in enumerate(rounds)
-    )
-    return _Balanced(tuple(scaled), tuple(roots))
-
-
-def _stationary(rounds: Sequence[csr_array]) -> Vector:
-    """Weights that a whole period brings back, float64 ``(n,)``, their sum 1."""
-    product = rounds[0]
-    for matrix in rounds[1:]:
-        product = (matrix @ product).tocsr()
-    n = product.shape[0]
-    # One equation of n is spare, and the sum takes its place.
-    equations = (product - eye_array(n)).tolil()
-    equations[n - 1, :] = np.ones(n)
-    right = np.zeros(n)
-    right[n - 1] = 1.0
-    weights: Vector = spsolve(equations.tocsc(), right)
-    if weights.min() <= 0:
-        raise TopologyError("weights gather at some of its nodes, and the others keep none")
-    return weights
-
-
-def _rounds_to_exact(balanced: _Balanced) -> int | None:
+def _rounds_to_exact(balanced: Balanced) -> int | None:
     """By a random vector: it disappears in no round in which another one would not."""
     x = generator(0, "exact", balanced.n).normal(size=balanced.n)
     first = balanced.kept[0]
@@ -146,11 +87,7 @@ def _rounds_to_exact(balanced: _Balanced) -> int | None:
     return exact_after(np.array(left))
 
 
-def _second_of(spectrum: Vector) -> float:
-    return float(np.sort(np.abs(spectrum))[-2]) if len(spectrum) > 1 else 0.0
-
-
-def _second_symmetric(balanced: _Balanced) -> float:
+def _second_symmetric(balanced: Balanced) -> float:
     matrix = balanced.rounds[0]
     if _is_thin(matrix):
         return _by_shift(matrix)
@@ -200,21 +137,42 @@ def _by_shift(matrix: csr_array) -> float:
     return max(second, float(-lowest[0]))
 
 
-def _second_general(balanced: _Balanced) -> tuple[float, float]:
-    """Second eigenvalue and contraction of a period's product, per round."""
+def _second_general(balanced: Balanced) -> tuple[float, float, int | None]:
+    """Second eigenvalue and contraction per round, and rounds to a thousandth where followed."""
     n, period = balanced.n, len(balanced.rounds)
+    product = None
     if n <= DENSE_MAX:
-        product = balanced.run(
-            np.eye(n) - np.outer(balanced.kept[0], balanced.kept[0]), range(period)
-        )
+        kept = balanced.kept[0]
+        product = balanced.run(np.eye(n) - np.outer(kept, kept), range(period))
         largest = float(np.abs(np.linalg.eigvals(product)).max())
         stretch = float(np.linalg.norm(product, 2))
     else:
         largest, stretch = _extremes(balanced)
-    return largest ** (1 / period), stretch ** (2 / period)
+    second, contraction = min(largest, 1.0) ** (1 / period), min(stretch, 1.0) ** (2 / period)
+    rounds = None
+    if contraction >= 1 - FLAT and second < 1 - FLAT:
+        rounds = period * (
+            _periods_to_a_thousandth(product)
+            if product is not None
+            else ceil(log(1e-3) / log(max(second, 1e-3)) / period)
+        )
+    return second, contraction, rounds
 
 
-def _extremes(balanced: _Balanced) -> tuple[float, float]:
+def _periods_to_a_thousandth(product: Vector) -> int:
+    """By squaring: how often a product must be applied until it leaves a thousandth at most."""
+    powers = [product]
+    while np.linalg.norm(powers[-1], 2) > 1e-3:
+        powers.append(powers[-1] @ powers[-1])
+    periods, applied = 0, np.eye(len(product))
+    for exponent in reversed(range(len(powers))):
+        further = applied @ powers[exponent]
+        if np.linalg.norm(further, 2) > 1e-3:
+            periods, applied = periods + 2**exponent, further
+    return periods + 1
+
+
+def _extremes(balanced: Balanced) -> tuple[float, float]:
     n, period = balanced.n, range(len(balanced.rounds))
     kept = balanced.kept[0]
 
@@ -229,7 +187,7 @@ def _extremes(balanced: _Balanced) -> tuple[float, float]:
     return float(abs(largest[0])), float(np.sqrt(max(stretch[0], 0.0)))
 
 
-def _effective(balanced: _Balanced, gamma: float) -> tuple[float, float]:
+def _effective(balanced: Balanced, gamma: float) -> tuple[float, float]:
     """The effective number of neighbors, and its standard error.
 
     Below stands ``mean_k sum_t gamma^t |W_t ... W_0 e_k|^2``, over all directions of a small
@@ -251,7 +209,7 @@ def _effective(balanced: _Balanced, gamma: float) -> tuple[float, float]:
     return float(effective), float(effective * scatter / below)
 
 
-def _walks_at_once(balanced: _Balanced, starts: Vector, gamma: float) -> Vector:
+def _walks_at_once(balanced: Balanced, starts: Vector, gamma: float) -> Vector:
     """``z^T W^2 (I - gamma W^2)^-1 z`` of each column z, for a symmetric W."""
     shape = (balanced.n, balanced.n)
 
@@ -268,7 +226,7 @@ def _walks_at_once(balanced: _Balanced, starts: Vector, gamma: float) -> Vector:
     return np.array(walks)
 
 
-def _walks_by_round(balanced: _Balanced, starts: Vector, gamma: float) -> Vector:
+def _walks_by_round(balanced: Balanced, starts: Vector, gamma: float) -> Vector:
     x = starts
     walks = np.zeros(starts.shape[1])
     round, faded = 0, 1.0

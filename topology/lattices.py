@@ -35,12 +35,12 @@ def undirected(n: int, left: Nodes, right: Nodes) -> Fixed:
 
 def ring(n: int) -> Cayley:
     """A cycle: the next and the previous node, which are one node when n = 2."""
-    return circulant(n, [_both_ways(1, n)], directed=False)
+    return circulant(n, [_both_ways(1, n)])
 
 
 def complete(n: int) -> Cayley:
     """Everybody mixes with everybody: the average after one round."""
-    return circulant(n, [range(1, n)], directed=False)
+    return circulant(n, [range(1, n)])
 
 
 def path(n: int) -> Fixed:
@@ -86,7 +86,7 @@ def twisted_torus(n: int, columns: int) -> Cayley:
     line. It has the torus's degree, and a diameter of about sqrt(n) if columns is about that.
     """
     shifts = dict.fromkeys([*_both_ways(1, n), *_both_ways(columns, n)])
-    return circulant(n, [tuple(shifts)], directed=False)
+    return circulant(n, [tuple(shifts)])
 
 
 def hypercube(dimensions: int) -> Cayley:

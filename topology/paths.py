@@ -17,8 +17,8 @@ __all__ = ["Paths", "paths"]
 SWEEPS_MAX = 64
 """Searches from single nodes, before all nodes are searched from at once."""
 
-ALL_AT_ONCE_MAX = 2**15
-"""Nodes up to which that is a matter of seconds."""
+WORDS_MAX = 1e9
+"""Words of 64 sources that all searches together may read, in some seconds."""
 
 SOURCES_AT_ONCE = 16 * 64
 """A block of bits that fits the cache at ten thousand nodes."""
@@ -131,7 +131,8 @@ def _diameter(edges: csr_array) -> tuple[int, bool]:
             else np.where(open_nodes, -lower, -np.inf)
         )
         node = int(bounds.argmax())
-    if n <= ALL_AT_ONCE_MAX:
+    words = longest * edges.nnz * np.count_nonzero(open_nodes) / 64
+    if words <= WORDS_MAX:
         return max(int(longest), _farthest_from(edges, np.flatnonzero(open_nodes))), True
     return int(longest), False
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .cayley import Cayley, even
+from .cayley import Cayley, circulant
 from .draws import blend, distinct
 from .lattices import complete, undirected
 from .schedule import Fixed, Schedule
@@ -57,9 +57,9 @@ def epidemic(n: int, s: int, seed: int) -> Shuffled:
     def draw(word: int) -> Schedule:
         words = [blend(word, SHIFT, number) for number in range(s)]
         shifts = [int(shift) + 1 for shift in distinct(words, n - 1)[0]] if s else []
-        return Cayley(shape=(n,), rounds=(even(shifts),), directed=True)
+        return circulant(n, [shifts])
 
-    return Shuffled(n=n, seed=seed, name="epidemic", links=draw, directed=True)
+    return Shuffled(n=n, seed=seed, name="epidemic", links=draw, directed=s < n - 1)
 
 
 def epidemic_local(n: int, s: int, seed: int) -> LocalEpidemic:

@@ -85,8 +85,12 @@ class LocalEpidemic:
     s: int
     """Targets of each node and round, in [0, n)."""
 
-    directed: bool = field(default=True, init=False)
     period: None = field(default=None, init=False)
+
+    @property
+    def directed(self) -> bool:
+        """Whether anybody is left out of a round's targets."""
+        return self.s < self.n - 1
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
         """Whom a node pushes to in a round."""

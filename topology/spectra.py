@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from math import ceil, log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from .decay import ROUNDING, Decay, effective_of_spectrum, probes
 from .equitopo import BasisMatching, BasisPush
 from .schedule import Schedule
 
-__all__ = ["decay_of_cayley", "decay_of_drawn"]
+__all__ = ["decay_of_cayley", "decay_of_shuffled", "decay_of_turned"]
 
 ROUNDS_SAMPLED = 64
 
@@ -44,35 +45,107 @@ def decay_of_cayley(schedule: Cayley, gamma: float) -> Decay:
     )
 
 
-def decay_of_drawn(schedule: Schedule, gamma: float, *, by_cycle: bool) -> Decay:
-    """In expectation over the rounds that can be drawn.
+def decay_of_shuffled(schedule: Schedule, gamma: float) -> Decay:
+    """In expectation over random rounds in which no node is special.
 
-    If no node is special, ``E[W^T (I - J) W]`` treats all directions alike, and the trace of
-    one drawn matrix is an estimate already; for most families it is the same whatever is drawn.
-    If rounds are only alike under turns of a cycle, it is a circulant matrix.
+    ``E[W^T (I - J) W]`` then treats all directions alike, and the trace of one drawn matrix is an
+    estimate already; for most families it is the same whatever is drawn.
 
     Args:
-        schedule: With random rounds; rows of its matrices sum to 1.
+        schedule: With random rounds; rows of its matrices sum to 1, columns need not.
         gamma: For the effective number of neighbors, in [0, 1).
-        by_cycle: Whether nodes are alike only under turns of a cycle.
     """
-    turns = _turned(schedule) if by_cycle else _shuffled(schedule)
-    first, second = np.array(turns[0]), np.array(turns[1])
+    rounds: list[_Traces] = []
+    # Small ones scatter more, and cost less.
+    for round in range(max(ROUNDS_SAMPLED, min(1024, 2**16 // schedule.n))):
+        rounds.append(_traces(schedule.matrix(round)))
+        if round == 7 and np.ptp(np.array(rounds), axis=0).max() < ROUNDING:
+            break
+    sampled = np.array(rounds)
+    mean = _Traces(*sampled.mean(axis=0))
+    effective = [_effective_of_traces(_Traces(*row), schedule.n, gamma) for row in sampled]
+    contraction = mean.squared if mean.squared > ROUNDING else 0.0
+    return Decay(
+        second_eigenvalue=abs(mean.first),
+        contraction=contraction,
+        contraction_error=_error(sampled[:, 1]),
+        rounds_to_exact=1 if contraction == 0.0 else None,
+        effective_neighbors=_effective_of_traces(mean, schedule.n, gamma),
+        effective_neighbors_error=_error(np.array(effective)),
+    )
+
+
+class _Traces(NamedTuple):
+    """What one drawn matrix tells of all that are drawn alike."""
+
+    first: float
+    """What W leaves of a direction, in the mean over directions."""
+
+    squared: float
+    """What it leaves of the sum of squares."""
+
+    noise_squared: float
+    """What it leaves of the sum of squares of noise that is alike at all nodes: c - d, where c
+    and d stand on and off the diagonal of ``E[W W^T]``."""
+
+    spread: float
+    """What it spreads of it to any other node: d."""
+
+
+def _traces(matrix: csr_array) -> _Traces:
+    n = matrix.shape[0]
+    columns = matrix.sum(axis=0)
+    squares = (matrix.data**2).sum()
+    # Columns that do not sum to 1 let the mean drift.
+    drift = (columns**2).sum() / n
+    on, off = squares / n, ((columns**2).sum() - squares) / (n * (n - 1))
+    return _Traces(
+        first=(matrix.trace() - 1) / (n - 1),
+        squared=(squares - drift) / (n - 1),
+        noise_squared=on - off,
+        spread=off,
+    )
+
+
+def _effective_of_traces(traces: _Traces, n: int, gamma: float) -> float:
+    """``E[W_t ... W_0 W_0^T ... W_t^T]`` is ``a I + b 1 1^T``: a <- (c - d) a, b <- b + d a."""
+    left, spread = traces.noise_squared, traces.spread
+    kept = left / (1 - gamma * left)
+    # b goes to d / (1 - c + d) in the end, which is 1 / n where the mean is kept.
+    gathered = spread / (1 - left) * (1 / (1 - gamma) - kept)
+    return float(1 / (1 - gamma) / (kept + gathered))
+
+
+def _error(values: NDArray[np.float64]) -> float:
+    error = float(values.std(ddof=1) / np.sqrt(len(values)))
+    return error if error > ROUNDING * max(1.0, abs(float(values.mean()))) else 0.0
+
+
+def decay_of_turned(schedule: Schedule, gamma: float) -> Decay:
+    """In expectation over random rounds that are alike under turns of a cycle.
+
+    ``E[W^T W]`` is a circulant matrix, and the Fourier transform finds its eigenvalues.
+
+    Args:
+        schedule: With random rounds; its matrices are doubly stochastic.
+        gamma: For the effective number of neighbors, in [0, 1).
+    """
+    first, second = (np.array(spectra) for spectra in _turned(schedule))
     mean, factors = first.mean(axis=0), second.mean(axis=0)
     worst = int(factors[1:].argmax()) + 1
     factors[factors < ROUNDING] = 0.0
     exhaustive = isinstance(schedule, BasisPush | BasisMatching)
-    scatter = 0.0 if exhaustive else second[:, worst].std(ddof=1) / np.sqrt(len(second))
     # Only of matrices that commute do products of means tell the mean of products.
-    commute = not by_cycle or isinstance(schedule, BasisPush)
-    effective, error = effective_of_spectrum(factors[None], gamma), 0.0
-    if not commute:
-        small = schedule.n <= DENSE_MAX
-        effective, error = (_effective_turned if small else _effective_walked)(schedule, gamma)
+    if isinstance(schedule, BasisPush):
+        effective, error = effective_of_spectrum(factors[None], gamma), 0.0
+    elif schedule.n <= DENSE_MAX:
+        effective, error = _effective_turned(schedule, gamma)
+    else:
+        effective, error = _effective_walked(schedule, gamma)
     return Decay(
-        second_eigenvalue=float(np.abs(mean[1:]).max()),
-        contraction=float(factors[worst]),
-        contraction_error=float(scatter) if scatter > ROUNDING else 0.0,
+        second_eigenvalue=min(float(np.abs(mean[1:]).max()), 1.0),
+        contraction=min(float(factors[worst]), 1.0),
+        contraction_error=0.0 if exhaustive else _error(second[:, worst].real),
         rounds_to_exact=1 if factors[worst] == 0.0 else None,
         effective_neighbors=effective,
         effective_neighbors_error=error,
@@ -107,10 +180,12 @@ def _effective_walked(schedule: Schedule, gamma: float) -> tuple[float, float]:
         x = probes(n) - probes(n).mean(axis=0)
         sums = np.zeros(x.shape[1])
         for round in range(rounds):
-            if np.abs(x).max() < ROUNDING:
-                break
             x = schedule.matrix(stretch * rounds + round) @ x
-            sums += gamma**round * np.square(x).sum(axis=0)
+            squares = gamma**round * np.square(x).sum(axis=0)
+            sums += squares
+            # What may still come is far below what probes scatter.
+            if squares.max() < 1e-5 * (1 + (1 - gamma) * sums.min()):
+                break
         walks.append(sums)
     below = np.concatenate(walks) / n + 1 / (n * (1 - gamma))
     effective = 1 / (1 - gamma) / below.mean()
@@ -119,29 +194,6 @@ def _effective_walked(schedule: Schedule, gamma: float) -> tuple[float, float]:
 
 
 Turns = tuple[list[NDArray[np.complex128]], list[NDArray[np.float64]]]
-
-
-def _shuffled(schedule: Schedule) -> Turns:
-    """Per sampled round: what is left of any direction and of its square, axes ``(direction,)``."""
-    first, second = [], []
-    n = schedule.n
-    for round in range(ROUNDS_SAMPLED):
-        matrix = schedule.matrix(round)
-        trace, squares = matrix.trace(), (matrix.data**2).sum()
-        # The column means, which epidemics without an oracle do not keep.
-        drift = ((matrix.sum(axis=0) / n) ** 2).sum() * n
-        left, left_squared = (trace - 1) / (n - 1), (squares - drift) / (n - 1)
-        first.append(_expanded(complex(left), n))
-        second.append(_expanded(left_squared, n).real)
-        if round == 7 and np.ptp([factors[-1] for factors in second]) < ROUNDING:
-            break
-    return first, second
-
-
-def _expanded(value: complex, n: int) -> NDArray[np.complex128]:
-    spectrum = np.full(n, value, np.complex128)
-    spectrum[0] = 1.0
-    return spectrum
 
 
 def _turned(schedule: Schedule) -> Turns:

@@ -184,7 +184,7 @@ def _sized(spec: Spec, n: int | None) -> int:
     except TypeError:
         raise TopologyError(f"n is {size!r}: it must be a whole number") from None
     if fixed not in (None, size):
-        raise TopologyError(f"it has {fixed} nodes")
+        raise TopologyError(f"it has {fixed} nodes: leave n out, or say n={fixed}")
     if size < 1:
         raise TopologyError("n must be at least 1")
     return size

@@ -34,7 +34,7 @@ def union(schedule: Schedule) -> Schedule:
         return _together(schedule.basis)
     if isinstance(schedule, BasisMatching):
         ways = dict.fromkeys(w for s in schedule.shifts for w in (s, schedule.n - s))
-        return circulant(schedule.n, [tuple(ways)], directed=False)
+        return circulant(schedule.n, [tuple(ways)])
     if schedule.period is None:
         return complete(schedule.n)
     return _summed(schedule, schedule.period)

@@ -13,6 +13,8 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from rumor.topology import Facts, Topology, TopologyError, facts, over, parse, spectra
 from rumor.topology import lanczos as module
+from rumor.topology.balance import balance
+from rumor.topology.decay import rounds_to_a_thousandth
 from rumor.topology.lanczos import decay_of_fixed
 from rumor.topology.mixing import edges
 from rumor.topology.schedule import Fixed
@@ -142,7 +144,9 @@ def test_effective_neighbors_are_those_of_walks_that_are_taken(spec: str, gamma:
     assert found.effective_neighbors_error == 0.0
 
 
-@pytest.mark.parametrize("spec", ["random-matching", "epidemic:s=3", "equi-dyn:m=5", "od-equi-dyn"])
+@pytest.mark.parametrize(
+    "spec", ["random-matching", "epidemic:s=3", "epidemic-local", "equi-dyn:m=5", "od-equi-dyn"]
+)
 def test_effective_neighbors_of_random_rounds_in_the_mean(spec: str) -> None:
     topology = parse(spec, 24, seed=2)
     found = facts(topology, gamma=0.8)
@@ -226,7 +230,9 @@ def test_a_digraph_that_no_round_ever_balances_may_be_exact_all_the_same() -> No
     matrix = csr_array((np.full(2 * n, 0.5), (rows, np.tile(nodes, 2))), shape=(n, n))
     decay = decay_of_fixed(Fixed(rounds=(matrix,), directed=True), 0.95)
     assert decay.rounds_to_exact == 4
-    assert (decay.second_eigenvalue, decay.contraction) == (0.0, 0.0)
+    assert decay.second_eigenvalue == 0.0
+    # One round only moves some disagreements about; the second singular value tells.
+    assert decay.contraction == pytest.approx(1.0, abs=1e-9)
 
 
 def test_mixing_that_lets_weight_gather_is_refused() -> None:
@@ -281,7 +287,7 @@ def test_json_has_the_keys_that_scripts_rely_on() -> None:
     assert document["spec"] == "grid"
 
 
-@pytest.mark.parametrize("gamma", [-0.1, 1.0, float("nan")])
+@pytest.mark.parametrize("gamma", [-0.1, 1.0, 1 - 1e-12, float("nan")])
 def test_gamma_out_of_range_is_refused(gamma: float) -> None:
     with pytest.raises(TopologyError, match=r"gamma is .*: it must be in \[0, 1\)"):
         facts(parse("ring", 4), gamma=gamma)
@@ -383,3 +389,78 @@ def test_a_round_takes_as_long_as_its_slowest_push(tmp_path: Path) -> None:
     graph.write_text("a b 100\nb c 8\nc a 1000\n")
     found = facts(parse(f"file:path={graph},weights=bandwidth"), share_bytes=4_000_000)
     assert found.seconds_per_round == pytest.approx(4.0)
+
+
+# What 1 takes of 0, and 2 of 1, is all that they have: no round shrinks every disagreement.
+STUBBORN = [[0.0, 0.0, 0.5], [1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]
+
+
+def test_rounds_are_followed_where_one_alone_shrinks_nothing() -> None:
+    schedule = Fixed(rounds=(csr_array(np.array(STUBBORN)),), directed=True)
+    decay = decay_of_fixed(schedule, 0.9)
+    assert decay.contraction == pytest.approx(1.0, abs=1e-9)
+    assert decay.second_eigenvalue == pytest.approx(0.5**0.5, abs=1e-9)
+    balanced = balance(schedule.rounds)
+    x, rounds = np.eye(3) - np.outer(balanced.kept[0], balanced.kept[0]), 0
+    while np.linalg.norm(x, 2) > 1e-3:
+        x, rounds = balanced.run(x, range(1)), rounds + 1
+    assert rounds_to_a_thousandth(decay, 1) == rounds
+
+
+def test_large_digraphs_are_followed_by_their_second_eigenvalue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cycle in which every third node keeps half of what it has."""
+    n = 30
+    nodes = np.arange(n)
+    pushed = np.where(nodes % 3, 1.0, 0.5)
+    rows = np.concatenate([(nodes + 1) % n, nodes])
+    matrix = csr_array(
+        (np.concatenate([pushed, 1 - pushed]), (rows, np.tile(nodes, 2))), shape=(n, n)
+    )
+    schedule = Fixed(rounds=(matrix,), directed=True)
+    exact = rounds_to_a_thousandth(decay_of_fixed(schedule, 0.9), 1)
+    monkeypatch.setattr(module, "DENSE_MAX", 10)
+    guessed = rounds_to_a_thousandth(decay_of_fixed(schedule, 0.9), 1)
+    assert exact is not None and guessed is not None
+    assert guessed == pytest.approx(exact, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "n", "directed"),
+    [
+        ("exponential", 3, False),
+        ("exponential", 4, True),
+        ("one-peer-exponential", 2, False),
+        ("one-peer-exponential", 3, True),
+        ("p-peer-exponential:p=6", 7, False),
+        ("d-equi-static:m=6", 7, False),
+        ("epidemic:s=4", 5, False),
+        ("epidemic:s=3", 5, True),
+        ("epidemic-local:s=4", 5, False),
+        ("epidemic-local:s=3", 5, True),
+        ("od-equi-dyn:m=1", 2, False),
+        ("od-equi-dyn:m=2", 5, True),
+        ("epidemic", 1, False),
+    ],
+)
+def test_directed_means_that_some_push_is_not_answered(spec: str, n: int, directed: bool) -> None:
+    topology = parse(spec, n)
+    assert topology.directed is directed
+    one_way = any(
+        node not in topology.neighbors(other, round)
+        for round in range(topology.period or 8)
+        for node in range(n)
+        for other in topology.neighbors(node, round)
+    )
+    assert one_way is directed
+
+
+def test_an_even_split_on_a_large_expander_needs_no_factors() -> None:
+    found = facts(parse("random-regular:d=4", 600, mixing="uniform"))
+    same = facts(parse("random-regular:d=4", 600))
+    assert found.second_eigenvalue == pytest.approx(same.second_eigenvalue, abs=1e-9)
+    uneven = facts(parse("erdos-renyi", 100, mixing="uniform"))
+    dense = parse("erdos-renyi", 100, mixing="uniform").matrix().toarray()
+    moduli = np.sort(np.abs(np.linalg.eigvals(dense)))
+    assert uneven.second_eigenvalue == pytest.approx(moduli[-2], abs=1e-9)

@@ -114,14 +114,33 @@ def test_epidemic_with_an_oracle(n: int, s: int) -> None:
     assert found.contraction == pytest.approx((1 - s / (n - 1)) / (s + 1), abs=1e-9)
 
 
-@pytest.mark.parametrize(("n", "s"), [(16, 1), (64, 3), (256, 8)])
+@pytest.mark.parametrize(("n", "s"), [(8, 1), (16, 1), (64, 3), (256, 8)])
 def test_epidemic_where_each_draws_alone(n: int, s: int) -> None:
-    """De Vos et al., NeurIPS 2023, EL-Local, by Monte Carlo: within 5 standard errors."""
+    """De Vos et al., NeurIPS 2023, EL-Local: at most (1 - (1 - s/(n-1))^n) / s - 1 / (n-1).
+
+    That counts deviations from the mean as it was, and the mean drifts: what is left around the
+    new mean is a little less, by Monte Carlo within 5 standard errors.
+    """
     found = of(f"epidemic-local:s={s}", n)
-    expected = (1 - (1 - s / (n - 1)) ** n) / s - 1 / (n - 1)
-    assert found.contraction == pytest.approx(expected, abs=5 * found.contraction_error)
-    assert 0 < found.contraction_error < 0.02 * expected
+    published = (1 - (1 - s / (n - 1)) ** n) / s - 1 / (n - 1)
+    assert 0 < found.contraction_error < 0.01 * published
+    assert found.contraction < published + 5 * found.contraction_error
+    drawn = [left_of_one_epidemic(n, s, seed) for seed in range(400)]
+    error = float(np.hypot(np.std(drawn) / 20, found.contraction_error))
+    assert found.contraction == pytest.approx(np.mean(drawn), abs=5 * error)
     assert (found.stochastic, found.doubly_stochastic) == ("row", False)
+
+
+def left_of_one_epidemic(n: int, s: int, seed: int) -> float:
+    """What one round leaves of the sum of squares around the new mean, over all directions."""
+    rng = np.random.default_rng(seed)
+    matrix = np.eye(n)
+    for node in range(n):
+        others = rng.choice(n - 1, s, replace=False)
+        matrix[others + (others >= node), node] = 1.0
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    centered = matrix - matrix.mean(axis=0)
+    return float(np.square(centered).sum() / (n - 1))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -135,9 +135,9 @@ shifts_of = st.integers(2, 30).flatmap(
 def test_equi_static_is_the_mean_of_its_basis_matrices(drawn: tuple[int, tuple[int, ...]]) -> None:
     n, shifts = drawn
     mean = np.mean([basis(n, shift) for shift in shifts], axis=0)
-    directed = equi_static(n, shifts, directed=True).matrix(0).toarray()
+    directed = equi_static(n, shifts, one_way=True).matrix(0).toarray()
     assert np.allclose(directed, mean, rtol=0, atol=1e-12)
-    undirected = equi_static(n, shifts, directed=False).matrix(0).toarray()
+    undirected = equi_static(n, shifts, one_way=False).matrix(0).toarray()
     assert np.allclose(undirected, (mean + mean.T) / 2, rtol=0, atol=1e-12)
 
 
