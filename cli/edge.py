@@ -36,6 +36,10 @@ def edge(*, debug: bool = False) -> Iterator[None]:
             raise
         is_wrong = isinstance(error, ConfigError | TopologyError)
         fail(str(error) or type(error).__name__, WRONG_ARGUMENTS if is_wrong else FAILED)
+    except MemoryError:
+        if debug:
+            raise
+        fail("not enough memory for this", FAILED)
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -14,6 +14,11 @@ __all__ = ["Row", "describe", "print_facts", "sized"]
 LISTED_MAX = 8
 """Nodes that a sentence names before it counts the rest."""
 
+NEAR_ONE = 1e-3
+"""A factor nearer to 1 is told by how much it lacks."""
+
+LONELY = "a lonely node"
+
 STOCHASTIC = {
     "doubly": ("doubly stochastic", "the mean is kept: it is what all agree on"),
     "column": ("column-stochastic", "totals are kept: push-sum divides by the weights that come"),
@@ -61,7 +66,7 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
         Row("pushes", _degrees(facts), _messages(facts)),
         Row("links", "directed" if facts.directed else "both ways", _direction(facts)),
         Row("rounds", _period(facts), _periods(facts)),
-        Row("diameter", _diameter(facts), "links between the two nodes farthest apart"),
+        Row("diameter", _diameter(facts), _apart(facts)),
         Row("cut nodes", str(len(facts.articulation_points)), _cut_nodes(facts, names)),
         Row("cut links", str(len(facts.bridges)), _cut_links(facts, names)),
         Row("mixing matrix W", *STOCHASTIC[facts.stochastic]),
@@ -72,7 +77,7 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
         Row(
             "effective neighbors",
             _with_error(facts.effective_neighbors, facts.effective_neighbors_error),
-            f"between 1, alone, and {facts.n}, all of them; gamma {facts.gamma:g}",
+            _effective(facts),
         ),
     ]
     if facts.seconds_per_round is not None:
@@ -133,7 +138,19 @@ def _diameter(facts: Facts) -> str:
     return f"{facts.diameter}" if facts.diameter_exact else f"at least {facts.diameter}"
 
 
+def _apart(facts: Facts) -> str:
+    return LONELY if facts.n == 1 else "links between the two nodes farthest apart"
+
+
+def _effective(facts: Facts) -> str:
+    if facts.n == 1:
+        return LONELY
+    return f"between 1, alone, and {facts.n}, all of them; gamma {facts.gamma:g}"
+
+
 def _cut_nodes(facts: Facts, names: Sequence[str]) -> str:
+    if facts.n == 1:
+        return LONELY
     nodes = [_name(node, names) for node in facts.articulation_points]
     if not nodes:
         return "losing any one node leaves the others connected"
@@ -143,6 +160,8 @@ def _cut_nodes(facts: Facts, names: Sequence[str]) -> str:
 
 
 def _cut_links(facts: Facts, names: Sequence[str]) -> str:
+    if facts.n == 1:
+        return LONELY
     links = [f"{_name(a, names)}/{_name(b, names)}" for a, b in facts.bridges]
     if not links:
         return "losing any one link leaves all connected"
@@ -163,6 +182,8 @@ def _listed(items: Sequence[str]) -> str:
 
 def _eigenvalue(facts: Facts) -> str:
     of = {None: "of the expected W", 1: "of W"}.get(facts.period, "of a period, for one round")
+    if _is_near_one(facts.second_eigenvalue):
+        return f"what the second eigenvalue {of} lacks to 1"
     return f"1 minus {facts.second_eigenvalue:.4g}, the second eigenvalue {of}"
 
 
@@ -171,12 +192,15 @@ def _kept(facts: Facts) -> str:
         return f"{'a round' if facts.period == 1 else 'a period'} leaves no disagreement at all"
     how = "in expectation, " if facts.period is None else ""
     how = "in the mean of a period, " if facts.period not in (None, 1) else how
-    return f"{how}a round leaves {facts.contraction:.3g} of the squared disagreement"
+    left = _factor(facts.contraction, ".3g")
+    return f"{how}a round leaves {left} of the squared disagreement"
 
 
 def _exact(facts: Facts) -> tuple[str, str]:
     if facts.rounds_to_exact is None:
-        return "never", "nodes come ever closer, but never quite agree"
+        closer = "nodes come ever closer, but never quite agree"
+        stays = "some disagreement stays for ever"
+        return "never", stays if facts.rounds_to_1e_3 is None else closer
     return _rounds(facts.rounds_to_exact), "all nodes hold the exact mean"
 
 
@@ -192,4 +216,12 @@ def _rounds(count: int) -> str:
 
 
 def _with_error(value: float, error: float) -> str:
-    return f"{value:.4g} ± {error:.1g}" if error else f"{value:.4g}"
+    return f"{_factor(value)} ± {error:.1g}" if error else _factor(value)
+
+
+def _factor(value: float, digits: str = ".4g") -> str:
+    return f"1 - {1 - value:.2g}" if _is_near_one(value) else f"{value:{digits}}"
+
+
+def _is_near_one(value: float) -> bool:
+    return 0 < 1 - value < NEAR_ONE

@@ -179,7 +179,16 @@ class Panel:
 
     def _label_inside(self, axes: "Axes", labels: Sequence[str], font: float) -> None:
         for (x, y), label in zip(self._points, labels, strict=True):
-            axes.text(x, y, label, fontsize=font, color="white", ha="center", va="center_baseline")
+            axes.text(
+                x,
+                y,
+                label,
+                fontsize=font,
+                color="white",
+                ha="center",
+                va="center_baseline",
+                parse_math=False,
+            )
 
     def _label_beside(
         self, axes: "Axes", labels: Sequence[str], links: Links, radius: float
@@ -202,6 +211,7 @@ class Panel:
                 ha="center",
                 va="center",
                 zorder=4,
+                parse_math=False,
                 path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_path", "check_size", "draw", "draw_side_by_side", "headline"]
 
+FORMATS = (".png", ".svg", ".pdf")
+"""Of pictures, by the ends of their names."""
+
 NODES_MAX, PUSHES_MAX = 2000, 50_000
 """Nodes, and pushes of a round, beyond which a picture shows nothing but ink."""
 
@@ -38,15 +41,17 @@ def check_path(path: Path) -> None:
     """See whether a picture can be written there, before anything long is computed.
 
     Raises:
-        ConfigError: Its folder does not exist, or matplotlib knows no such format.
+        ConfigError: It is a folder, in a folder that does not exist, or of no format that we write.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    formats = FigureCanvasAgg.get_supported_filetypes()
-    if path.suffix.removeprefix(".").lower() not in formats:
-        raise ConfigError(f"{path} cannot be drawn: it must end in .{', .'.join(sorted(formats))}")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ConfigError(f"{path} cannot be written: name a file in a folder that exists")
+    ends = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+    if not path.name:
+        raise ConfigError(f"--draw needs the name of a file that ends in {ends}")
+    if path.is_dir():
+        raise ConfigError(f"--draw {path}: it is a folder, name a file that ends in {ends}")
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"--draw {path}: it must end in {ends}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"--draw {path}: name a file in a folder that exists")
 
 
 def check_size(topology: Topology) -> None:
@@ -151,6 +156,7 @@ class _Card:
                     fontsize=7.5,
                     color=DIM,
                     va="top",
+                    parse_math=False,
                 )
         self._write(figure, left, scale)
 
@@ -236,4 +242,5 @@ def _shortened(spec: str) -> str:
 
 def _text(figure: "Figure", x: float, y: float, text: str, *, size: float, **more: Any) -> None:
     width, height = figure.get_size_inches()
-    figure.text(x / width, y / height, text, fontsize=size, va="top", **more)
+    # Names and paths may hold what would be mathematics to matplotlib.
+    figure.text(x / width, y / height, text, fontsize=size, va="top", parse_math=False, **more)

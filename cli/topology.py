@@ -2,13 +2,15 @@
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..gossip.errors import ConfigError
-from ..topology import Topology, facts, parse
+from ..gossip.errors import ConfigError, RumorError
+from ..topology import Facts, Topology, TopologyError, facts, parse
+from ..topology.spec import Spec, read
 from .edge import edge
 from .options import OUTPUT, Debug, Json
 
@@ -19,8 +21,33 @@ ADVICE = "Advice"
 # Nodes from which a computation takes long enough to say so.
 LONG_FACTS, LONG_ADVICE = 20_000, 500
 
+N_MAX = 10_000_000
+PAIRS_MAX = 50_000_000
+"""Pairs of nodes inside hosts, and of hosts that are all linked."""
+
+SHARE_MB_MAX = 1e12
+
+FLAGS = {
+    "n": "-n",
+    "seed": "--seed",
+    "mixing": "--mixing",
+    "gamma": "--gamma",
+    "share_mb": "--share-mb",
+    "draw": "--draw",
+    "degree": "--degree",
+    "weights": "--weights",
+}
+
+TAKEN = {
+    "a topology": ("n", "seed", "mixing", "gamma", "share_mb", "draw"),
+    "--advise": ("n", "seed", "share_mb", "degree", "weights"),
+    "--list": (),
+}
+"""What each of three questions takes, beside --json and --debug."""
+
 
 def topology(
+    context: typer.Context,
     spec: Annotated[
         str | None,
         typer.Argument(metavar="SPEC", help="As in ring, torus:rows=4,cols=8 or base-k:k=2."),
@@ -92,12 +119,11 @@ def topology(
     with edge(debug=debug):
         if [spec is not None, show_list, show_advice].count(True) != 1:
             raise ConfigError("give a topology, or --list, or --advise, and only one of them")
-        if not show_advice and (degree, weights) != (None, None):
-            raise ConfigError("--degree and --weights go with --advise")
-        if spec is None and draw is not None:
-            raise ConfigError("--draw goes with a topology")
-        if not 0 <= share_mb < float("inf"):
-            raise ConfigError(f"--share-mb is {share_mb:g}: it must be at least 0")
+        _check_given(
+            context, "--advise" if show_advice else "--list" if show_list else "a topology"
+        )
+        if not 0 <= share_mb <= SHARE_MB_MAX:
+            raise ConfigError(f"--share-mb is {share_mb:g}: it must be in [0, {SHARE_MB_MAX:g}]")
         share_bytes = round(share_mb * 1e6)
         if spec is not None:
             _show_facts(_built(spec, n, seed, mixing, draw), gamma, share_bytes, draw, as_json)
@@ -105,6 +131,52 @@ def topology(
             _show_list(as_json)
         else:
             _show_advice(n, degree, seed, weights, share_bytes, as_json)
+
+
+def _check_given(context: typer.Context, asked: str) -> None:
+    """Refuse what would change nothing.
+
+    Raises:
+        ConfigError: Such an option is given.
+    """
+    for name, flag in FLAGS.items():
+        source = context.get_parameter_source(name)
+        if name not in TAKEN[asked] and source is not None and source.name == "COMMANDLINE":
+            takers = " or ".join(question for question, taken in TAKEN.items() if name in taken)
+            raise ConfigError(f"{flag} goes with {takers}, not with {asked}")
+
+
+def _check_size(spec: str, n: int | None) -> None:
+    """Refuse what no machine holds, before anything is built.
+
+    Raises:
+        ConfigError: Too many nodes, or too many of them in one host.
+        TopologyError: The spec is not well formed.
+    """
+    asked = read(spec)
+    if n is None:
+        # What is wrong with a file is better said by who builds it.
+        with suppress(TopologyError):
+            n = asked.size
+    if n is not None and n > N_MAX:
+        raise ConfigError(f"{spec} with {n:,} nodes is too large: at most {N_MAX:,}")
+    pairs = _pairs_of_hosts(asked)
+    if pairs > PAIRS_MAX:
+        raise ConfigError(
+            f"{spec} is too large: {pairs:,} pairs of nodes are linked, at most {PAIRS_MAX:,}"
+        )
+
+
+def _pairs_of_hosts(spec: Spec) -> int:
+    """Links inside hosts and, where that is all with all, between them; 0 without hosts."""
+    for key in spec.family.joins:
+        return _pairs_of_hosts(read(str(spec.values[key])))
+    if spec.name != "hosts":
+        return 0
+    sizes = [int(size) for size in str(spec.values["sizes"]).split("x")]
+    if spec.values.get("between") == "complete":
+        sizes.append(len(sizes))
+    return sum(size * (size - 1) // 2 for size in sizes)
 
 
 def _built(
@@ -115,6 +187,7 @@ def _built(
         from .graph_picture import check_path
 
         check_path(picture)
+    _check_size(spec, n)
     _say(f"building {spec}", n or 0, LONG_FACTS)
     built = parse(spec, n, seed=seed, mixing=mixing)
     if picture is not None:
@@ -129,20 +202,30 @@ def _show_facts(
 ) -> None:
     _say(f"computing the facts of {built.n:,} nodes", built.n, LONG_FACTS)
     known = facts(built, gamma=gamma, share_bytes=share_bytes)
-    if picture is not None:
-        from .graph_picture import draw
-
-        draw(built, known, picture)
     if as_json:
         _print_json(known.as_json())
-        return
-    from rich.console import Console
+    else:
+        from rich.console import Console
 
-    from .facts_table import print_facts
+        from .facts_table import print_facts
 
-    print_facts(built, known, Console())
+        print_facts(built, known, Console())
+    # Last, so that no picture that fails takes the facts with it.
     if picture is not None:
-        print(f"\nPicture: {picture}")
+        _draw(built, known, picture)
+        if not as_json:
+            print(f"\nPicture: {picture}")
+
+
+def _draw(built: Topology, known: Facts, picture: Path) -> None:
+    from .graph_picture import draw
+
+    sys.stdout.flush()
+    try:
+        draw(built, known, picture)
+    except OSError as error:
+        why = error.strerror or error
+        raise RumorError(f"--draw {picture}: it cannot be written ({why})") from error
 
 
 def _show_list(as_json: bool) -> None:
@@ -166,20 +249,26 @@ def _show_advice(
 ) -> None:
     from rich.console import Console
 
-    from ..topology.advise import advise
+    from ..topology.advise import advise, check_asked
     from ..topology.files import read_graph
     from .advice_table import advice_as_json, print_advice
 
     if degree is None:
         raise ConfigError("--advise needs --degree: how many pushes of a node in a round")
-    file = None if weights is None else read_graph(weights, "bandwidth")
-    if file is not None:
-        n = n or len(file.names)
-        if n != len(file.names):
-            raise ConfigError(f"{weights} has {len(file.names)} nodes, not {n}")
+    bandwidth = None
+    if weights is not None:
+        try:
+            file = read_graph(weights, "bandwidth")
+        except TopologyError as error:
+            why = str(error).removeprefix(f"path={weights}: ")
+            raise ConfigError(f"--weights {weights}: {why}") from error
+        bandwidth, size = file.bandwidth, len(file.names)
+        n = size if n is None else n
+        if n != size:
+            raise ConfigError(f"--weights {weights}: it has {size} nodes, not {n}")
     if n is None:
         raise ConfigError("--advise needs -n: how many nodes")
-    bandwidth = None if file is None else file.bandwidth
+    check_asked(n, degree, bandwidth)
     _say("looking at all families", n, LONG_ADVICE)
     several = advise(n, degree, seed=seed, bandwidth=bandwidth, share_bytes=share_bytes)
     if as_json:

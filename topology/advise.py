@@ -15,7 +15,10 @@ from .errors import TopologyError
 from .facts import Facts, facts
 from .topology import Topology, parse
 
-__all__ = ["Advice", "advise"]
+__all__ = ["Advice", "advise", "check_asked"]
+
+N_MAX, N_MAX_BANDWIDTH = 100_000, 5_000
+"""Nodes beyond which advice takes hours; over bandwidths, all pairs of nodes count."""
 
 LEFT_OUT = ("hosts", "file")
 """Families that stand for one network and no other."""
@@ -68,6 +71,29 @@ class Advice:
         return self.facts is not None
 
 
+def check_asked(n: int, degree: int, bandwidth: csr_array | None = None) -> None:
+    """Refuse what `advise` cannot answer, before it takes its time.
+
+    Args:
+        n: Number of nodes.
+        degree: Pushes that no node exceeds in any round.
+        bandwidth: Mbit/s between nodes.
+
+    Raises:
+        TopologyError: One of them is not valid.
+    """
+    if n < 2:
+        raise TopologyError(f"advice for n={n}: it must be at least 2")
+    most = N_MAX if bandwidth is None else N_MAX_BANDWIDTH
+    if n > most:
+        over = "" if bandwidth is None else " over bandwidths"
+        raise TopologyError(f"advice{over} for n={n:,}: it must be at most {most:,}")
+    if degree < 1:
+        raise TopologyError(f"advice for degree={degree}: it must be at least 1")
+    if bandwidth is not None and bandwidth.shape != (n, n):
+        raise TopologyError(f"bandwidths are given for {bandwidth.shape[0]} nodes, not for n={n}")
+
+
 def advise(
     n: int,
     degree: int,
@@ -79,7 +105,7 @@ def advise(
     """Rank families for a budget of pushes.
 
     Args:
-        n: Number of nodes, at least 2.
+        n: Number of nodes, 2 to 100,000; with *bandwidth*, to 5,000.
         degree: Pushes that no node exceeds in any round, at least 1.
         seed: Of random graphs and rounds.
         bandwidth: Mbit/s between nodes where they are linked, row j: of j's pushes, float64
@@ -98,12 +124,7 @@ def advise(
     >>> [advice.spec for advice in advise(16, 1)][:2]
     ['one-peer-exponential', 'p-peer-exponential:p=1']
     """
-    if n < 2:
-        raise TopologyError(f"advice for n={n}: it must be at least 2")
-    if degree < 1:
-        raise TopologyError(f"advice for degree={degree}: it must be at least 1")
-    if bandwidth is not None and bandwidth.shape != (n, n):
-        raise TopologyError(f"bandwidths are given for {bandwidth.shape[0]} nodes, not for n={n}")
+    check_asked(n, degree, bandwidth)
     between = None if bandwidth is None else bottleneck(bandwidth)
     found = [
         _best(name, n, degree, seed, between, share_bytes)

@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
+from .edge_lists import read_csv, read_edge_list
 from .errors import TopologyError
 from .mixing import edges, metropolis, uniform
 from .schedule import Fixed
@@ -19,7 +20,10 @@ __all__ = ["WEIGHTS", "GraphFile", "read_graph"]
 WEIGHTS = ("none", "mixing", "bandwidth")
 """What an edge's ``weight`` can mean."""
 
-_EDGE_LISTS = (".edgelist", ".edges", ".txt", ".csv")
+WEIGHT_MIN, WEIGHT_MAX = 1e-9, 1e15
+"""Between them, times and sums of weights stay finite."""
+
+_EDGE_LISTS = (".edgelist", ".edges", ".txt")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,14 +41,18 @@ class GraphFile:
 
 
 def read_graph(path: str | Path, weights: str = "none") -> GraphFile:
-    """Read GraphML, GEXF, an edge list or networkx's node-link JSON.
+    """Read GraphML, GEXF, an edge list, CSV or networkx's node-link JSON.
+
+    Names are the ids of nodes, not their labels. Edge lists and CSV are undirected: a line stands
+    for both ways. Self loops are left out: what a node keeps follows from what it gives.
 
     Args:
-        path: ``.graphml``, ``.gexf``, ``.json``, or ``.edgelist``, ``.edges``, ``.txt``, ``.csv``
-            with lines ``a b`` or ``a b weight`` (commas for ``.csv``).
+        path: ``.graphml``, ``.gexf``, ``.json``; ``.edgelist``, ``.edges``, ``.txt`` with lines
+            ``a b``, ``a b weight`` or ``a b {'weight': 2.0}``; ``.csv`` with lines ``a,b`` or
+            ``a,b,weight``, and perhaps a header ``source,target`` or ``from,to``.
         weights: What the attribute ``weight`` of an edge a -> b means: ``none`` (not used),
             ``mixing`` (what b takes of a, where what a does not push it keeps), ``bandwidth``
-            (Mbit/s).
+            (Mbit/s). From 1e-9 to 1e15.
 
     Raises:
         TopologyError: The file cannot be read, is no such graph, falls into parts, or weights are
@@ -54,6 +62,8 @@ def read_graph(path: str | Path, weights: str = "none") -> GraphFile:
     names = tuple(sorted(map(str, graph)))
     if len(names) != len(set(names)):
         raise TopologyError(f"path={path}: two nodes have one name")
+    if not all(name.strip() for name in names):
+        raise TopologyError(f"path={path}: a node has an empty name")
     number = {name: index for index, name in enumerate(names)}
     graph = nx.relabel_nodes(graph, {node: number[str(node)] for node in graph})
     _check_connected(graph, names, path)
@@ -79,7 +89,8 @@ def read_graph(path: str | Path, weights: str = "none") -> GraphFile:
 def _read(path: Path) -> nx.Graph:
     readers: Mapping[str, Callable[[Path], nx.Graph]] = MappingProxyType(
         {".graphml": nx.read_graphml, ".gexf": nx.read_gexf, ".json": _read_json}
-        | dict.fromkeys(_EDGE_LISTS, _read_edges)
+        | dict.fromkeys(_EDGE_LISTS, read_edge_list)
+        | {".csv": read_csv}
     )
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -94,25 +105,17 @@ def _read(path: Path) -> nx.Graph:
 
 
 def _read_json(path: Path) -> nx.Graph:
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = json.loads(path.read_text(encoding="utf-8-sig"))
     # networkx wrote "links" before version 3.4 and writes "edges" since.
-    key = "links" if "links" in data else "edges"
+    key = "links" if isinstance(data, dict) and "links" in data else "edges"
+    if not (_has_objects(data, "nodes") and _has_objects(data, key)):
+        raise ValueError("node-link JSON needs 'nodes' and 'edges' (or 'links'), lists of objects")
     return nx.node_link_graph(data, edges=key)
 
 
-def _read_edges(path: Path) -> nx.Graph:
-    delimiter = "," if path.suffix.lower() == ".csv" else None
-    graph = nx.Graph()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        words = [word.strip() for word in line.partition("#")[0].split(delimiter)]
-        if not any(words):
-            continue
-        if len(words) not in (2, 3):
-            raise ValueError(f"line {number} is not 'a b' or 'a b weight'")
-        if graph.has_edge(words[0], words[1]):
-            raise ValueError(f"line {number} links {words[0]} and {words[1]} again")
-        graph.add_edge(words[0], words[1], **({"weight": words[2]} if len(words) == 3 else {}))
-    return graph
+def _has_objects(data: object, key: str) -> bool:
+    value = data.get(key) if isinstance(data, dict) else None
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _simple(graph: nx.Graph, path: str | Path) -> nx.Graph:
@@ -124,7 +127,8 @@ def _simple(graph: nx.Graph, path: str | Path) -> nx.Graph:
         if simple.has_edge(a, b):
             raise TopologyError(f"path={path}: {a} and {b} are linked twice")
         if a != b:
-            simple.add_edge(a, b, **data)
+            # Not as keywords: an attribute may be called anything.
+            simple.add_edges_from([(a, b, data)])
     return simple
 
 
@@ -148,10 +152,12 @@ def _weights(graph: nx.Graph, names: tuple[str, ...], path: str | Path) -> np.nd
             value = float(data["weight"])
         except KeyError:
             raise TopologyError(f"{where} has no weight") from None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise TopologyError(f"{where} has weight {data['weight']!r}, no number") from None
-        if not 0 < value < float("inf"):
-            raise TopologyError(f"{where} has weight {value:g}: it must be above 0, and finite")
+        if not WEIGHT_MIN <= value <= WEIGHT_MAX:
+            raise TopologyError(
+                f"{where} has weight {value:g}: it must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}"
+            )
         values.append(value)
     return np.array(values)
 

@@ -73,6 +73,21 @@ def test_bandwidths_are_told_apart_and_explained(tmp_path: Path) -> None:
     assert all(f"<!-- {name} -->" in text for name in "abc")
 
 
+def test_dollars_and_underscores_in_names_are_no_mathematics(tmp_path: Path) -> None:
+    path = tmp_path / "$x_$.edgelist"
+    path.write_text("$a_$ $\\b$\n$\\b$ c_$^\n")
+    topology = parse(f"file:path={path}")
+    draw(topology, facts(topology), tmp_path / "net.svg")
+    text = (tmp_path / "net.svg").read_text()
+    assert all(f"<!-- {name} -->" in text for name in topology.names)
+
+
+def test_names_inside_of_nodes_are_no_mathematics_either(tmp_path: Path) -> None:
+    topology = over("one-peer-exponential", 0, ["$", "$$", "$_$"])
+    draw(topology, facts(topology), tmp_path / "net.pdf")
+    assert (tmp_path / "net.pdf").read_bytes().startswith(b"%PDF")
+
+
 def test_a_long_period_shows_some_rounds_and_says_of_how_many(tmp_path: Path) -> None:
     topology = parse("base-k", 61)
     assert topology.period is not None and topology.period > 9
@@ -88,10 +103,22 @@ def test_samples_of_random_rounds_differ(tmp_path: Path) -> None:
     assert (tmp_path / "graph.svg").read_text().count("<!-- round ") == 2
 
 
-@pytest.mark.parametrize("name", ["graph", "graph.bmp", "no/graph.png"])
+@pytest.mark.parametrize("name", ["graph", "graph.bmp", "graph.jpg", "no/graph.png", "graphs.png"])
 def test_a_path_that_cannot_be_written_is_refused_beforehand(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="graph"):
+    (tmp_path / "graphs.png").mkdir()
+    with pytest.raises(ConfigError, match=r"--draw .*graph"):
         check_path(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["graph.png", "graph.SVG", "graph.pdf"])
+def test_three_formats_are_written(tmp_path: Path, name: str) -> None:
+    check_path(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["", "/"])
+def test_a_picture_needs_a_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"the name of a file that ends in \.png, \.svg or \.pdf"):
+        check_path(Path(name))
 
 
 @pytest.mark.parametrize(

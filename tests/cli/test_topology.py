@@ -1,6 +1,7 @@
 """``rumor topology``: facts, lists and advice, for people and for programs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.topology import FAMILIES, MIXINGS
+from rumor.cli.facts_table import describe
+from rumor.topology import FAMILIES, MIXINGS, facts, parse
 from rumor.topology.catalog import CATALOG
 
 KEYS = {
@@ -113,7 +115,31 @@ def test_a_picture_beside_json_leaves_stdout_to_the_json(tmp_path: Path) -> None
         (["ring", "-n", "8", "--draw", "ring.bmp"], "it must end in"),
         (["ring", "-n", "2001", "--draw", "ring.png"], "at most 2,000"),
         (["complete", "-n", "300", "--draw", "ring.png"], "89,700 edges"),
-        (["ring", "-n", "8", "--degree", "2"], "go with --advise"),
+        (["ring", "-n", "8", "--share-mb", "nan"], "--share-mb is nan"),
+        (["ring", "-n", "8", "--share-mb", "1e13"], "must be in [0, 1e+12]"),
+        (["ring", "-n", "8", "--gamma", "nan"], "gamma is nan"),
+        (["ring", "-n", "8", "--draw", ""], "--draw needs the name of a file"),
+        (["ring", "-n", "8", "--draw", "/"], "--draw needs the name of a file"),
+        (["ring", "-n", "10000001"], "at most 10,000,000"),
+        (["grid:rows=4000,cols=4000"], "16,000,000 nodes is too large"),
+        (["spanning-tree:of=hosts:sizes=9999999x2"], "10,000,001 nodes is too large"),
+        (["hosts:sizes=10001x2"], "50,005,001 pairs of nodes"),
+        (["hosts:sizes=10001x2", "-n", "10003"], "50,005,001 pairs of nodes"),
+        (["spanning-tree:of=hosts:sizes=10001x2"], "50,005,001 pairs of nodes"),
+        (["hosts:sizes=1" + "x1" * 10_000 + ",between=complete"], "50,005,000 pairs of nodes"),
+        (["ring", "-n", "8", "--degree", "2"], "--degree goes with --advise, not with a topology"),
+        (["ring", "-n", "8", "--weights", "net.csv"], "--weights goes with --advise"),
+        (["--advise", "-n", "8", "--gamma", "0.95"], "--gamma goes with a topology, not with --ad"),
+        (["--advise", "-n", "8", "--mixing", "lazy"], "--mixing goes with a topology"),
+        (["--advise", "-n", "8", "--draw", "a.png"], "--draw goes with a topology"),
+        (["--list", "-n", "8"], "-n goes with a topology or --advise, not with --list"),
+        (["--list", "--seed", "0"], "--seed goes with"),
+        (["--list", "--share-mb", "4"], "--share-mb goes with"),
+        (["--list", "--degree", "4"], "--degree goes with --advise"),
+        (["file:path=none.csv"], "path=none.csv: No such file"),
+        (["--advise", "--degree", "2", "-n", "100001"], "at most 100,000"),
+        (["--advise", "--degree", "2", "--weights", "no.csv"], "--weights no.csv: No such file"),
+        (["--advise", "--degree", "2", "--weights", "no"], "--weights no: it must end in"),
         (["ring", "--list"], "only one of them"),
         ([], "give a topology"),
         (["--list", "--draw", "ring.png"], "--draw goes with a topology"),
@@ -182,3 +208,76 @@ def test_advice_over_links_of_a_file_counts_seconds(cluster: Path) -> None:
 def test_a_file_of_another_size_is_refused(cluster: Path) -> None:
     result = topology("--advise", "-n", "5", "--degree", "2", "--weights", cluster)
     assert result.exit_code == 2 and "has 4 nodes, not 5" in result.stderr
+
+
+def test_no_nodes_are_not_the_nodes_of_a_file(cluster: Path) -> None:
+    result = topology("--advise", "-n", "0", "--degree", "2", "--weights", cluster)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: --weights {cluster}: it has 4 nodes, not 0\n"
+
+
+@pytest.mark.parametrize(("weight", "share_mb"), [("1e-9", "1e12"), ("1e15", "0")])
+def test_json_is_strict_at_the_ends_of_what_is_taken(
+    weight: str, share_mb: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "net.csv"
+    path.write_text(f"a,b,{weight}\nb,c,1\n")
+    given = ("--share-mb", share_mb)
+    assert answer(f"file:path={path},weights=bandwidth", *given)["seconds_per_round"] < 1e23
+    best = answer("--advise", "--degree", "2", "--weights", path, *given)["advice"][0]
+    assert best["seconds_to_1e-3"] < 1e25
+
+
+def no_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_picture_that_fails_leaves_the_facts(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.cli.graph_picture.draw", no_disk)
+    picture = tmp_path / "ring.png"
+    result = topology("ring", "-n", "8", "--draw", picture, *more)
+    assert result.exit_code == 1 and "effective" in result.stdout
+    assert result.stderr == (
+        f"error: --draw {picture}: it cannot be written (No space left on device)\n"
+    )
+
+
+def test_too_little_memory_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("rumor.cli.topology.facts", no_memory)
+    result = topology("ring", "-n", "8")
+    assert (result.exit_code, result.stderr) == (1, "error: not enough memory for this\n")
+    assert isinstance(topology("ring", "-n", "8", "--debug").exception, MemoryError)
+
+
+def test_a_lonely_node_has_nobody_to_lose() -> None:
+    shown = topology("ring", "-n", "1").stdout
+    assert shown.count("a lonely node") == 4
+    assert "losing" not in shown and "all of them" not in shown
+
+
+def in_words(**changes: Any) -> dict[str, tuple[str, str]]:
+    known = replace(facts(parse("ring", 8)), **changes)
+    return {name: (value, words) for name, value, words in describe(known)}
+
+
+def test_a_contraction_near_one_is_told_by_what_it_lacks() -> None:
+    rows = in_words(contraction=1 - 6.6e-8, second_eigenvalue=1 - 3.3e-8, spectral_gap=3.3e-8)
+    assert rows["contraction"][0] == "1 - 6.6e-08"
+    assert "a round leaves 1 - 6.6e-08 of" in rows["contraction"][1]
+    assert rows["spectral gap"] == ("3.3e-08", "what the second eigenvalue of W lacks to 1")
+    sampled = in_words(contraction=1 - 2e-4, contraction_error=1e-5)
+    assert sampled["contraction"][0] == "1 - 0.0002 ± 1e-05"
+    assert in_words(contraction=1.0)["contraction"][0] == "1"
+
+
+def test_never_exact_is_not_always_ever_closer() -> None:
+    assert in_words()["exact"][1] == "nodes come ever closer, but never quite agree"
+    stays = in_words(rounds_to_1e_3=None)
+    assert stays["exact"] == ("never", "some disagreement stays for ever")
+    assert stays["to a thousandth"][0] == "never"

@@ -101,6 +101,8 @@ def test_a_family_that_is_not_exact_for_an_odd_n_does_not_claim_it() -> None:
     ("n", "degree", "bandwidth", "message"),
     [
         (1, 1, None, "n=1"),
+        (100_001, 1, None, "n=100,001: it must be at most 100,000"),
+        (5_001, 1, csr_array((5_001, 5_001)), "bandwidths for n=5,001: it must be at most 5,000"),
         (8, 0, None, "degree=0"),
         (8, 2, csr_array((4, 4)), "for 4 nodes"),
         (2, 1, csr_array(([1.0], ([0], [1])), shape=(2, 2)), "no way from node 1 to node 0"),

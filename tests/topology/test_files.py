@@ -116,6 +116,48 @@ def test_a_file_may_hold_a_single_node(tmp_path: Path) -> None:
         assert dense(topology).tolist() == [[1.0]] and topology.names == ("0",)
 
 
+@pytest.mark.parametrize("header", ["", "source,target,weight\n", "From,To\n", "# all\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_csv_is_read_as_spreadsheets_write_it(header: str, mark: str, tmp_path: Path) -> None:
+    path = tmp_path / "sheet.csv"
+    text = f'{header}"rack 1, left","b#1",10,,\n"say ""#2""", "rack 1, left",2.5 # slow\n,,\n'
+    path.write_text(mark + text, encoding="utf-8")
+    topology = parse(f"file:path={path},weights=bandwidth")
+    assert topology.names == ("b#1", "rack 1, left", 'say "#2"')
+    assert topology.bandwidth is not None
+    assert (topology.bandwidth[0, 1], topology.bandwidth[1, 2]) == (10, 2.5)
+
+
+def test_a_header_is_one_only_as_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "late.csv"
+    path.write_text("a,source\nsource,target\n")
+    assert parse(f"file:path={path}").names == ("a", "source", "target")
+
+
+def test_edge_lists_are_read_as_networkx_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "written.edgelist"
+    graph = nx.Graph()
+    graph.add_edge("a", "b", weight=2.0)
+    graph.edges["a", "b"]["self"] = "#1"
+    graph.add_edge("b", "c", weight=4)
+    nx.write_edgelist(graph, path)
+    path.write_text(path.read_text() + "c d {'weight': 8} # by hand\n#a b {\n")
+    topology = parse(f"file:path={path},weights=bandwidth")
+    assert topology.names == ("a", "b", "c", "d") and topology.bandwidth is not None
+    assert [topology.bandwidth[i, i + 1] for i in range(3)] == [2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "5", '{"nodes": []}', '{"edges": []}', '{"nodes": [1, 2], "links": []}'],
+)
+def test_json_that_is_no_graph_is_told_what_it_needs(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(TopologyError, match=r"node-link JSON needs 'nodes' and 'edges' \(or 'lin"):
+        parse(f"file:path={path}")
+
+
 TEXTS = {
     "graph.dot": ("a b", "it must end in .graphml, .gexf, .json, .edgelist, .edges, .txt, .csv"),
     "empty.txt": ("# nothing\n", "it has no nodes"),
@@ -125,9 +167,42 @@ TEXTS = {
     ),
     "words.csv": (
         "a b\n",
-        "not a graph in this format (line 1 is not 'a b' or 'a b weight')",
+        "not a graph in this format (line 1 is not 'a,b' or 'a,b,weight')",
     ),
-    "twice.txt": ("a b\nb a\n", "not a graph in this format (line 2 links b and a again)"),
+    "commas.txt": (
+        "a, b\n",
+        "not a graph in this format (line 1 is not 'a b' or 'a b weight': with commas between, "
+        "it is a .csv)",
+    ),
+    "close commas.txt": (
+        "a b\nb,c\n",
+        "not a graph in this format (line 2 is not 'a b' or 'a b weight': with commas between, "
+        "it is a .csv)",
+    ),
+    "semicolons.csv": (
+        "a;b;0,5\n",
+        "not a graph in this format (line 1: commas are expected between fields, not ;)",
+    ),
+    "quote.csv": ('a,"b\n', "not a graph in this format (unexpected end of data)"),
+    "empty name.csv": ("a,b\n,b\n", "not a graph in this format (line 2 has an empty name)"),
+    "empty name.json": (
+        '{"nodes": [{"id": ""}, {"id": "b"}], "edges": [{"source": "", "target": "b"}]}',
+        "a node has an empty name",
+    ),
+    "again.txt": ("a b\na b\n", "not a graph in this format (line 2 links a and b again)"),
+    "twice.txt": (
+        "a b\nb a\n",
+        "not a graph in this format (line 2 links b and a again, the other way round: edge lists "
+        "are undirected, one line stands for both ways)",
+    ),
+    "braces.txt": (
+        "a b {1, 2}\n",
+        "not a graph in this format (line 1: {1, 2} does not say what the link has)",
+    ),
+    "open brace.txt": (
+        "a b {'weight': 1\n",
+        "not a graph in this format (line 1: {'weight': 1 does not say what the link has)",
+    ),
     "list.json": ("[1, 2", "not a graph in this format (Expecting ',' delimiter: line 1 column 6"),
     "tree.graphml": ("<graphml", "not a graph in this format ("),
     "twins.json": (
@@ -170,10 +245,12 @@ def test_what_is_wrong_with_a_file_is_said(name: str, tmp_path: Path) -> None:
 WEIGHTS = {
     "a b 0.5\nb c\n": "the edge of b and c has no weight",
     "a b half\n": "the edge of a and b has weight 'half', no number",
-    "a b 0\n": "the edge of a and b has weight 0: it must be above 0, and finite",
-    "a b -1\n": "the edge of a and b has weight -1: it must be above 0, and finite",
-    "a b inf\n": "the edge of a and b has weight inf: it must be above 0, and finite",
-    "a b nan\n": "the edge of a and b has weight nan: it must be above 0, and finite",
+    "a b 0\n": "the edge of a and b has weight 0: it must be from 1e-09 to 1e+15",
+    "a b -1\n": "the edge of a and b has weight -1: it must be from 1e-09 to 1e+15",
+    "a b 1e-10\n": "the edge of a and b has weight 1e-10: it must be from 1e-09 to 1e+15",
+    "a b 1e16\n": "the edge of a and b has weight 1e+16: it must be from 1e-09 to 1e+15",
+    "a b inf\n": "the edge of a and b has weight inf: it must be from 1e-09 to 1e+15",
+    "a b nan\n": "the edge of a and b has weight nan: it must be from 1e-09 to 1e+15",
 }
 
 
@@ -187,12 +264,15 @@ def test_a_weight_that_is_none_is_refused(text: str, weights: str, tmp_path: Pat
     assert str(caught.value).endswith(f"path={path}: {WEIGHTS[text]}")
 
 
-def test_a_weight_of_nothing_is_no_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weight", [None, 10**400])
+def test_a_weight_of_nothing_or_beyond_all_floats_is_no_number(
+    weight: object, tmp_path: Path
+) -> None:
     path = tmp_path / "null.json"
     graph = nx.Graph()
-    graph.add_edge("a", "b", weight=None)
+    graph.add_edge("a", "b", weight=weight)
     write_json(graph, path)
-    with pytest.raises(TopologyError, match="the edge of a and b has weight None, no number"):
+    with pytest.raises(TopologyError, match=r"the edge of a and b has weight .*, no number"):
         parse(f"file:path={path},weights=bandwidth")
 
 
