@@ -144,7 +144,8 @@ def _growing(spec: str, sizes: Sequence[int], rounds: int) -> list[Row]:
 
 def _live_rows(spec: str, peers: int, rounds: int) -> list[Row]:
     _log.info("viewing %s, %d peers", spec, peers)
-    everybody = [f"peer-{index:05}" for index in range(peers)]
+    # A tuple that stays the same until the view changes, as the protocol hands it over.
+    everybody = tuple(f"peer-{index:05}" for index in range(peers))
     without_one = everybody[: peers // 3] + everybody[peers // 3 + 1 :]
     one = everybody[peers // 2]
     graph = nx.relabel_nodes(over(spec, 0, everybody).graph(0), dict(enumerate(everybody)))
