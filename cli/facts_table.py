@@ -189,7 +189,8 @@ def _eigenvalue(facts: Facts) -> str:
 
 def _kept(facts: Facts) -> str:
     if facts.contraction == 0:
-        return f"{'a round' if facts.period == 1 else 'a period'} leaves no disagreement at all"
+        stretch = "a round" if facts.period in (None, 1) else "a period"
+        return f"{stretch} leaves no disagreement at all"
     how = "in expectation, " if facts.period is None else ""
     how = "in the mean of a period, " if facts.period not in (None, 1) else how
     left = _factor(facts.contraction, ".3g")

@@ -10,6 +10,7 @@ import typer
 
 from ..gossip.errors import ConfigError, RumorError
 from ..topology import Facts, Topology, TopologyError, facts, parse
+from ..topology.builders import host_sizes
 from ..topology.spec import Spec, read
 from .edge import edge
 from .options import OUTPUT, Debug, Json
@@ -173,7 +174,7 @@ def _pairs_of_hosts(spec: Spec) -> int:
         return _pairs_of_hosts(read(str(spec.values[key])))
     if spec.name != "hosts":
         return 0
-    sizes = [int(size) for size in str(spec.values["sizes"]).split("x")]
+    sizes = host_sizes(spec.values)
     if spec.values.get("between") == "complete":
         sizes.append(len(sizes))
     return sum(size * (size - 1) // 2 for size in sizes)

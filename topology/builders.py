@@ -46,9 +46,9 @@ __all__ = [
 ]
 
 
-def whole(values: Values, name: str, default: int) -> int:
+def whole(values: Values, name: str) -> int:
     """A parameter that is a whole number."""
-    return int(values.get(name, default))
+    return int(values[name])
 
 
 def build_grid(site: Site, values: Values) -> Built:
@@ -92,18 +92,18 @@ def build_hypercube_matching(site: Site, values: Values) -> Built:
 
 def build_p_peer(site: Site, values: Values) -> Built:
     """p pushes each round."""
-    p = _below_n(site, "p", whole(values, "p", 2))
+    p = _below_n(site, "p", whole(values, "p"))
     return Built(schedule=p_peer_exponential(site.n, p))
 
 
 def build_base_k(site: Site, values: Values) -> Built:
     """Any n, and any k that leaves somebody to link to."""
-    return Built(schedule=base_k(site.n, _below_n(site, "k", whole(values, "k", 1))))
+    return Built(schedule=base_k(site.n, _below_n(site, "k", whole(values, "k"))))
 
 
 def build_random_regular(site: Site, values: Values) -> Built:
     """A simple connected graph in which all have d neighbors."""
-    n, d = site.n, _below_n(site, "d", whole(values, "d", 4))
+    n, d = site.n, _below_n(site, "d", whole(values, "d"))
     if n * d % 2 and n > 1:
         raise TopologyError(f"d={d}: n x d must be even, as each edge has two ends")
     if d == 1 and n > 2:
@@ -119,19 +119,19 @@ def build_erdos_renyi(site: Site, values: Values) -> Built:
 
 def build_small_world(site: Site, values: Values) -> Built:
     """k even and below n."""
-    k, p = _below_n(site, "k", whole(values, "k", 4)), float(values.get("p", 0.1))
+    k, p = _below_n(site, "k", whole(values, "k")), float(values["p"])
     return Built(schedule=small_world(site.n, min(k, site.n - 1), p, site.seed))
 
 
 def build_scale_free(site: Site, values: Values) -> Built:
     """m links for each newcomer."""
-    m = _below_n(site, "m", whole(values, "m", 2))
+    m = _below_n(site, "m", whole(values, "m"))
     return Built(schedule=complete(1) if site.n == 1 else scale_free(site.n, m, site.seed))
 
 
 def build_random_groups(site: Site, values: Values) -> Built:
     """Groups of m, of one fewer where n is no multiple."""
-    m = whole(values, "m", 4)
+    m = whole(values, "m")
     # As elsewhere, a lonely node is fine with anything.
     if m > site.n > 1:
         raise TopologyError(f"m={m}: it must be at most n")
@@ -140,13 +140,13 @@ def build_random_groups(site: Site, values: Values) -> Built:
 
 def build_epidemic(site: Site, values: Values) -> Built:
     """s targets, and s arrivals, each round."""
-    s = _below_n(site, "s", whole(values, "s", 2))
+    s = _below_n(site, "s", whole(values, "s"))
     return Built(schedule=epidemic(site.n, s, site.seed))
 
 
 def build_epidemic_local(site: Site, values: Values) -> Built:
     """s targets each round."""
-    s = _below_n(site, "s", whole(values, "s", 2))
+    s = _below_n(site, "s", whole(values, "s"))
     return Built(schedule=epidemic_local(site.n, s, site.seed))
 
 
@@ -177,7 +177,7 @@ def build_hosts(site: Site, values: Values) -> Built:
 
 def hosts_of(sizes: list[int], values: Values) -> Schedule:
     """Hosts of given sizes, linked as the spec says."""
-    between, links = str(values.get("between", "ring")), values.get("links")
+    between, links = str(values["between"]), values.get("links")
     if links is not None:
         return hosts(sizes, parse_links(str(links), len(sizes)))
     if between != "one-peer-exponential":
@@ -215,13 +215,13 @@ def size_of_hosts(values: Values) -> int:
 
 def build_file(site: Site, values: Values) -> Built:
     """All nodes of a file."""
-    read = read_graph(str(values["path"]), str(values.get("weights", "none")))
+    read = read_graph(str(values["path"]), str(values["weights"]))
     return Built(schedule=read.schedule, names=read.names, bandwidth=read.bandwidth)
 
 
 def size_of_file(values: Values) -> int:
     """Nodes of a file, which is read for it."""
-    return len(read_graph(str(values["path"]), str(values.get("weights", "none"))).names)
+    return len(read_graph(str(values["path"]), str(values["weights"])).names)
 
 
 def build_spanning_tree(site: Site, values: Values) -> Built:
@@ -246,7 +246,7 @@ def _box(n: int, values: Values) -> tuple[int, int]:
         raise TopologyError(
             f"{given}: n must be {'' if len(values) == 2 else 'a multiple of '}{cells}"
         )
-    rows = whole(values, "rows", n // cells)
+    rows = int(values.get("rows", n // cells))
     return rows, n // rows
 
 
@@ -274,5 +274,5 @@ def _below_n(site: Site, name: str, value: int) -> int:
 
 
 def _shifts(site: Site, values: Values) -> tuple[int, ...]:
-    m = _below_n(site, "m", whole(values, "m", 2))
+    m = _below_n(site, "m", whole(values, "m"))
     return draw_shifts(site.n, min(m, site.n - 1), site.seed)

@@ -144,7 +144,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_p_peer,
             layout="circle",
             parameters=(Parameter(name="p", default=2, **_at_least(1)),),
-            live=fallbacks.clipped(strict.build_p_peer, "p", 2),
+            live=fallbacks.clipped(strict.build_p_peer, "p"),
             fallback="p is at most n - 1",
         ),
         "hypercube-matching": Family(
@@ -162,7 +162,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_base_k,
             layout="circle",
             parameters=(Parameter(name="k", default=1, **_at_least(1)),),
-            live=fallbacks.clipped(strict.build_base_k, "k", 1),
+            live=fallbacks.clipped(strict.build_base_k, "k"),
             fallback="k is at most n - 1",
         ),
         "random-regular": Family(
@@ -242,7 +242,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_random_groups,
             layout="circle",
             parameters=(Parameter(name="m", default=4, **_at_least(2)),),
-            live=fallbacks.clipped(strict.build_random_groups, "m", 4, most_of_n=0),
+            live=fallbacks.clipped(strict.build_random_groups, "m", most_of_n=0),
             fallback="groups that differ by one peer at most",
         ),
         "epidemic": Family(
@@ -251,7 +251,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_epidemic,
             layout="circle",
             parameters=(_S,),
-            live=fallbacks.clipped(strict.build_epidemic, "s", 2),
+            live=fallbacks.clipped(strict.build_epidemic, "s"),
             fallback="s is at most n - 1",
         ),
         "epidemic-local": Family(
@@ -260,7 +260,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_epidemic_local,
             layout="circle",
             parameters=(_S,),
-            live=fallbacks.clipped(strict.build_epidemic_local, "s", 2),
+            live=fallbacks.clipped(strict.build_epidemic_local, "s"),
             fallback="s is at most n - 1",
         ),
         "equi-static": Family(
@@ -269,7 +269,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_equi_static,
             layout="circle",
             parameters=(_M_SHIFTS,),
-            live=fallbacks.clipped(strict.build_equi_static, "m", 2),
+            live=fallbacks.clipped(strict.build_equi_static, "m"),
             fallback=_SHIFTS_LIVE,
         ),
         "d-equi-static": Family(
@@ -278,7 +278,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_d_equi_static,
             layout="circle",
             parameters=(_M_SHIFTS,),
-            live=fallbacks.clipped(strict.build_d_equi_static, "m", 2),
+            live=fallbacks.clipped(strict.build_d_equi_static, "m"),
             fallback=_SHIFTS_LIVE,
         ),
         "equi-dyn": Family(
@@ -287,7 +287,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_equi_dyn,
             layout="circle",
             parameters=(_M_SHIFTS,),
-            live=fallbacks.clipped(strict.build_equi_dyn, "m", 2),
+            live=fallbacks.clipped(strict.build_equi_dyn, "m"),
             fallback=_SHIFTS_LIVE,
         ),
         "od-equi-dyn": Family(
@@ -296,7 +296,7 @@ CATALOG: Mapping[str, Family] = MappingProxyType(
             build=strict.build_od_equi_dyn,
             layout="circle",
             parameters=(_M_SHIFTS,),
-            live=fallbacks.clipped(strict.build_od_equi_dyn, "m", 2),
+            live=fallbacks.clipped(strict.build_od_equi_dyn, "m"),
             fallback=_SHIFTS_LIVE,
         ),
         "hosts": Family(

@@ -109,4 +109,4 @@ class _View:
 def _own_names(spec: str, n: int) -> tuple[str, ...]:
     """Of a file's peers, where there are n of them."""
     asked = read(spec)
-    return parse(spec, n).names if asked.family.size(asked.values) == n else ()
+    return parse(spec, n).names if asked.size == n else ()

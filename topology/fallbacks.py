@@ -36,11 +36,11 @@ __all__ = [
 Builder = Callable[[Site, Values], Built]
 
 
-def clipped(build: Builder, name: str, default: int, *, most_of_n: int = -1) -> Builder:
+def clipped(build: Builder, name: str, *, most_of_n: int = -1) -> Builder:
     """A strict builder whose parameter must not exceed n + *most_of_n*, made to take any n."""
 
     def live(site: Site, values: Values) -> Built:
-        value = whole(values, name, default)
+        value = whole(values, name)
         # A lonely peer is fine with anything.
         if site.n > 1:
             value = min(value, site.n + most_of_n)
@@ -79,7 +79,7 @@ def live_hypercube_matching(site: Site, values: Values) -> Built:
 
 def live_random_regular(site: Site, values: Values) -> Built:
     """Random cycles in the order of hashes."""
-    return Built(schedule=random_regular_live(site, whole(values, "d", 4)))
+    return Built(schedule=random_regular_live(site, whole(values, "d")))
 
 
 def live_erdos_renyi(site: Site, values: Values) -> Built:
@@ -89,13 +89,13 @@ def live_erdos_renyi(site: Site, values: Values) -> Built:
 
 def live_small_world(site: Site, values: Values) -> Built:
     """A ring by ids, rewired by hash."""
-    p = float(values.get("p", 0.1))
-    return Built(schedule=small_world_live(site, whole(values, "k", 4), p))
+    p = float(values["p"])
+    return Built(schedule=small_world_live(site, whole(values, "k"), p))
 
 
 def live_scale_free(site: Site, values: Values) -> Built:
     """Peers in the order of their hash, linked to earlier ones."""
-    return Built(schedule=scale_free_live(site, whole(values, "m", 2)))
+    return Built(schedule=scale_free_live(site, whole(values, "m")))
 
 
 def live_hosts(site: Site, values: Values) -> Built:
@@ -110,7 +110,7 @@ def live_hosts(site: Site, values: Values) -> Built:
 
 def live_file(site: Site, values: Values) -> Built:
     """What is left of a file's graph among the live peers, its parts joined in a ring."""
-    read = _read_once(str(values["path"]), str(values.get("weights", "none")))
+    read = _read_once(str(values["path"]), str(values["weights"]))
     if tuple(site.names) == read.names:
         return Built(schedule=read.schedule, names=read.names, bandwidth=read.bandwidth)
     left = _left_over(read, site.names)
@@ -129,9 +129,9 @@ def live_file(site: Site, values: Values) -> Built:
 
 def _columns(n: int, values: Values) -> int:
     if "cols" in values:
-        return whole(values, "cols", 1)
+        return whole(values, "cols")
     if "rows" in values:
-        return -(-n // whole(values, "rows", 1))
+        return -(-n // whole(values, "rows"))
     # Sides that fit n exactly would be others at n + 1, and all links with them. The power of 2
     # next to sqrt(n) stays while the swarm grows or shrinks by half.
     return 1 << n.bit_length() // 2

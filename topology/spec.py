@@ -22,6 +22,12 @@ class Spec:
     """What was given, in the family's order."""
 
     @property
+    def filled(self) -> Values:
+        """What was given, and the defaults of what was not."""
+        defaults = {p.name: p.default for p in self.family.parameters if p.default is not None}
+        return defaults | dict(self.values)
+
+    @property
     def size(self) -> int | None:
         """The number of nodes that it fixes, itself or by a spec inside it; None where open.
 
@@ -29,7 +35,7 @@ class Spec:
             TopologyError: A file that tells it cannot be read.
         """
         inner = (_spec(str(self.values[key])).size for key in self.family.joins)
-        return next(inner, self.family.size(self.values))
+        return next(inner, self.family.size(self.filled))
 
     def __str__(self) -> str:
         given = ",".join(f"{key}={_print(value)}" for key, value in self.values.items())

@@ -109,5 +109,5 @@ def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:
     site = Site(
         n=len(live), seed=seed, names=live, inside=lambda text: _built(read(text), seed, live)
     )
-    built = (asked.family.live or asked.family.build)(site, asked.values)
+    built = (asked.family.live or asked.family.build)(site, asked.filled)
     return Built(schedule=built.schedule, names=live, bandwidth=built.bandwidth)
