@@ -5,7 +5,8 @@ there. A newcomer asks a holder of weight for its first share; where newcomers f
 another, the one with the smallest id founds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -24,19 +25,23 @@ class Admission:
     Args:
         state: What the protocol remembers.
         anchor: Hash of the vector this peer would found with.
-        rng: For the choice of a donor.
+        rng: Opens the stream for the choice of a donor.
     """
 
-    def __init__(self, state: State, anchor: bytes, rng: np.random.Generator) -> None:
+    def __init__(self, state: State, anchor: bytes, rng: Callable[[], np.random.Generator]) -> None:
         self._state = state
         self._anchor = anchor
-        self._rng = rng
+        self._open_rng = rng
         self._seeds: tuple[str, ...] = ()
         self._founders = 1
         self._started = False
         self._since_s = 0.0
         self._donor: PeerId | None = None
         self._asked_s = 0.0
+
+    @cached_property
+    def _rng(self) -> np.random.Generator:
+        return self._open_rng()
 
     @property
     def may_adopt(self) -> bool:
@@ -62,7 +67,7 @@ class Admission:
         """See whether it is time to found or to ask; called every `seek_s` until then."""
         if not self._started:
             return
-        if self._state.roster.me.phase is Phase.SEEKING and self._founders > 1:
+        if self._state.roster.phase is Phase.SEEKING and self._founders > 1:
             late = now - self._since_s >= self._state.config.roll_s
             # One that was there and is gone already answers the roll, too.
             if late or len(self._state.roster) >= self._founders:
@@ -101,6 +106,8 @@ class Admission:
 
     def greet_seeds(self) -> None:
         """Say hello to the given addresses where nobody is known yet."""
+        if not self._seeds:
+            return
         known = {a for member in self._state.roster.live() for a in member.addresses}
         for address in self._seeds:
             if address not in known:
@@ -121,7 +128,7 @@ class Admission:
         # One that never met anybody keeps looking: a mistyped address must not found a swarm.
         met_somebody = len(self._state.roster) > 1
         newcomers = all(member.phase <= Phase.JOINING for member in others)
-        first = all(self._state.roster.me.id < member.id for member in others)
+        first = all(self._state.roster.id < member.id for member in others)
         return met_somebody and newcomers and first
 
     def _ask(self, donors: Sequence[Member], now: float) -> None:

@@ -53,7 +53,7 @@ class Border:
         life = envelope.source, envelope.source_incarnation
         if (
             not isinstance(envelope.body, Offer | Query)
-            or self._state.roster.member(envelope.source) is not None
+            or self._state.roster.is_known(envelope.source)
             or life in self._state.agenda.account.decided
         ):
             return True
@@ -105,7 +105,7 @@ class Border:
         Where neither side accepted anything, the smaller hash stays.
         """
         state = self._state
-        young = state.roster.me.phase <= Phase.TRAINING and not state.rooted
+        young = state.roster.phase <= Phase.TRAINING and not state.rooted
         free = not state.outbox.in_flight()
         return young and free and (hello.rooted or theirs < state.agenda.swarm)
 

@@ -25,7 +25,7 @@ class Departure:
     @property
     def merging(self) -> bool:
         """Whether all live peers have finished, so that only agreement is left to reach."""
-        return all(member.phase >= Phase.FINISHED for member in self._state.roster.live())
+        return self._state.roster.over
 
     @property
     def closing(self) -> bool:
@@ -47,7 +47,7 @@ class Departure:
         """
         pushes, self._round = self._state.round - self._round, self._state.round
         if self._phase is Phase.FINISHED and self.merging:
-            alone = self._state.roster.takers() == (self._state.roster.me.id,)
+            alone = self._state.roster.takers() == (self._state.roster.id,)
             self._rounds += max(pushes, int(alone))
             if self._merged:
                 self._state.inbox.refuse_all("finished")
@@ -68,7 +68,7 @@ class Departure:
 
     def advance(self, now: float) -> None:
         """Go on to the next phase where nothing holds this one any more."""
-        if self._state.outbox.in_flight():
+        if self._phase <= Phase.TRAINING or self._state.outbox.in_flight():
             return
         if self._phase is Phase.FINISHED and self._merged:
             self._state.roster.advance(phase=Phase.QUIET)
@@ -77,11 +77,12 @@ class Departure:
 
     @property
     def _phase(self) -> Phase:
-        return self._state.roster.me.phase
+        return self._state.roster.phase
 
     @property
     def _merged(self) -> bool:
-        return self._rounds >= self._state.config.merge_rounds
+        may_close = self._state.may_close
+        return self._rounds >= self._state.config.merge_rounds if may_close is None else may_close
 
     def _hand_on(self, now: float) -> None:
         """Hand all weight on, then go; what was stranded may come back to one that has left."""

@@ -4,9 +4,9 @@ Nothing here holds a value. ``Snapshot`` and ``Mix`` are for the vector, ``Send`
 the network, ``Record`` for the ledger on disk; the events at the end are for people to read.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from .frozen import frozen
 from .ledger import Entry
 from .messages import Envelope, Incarnation, PeerId
 
@@ -17,6 +17,7 @@ __all__ = [
     "Event",
     "Founded",
     "Greet",
+    "Halt",
     "Inspect",
     "Joined",
     "Meet",
@@ -55,14 +56,14 @@ class ShareId(NamedTuple):
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """Append to the ledger on disk before anything that follows leaves."""
 
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Send:
     """Hand a message to the network, with part of a snapshot where the message has a frame."""
 
@@ -73,7 +74,7 @@ class Send:
     """Where in the snapshot the frame begins; its length is the envelope's ``frame_bytes``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Greet:
     """Send to an address whose peer is not known yet."""
 
@@ -81,7 +82,7 @@ class Greet:
     envelope: Envelope
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Meet:
     """Open the ways to a peer."""
 
@@ -89,14 +90,14 @@ class Meet:
     addresses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """Close the ways to a peer that has left."""
 
     peer: PeerId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """Copy a register out; with ``copy``, the local buffers too."""
 
@@ -105,14 +106,14 @@ class Snapshot:
     copy: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Release:
     """No further frame of this snapshot will be sent."""
 
     snapshot: SnapshotId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """Keep the frame that came with the message at hand, at this offset of the share."""
 
@@ -122,14 +123,14 @@ class Stage:
     """Size of the whole share."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inspect:
     """Look whether a staged share is finite, and answer with ``Protocol.inspected``."""
 
     share: ShareId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mix:
     """``x += fraction * (share - x)``, then forget the share; a fraction of 1 is a copy."""
 
@@ -139,7 +140,7 @@ class Mix:
     """Whether the share brings local buffers, which are taken over where the fraction is 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Combine:
     """``register = sum of coefficient * term``, each term a register or a staged share."""
 
@@ -147,14 +148,14 @@ class Combine:
     terms: tuple[tuple[float, str | ShareId], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drop:
     """Forget what was staged of a share."""
 
     share: ShareId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """A synchronous rule cannot go on before these peers' shares of this round have come."""
 
@@ -162,19 +163,26 @@ class Wait:
     missing: tuple[PeerId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
+class Halt:
+    """A rule cannot go on at all; what has begun is not undone, and the peer may still leave."""
+
+    reason: str
+
+
+@frozen
 class Founded:
     """This peer brought a founder's weight into being."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Joined:
     """This newcomer became a copy of its donor."""
 
     donor: PeerId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareMixed:
     """A share was mixed in."""
 
@@ -184,7 +192,7 @@ class ShareMixed:
     """How many steps its sender was behind the one who mixed it; negative if ahead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareRefused:
     """A share went back to its sender."""
 
@@ -192,35 +200,35 @@ class ShareRefused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PushSkipped:
     """A push that was due found no weight, no neighbor or no credit."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerMet:
     """A peer, or a new life of one, is known."""
 
     peer: PeerId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerDied:
     """A peer is held for dead: its heartbeat stood still for too long."""
 
     peer: PeerId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerLeft:
     """A peer went of its own accord."""
 
     peer: PeerId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerRefused:
     """A peer that cannot be one of this swarm, and the first difference."""
 
@@ -228,7 +236,7 @@ class PeerRefused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SwarmGivenUp:
     """Another swarm was met; this peer, which had accepted nothing yet, burns its weight."""
 
@@ -260,5 +268,6 @@ Effect = (
     | Combine
     | Drop
     | Wait
+    | Halt
     | Event
 )

@@ -19,6 +19,8 @@ from .weight import WEIGHT_MAX
 
 __all__ = ["Arrival", "Inbox"]
 
+_NEVER = float("inf")
+
 
 @dataclass(slots=True)
 class Arrival:
@@ -186,15 +188,17 @@ class Inbox:
 
     def forget(self, sender: PeerId, current: Incarnation) -> None:
         """Send back what earlier lives of *sender* can no longer finish sending."""
-        for arrival in tuple(self._arrivals.values()):
+        for arrival in tuple(self._arrivals.values()) if self._arrivals else ():
             earlier = arrival.id.sender == sender and arrival.id.incarnation < current
             if earlier and not arrival.whole:
                 self.decide(arrival, 0, "its sender restarted")
 
     def deadline(self) -> float:
         """When `expire` has something to do at the earliest, seconds."""
+        if not self._arrivals:
+            return _NEVER
         arriving = (a.progress_s for a in self._arrivals.values() if not a.whole)
-        return min(arriving, default=float("inf")) + self._config.stall_s
+        return min(arriving, default=_NEVER) + self._config.stall_s
 
     def _open(self, share: ShareId, message: Offer, now: float) -> Arrival | None:
         """Find or make the arrival of an offered share; None where that was decided."""

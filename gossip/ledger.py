@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .errors import LocalProtocolError
+from .frozen import frozen, frozen_keywords
 from .messages import Incarnation, PeerId
 
 __all__ = ["Account", "Audit", "Entry", "Kind", "Outstanding", "audit"]
@@ -38,7 +39,7 @@ class Kind(StrEnum):
     """Destroyed: a swarm was given up, or nobody was left to take the weight."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One line of a ledger."""
 
@@ -88,13 +89,6 @@ class Account:
         """
         other = entry.peer, entry.incarnation
         match entry.kind:
-            case Kind.FOUNDED:
-                self.founded += entry.units
-                self.weight += entry.units
-            case Kind.BURNED:
-                _require(0 <= entry.units <= self.weight, entry, "more than is held")
-                self.weight -= entry.units
-                self.burned += entry.units
             case Kind.PUSHED:
                 _require(0 <= entry.units <= self.weight, entry, "more than is held")
                 _require(other not in self.outstanding, entry, "an escrow is outstanding there")
@@ -105,6 +99,13 @@ class Account:
                 _require(entry.units >= 0 and entry.seq > last, entry, "decided already")
                 self.weight += entry.units
                 self.decided[other] = entry.seq, entry.units
+            case Kind.FOUNDED:
+                self.founded += entry.units
+                self.weight += entry.units
+            case Kind.BURNED:
+                _require(0 <= entry.units <= self.weight, entry, "more than is held")
+                self.weight -= entry.units
+                self.burned += entry.units
             case _:
                 self._close(entry, other)
         return entry
@@ -129,7 +130,7 @@ def _require(condition: bool, entry: Entry, why: str) -> None:
         raise LocalProtocolError(f"{entry}: {why}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_keywords
 class Audit:
     """Where every founder's unit is; each field is counted on its own, in units."""
 

@@ -1,5 +1,8 @@
 """How the view of a peer is kept: hellos, goodbyes, and what follows from either."""
 
+from collections.abc import Callable
+from functools import cached_property
+
 import numpy as np
 
 from .admission import Admission
@@ -17,27 +20,34 @@ class Membership:
     Args:
         state: What the protocol remembers.
         admission: Knows what to say of oneself.
-        rng: For the choice of whom to exchange views with.
+        rng: Opens the stream for the choice of whom to exchange views with.
     """
 
-    def __init__(self, state: State, admission: Admission, rng: np.random.Generator) -> None:
+    def __init__(
+        self, state: State, admission: Admission, rng: Callable[[], np.random.Generator]
+    ) -> None:
         self._state = state
         self._admission = admission
-        self._rng = rng
-        self._told = state.roster.me.phase
+        self._open_rng = rng
+        self.told = state.roster.phase
+        """The phase that all live peers were told of."""
         self.due_s = float("-inf")
         """When `wake` has something to do next, seconds."""
 
+    @cached_property
+    def _rng(self) -> np.random.Generator:
+        return self._open_rng()
+
     @property
     def _phase(self) -> Phase:
-        return self._state.roster.me.phase
+        return self._state.roster.phase
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a sign of life: of this life of *peer*, and none before it."""
         self._state.inbox.forget(peer, incarnation)
-        member = self._state.roster.member(peer)
-        gone = member is None or member.phase is Phase.LEFT
-        self._state.outbox.heard(peer, incarnation, now, gone=gone)
+        if self._state.outbox.is_busy(peer):
+            gone = self._state.roster.has_left(peer)
+            self._state.outbox.heard(peer, incarnation, now, gone=gone)
 
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
         """Take in somebody's view, and answer with the own one where that is wanted."""
@@ -78,8 +88,8 @@ class Membership:
 
     def tell_phase(self) -> None:
         """Let all live peers know at once where this one has moved on."""
-        if self._phase is not self._told:
-            self._told = self._phase
+        if self._phase is not self.told:
+            self.told = self._phase
             for member in self._state.roster.others(alive=True):
                 self._say_hello(member.id, reply=False, alone=True)
 

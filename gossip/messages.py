@@ -5,9 +5,9 @@ the envelope, and only the driver and the vector ever look into it.
 """
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 
+from .frozen import frozen, frozen_keywords
 from .schema import Schema
 
 __all__ = [
@@ -70,10 +70,10 @@ class Phase(IntEnum):
     @property
     def takes_shares(self) -> bool:
         """Whether a rule may push to a peer in this phase."""
-        return self in (Phase.TRAINING, Phase.FINISHED)
+        return Phase.TRAINING <= self <= Phase.FINISHED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_keywords
 class Member:
     """What is known of one peer, as it spreads from peer to peer."""
 
@@ -88,7 +88,7 @@ class Member:
     """Where it listens, as ``tcp://host:port``; empty for one that only dials out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_keywords
 class Hello:
     """Who I am and whom I know; the sender's own entry comes first."""
 
@@ -99,19 +99,19 @@ class Hello:
     """Whether an answer is wanted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Describe:
     """The sender's schema in full, so that the first difference can be named."""
 
     schema: Schema
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """A newcomer that holds nothing asks a member for its first share."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_keywords
 class Offer:
     """A share is to be had: what it weighs and how large it is."""
 
@@ -129,12 +129,12 @@ class Offer:
     """Optimizer steps behind the vector that was sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_keywords
 class Push(Offer):
     """Offer, payload and end in one; the payload is the frame beside it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grant:
     """The sender may send up to this offset. An offset, so that repeating it adds nothing."""
 
@@ -142,7 +142,7 @@ class Grant:
     credit_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chunk:
     """One frame of a share; the bytes travel beside it."""
 
@@ -151,14 +151,14 @@ class Chunk:
     offset_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class End:
     """All frames of the share have been sent."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ack:
     """The receiver's decision: how many units of the escrow it accepted."""
 
@@ -166,21 +166,21 @@ class Ack:
     accepted: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Query:
     """What became of the share? One that has not been seen is fenced by the question."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pending:
     """The share has come, or is coming, and is not decided yet."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leave:
     """The sender goes of its own accord."""
 
@@ -191,7 +191,7 @@ class Leave:
 Body = Hello | Describe | Ask | Push | Offer | Grant | Chunk | End | Ack | Query | Pending | Leave
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_keywords
 class Envelope:
     """What every message says beside its body."""
 

@@ -7,6 +7,7 @@ shows that the old one is over.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -14,6 +15,7 @@ from .agenda import Agenda
 from .config import ProtocolConfig
 from .effects import Release, SnapshotId
 from .errors import RemoteProtocolError
+from .frozen import frozen
 from .ledger import Entry, Kind
 from .messages import Ack, Chunk, End, Grant, Incarnation, Offer, PeerId, Push, Query
 from .roundtrip import RoundTrip
@@ -47,7 +49,7 @@ class _Transfer:
     questions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Returned:
     """A push that came back whole: refused, fenced, or never sent."""
 
@@ -67,14 +69,21 @@ class Outbox:
         self._readers: Counter[SnapshotId] = Counter()
         self._roundtrips: dict[PeerId, RoundTrip] = {}
         self._returned: list[Returned] = []
+        self._in_flight = 0
+        self._unread: list[SnapshotId] = []
 
     def is_busy(self, peer: PeerId) -> bool:
         """Whether an escrow toward *peer* is unresolved, so that no other may be opened."""
         return peer in self._transfers
 
+    def free_of(self, peers: Sequence[PeerId]) -> list[PeerId]:
+        """Those of *peers* toward whom a share may be pushed."""
+        busy = self._transfers
+        return [peer for peer in peers if peer not in busy] if busy else list(peers)
+
     def in_flight(self) -> int:
         """How many shares use up credit; a stranded one does not."""
-        return sum(t.state is not _State.STRANDED for t in self._transfers.values())
+        return self._in_flight
 
     def take_returned(self) -> tuple[Returned, ...]:
         """Hand over which pushes came back since this was last asked."""
@@ -93,6 +102,7 @@ class Outbox:
         self._agenda.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
         transfer = _Transfer(peer, incarnation, offer, snapshot, now, now + self._config.stall_s)
         self._transfers[peer] = transfer
+        self._in_flight += 1
         self._readers[snapshot] += 1
         size = offer.size_bytes if isinstance(offer, Push) else 0
         self._agenda.send(peer, incarnation, offer, frame=(snapshot, 0, size))
@@ -171,6 +181,7 @@ class Outbox:
         if transfer.state.end_was_sent:
             self._note(Kind.STRANDED, transfer)
             transfer.state = _State.STRANDED
+            self._in_flight -= 1
             transfer.deadline_s = _NEVER
         else:
             self._settle(transfer, 0)
@@ -194,6 +205,7 @@ class Outbox:
             if not gone:
                 self._note(Kind.FOUND, transfer)
                 transfer.state = _State.SENT
+                self._in_flight += 1
             self._query(transfer, now)
 
     def ask_about(self, peer: PeerId, now: float) -> None:
@@ -207,13 +219,17 @@ class Outbox:
 
         Not earlier: a second push of the same turn may read a snapshot that the first is done with.
         """
-        for snapshot in [s for s, readers in self._readers.items() if readers == 0]:
-            del self._readers[snapshot]
-            self._agenda.ask(Release(snapshot))
+        if not self._unread:
+            return
+        for snapshot in self._unread:
+            if self._readers.get(snapshot) == 0:
+                del self._readers[snapshot]
+                self._agenda.ask(Release(snapshot))
+        self._unread.clear()
 
     def deadline(self) -> float:
         """When `query_due` has something to do next, seconds."""
-        return min((t.deadline_s for t in self._transfers.values()), default=_NEVER)
+        return min([t.deadline_s for t in self._transfers.values()], default=_NEVER)
 
     def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> _Transfer | None:
         transfer = self._transfers.get(peer)
@@ -229,6 +245,8 @@ class Outbox:
 
     def _stop_reading(self, transfer: _Transfer) -> None:
         self._readers[transfer.snapshot] -= 1
+        if self._readers[transfer.snapshot] == 0:
+            self._unread.append(transfer.snapshot)
 
     def _query(self, transfer: _Transfer, now: float) -> None:
         transfer.questions += 1
@@ -241,12 +259,15 @@ class Outbox:
         return min(max(wait_s, self._config.query_s_min), self._config.query_s_max)
 
     def _roundtrip(self, peer: PeerId) -> RoundTrip:
-        return self._roundtrips.setdefault(peer, RoundTrip())
+        roundtrip = self._roundtrips.get(peer)
+        if roundtrip is None:
+            roundtrip = self._roundtrips[peer] = RoundTrip()
+        return roundtrip
 
     def _settle(self, transfer: _Transfer, accepted: int) -> None:
         if not transfer.state.end_was_sent:
             self._stop_reading(transfer)
-        del self._transfers[transfer.peer]
+        self._forget(transfer)
         self._note(Kind.SETTLED, transfer, accepted)
         if accepted == 0:
             offer = transfer.offer
@@ -256,8 +277,12 @@ class Outbox:
         if not transfer.state.end_was_sent:
             self._settle(transfer, 0)
             return
-        del self._transfers[transfer.peer]
+        self._forget(transfer)
         self._note(Kind.WRITTEN_OFF, transfer)
+
+    def _forget(self, transfer: _Transfer) -> None:
+        del self._transfers[transfer.peer]
+        self._in_flight -= transfer.state is not _State.STRANDED
 
     def _note(self, kind: Kind, transfer: _Transfer, units: int = 0) -> None:
         seq = transfer.offer.seq

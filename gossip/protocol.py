@@ -6,6 +6,8 @@ is to happen outside is returned as a list of effects, to be carried out in orde
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,9 +15,11 @@ from .admission import Admission
 from .agenda import Agenda
 from .border import Border
 from .config import ProtocolConfig
+from .crew import Crew, CrewRoster
 from .departure import Departure
 from .effects import (
     Effect,
+    Halt,
     ShareId,
 )
 from .errors import LocalProtocolError
@@ -42,13 +46,18 @@ from .messages import (
 )
 from .outbox import Outbox
 from .roster import Roster
-from .rule import Rule
+from .rule import Rule, demands_of
 from .schema import Schema
 from .state import Neighbors, State
 from .turn import Turn
 from .weight import WEIGHT_MIN
 
 __all__ = ["Protocol"]
+
+_CLOSED = (
+    "a swarm that trains with {} takes nobody in once it has started: start all its peers "
+    "together (founders, on the command line --founders), or use gosgd, sgp or adpsgd"
+)
 
 
 class Protocol:
@@ -64,6 +73,8 @@ class Protocol:
         rng: Opens the peer's random stream for a purpose.
         config: Sizes and times.
         addresses: Where others can reach it; empty for a peer that only dials out.
+        crew: The view that it shares with others of one process, who all know one another; None
+            for a view of its own, which gossip keeps up to date.
     """
 
     def __init__(
@@ -78,8 +89,13 @@ class Protocol:
         rng: Callable[[str], np.random.Generator],
         config: ProtocolConfig | None = None,
         addresses: Sequence[str] = (),
+        crew: Crew | None = None,
     ) -> None:
         config = config or ProtocolConfig()
+        demands = demands_of(rule)
+        self._is_open = not demands.fixed_members
+        if demands.staged_max > config.staged_max:
+            config = replace(config, staged_max=demands.staged_max)
         me = Member(
             id=id,
             incarnation=incarnation,
@@ -94,24 +110,24 @@ class Protocol:
             schema=schema,
             neighbors=neighbors,
             agenda=agenda,
-            roster=Roster(me, config),
+            roster=Roster(me, config) if crew is None else CrewRoster(me, crew),
             inbox=Inbox(config, schema, agenda, self._gate),
             outbox=Outbox(config, agenda),
             rng=rng("rule"),
             outstanding_max=rule.outstanding_max,
         )
         self._rule = rule
-        self._admission = Admission(self._state, anchor, rng("admission"))
+        self._admission = Admission(self._state, anchor, partial(rng, "admission"))
         self._border = Border(self._state, self._admission)
         self._departure = Departure(self._state)
-        self._membership = Membership(self._state, self._admission, rng("gossip"))
+        self._membership = Membership(self._state, self._admission, partial(rng, "gossip"))
         self._asking: dict[PeerId, None] = {}
         self._seek_due_s = float("-inf")
 
     @property
     def phase(self) -> Phase:
         """Where this peer stands in its life."""
-        return self._state.roster.me.phase
+        return self._state.roster.phase
 
     @property
     def account(self) -> Account:
@@ -145,12 +161,11 @@ class Protocol:
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
         state = self._state
-        due_s = [state.inbox.deadline(), state.outbox.deadline()]
-        if self.phase <= Phase.JOINING:
-            due_s.append(self._seek_due_s)
-        if self.phase is not Phase.LEFT:
-            due_s.append(self._membership.due_s)
-        return min(due_s)
+        due_s = min(state.inbox.deadline(), state.outbox.deadline())
+        phase = state.roster.phase
+        if phase <= Phase.JOINING:
+            due_s = min(due_s, self._seek_due_s)
+        return due_s if phase is Phase.LEFT else min(due_s, self._membership.due_s)
 
     def join(self, now: float, seeds: Sequence[str] = (), founders: int = 1) -> list[Effect]:
         """Start: found where there is nobody to look for, else look for a swarm.
@@ -161,6 +176,7 @@ class Protocol:
             founders: How many peers, this one included, found together.
         """
         if self.phase is Phase.SEEKING:
+            self._state.founders = founders
             self._admission.start(now, seeds, founders)
         return self.wake(now)
 
@@ -176,14 +192,15 @@ class Protocol:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
         state = self._state
+        phase = state.roster.phase
         if trained:
             # One that gave its swarm up trains on until the first share of the other one comes.
-            if self.phase > Phase.TRAINING:
-                raise LocalProtocolError(f"a step while {self.phase.name.lower()}")
-            state.roster.advance(step=state.roster.me.step + 1)
-        if self.phase <= Phase.JOINING:
+            if phase > Phase.TRAINING:
+                raise LocalProtocolError(f"a step while {phase.name.lower()}")
+            state.roster.advance(step=state.roster.step + 1)
+        if phase <= Phase.JOINING:
             self._take_first_share(now)
-        elif self.phase.takes_shares:
+        elif phase.takes_shares:
             self._take_turn(now, trained)
         return self._finish_call(now)
 
@@ -246,10 +263,14 @@ class Protocol:
         return self._finish_call(now)
 
     def _finish_call(self, now: float) -> list[Effect]:
-        self._departure.advance(now)
-        self._membership.tell_phase()
-        self._state.outbox.release_unread()
-        return self._state.agenda.take()
+        state = self._state
+        # Of a thousand calls one comes upon another phase: the rest must not pay for it.
+        if state.roster.phase > Phase.TRAINING:
+            self._departure.advance(now)
+        if state.roster.phase is not self._membership.told:
+            self._membership.tell_phase()
+        state.outbox.release_unread()
+        return state.agenda.take()
 
     def _gate(self, offer: Offer) -> str:
         """Why an offered share is refused at the door."""
@@ -292,6 +313,10 @@ class Protocol:
                 pass
 
     def _take_first_share(self, now: float) -> None:
+        if not self._is_open:
+            if self.phase is Phase.JOINING:
+                self._state.agenda.ask(Halt(_CLOSED.format(self._rule.name)))
+            return
         turn = Turn(self._state, now, trained=False, merging=False)
         for share in turn.shares()[:1]:
             turn.mix(share)
@@ -300,14 +325,14 @@ class Protocol:
     def _take_turn(self, now: float, trained: bool) -> None:
         turn = Turn(self._state, now, trained=trained, merging=self.merging)
         self._donate(turn)
-        wait = self._rule.step(turn)
-        if wait is not None:
-            self._state.agenda.ask(wait)
+        hindrance = self._rule.step(turn)
+        if hindrance is not None:
+            self._state.agenda.ask(hindrance)
         self._departure.turned()
 
     def _donate(self, turn: Turn) -> None:
         """Give newcomers that asked a copy, and half of the weight with it."""
-        for peer in tuple(self._asking):
+        for peer in tuple(self._asking) if self._is_open else ():
             member = self._state.roster.member(peer)
             if member is None or member.phase > Phase.JOINING:
                 del self._asking[peer]

@@ -7,7 +7,7 @@ hearsay does not count as live before its owner speaks or its heartbeat has rise
 Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure detection).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .config import ProtocolConfig
@@ -54,13 +54,33 @@ class Roster:
         # Asked for at every draw of a neighbor, and changed by few messages.
         self._takers: tuple[PeerId, ...] | None = None
 
+    @property
+    def id(self) -> PeerId:
+        """The peer's own name."""
+        return self.me.id
+
+    @property
+    def phase(self) -> Phase:
+        """Where this peer stands in its life."""
+        return self.me.phase
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps that this peer has taken."""
+        return self.me.step
+
+    @property
+    def over(self) -> bool:
+        """Whether all live peers, this one included, have taken their last step."""
+        return all(member.phase >= Phase.FINISHED for member in self.live())
+
     def advance(self, *, phase: Phase | None = None, step: int | None = None) -> None:
         """Change this peer's own entry; a new phase is news, so that others take it in."""
-        me = self.me
         if phase is not None:
-            me = replace(me, phase=phase, heartbeat=me.heartbeat + 1)
+            self.me = replace(self.me, phase=phase, heartbeat=self.me.heartbeat + 1)
             self._takers = None
-        self.me = me if step is None else replace(me, step=step)
+        if step is not None:
+            self.me = _at_step(self.me, step)
 
     def incarnation(self, peer: PeerId) -> Incarnation:
         """The latest life of *peer* that is known, 0 where none is."""
@@ -77,6 +97,10 @@ class Roster:
         """Whether a push toward *peer* is worth trying."""
         known = self._others.get(peer)
         return known is not None and known.alive and now >= known.passed_over_until_s
+
+    def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
+        """Those of *peers* toward whom a push is worth trying."""
+        return [peer for peer in peers if self.is_reachable(peer, now)]
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
         """Note that *peer* could not be reached just now."""
@@ -110,6 +134,15 @@ class Roster:
         """The latest entry of *peer*."""
         known = self._others.get(peer)
         return known.member if known else None
+
+    def is_known(self, peer: PeerId) -> bool:
+        """Whether anything was ever heard of *peer*, and is remembered."""
+        return peer in self._others
+
+    def has_left(self, peer: PeerId) -> bool:
+        """Whether *peer* is gone of its own accord, or nothing is known of it."""
+        known = self._others.get(peer)
+        return known is None or known.member.phase is Phase.LEFT
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
         """Take any message of *peer* as evidence of life.
@@ -244,3 +277,15 @@ class Roster:
             stalled_s = now - before - self._config.gossip_s
             for known in self._others.values():
                 known.progress_s += stalled_s
+
+
+def _at_step(member: Member, step: int) -> Member:
+    """A member that has taken another step: written out, because every turn makes one."""
+    return Member(
+        id=member.id,
+        incarnation=member.incarnation,
+        heartbeat=member.heartbeat,
+        phase=member.phase,
+        step=step,
+        addresses=member.addresses,
+    )

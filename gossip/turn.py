@@ -1,16 +1,16 @@
 """One peer's turn at a step boundary: what its rule may see and do."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from .effects import Combine, Drop, Mix, PushSkipped, ShareId, ShareMixed, Snapshot, SnapshotId, X
 from .errors import LocalProtocolError
+from .frozen import frozen
 from .inbox import Arrival
-from .messages import Offer, PeerId, Push
+from .messages import Incarnation, Offer, PeerId, Phase, Push
 from .outbox import Returned
-from .state import State
+from .state import State, Weighing
 from .weight import WEIGHT_MIN, mixing_fraction
 
 __all__ = ["Share", "Turn"]
@@ -19,7 +19,7 @@ ROUNDS_PASSED_MAX = 64
 """Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """A share that has come whole and waits for the rule's decision."""
 
@@ -66,9 +66,29 @@ class Turn:
         return self._state.rng
 
     @property
+    def me(self) -> PeerId:
+        """Whose turn it is."""
+        return self._state.roster.id
+
+    @property
+    def founders(self) -> int:
+        """How many peers found together, this one included."""
+        return self._state.founders
+
+    @property
+    def roll_s(self) -> float:
+        """How long founders wait for one another, seconds."""
+        return self._state.config.roll_s
+
+    @property
+    def merge_rounds(self) -> int:
+        """How many rounds of merging there are to be."""
+        return self._state.config.merge_rounds
+
+    @property
     def step(self) -> int:
         """Optimizer steps taken so far."""
-        return self._state.roster.me.step
+        return self._state.roster.step
 
     @property
     def round(self) -> int:
@@ -88,22 +108,75 @@ class Turn:
         """Live peers that take shares, this one included where it does, sorted."""
         return self._state.roster.takers()
 
-    def neighbors(self, round: int | None = None) -> tuple[PeerId, ...]:
+    def neighbors(
+        self, round: int | None = None, members: Sequence[PeerId] | None = None
+    ) -> tuple[PeerId, ...]:
         """Whom the topology lets this peer push to.
 
         Args:
             round: Round of the topology; unless given, the count of pushes and of rounds passed
                 over.
+            members: Whom the topology is laid over, sorted; the live peers unless given.
         """
         state = self._state
         round = state.round + state.passed if round is None else round
-        return tuple(state.neighbors(self.live(), state.roster.me.id, round))
+        members = self.live() if members is None else members
+        return tuple(state.neighbors(members, state.roster.id, round))
+
+    def weights(
+        self, round: int, members: Sequence[PeerId] | None = None
+    ) -> Mapping[PeerId, float]:
+        """What to take of whom, this peer included: its row of the topology's mixing matrix.
+
+        Even shares of itself and its neighbors, where the topology knows no matrix.
+
+        Args:
+            round: Round of the topology.
+            members: As for `neighbors`.
+        """
+        members, neighbors = self.live() if members is None else members, self._state.neighbors
+        if isinstance(neighbors, Weighing):
+            return neighbors.weights(members, self.me, round)
+        those = sorted({self.me, *neighbors(members, self.me, round)})
+        return dict.fromkeys(those, 1 / len(those))
+
+    def incarnation(self, peer: PeerId) -> Incarnation:
+        """The latest life of *peer* that is known, 0 where none is."""
+        return self._state.roster.incarnation(peer)
+
+    def fate(self, peer: PeerId, incarnation: Incarnation) -> str:
+        """What has become of one life of a peer: nothing while it takes part, else a word.
+
+        Returns:
+            ``""``, ``"leaving"``, ``"left"``, ``"died"`` or ``"restarted"``.
+        """
+        roster = self._state.roster
+        member = roster.member(peer)
+        if member is None or member.phase is Phase.LEFT:
+            return "left"
+        if member.incarnation != incarnation:
+            return "restarted"
+        is_there = roster.is_reachable(peer, float("inf"))
+        if member.phase > Phase.FINISHED:
+            return "leaving" if is_there else "left"
+        return "" if is_there else "died"
+
+    def steps_at_end(self, peer: PeerId) -> int | None:
+        """Steps of a peer that has finished; None of one that has not, or that tells no steps."""
+        member = self._state.roster.member(peer)
+        if member is None or member.phase is not Phase.FINISHED:
+            return None
+        return member.step or None
 
     def can_push(self, peer: PeerId) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached."""
         state = self._state
         free = self._has_credit() and not state.outbox.is_busy(peer)
         return free and state.roster.is_reachable(peer, self.now)
+
+    def is_outstanding(self, peer: PeerId) -> bool:
+        """Whether a push toward *peer* is not settled yet."""
+        return self._state.outbox.is_busy(peer)
 
     def draw(self, among: Sequence[PeerId] | None = None) -> PeerId | None:
         """A peer at random that a share can be pushed to now, None where there is none.
@@ -114,7 +187,9 @@ class Turn:
             among: Whom to choose from, the neighbors of this round unless given.
         """
         among = self.neighbors() if among is None else among
-        open_ones = [peer for peer in among if self.can_push(peer)]
+        if not self._has_credit():
+            return None
+        open_ones = self._state.roster.reachable(self._state.outbox.free_of(among), self.now)
         return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
 
     def mix(self, share: Share, units: int | None = None) -> None:
@@ -196,6 +271,17 @@ class Turn:
         state.outbox.push(peer, state.roster.incarnation(peer), offer, snapshot, self.now)
         state.round += 1
 
+    def skip(self, reason: str) -> None:
+        """Note that a push that was due cannot be."""
+        self._state.agenda.ask(PushSkipped(reason))
+
+    def may_close(self, yes: bool) -> None:
+        """Say whether this peer may fall quiet, once all have finished.
+
+        Unless a rule ever says so, that is told by the number of its pushes since then.
+        """
+        self._state.may_close = yes
+
     def push_half(self) -> None:
         """Push half of the weight to a random neighbor, or note why that cannot be.
 
@@ -203,7 +289,7 @@ class Turn:
         passed over, so that a schedule of single links does not stall at one of them.
         """
         if self.weight < WEIGHT_MIN:
-            self._state.agenda.ask(PushSkipped("too little weight"))
+            self.skip("too little weight")
             return
         peer = self.draw()
         for _ in range(ROUNDS_PASSED_MAX):
@@ -212,7 +298,7 @@ class Turn:
             self._state.passed += 1
             peer = self.draw()
         if peer is None:
-            self._state.agenda.ask(PushSkipped("no neighbor free"))
+            self.skip("no neighbor free")
         else:
             self.push(peer, self.weight // 2)
 

@@ -3,12 +3,21 @@
 import pytest
 
 from rumor.gossip import ConfigError, GoSGD
+from rumor.gossip.adpsgd import ADPSGD
 from rumor.gossip.rules import RULES, make_rule
 
 
 def test_a_rule_takes_its_settings() -> None:
     rule = make_rule("gosgd", 0.25, "per-second")
     assert isinstance(rule, GoSGD) and (rule.p, rule.emission) == (0.25, "per-second")
+    rule = make_rule("adpsgd", 0.25)
+    assert isinstance(rule, ADPSGD) and rule.p == 0.25
+
+
+def test_without_settings_a_rule_has_its_own() -> None:
+    gosgd, adpsgd = make_rule("gosgd"), make_rule("adpsgd")
+    assert isinstance(gosgd, GoSGD) and (gosgd.p, gosgd.emission) == (0.1, "per-step")
+    assert isinstance(adpsgd, ADPSGD) and adpsgd.p == 1.0
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -17,5 +26,20 @@ def test_every_name_makes_the_rule_of_that_name(name: str) -> None:
 
 
 def test_an_unknown_rule_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"unknown rule 'sgp'\. Valid names: gosgd"):
-        make_rule("sgp")
+    expected = r"unknown rule 'easgd'\. Valid names: gosgd, sgp, adpsgd, dpsgd, allreduce"
+    with pytest.raises(ConfigError, match=expected):
+        make_rule("easgd")
+
+
+@pytest.mark.parametrize("name", ["sgp", "dpsgd", "allreduce"])
+def test_a_rule_that_always_exchanges_takes_no_p(name: str) -> None:
+    expected = f"p is 0.5: rule '{name}' does not take it, only gosgd and adpsgd; leave it out"
+    with pytest.raises(ConfigError, match=expected):
+        make_rule(name, 0.5)
+
+
+def test_only_gosgd_takes_an_emission() -> None:
+    with pytest.raises(ConfigError, match="emission is per-second: rule 'adpsgd'"):
+        make_rule("adpsgd", emission="per-second")
+    with pytest.raises(ConfigError, match="it must be per-step or per-second"):
+        make_rule("gosgd", emission="per-minute")

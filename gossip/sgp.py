@@ -1,0 +1,67 @@
+"""Stochastic gradient push: after every step, share out to all out-neighbors of the round."""
+
+from .effects import Wait
+from .errors import ConfigError
+from .rule import Demands
+from .turn import Turn
+from .weight import WEIGHT_MIN
+
+__all__ = ["SGP"]
+
+
+class SGP:
+    """Push-sum, overlapped and asynchronous: nobody ever waits.
+
+    After every step a peer splits its weight evenly between itself and its d out-neighbors of the
+    round, which needs no way back, and mixes by weight what has come. A round passes with every
+    step, whatever the others do.
+
+    The paper keeps a numerator x and a weight w, and takes gradients at z = x / w. Here the vector
+    *is* z: mixing by weight adds up numerators and weights, and divides. So the optimizer, any
+    optimizer, steps on z, where the paper's step on x would move z by ``lr / w``. Where all have
+    as many in- as out-neighbors, w stays near 1 and the two are alike; elsewhere a peer here moves
+    the swarm's mean in proportion to its weight.
+
+    Args:
+        outstanding_max: Shares that may be outstanding at once. A push that finds its neighbor
+            busy, or no credit, is skipped, and its weight stays here.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Source: Assran, Loizou, Ballas and Rabbat, ICML 2019, algorithm 2 (overlapped); the weights are
+    those of Kempe, Dobra and Gehrke, FOCS 2003.
+    """
+
+    name = "sgp"
+    registers: tuple[str, ...] = ()
+
+    def __init__(self, *, outstanding_max: int = 64) -> None:
+        if outstanding_max < 1:
+            raise ConfigError(f"outstanding_max is {outstanding_max}: it must be at least 1")
+        self.outstanding_max = outstanding_max
+        self.demands = Demands(staged_max=outstanding_max)
+        self._round = 0
+
+    def step(self, turn: Turn) -> Wait | None:
+        """Take the turn between two optimizer steps."""
+        if turn.merging:
+            # Nobody trains any more: one half at a time agrees in fewer messages.
+            turn.push_half()
+        else:
+            self._share_out(turn)
+        for share in turn.shares():
+            turn.mix(share)
+        return None
+
+    def _share_out(self, turn: Turn) -> None:
+        neighbors = turn.neighbors(self._round)
+        self._round += 1
+        units = turn.weight // (len(neighbors) + 1)
+        for peer in neighbors:
+            if turn.weight < WEIGHT_MIN:
+                turn.skip("too little weight")
+            elif turn.can_push(peer):
+                turn.push(peer, units, round=self._round)
+            else:
+                turn.skip("no credit")

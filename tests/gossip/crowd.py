@@ -1,0 +1,156 @@
+"""Some peers under one rule on a bad network, each with a quadratic of its own to descend."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from rumor.gossip import PeerId, ProtocolConfig, Rule, Turn
+from rumor.gossip.effects import Halt, Wait
+from rumor.gossip.rule import Demands, demands_of
+from rumor.gossip.state import Neighbors
+
+from .host import Host
+from .network import CALM, Network, Peers, Weather
+from .vector import SIZE, Values
+
+__all__ = ["BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed", "gradient", "starts"]
+
+BAD = Weather(loss=0.15, duplicates=0.1, delay_s=0.02)
+
+CONFIG = ProtocolConfig(
+    query_s_min=0.1, query_s_max=1.0, stall_s=2.0, gossip_s=0.5, retry_s=0.2, dead_s=1e6
+)
+"""Nobody is held for dead, and answers are soon asked for."""
+
+PATIENT = replace(CONFIG, query_s_min=50.0, query_s_max=50.0)
+"""Answers are waited for, so that on a network without loss no share is ever fenced."""
+
+LR = 0.1
+
+_OPTIMA = np.random.default_rng(0).normal(size=(64, SIZE))
+
+
+def starts(n: int) -> Values:
+    """Where the models begin, float64, shape ``(n, SIZE)``."""
+    return np.random.default_rng(1).normal(size=(n, SIZE))
+
+
+def gradient(place: int, x: Values) -> Values:
+    """Of ``slope / 2 * (x - optimum)^2``, another one at each place."""
+    slope: float = 0.2 + 0.1 * (place % 9)
+    grown: Values = slope * (x - _OPTIMA[place])
+    return grown
+
+
+class Witnessed:
+    """A rule whose hindrances are kept."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.name, self.registers = rule.name, rule.registers
+        self.outstanding_max = rule.outstanding_max
+        self.waits = 0
+        self.halts: list[str] = []
+
+    @property
+    def demands(self) -> Demands:
+        """Those of the rule."""
+        return demands_of(self.rule)
+
+    def step(self, turn: Turn) -> Wait | Halt | None:
+        """Take the rule's turn."""
+        hindrance = self.rule.step(turn)
+        self.waits += isinstance(hindrance, Wait)
+        if isinstance(hindrance, Halt):
+            self.halts.append(hindrance.reason)
+        return hindrance
+
+
+class Crowd:
+    """Founders with one rule each; what their models were before each step is kept.
+
+    Args:
+        rule: Makes the rule of a peer.
+        n: How many.
+        neighbors: The topology.
+        weather: What the network does.
+        steps: After so many a peer finishes; None for never.
+        config: Of all peers.
+        seed: Of the network.
+        step_s: Mean time of a peer's step, seconds.
+        descend: Whether a step moves the model at all.
+    """
+
+    def __init__(
+        self,
+        rule: Callable[[PeerId], Rule],
+        n: int,
+        neighbors: Neighbors,
+        weather: Weather = CALM,
+        *,
+        steps: Callable[[PeerId], int] | int | None = None,
+        config: ProtocolConfig = CONFIG,
+        seed: int = 7,
+        step_s: Callable[[PeerId], float] = lambda peer: 0.1,
+        descend: bool = True,
+    ) -> None:
+        self.ids = tuple(f"p{index:02}" for index in range(n))
+        self.rules = {peer: Witnessed(rule(peer)) for peer in self.ids}
+        self.before: dict[PeerId, list[Values]] = {peer: [] for peer in self.ids}
+        self.moved: Values = np.zeros(SIZE)
+        """Sum of all that optimizer steps did."""
+        self.on_step: Callable[[PeerId], object] = lambda peer: None
+        self._steps, self._descend = steps, descend
+        peers = Peers(
+            rule=lambda peer: self.rules[peer] if peer in self.rules else rule(peer),
+            config=config,
+            neighbors=neighbors,
+            train=self._train,
+            step_s=step_s,
+        )
+        self.network = Network(seed, peers, weather, hulls=False)
+        for peer, values in zip(self.ids, starts(n), strict=True):
+            others = tuple(other for other in self.ids if other != peer)
+            self.network.start(peer, seeds=others, founders=n, values=values)
+
+    @property
+    def hosts(self) -> list[Host]:
+        """All of them, by id, whether they run or not."""
+        return [self.network.hosts[peer] for peer in self.ids]
+
+    @property
+    def models(self) -> Values:
+        """Every model now, float64, shape ``(n, SIZE)``."""
+        return np.array([host.vector.x for host in self.hosts])
+
+    def run(self, until_s: float, *, steps: int | None = None) -> None:
+        """Run until everybody has taken so many steps, or everything has ended."""
+        self.network.run(
+            until_s,
+            lambda: (
+                min(map(len, self.before.values())) > steps
+                if steps is not None
+                else not self.network.running()
+            ),
+        )
+
+    def history(self, rounds: int) -> Values:
+        """Every model after each round, float64, shape ``(rounds, n, SIZE)``."""
+        self.run(2000.0, steps=rounds)
+        after = [self.before[peer][1 : rounds + 1] for peer in self.ids]
+        return np.array(after).swapaxes(0, 1)
+
+    def _train(self, host: Host) -> None:
+        if host.id not in self.before:
+            return  # a newcomer that only looks on
+        place = self.ids.index(host.id)
+        self.before[host.id].append(host.vector.x.copy())
+        if self._descend:
+            x = host.vector.x
+            step = LR * gradient(place, x)
+            host.vector.registers["x"] = x - step
+            self.moved = self.moved - step
+            self.on_step(host.id)
+        steps = self._steps(host.id) if callable(self._steps) else self._steps
+        host.finishes = steps is not None and len(self.before[host.id]) >= steps

@@ -1,0 +1,133 @@
+"""A crew's members see one another's phases at once, and nothing is sent for it."""
+
+from functools import partial
+
+from rumor.gossip import ONE, GoSGD, Member, Phase, Protocol, ProtocolConfig, stream
+from rumor.gossip.crew import Crew, CrewRoster
+from rumor.gossip.effects import Effect, Greet, Inspect, Mix, Send
+from rumor.gossip.messages import Hello, Leave
+
+from .network import complete
+from .vector import SCHEMA
+
+IDS = ("ada", "bob", "cyd")
+CONFIG = ProtocolConfig(gossip_s=float("inf"), dead_s=float("inf"))
+
+
+def member(id: str) -> Member:
+    return Member(id=id, incarnation=1, heartbeat=0, phase=Phase.SEEKING, step=0)
+
+
+def rosters() -> tuple[Crew, list[CrewRoster]]:
+    crew = Crew(IDS)
+    return crew, [CrewRoster(member(id), crew) for id in IDS]
+
+
+def protocols() -> dict[str, Protocol]:
+    crew = Crew(IDS)
+    return {
+        id: Protocol(
+            id=id,
+            incarnation=1,
+            schema=SCHEMA,
+            anchor=bytes(16),
+            rule=GoSGD(1.0),
+            neighbors=complete,
+            rng=partial(stream, 0, id),
+            config=CONFIG,
+            crew=crew,
+        )
+        for id in IDS
+    }
+
+
+def test_everybody_founds_at_the_first_call_and_says_nothing() -> None:
+    peers = protocols()
+    effects: list[Effect] = []
+    for peer in peers.values():
+        effects += peer.join(0.0, founders=len(IDS))
+    assert all(peer.phase is Phase.TRAINING for peer in peers.values())
+    assert all(peer.account.weight == ONE for peer in peers.values())
+    assert not any(isinstance(effect, Send | Greet) for effect in effects)
+
+
+def test_a_share_travels_between_two_of_a_crew() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    sent = [e for e in peers["ada"].step(0.1) if isinstance(e, Send)]
+    receiver = peers[sent[0].envelope.destination]
+    inspects = [e for e in receiver.receive(sent[0].envelope, 0.2) if isinstance(e, Inspect)]
+    receiver.inspected(inspects[0].share, 0.2, finite=True)
+    mixed = [e for e in receiver.step(0.3) if isinstance(e, Mix)]
+    assert [effect.share.sender for effect in mixed] == ["ada"]
+
+
+def test_one_that_leaves_is_gone_for_all_at_once() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    effects = peers["cyd"].leave(0.1, burn=True)
+    assert [m.id for m in peers["ada"].live()] == ["ada", "bob"]
+    assert not any(
+        isinstance(e, Send) and isinstance(e.envelope.body, Leave | Hello) for e in effects
+    )
+    assert peers["cyd"].account.burned == ONE
+
+
+def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
+    crew, (ada, bob, cyd) = rosters()
+    for roster in (ada, bob, cyd):
+        roster.advance(phase=Phase.TRAINING)
+    before = ada.takers()
+    assert before == IDS
+    bob.advance(step=5)
+    bob.advance(phase=Phase.FINISHED)
+    assert cyd.takers() is before
+    bob.advance(phase=Phase.LEAVING)
+    assert cyd.takers() == ("ada", "cyd")
+    assert crew.takers() == ("ada", "cyd")
+
+
+def test_a_crew_is_over_when_all_have_finished_or_left() -> None:
+    crew, (ada, bob, cyd) = rosters()
+    ada.advance(phase=Phase.FINISHED)
+    bob.advance(phase=Phase.LEFT)
+    assert not crew.over and not cyd.over
+    cyd.advance(phase=Phase.TRAINING)
+    cyd.advance(phase=Phase.FINISHED)
+    assert crew.over and ada.over
+
+
+def test_a_member_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
+    _, (ada, bob, _) = rosters()
+    bob.pass_over("ada", 5.0)
+    assert not bob.is_reachable("ada", 4.0)
+    assert bob.is_reachable("ada", 5.0)
+    assert bob.reachable(("ada", "cyd"), 4.0) == ["cyd"]
+    assert ada.reachable(("bob", "zoe"), 0.0) == ["bob"]
+
+
+def test_a_roster_of_a_crew_answers_as_any_does() -> None:
+    _, (ada, bob, _) = rosters()
+    bob.advance(phase=Phase.TRAINING, step=3)
+    assert bob.me == Member(id="bob", incarnation=1, heartbeat=0, phase=Phase.TRAINING, step=3)
+    assert len(ada) == 3
+    assert ada.members() == (ada.me,)
+    assert (ada.incarnation("bob"), ada.incarnation("zoe")) == (1, 0)
+    assert ada.is_known("bob") and not ada.is_known("zoe")
+    found = ada.member("bob")
+    assert found is not None and found.phase is Phase.TRAINING
+    assert ada.member("zoe") is None
+    assert ada.has_left("zoe") and not ada.has_left("bob")
+
+
+def test_nothing_is_learnt_in_a_crew_that_was_not_known() -> None:
+    _, (ada, _, _) = rosters()
+    assert not list(ada.learn(member("zoe"), 0.0, direct=True))
+    assert not list(ada.left("bob")) and not list(ada.tick(1.0))
+    ada.leaving("bob")
+    ada.disown("bob")
+    assert ada.heard("bob", 1, 0.0)
+    assert ada.others(alive=True) == ()
+    assert [m.id for m in ada.live()] == list(IDS)
