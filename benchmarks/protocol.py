@@ -10,6 +10,7 @@ import msgpack
 from ..gossip import Envelope, Member, Phase
 from ..gossip.codec import decode, encode
 from ..gossip.messages import Ack, Body, Chunk, Hello, Offer
+from ..sim.collector import paused, settled
 from .machine import machine
 from .result import Result, Row
 from .swarm import SCHEMA, Swarm
@@ -25,6 +26,7 @@ _PREFIX_BYTES = 8
 
 def measure_protocol(
     swarm_sizes: Sequence[int] = (10, 100, 1000),
+    crew_sizes: Sequence[int] = (100, 1000, 10_000),
     events_per_round: int = 6000,
     rounds: int = 5,
     messages_per_round: int = 300,
@@ -32,13 +34,16 @@ def measure_protocol(
     """Measure the core's events per second, and the codec's microseconds per message.
 
     Args:
-        swarm_sizes: Numbers of peers; the others are held against the first.
+        swarm_sizes: Numbers of peers, each with a roster of its own; the others are held against
+            the first.
+        crew_sizes: Numbers of simulated workers, who share one view; likewise.
         events_per_round: About how many events of each swarm are timed together.
         rounds: How often each way takes its turn.
         messages_per_round: How many messages are timed together.
     """
     start_s = time.perf_counter()
     rows = [
+        *_measure_crews(crew_sizes, events_per_round, rounds),
         *_measure_swarms(swarm_sizes, events_per_round, rounds),
         *_measure_codec(messages_per_round, rounds),
     ]
@@ -60,16 +65,33 @@ def _measure_swarms(sizes: Sequence[int], events: int, rounds: int) -> list[Row]
         ways[f"{n} peers, pushing"] = _pushing(swarm, max(1, events // (4 * n)))
         # One round of the roster is N messages of N entries each: the largest swarm has one.
         ways[f"{n} peers, gossiping"] = _gossiping(swarm, max(1, sizes[-1] // (10 * n)))
-    _log.info("timing swarms")
+    return _held_against_first(ways, rounds, sizes[0])
+
+
+def _measure_crews(sizes: Sequence[int], events: int, rounds: int) -> list[Row]:
+    ways: dict[str, Callable[[], Sequence[float]]] = {}
+    for n in sizes:
+        _log.info("making %d workers", n)
+        swarm = Swarm(n, p=1.0, crew=True)
+        # Until credit is used up for the first time, a worker has more to do than ever after.
+        swarm.steps(2)
+        ways[f"{n} workers, pushing"] = _pushing(swarm, max(1, events // (4 * n)))
+    with settled(), paused():
+        return _held_against_first(ways, rounds, sizes[0])
+
+
+def _held_against_first(
+    ways: dict[str, Callable[[], Sequence[float]]], rounds: int, first: int
+) -> list[Row]:
+    _log.info("timing")
     found = {name: median(rates) for name, rates in alternate(ways, rounds).items()}
-    first = sizes[0]
     return [
         Row(
             name=name,
             ours=rate,
-            reference=found[f"{first} peers, {name.rpartition(' ')[2]}"],
+            reference=found[f"{first} {name.partition(' ')[2]}"],
             unit="events/s",
-            note=f"the same with {first} peers",
+            note=f"the same with {first}",
         )
         for name, rate in found.items()
     ]

@@ -1,13 +1,17 @@
 """Many protocols in one process: a queue in place of the network, and no values."""
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
 from ..gossip import Envelope, GoSGD, Protocol, ProtocolConfig, Schema, TensorSpec, stream
+from ..gossip.crew import Crew
 from ..gossip.effects import Effect, Inspect, Send
 from ..gossip.messages import Body, Hello
-from ..topology import View
+from ..gossip.state import Neighbors
+from ..sim.neighborhood import Neighborhood
+from ..topology import View, parse
 
 __all__ = ["GOSSIP_S", "SCHEMA", "Swarm"]
 
@@ -28,19 +32,27 @@ class Swarm:
     Args:
         n: How many.
         p: Probability of a push at a step.
+        crew: Whether all share one view of the swarm, as simulated workers do; else each keeps a
+            roster of its own, as live peers do.
     """
 
-    def __init__(self, n: int, *, p: float) -> None:
+    def __init__(self, n: int, *, p: float, crew: bool = False) -> None:
         self.now = 0.0
         self.events = 0
         """How often a protocol was told something."""
         self._queue: deque[Envelope] = deque()
-        config = ProtocolConfig(gossip_s=GOSSIP_S, dead_s=_NEVER_S)
         width = len(str(n - 1))
-        self._peers = {
-            id: _founder(id, p, config) for id in (f"peer-{i:0{width}}" for i in range(n))
-        }
-        self._introduce()
+        ids = tuple(f"peer-{i:0{width}}" for i in range(n))
+        if crew:
+            config = ProtocolConfig(gossip_s=math.inf, dead_s=math.inf)
+            neighbors, shared = Neighborhood(parse(_TOPOLOGY, n), ids), Crew(ids)
+            self._peers = {id: _founder(id, p, config, neighbors, shared) for id in ids}
+            for protocol in self._peers.values():
+                protocol.join(self.now)
+        else:
+            config = ProtocolConfig(gossip_s=GOSSIP_S, dead_s=_NEVER_S)
+            self._peers = {id: _founder(id, p, config, View(_TOPOLOGY, 0)) for id in ids}
+            self._introduce()
         self.events = 0
 
     def steps(self, count: int) -> None:
@@ -85,16 +97,19 @@ class Swarm:
                     pass
 
 
-def _founder(id: str, p: float, config: ProtocolConfig) -> Protocol:
+def _founder(
+    id: str, p: float, config: ProtocolConfig, neighbors: Neighbors, crew: Crew | None = None
+) -> Protocol:
     return Protocol(
         id=id,
         incarnation=1,
         schema=SCHEMA,
         anchor=_ANCHOR,
         rule=GoSGD(p),
-        neighbors=View(_TOPOLOGY, 0),
+        neighbors=neighbors,
         rng=partial(stream, 0, id),
         config=config,
+        crew=crew,
     )
 
 

@@ -14,6 +14,8 @@ from .edge import WRONG_ARGUMENTS
 from .launch import launch
 from .merge import merge
 from .peer import peer
+from .replay import replay
+from .simulate import simulate
 from .topology import topology
 
 __all__ = ["app", "run"]
@@ -49,6 +51,8 @@ def _root(
 
 app.command()(launch)
 app.command()(peer)
+app.command()(simulate)
+app.command()(replay)
 app.command()(merge)
 app.command()(topology)
 app.command()(bench)

@@ -19,6 +19,7 @@ from .options import (
     Device,
     EmissionName,
     EvalEvery,
+    Journal,
     Json,
     LearningRate,
     LeaveSeconds,
@@ -55,7 +56,7 @@ def launch(
     device: Device = "auto",
     topology: TopologySpec = "exponential",
     rule: RuleName = "gosgd",
-    p: P = 0.1,
+    p: P = None,
     emission: EmissionName = "per-step",
     step_s_min: Annotated[
         float | None,
@@ -95,6 +96,7 @@ def launch(
     ] = None,
     log_every: LogEvery = 10,
     eval_every: EvalEvery = 50,
+    journal: Journal = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -127,6 +129,7 @@ def launch(
             eval_every=eval_every,
             linger_s=linger_s,
             leave_s=leave_s,
+            journal=journal,
             out=out,
         )
         summary = run_swarm(config)

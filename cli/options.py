@@ -10,6 +10,7 @@ __all__ = [
     "Device",
     "EmissionName",
     "EvalEvery",
+    "Journal",
     "Json",
     "LearningRate",
     "LeaveSeconds",
@@ -31,7 +32,8 @@ TaskName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="digits, quadratic, or MODULE:FUNCTION, a function of yours that returns a Task.",
+        help="digits, quadratic, mnist, chars, or MODULE:FUNCTION, a function of yours that "
+        "returns a Task.",
         rich_help_panel=TRAINING,
     ),
 ]
@@ -81,16 +83,19 @@ RuleName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="When to push and how to mix: gosgd (sum-weight gossip, nobody waits).",
+        help="When to push and how to mix. Nobody waits: gosgd (sum-weight gossip), sgp (push-sum "
+        "to all neighbors), adpsgd (averages of pairs). Everybody waits: dpsgd (for all "
+        "neighbors), allreduce (for all).",
         rich_help_panel=GOSSIP,
     ),
 ]
 P = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--p",
-        help="Probability of a push after a step; with --emission per-second, pushes per second. "
-        "More means models closer together, and more traffic.",
+        help="gosgd, adpsgd: probability of a push after a step; with --emission per-second, "
+        "pushes per second (gosgd only). More means models closer together, and more traffic.",
+        show_default="0.1 for gosgd, 1 for adpsgd",
         rich_help_panel=GOSSIP,
     ),
 ]
@@ -98,8 +103,8 @@ EmissionName = Annotated[
     str,
     typer.Option(
         metavar="per-step|per-second",
-        help="per-step: each peer counts the same, whatever its speed. "
-        "per-second: each step counts the same.",
+        help="gosgd: per-step, each peer counts the same, whatever its speed; "
+        "per-second, each step counts the same.",
         rich_help_panel=GOSSIP,
     ),
 ]
@@ -125,6 +130,14 @@ LogEvery = Annotated[
 EvalEvery = Annotated[
     int,
     typer.Option(help="Steps between two measurements on held-out data.", rich_help_panel=OUTPUT),
+]
+Journal = Annotated[
+    bool,
+    typer.Option(
+        "--journal",
+        help="Write journal.bin, from which `rumor replay` repeats the run bit for bit.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 Json = Annotated[
     bool,

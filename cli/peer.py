@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..gossip.errors import ConfigError
 from ..gossip.rules import make_rule
 from .edge import edge
 from .options import (
@@ -21,6 +22,7 @@ from .options import (
     Device,
     EmissionName,
     EvalEvery,
+    Journal,
     Json,
     LearningRate,
     LeaveSeconds,
@@ -138,7 +140,7 @@ PeerOut = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder for its model, metrics, ledger and peer.json.",
+        help="Folder for its model, metrics, ledger, peer.json and journal.",
         show_default="none are written",
         rich_help_panel=OUTPUT,
     ),
@@ -165,7 +167,7 @@ def peer(
     id: Id = None,
     topology: TopologySpec = "exponential",
     rule: RuleName = "gosgd",
-    p: P = 0.1,
+    p: P = None,
     emission: EmissionName = "per-step",
     linger_s: Linger = 30.0,
     leave_s: LeaveSeconds = 10.0,
@@ -173,6 +175,7 @@ def peer(
     out: PeerOut = None,
     log_every: LogEvery = 10,
     eval_every: EvalEvery = 50,
+    journal: Journal = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -186,6 +189,8 @@ def peer(
     """
     stop = threading.Event()
     with edge(debug=debug):
+        if journal and out is None:
+            raise ConfigError("--journal needs --out: name a folder for it")
         chosen = make_rule(rule, p, emission)
         # torch takes a second to import: a typo is answered before.
         from ..train.config import PeerConfig
@@ -220,6 +225,7 @@ def peer(
             log_every=log_every,
             eval_every=eval_every,
             step_s_min=step_s_min,
+            journal=journal,
         )
         report = _run(run_config, peer_config, stop)
         if as_json:

@@ -153,9 +153,10 @@ def _mark_end(
 
 def _title(summary: Mapping[str, Any]) -> str:
     unit = "per step" if summary["emission"] == "per-step" else "per second"
+    rate = "" if summary["p"] is None else f" with p = {summary['p']:g} {unit}"
     return (
         f"{summary['task']}, {summary['peers']} peers, {summary['topology']}, "
-        f"{summary['rule']} with p = {summary['p']:g} {unit}"
+        f"{summary['rule']}{rate}"
     )
 
 

@@ -49,8 +49,8 @@ class LaunchConfig:
     rule: str = "gosgd"
     """Name of the algorithm."""
 
-    p: float = 0.1
-    """Pushes per step, or per second."""
+    p: float | None = None
+    """Pushes per step, or per second; None for the rule's own default."""
 
     emission: str = "per-step"
     """Which of the two."""
@@ -87,6 +87,9 @@ class LaunchConfig:
 
     leave_s: float = 10.0
     """How long a peer that leaves may take to hand its weight on, seconds."""
+
+    journal: bool = False
+    """Whether each peer writes a journal, from which the run can be repeated."""
 
     out: Path | None = None
     """The run's folder; None for a new one under ``runs``."""
@@ -175,6 +178,8 @@ def make_folders(
         }
         # One argument each, or a value that begins with a dash would be taken for an option.
         command = (*program, *(f"{name}={value}" for name, value in options.items()))
+        if config.journal:
+            command = (*command, "--journal")
         places.append(Place(index=index, id=id, folder=folder, command=command))
     return places
 

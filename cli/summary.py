@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..gossip.rules import make_rule
 from ..gossip.weight import founders
 from ..train.merged import (
     consensus_distance,
@@ -106,7 +107,7 @@ def summarize(
         "peers": config.peers,
         "seed": config.seed,
         "steps": steps,
-        "p": config.p,
+        "p": getattr(make_rule(config.rule, config.p, config.emission), "p", None),
         "emission": config.emission,
         "partition": config.partition,
         "accuracy": _finite(evaluation.accuracy),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["LAYERS", "modules"]
 
-LAYERS = ("gossip", "topology", "train", "cli", "benchmarks")
+LAYERS = ("gossip", "topology", "train", "sim", "cli", "benchmarks")
 
 
 def modules() -> dict[str, Path]:

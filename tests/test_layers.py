@@ -16,8 +16,9 @@ LAYERS_BELOW: dict[str, set[str]] = {
     "topology": set(),
     "gossip": set(),
     "train": {"gossip", "topology"},
-    "benchmarks": {"gossip", "topology", "train"},
-    "cli": {"gossip", "topology", "train", "benchmarks"},
+    "sim": {"gossip", "topology", "train"},
+    "benchmarks": {"gossip", "topology", "train", "sim"},
+    "cli": {"gossip", "topology", "train", "sim", "benchmarks"},
 }
 
 # Layers whose dependencies are counted, and the modules that may have one more.
@@ -38,6 +39,7 @@ IMPURE = {
 # One wire, one wire format, one place that parses arguments.
 BANNED = {
     "train": {"argparse", "msgpack", "rich", "typer", "zmq"},
+    "sim": {"argparse", "msgpack", "rich", "typer", "zmq"},
     "cli": {"msgpack", "zmq"},
 }
 
@@ -98,7 +100,7 @@ def test_the_core_has_no_clock_no_chance_and_no_network(module: str) -> None:
         assert not outside(module) & IMPURE
 
 
-@pytest.mark.parametrize("module", matching("rumor.train*", "rumor.cli*"))
+@pytest.mark.parametrize("module", matching("rumor.train*", "rumor.sim*", "rumor.cli*"))
 def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners(module: str) -> None:
     assert not outside(module) & BANNED[layer_of(module)]
 

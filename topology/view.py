@@ -6,14 +6,21 @@ talking.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
+
+from scipy.sparse import csr_array
 
 from .errors import TopologyError
 from .family import Built, Site
+from .reweigh import reweigh
 from .spec import Spec, read
 from .topology import Topology, topology_of
 
 __all__ = ["View", "neighbors", "over"]
+
+# Peers that wait for one another are a few rounds apart at most.
+MATRICES_KEPT = 16
 
 
 def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
@@ -76,33 +83,83 @@ class View:
     Args:
         spec: A topology spec.
         seed: Of the swarm, the same on every peer.
+        mixing: One of ``MIXINGS`` for `weights`, the family's own unless given.
 
     Raises:
-        TopologyError: *spec* is not valid.
+        TopologyError: *spec* is not valid; later, that *mixing* does not go with its edges.
     """
 
-    def __init__(self, spec: str, seed: int) -> None:
+    def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
         read(spec)
         self._spec = spec
         self._seed = seed
+        self._mixing = mixing
         self._live: tuple[str, ...] = ()
         self._topology: Topology | None = None
+        self._matrices: dict[int, csr_array] = {}
 
     def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
         """Whom *peer* may push to; see `neighbors`."""
-        node = bisect_left(live, peer)
-        if node == len(live) or live[node] != peer:
+        node = _place(live, peer)
+        if node is None:
             return ()
         others = self._over(live).neighbors(node, round)
         return tuple([live[other] for other in others])
+
+    def weights(self, live: Sequence[str], peer: str, round: int) -> dict[str, float]:
+        """What *peer* takes of whom in a round: its row of the mixing matrix.
+
+        Args:
+            live: Ids of all live peers, ascending and distinct.
+            peer: Who mixes.
+            round: Counted from 0.
+
+        Returns:
+            Weights by id, ascending, of *peer* itself and of everybody it mixes from. Empty when
+            *peer* is not in *live*.
+
+        Raises:
+            TopologyError: *round* is below 0, or the mixing does not go with the edges.
+
+        >>> View("ring", 0).weights(["ada", "bob", "cyd", "dan"], "ada", round=0)["bob"]
+        0.3333333333333333
+        """
+        node = _place(live, peer)
+        if node is None:
+            return {}
+        matrix = self._matrix(live, round)
+        row = slice(matrix.indptr[node], matrix.indptr[node + 1])
+        weights = dict(zip(matrix.indices[row].tolist(), matrix.data[row].tolist(), strict=True))
+        return {live[other]: weights.get(other, 0.0) for other in sorted({node, *weights})}
 
     def _over(self, live: Sequence[str]) -> Topology:
         topology = self._topology
         # The same tuple is the same view. A list may be changed in place by whoever owns it.
         if topology is None or (live is not self._live and self._live != tuple(live)):
             self._live = tuple(live)
-            topology = self._topology = over(self._spec, self._seed, self._live)
+            topology = over(self._spec, self._seed, self._live)
+            if self._mixing is not None:
+                schedule = reweigh(topology.schedule, self._mixing)
+                topology = replace(topology, mixing=self._mixing, schedule=schedule)
+            self._topology, self._matrices = topology, {}
         return topology
+
+    def _matrix(self, live: Sequence[str], round: int) -> csr_array:
+        topology = self._over(live)
+        kept = round if topology.period is None else round % topology.period
+        matrix = self._matrices.get(kept)
+        if matrix is None:
+            matrix = topology.matrix(round)
+            if len(self._matrices) == MATRICES_KEPT:
+                del self._matrices[next(iter(self._matrices))]
+            self._matrices[kept] = matrix
+        return matrix
+
+
+def _place(live: Sequence[str], peer: str) -> int | None:
+    """Which node a peer is; None where it is none."""
+    node = bisect_left(live, peer)
+    return node if node < len(live) and live[node] == peer else None
 
 
 def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:

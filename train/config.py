@@ -1,4 +1,4 @@
-"""What a peer is told at its start."""
+"""What a peer is told at its start: how to take part, and what to train."""
 
 import os
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from ..gossip.messages import is_name
 from ..gossip.rules import make_rule
 from ..topology import TopologyError, over
 
-__all__ = ["PeerConfig"]
+__all__ = ["PeerConfig", "RunConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,3 +96,53 @@ class PeerConfig:
     def make_rule(self) -> Rule:
         """The algorithm, made with its defaults where only its name was given."""
         return make_rule(self.rule) if isinstance(self.rule, str) else self.rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What one peer trains.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    task: str = "digits"
+    """Name of a built-in task, or ``module:function``."""
+    steps: int | None = None
+    """Optimizer steps of this peer; the task's own number unless given."""
+    lr: float | None = None
+    """Learning rate; the task's own unless given."""
+    batch_size: int | None = None
+    """Samples per step; the task's own unless given."""
+    partition: str = "shared"
+    """How the data is split among peers."""
+    index: int = 0
+    """Which part of the data is this peer's, from 0."""
+    count: int = 1
+    """Into how many parts the data is split."""
+    seed: int = 0
+    """Of the model's start, the data and the peer's choices; the same for the whole swarm."""
+    device: str = "auto"
+    """Where to train: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` takes a GPU where there is one."""
+    out: Path | None = None
+    """Folder for metrics, ledger, model and report; None to keep nothing."""
+    log_every: int = 10
+    """Steps between two rows of metrics."""
+    eval_every: int = 50
+    """Steps between two evaluations on held-out data."""
+    step_s_min: float = 0.0
+    """Steps sleep until they have taken so long, seconds: slowness that costs no core."""
+    journal: bool = False
+    """Write a journal into the folder, from which the run can be repeated bit for bit."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "log_every", "eval_every", "count"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}: it must be at least 1")
+        if self.lr is not None and not 0 < self.lr < float("inf"):
+            raise ConfigError(f"lr is {self.lr}: it must be a finite number above 0")
+        if not 0 <= self.index < self.count:
+            raise ConfigError(f"index is {self.index}: it must be from 0 to {self.count - 1}")
+        if not 0 <= self.step_s_min < float("inf"):
+            raise ConfigError(f"step_s_min is {self.step_s_min}: it must be 0 or more seconds")

@@ -3,6 +3,9 @@
 The training thread takes turns, the network thread receives and keeps time; a lock makes the
 protocol see one event after another. It is held while the protocol decides and the ledger is
 written, never while values are copied, so that training and network do not wait for one another.
+
+Where a journal is kept, each event stands in it before the protocol sees it, in the order in
+which the protocol does.
 """
 
 import logging
@@ -14,9 +17,11 @@ from typing import Final, TypeVar
 
 from ..gossip import Envelope, Protocol, RemoteProtocolError, TrainingError, TransportError
 from ..gossip.codec import Buffer, decode, encode
-from ..gossip.effects import Effect, Greet, Inspect, Meet, Part, Record, Send, ShareId, Wait
+from ..gossip.effects import Effect, Greet, Halt, Inspect, Meet, Part, Record, Send, ShareId, Wait
 from ..gossip.messages import Chunk, End, Push, Query
 from ..gossip.transport import Received, Transport
+from .inputs import Input, Inspected, Receive, Step, Unsent, Wake
+from .journal import Journal
 from .ledger_file import LedgerFile
 from .tally import Tally
 from .workbench import Workbench
@@ -33,7 +38,6 @@ _BULK: Final = (Push, Chunk, End, Query)
 
 _Job = Greet | Meet | Part | tuple[Envelope, Buffer]
 _T = TypeVar("_T")
-_Event = Callable[[float], list[Effect]]
 
 
 class Driver:
@@ -46,6 +50,7 @@ class Driver:
         ledger: Where changes of weight are written, None for nowhere.
         tally: Counts what happens.
         on_event: Called with every effect that says what happened, on either thread.
+        journal: Where events are written, None for nowhere.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Driver:
         ledger: LedgerFile | None,
         tally: Tally,
         on_event: Callable[[Effect], None],
+        journal: Journal | None = None,
     ) -> None:
         self.protocol = protocol
         self.tally = tally
@@ -65,11 +71,13 @@ class Driver:
         self._workbench = workbench
         self._ledger = ledger
         self._on_event = on_event
+        self._journal = journal
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._jobs: deque[_Job] = deque()
         self._failure: BaseException | None = None
+        self._halted = ""
         self._thread = threading.Thread(target=self._run, name="rumor-network", daemon=True)
 
     def start(self) -> None:
@@ -87,49 +95,67 @@ class Driver:
         with self._lock:
             return glance(self.protocol)
 
-    def call(self, event: _Event) -> bool:
+    def call(self, event: Input) -> bool:
         """Let the protocol take in an event now, and carry out what it asks for.
 
         Args:
-            event: A method of the protocol that wants the time.
+            event: What happens.
 
         Returns:
             Whether a synchronous rule has to wait.
 
         Raises:
-            TrainingError: A value that was to be sent is not finite.
+            TrainingError: A value that was to be sent is not finite, or the rule cannot go on.
         """
         if self._failure is not None:
             raise TransportError(f"the network thread failed: {self._failure}") from self._failure
         waits = self._carry_out(self._decide(event))
         if self._jobs:
             self._transport.wake()
+        if self._halted:
+            # Said once: after it, the peer may still leave in good order.
+            reason, self._halted = self._halted, ""
+            raise TrainingError(reason)
         return waits
 
-    def step(self, *, trained: bool) -> None:
+    def step(self, *, trained: bool, stop: threading.Event | None = None) -> None:
         """Take a turn; returns at once under an asynchronous rule.
 
+        Args:
+            trained: Whether an optimizer step was taken since the last turn.
+            stop: When set, a synchronous rule's wait is given up.
+
         Raises:
-            TrainingError: A value that was to be sent is not finite.
+            TrainingError: A value that was to be sent is not finite, or the rule cannot go on.
         """
-        waits = self.call(lambda now: self.protocol.step(now, trained=trained))
-        while waits:
+        waits = self.call(Step(trained))
+        while waits and not (stop is not None and stop.is_set()):
             self.wait_for_share(_NAP_S)
-            waits = self.call(lambda now: self.protocol.step(now, trained=False))
+            waits = self.call(Step(trained=False))
 
     def wait_for_share(self, timeout_s: float) -> None:
-        """Sleep until a share has come since this was last called, or for so many seconds."""
+        """Sleep until something has come since this was last called, or for so many seconds."""
         self._ready.wait(timeout_s)
         self._ready.clear()
 
-    def _decide(self, event: _Event) -> list[Effect]:
+    def _decide(self, event: Input) -> list[Effect]:
         """One event, and its entries into the ledger, in the order in which events happen."""
         with self._lock:
-            effects = event(time.monotonic())
+            now = time.monotonic()
+            if self._journal is None:
+                effects = event.feed(self.protocol, now)
+            else:
+                effects = self._decide_on_record(event, now, self._journal)
             for effect in effects:
                 self.tally.count(effect)
                 if isinstance(effect, Record) and self._ledger is not None:
                     self._ledger.write(effect.entry)
+        return effects
+
+    def _decide_on_record(self, event: Input, now: float, journal: Journal) -> list[Effect]:
+        journal.take(event, now)
+        effects = event.feed(self.protocol, now)
+        journal.decided(effects, self.protocol.account.weight)
         return effects
 
     def _carry_out(self, effects: Sequence[Effect], frame: Buffer = b"") -> bool:
@@ -144,6 +170,8 @@ class Driver:
                     self._inspect(effect.share)
                 case Wait():
                     waits = True
+                case Halt(reason):
+                    self._halted = reason
                 case Record():
                     pass
                 case _:
@@ -159,15 +187,13 @@ class Driver:
 
     def _inspect(self, share: ShareId) -> None:
         finite = self._workbench.is_finite(share)
-        self._carry_out(
-            self._decide(lambda now: self.protocol.inspected(share, now, finite=finite))
-        )
+        self._carry_out(self._decide(Inspected(share, finite)))
         self._ready.set()
 
     def _queue(self, effect: Send) -> None:
         frame = self._workbench.frame_of(effect)
         if frame is None:
-            self._carry_out(self._decide(lambda now: self.protocol.unsent(effect.envelope, now)))
+            self._carry_out(self._decide(Unsent(effect.envelope)))
         else:
             self._jobs.append((effect.envelope, frame))
 
@@ -180,7 +206,7 @@ class Driver:
                 for received in self._transport.poll(min(max(due_s, 0.0), _NAP_S)):
                     self._take_in(received)
                     self._flush()
-                self._carry_out(self._decide(self.protocol.wake))
+                self._carry_out(self._decide(Wake()))
             self._flush()
         except BaseException as failure:
             # The training thread must hear of it, or it would train on alone without a word.
@@ -195,7 +221,7 @@ class Driver:
         self.tally.bytes_received += sum(len(part) for part in received.parts)
         try:
             envelope = decode(received.parts)
-            effects = self._decide(lambda now: self.protocol.receive(envelope, now))
+            effects = self._decide(Receive(envelope, received.parts[0]))
         except RemoteProtocolError as error:
             self.tally.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)
@@ -203,6 +229,7 @@ class Driver:
         bulk = isinstance(envelope.body, _BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk)
         self._carry_out(effects, received.parts[1] if envelope.frame_bytes else b"")
+        self._ready.set()
 
     def _flush(self) -> None:
         """Hand what is queued to the sockets; what they refuse goes back to the protocol."""
@@ -228,7 +255,7 @@ class Driver:
         if self._transport.send(envelope.destination, parts, bulk=bulk):
             self._count_sent(parts)
         else:
-            self._carry_out(self._decide(lambda now: self.protocol.unsent(envelope, now)))
+            self._carry_out(self._decide(Unsent(envelope)))
 
     def _count_sent(self, parts: Sequence[Buffer]) -> None:
         self.tally.messages += 1

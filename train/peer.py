@@ -3,7 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +13,6 @@ from typing import Any, Final, Self
 from torch import nn
 
 from ..gossip import (
-    Account,
     ConfigError,
     LocalProtocolError,
     Protocol,
@@ -36,6 +36,10 @@ from ..gossip.weight import founders
 from ..topology import View
 from .config import PeerConfig
 from .driver import Driver
+from .fingerprint import travelling_tensors
+from .inputs import Finish, Leave
+from .journal import JOURNAL, Journal
+from .journal_head import Head
 from .ledger_file import LedgerFile
 from .reach import advertised
 from .search import Search
@@ -95,10 +99,16 @@ class Peer:
         self.config = replace(config or PeerConfig(), **changes)
         self.id = self.config.named()
         self._rule = self.config.make_rule()
+        self._model = model
         self.vector = Vector(model, self._rule.registers)
         self._driver: Driver | None = None
         self.stop = threading.Event()
-        """Set it, on any thread, to give up looking for a swarm."""
+        """Set it, on any thread, to give up looking for a swarm, or waiting within a step."""
+        self.journaled: Mapping[str, Any] | None = None
+        """What a replay needs to know of the training; set it before the peer starts, and it
+        keeps a journal in its folder."""
+        self.journal: Journal | None = None
+        """The journal, where one is kept; it is made when the peer starts."""
         self.tally = Tally()
         """What was sent, mixed and refused so far."""
         self._search: Search | None = None
@@ -194,12 +204,14 @@ class Peer:
         return self._addresses[0] if self._addresses else None
 
     def step(self) -> None:
-        """Mix what has arrived and now and then push a share; waits for nobody.
+        """Mix what has arrived and now and then push a share.
 
-        Call it after each ``optimizer.step()``.
+        Call it after each ``optimizer.step()``. It waits for nobody, unless the rule is a
+        synchronous one (``dpsgd``, ``allreduce``): then it returns when the round is complete.
 
         Raises:
-            TrainingError: A parameter is not finite; nothing of it was sent.
+            TrainingError: A parameter is not finite, and nothing of it was sent; or a synchronous
+                rule has lost a member, which is named.
             LocalProtocolError: The peer has finished or left.
         """
         now = time.monotonic()
@@ -207,7 +219,7 @@ class Peer:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._stepped_s = now
-        self._running().step(trained=True)
+        self._running().step(trained=True, stop=self.stop)
 
     def merge(self, timeout_s: float = 30.0) -> bool:
         """Take no more steps, wait for the others to finish, and agree with them.
@@ -222,7 +234,7 @@ class Peer:
             Whether all live peers had finished.
         """
         driver = self._running()
-        driver.call(driver.protocol.finish)
+        driver.call(Finish())
         give_up_s = time.monotonic() + timeout_s
         while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
             merging = driver.look(lambda protocol: protocol.merging)
@@ -240,7 +252,7 @@ class Peer:
         """
         driver, self._left = self._running(), True
         burn = not all(is_finite(flat) for flat in self.vector.flats)
-        driver.call(lambda now: driver.protocol.leave(now, burn=burn))
+        driver.call(Leave(burn))
         give_up_s = time.monotonic() + self.config.leave_s
         while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
             time.sleep(_POLL_S)
@@ -269,8 +281,17 @@ class Peer:
         )
         ledger = None
         if config.out is not None:
-            ledger = _open_ledger(config.out, protocol.account)
-        return Driver(protocol, transport, Workbench(self.vector), ledger, self.tally, self._hear)
+            head = None
+            if self.journaled is not None:
+                given = self.vector, self._rule, self.journaled
+                head = Head.of(config, protocol.account, self._addresses, *given)
+            with _making(config.out):
+                ledger = LedgerFile(config.out / "ledger.jsonl", protocol.account)
+                if head is not None:
+                    tensors = travelling_tensors(self._model, self.vector.schema)
+                    self.journal = Journal(config.out / JOURNAL, head.as_json(), tensors)
+        bench = Workbench(self.vector)
+        return Driver(protocol, transport, bench, ledger, self.tally, self._hear, self.journal)
 
     def _hear(self, event: Effect) -> None:
         match event:
@@ -298,11 +319,14 @@ class Peer:
     def _close(self) -> None:
         if self._driver is not None:
             self._driver.stop()
+        if self.journal is not None:
+            self.journal.close()
 
 
-def _open_ledger(folder: Path, account: Account) -> LedgerFile:
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return LedgerFile(folder / "ledger.jsonl", account)
+        yield
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None

@@ -3,13 +3,13 @@
 import logging
 import threading
 import time
-from functools import partial
 from typing import Final
 
 from ..gossip import IncompatiblePeer, Phase, TransportError
 from ..gossip.effects import PeerRefused
 from .config import PeerConfig
 from .driver import Driver
+from .inputs import Join
 from .rendezvous import Rendezvous
 
 __all__ = ["Search"]
@@ -66,7 +66,7 @@ class Search:
     def _is_over(self) -> bool:
         driver, config = self._driver, self._config
         seeds = (*config.join, *(self._meeting.others() if self._meeting else ()))
-        driver.call(partial(driver.protocol.join, seeds=seeds, founders=config.founders))
+        driver.call(Join(seeds, config.founders))
         driver.step(trained=False)
         if driver.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
             return True

@@ -10,14 +10,16 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 
 from ..gossip.errors import ConfigError
+from .chars import chars
 from .digits import digits
+from .mnist import mnist
 from .quadratic import quadratic
 from .task import Evaluation, Task
 
 __all__ = ["BUILT_IN", "Evaluation", "Task", "load_task"]
 
 BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
-    {"digits": digits, "quadratic": quadratic}
+    {"chars": chars, "digits": digits, "mnist": mnist, "quadratic": quadratic}
 )
 """The functions behind the built-in names."""
 

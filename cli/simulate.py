@@ -1,0 +1,218 @@
+"""``rumor simulate``: many workers in one process, under virtual time."""
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from .edge import FAILED, edge, fail
+from .options import (
+    BatchSize,
+    Debug,
+    EmissionName,
+    Json,
+    LearningRate,
+    P,
+    Partition,
+    RuleName,
+    Seed,
+    Steps,
+    TopologySpec,
+)
+from .simulate_options import (
+    Bandwidth,
+    Duplicates,
+    Engine,
+    Format,
+    Latency,
+    Loss,
+    Measure,
+    Memory,
+    Mixing,
+    Network,
+    NoPlot,
+    Out,
+    Pace,
+    SimulatedTask,
+    Slow,
+    Speeds,
+    StepSeconds,
+    Threads,
+    TimeSeconds,
+    Window,
+    Workers,
+)
+
+if TYPE_CHECKING:
+    from ..sim import Run, SimulationConfig
+    from ..sim.progress import Progress
+
+__all__ = ["STOPPED", "simulate", "worked"]
+
+STOPPED = 130
+"""Exit status: Ctrl-C ended it, as shells have it."""
+
+
+def simulate(
+    task: SimulatedTask = "digits",
+    steps: Steps = None,
+    time_s: TimeSeconds = None,
+    lr: LearningRate = None,
+    batch_size: BatchSize = None,
+    partition: Partition = "shared",
+    seed: Seed = 0,
+    workers: Workers = 64,
+    topology: TopologySpec = "exponential",
+    mixing: Mixing = None,
+    rule: RuleName = "gosgd",
+    p: P = None,
+    emission: EmissionName = "per-step",
+    step_s: StepSeconds = 0.1,
+    pace: Pace = "constant",
+    speeds: Speeds = None,
+    slow: Slow = None,
+    network: Network = "lan",
+    latency_s: Latency = None,
+    bandwidth_mbit: Bandwidth = None,
+    loss: Loss = None,
+    duplicates: Duplicates = None,
+    engine: Engine = "auto",
+    threads: Threads = 1,
+    window: Window = None,
+    memory_gib: Memory = None,
+    out: Out = None,
+    format: Format = "npz",
+    no_plot: NoPlot = False,
+    eval_every: Measure = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train one model with many simulated workers, and see how that would go on real ones.
+
+    Workers decide by the code that real peers run, and compute real gradients. Only time and
+    network are made up: virtual time is what clocks on the workers' walls would show, counted
+    in seconds from 0. A step lasts --step-s at speed 1x and a message as long as --network
+    says, however long this machine takes to compute them. The same settings and seed give the
+    same run, to the bit.
+
+    A quarter of 256 workers four times as fast as the rest, over the internet:
+
+    `rumor simulate -n 256 --speeds 1x:75%,4x:25% --network wan`
+
+    How far apart 10,000 workers stay under noise, without a model:
+
+    `rumor simulate --task noise -n 10000 --steps 500 --topology random-regular:d=4`
+
+    Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
+    be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
+    """
+    with edge(debug=debug):
+        from ..sim import SimulationConfig
+        from ..sim.array_files import check_format
+        from ..sim.run_files import check_folder
+
+        config = SimulationConfig(
+            task=task,
+            workers=workers,
+            topology=topology,
+            mixing=mixing,
+            rule=rule,
+            p=p,
+            emission=emission,
+            steps=steps,
+            time_s=time_s,
+            lr=lr,
+            batch_size=batch_size,
+            partition=partition,
+            seed=seed,
+            step_s=step_s,
+            pace=pace,
+            speeds=speeds,
+            slow=tuple(slow or ()),
+            network=network,
+            latency_s=latency_s,
+            bandwidth_mbit=bandwidth_mbit,
+            loss=loss,
+            duplicates=duplicates,
+            engine=engine,
+            threads=threads,
+            window=window,
+            eval_every=eval_every,
+            memory_gib=memory_gib,
+        )
+        folder = out or _new_folder(task)
+        check_format(format)
+        check_folder(folder)
+        run = _run(config)
+        complaint = _keep(run, folder, format, picture=not no_plot)
+        _show(run, None if complaint else folder, as_json=as_json)
+        if complaint or (complaint := _complaint(run.summary)):
+            fail(complaint, FAILED)
+
+
+def worked(summary: dict[str, Any]) -> bool:
+    """Whether a run counts as a success: no weight was lost, and somebody trained to the end."""
+    return not _complaint(summary)
+
+
+def _run(config: "SimulationConfig") -> "Run":
+    """Simulate, and tell stderr how it goes."""
+    from dataclasses import asdict
+
+    from ..sim import simulate as run_simulation
+    from ..sim.title import describe
+    from .simulate_progress import display_on, reached
+
+    last: Progress | None = None
+    try:
+        with display_on(sys.stderr, describe(asdict(config)), config.time_s) as show:
+
+            def take(progress: "Progress") -> None:
+                nonlocal last
+                last = progress
+                show(progress)
+
+            return run_simulation(config, progress=take)
+    except KeyboardInterrupt:
+        where = "before the first step" if last is None else f"at {reached(last)}"
+        fail(f"stopped {where}; nothing was kept", STOPPED)
+
+
+def _keep(run: "Run", folder: Path, format: str, *, picture: bool) -> str:
+    """Write a run's folder; says what went wrong, because the figures are worth showing even so."""
+    try:
+        run.save(folder, format=format, picture=picture)
+    except OSError as error:
+        return f"{folder} cannot be written: {error.strerror or error}; no file was kept"
+    except KeyboardInterrupt:
+        fail("stopped while the files were written; nothing was kept", STOPPED)
+    return ""
+
+
+def _show(run: "Run", folder: Path | None, *, as_json: bool) -> None:
+    summary = {**run.summary, "out": None if folder is None else str(folder)}
+    if as_json:
+        print(json.dumps(summary, allow_nan=False))
+        return
+    from .simulate_report import print_run
+
+    print_run(summary, Console())
+
+
+def _complaint(summary: Any) -> str:
+    if summary["weight_units_total"] != summary["weight_units_expected"]:
+        return "the ledgers do not balance: weight was lost or created, which is a bug"
+    if len(summary["stopped"]) >= summary["workers"]:
+        return "all workers diverged: lower --lr, or raise --p"
+    return ""
+
+
+def _new_folder(task: str) -> Path:
+    name = re.sub(r"[^\w.-]+", "-", task)
+    stem = Path("runs") / f"sim-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    tries = [stem, *(stem.with_name(f"{stem.name}-{n}") for n in range(2, 100))]
+    return next(path for path in tries if not path.exists())

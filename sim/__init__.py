@@ -1,0 +1,26 @@
+"""A swarm under virtual time: many workers in one process, deciding as live peers do.
+
+`simulate` runs a whole study of one setting and gives a `Run`.
+"""
+
+from .config import SimulationConfig
+from .network import NetworkConfig
+from .progress import Progress
+from .replay import replay
+from .replay_result import Replay
+from .run import Run
+from .simulate import simulate
+from .vectors import VectorTask, consensus, noise
+
+__all__ = [
+    "NetworkConfig",
+    "Progress",
+    "Replay",
+    "Run",
+    "SimulationConfig",
+    "VectorTask",
+    "consensus",
+    "noise",
+    "replay",
+    "simulate",
+]

@@ -1,0 +1,241 @@
+"""All steps of a level at once: one batched gradient over the rows of many workers.
+
+``torch.func`` turns the model and the loss that a user wrote into a function of a stack of
+vectors. For fully connected models it gives the loop's bits; for convolutions it gives others,
+which do not depend on how workers are grouped.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, vmap
+from torch.optim import SGD, Optimizer
+
+from ..gossip.errors import ConfigError
+from ..train.task import Task
+from .batches import Batches
+from .loop import Replica
+from .program import Level
+from .rows import Rows, view_of
+from .stepper import Failures
+
+__all__ = ["BatchedStepper", "Gradient", "stacked_gradient", "unbatchable"]
+
+Gradient = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Stacked vectors, inputs and targets to stacked gradients and losses."""
+
+# Wide enough that calling costs little, and narrow enough that a group stays in the cache.
+_NUMBERS_PER_GROUP = 1 << 19
+_GROUP_MIN, _GROUP_MAX = 8, 256
+
+
+def unbatchable(rows: Rows) -> str:
+    """Why a model cannot be batched at all, or nothing."""
+    if len(rows.segments) != 1:
+        return "its parameters have several dtypes"
+    names = {name for name, _ in rows.module.named_buffers()}
+    if any(placed.spec.name in names for placed in rows.segments[0].tensors) or rows.local:
+        return "it has buffers that change in training, such as batch normalization's"
+    return ""
+
+
+class BatchedStepper:
+    """Steps of many workers as one stacked computation.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        batches: On what.
+        lr: Learning rate.
+        failures: Where a step that fails is noted.
+        threads: How many groups of workers at a time; it changes no bit.
+        gradient: Another way to the gradients than ``torch.func``.
+        name: What users call it.
+
+    Raises:
+        ConfigError: The model has what cannot be batched.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        task: Task,
+        batches: Batches,
+        lr: float,
+        failures: Failures,
+        threads: int = 1,
+        *,
+        gradient: Gradient | None = None,
+        name: str = "batched",
+    ) -> None:
+        if why := unbatchable(rows):
+            raise ConfigError(f"engine batched cannot take the task {task.name}: {why}")
+        self.name = name
+        self._rows = rows
+        self._batches = batches
+        self._failures = failures
+        self._gradient = gradient or stacked_gradient(rows, task)
+        self._replica = Replica(rows, task, lr)
+        self._sgd = _Momentum.of(self._replica.optimizer, rows.x[0])
+        self._group = max(_GROUP_MIN, min(_GROUP_MAX, _NUMBERS_PER_GROUP // rows.x[0].shape[1]))
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 and self._sgd else None
+
+    def take(self, level: Level) -> None:
+        """Take all steps of a level."""
+        groups = [
+            range(start, min(start + self._group, len(level.workers)))
+            for start in range(0, len(level.workers), self._group)
+        ]
+        if self._pool is None or len(groups) == 1:
+            for group in groups:
+                self._take_group(level, group)
+        else:
+            list(self._pool.map(lambda group: self._take_group(level, group), groups))
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _take_group(self, level: Level, group: range) -> None:
+        part = slice(group.start, group.stop)
+        workers, steps, orders = level.workers[part], level.steps[part], level.orders[part]
+        indices = self._batches.indices(workers, steps)
+        # Where the data does not divide evenly, small parts may make batches of different sizes.
+        sizes = [len(batch) for batch in indices]
+        if len(set(sizes)) == 1:
+            self._take_alike(workers, steps, orders, indices)
+            return
+        by_size = sorted(range(len(workers)), key=sizes.__getitem__)
+        for _, same in groupby(by_size, key=sizes.__getitem__):
+            at = list(same)
+            self._take_alike(
+                [workers[i] for i in at],
+                [steps[i] for i in at],
+                [orders[i] for i in at],
+                [indices[i] for i in at],
+            )
+
+    def _take_alike(
+        self,
+        workers: Sequence[int],
+        steps: Sequence[int],
+        orders: Sequence[int],
+        indices: Sequence[NDArray[np.int64]],
+    ) -> None:
+        x = self._rows.x[0]
+        chosen = torch.tensor(workers)
+        values = x.index_select(0, chosen)
+        inputs, targets = self._batches.stacked(indices)
+        gradients, losses = self._gradient(values, inputs, targets)
+        if self._sgd is not None:
+            self._sgd.update(values, gradients, chosen, steps)
+            x.index_copy_(0, chosen, values)
+        else:
+            self._update_each(workers, gradients)
+            values = x.index_select(0, chosen)
+        # One sum for all: only where it is not finite is each looked at.
+        if not bool(torch.isfinite(values.sum() + losses.sum())):
+            finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
+            for at in torch.nonzero(~finite).flatten().tolist():
+                self._failures.note(orders[at], workers[at], steps[at])
+
+    def _update_each(self, workers: Sequence[int], gradients: Tensor) -> None:
+        """Let the task's own optimizer update worker after worker."""
+        replica, segment = self._replica, self._rows.segments[0]
+        for worker, row in zip(workers, gradients, strict=True):
+            replica.lay_over(worker)
+            for placed, parameter in zip(segment.tensors, replica.parameters, strict=True):
+                parameter.grad = view_of(placed, segment.start_bytes, row)
+            replica.apply()
+
+
+class _Momentum:
+    """torch's SGD on stacked vectors: the same operations on the same numbers in the same order.
+
+    Args:
+        settings: Of the optimizer's only group.
+        x: All workers' vectors.
+    """
+
+    def __init__(self, settings: dict[str, float], x: Tensor) -> None:
+        self._lr = settings["lr"]
+        self._momentum = settings["momentum"]
+        self._dampening = settings["dampening"]
+        self._decay = settings["weight_decay"]
+        self._nesterov = bool(settings["nesterov"])
+        self._buffer = torch.zeros_like(x) if self._momentum else None
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, x: Tensor) -> "_Momentum | None":
+        """Take over an optimizer's settings; None where it is none that can be stacked."""
+        groups = optimizer.param_groups
+        plain = type(optimizer) is SGD and len(groups) == 1 and not groups[0]["maximize"]
+        if not plain or any(groups[0][name] for name in ("foreach", "fused", "differentiable")):
+            return None
+        return cls(groups[0], x) if isinstance(groups[0]["lr"], float) else None
+
+    def update(
+        self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Sequence[int]
+    ) -> None:
+        """Take a step in place.
+
+        Args:
+            values: Stacked vectors, axes ``(worker, number)``.
+            gradients: Likewise; used up.
+            chosen: Rows of the workers, int64, ``(worker,)``.
+            steps: Which step of each.
+        """
+        if self._decay:
+            gradients = gradients.add(values, alpha=self._decay)
+        if self._buffer is not None:
+            buffer = self._buffer.index_select(0, chosen)
+            buffer.mul_(self._momentum).add_(gradients, alpha=1 - self._dampening)
+            fresh = [at for at, step in enumerate(steps) if step == 0]
+            if fresh:
+                buffer[fresh] = gradients[fresh]
+            self._buffer.index_copy_(0, chosen, buffer)
+            if self._nesterov:
+                gradients = gradients.add(buffer, alpha=self._momentum)
+            else:
+                gradients = buffer
+        values.add_(gradients, alpha=-self._lr)
+
+
+def stacked_gradient(rows: Rows, task: Task) -> Gradient:
+    """Batch the gradient of a task's loss over a stack of vectors.
+
+    Args:
+        rows: Whose layout the vectors have.
+        task: Whose model and loss.
+
+    Returns:
+        A function of stacked vectors (padding included), inputs and targets.
+    """
+    module, segment = rows.module, rows.segments[0]
+    buffers = dict(module.named_buffers())
+    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+
+    def loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        outputs = functional_call(module, {**parameters, **frozen, **buffers}, (inputs,))
+        return task.loss(outputs, targets)
+
+    batched = vmap(grad_and_value(loss))
+
+    def gradient(values: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        parameters = {
+            placed.spec.name: view_of(placed, segment.start_bytes, values)
+            for placed in segment.tensors
+        }
+        found, losses = batched(parameters, inputs, targets)
+        flat = torch.zeros_like(values)
+        for placed in segment.tensors:
+            view_of(placed, segment.start_bytes, flat).copy_(found[placed.spec.name])
+        return flat, losses
+
+    return gradient

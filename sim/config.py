@@ -1,0 +1,106 @@
+"""What a simulation is asked for."""
+
+from dataclasses import dataclass
+from math import inf
+
+from ..gossip.errors import ConfigError
+from ..train.task import Task
+from .network import NetworkConfig
+from .vectors import VectorTask
+
+__all__ = ["ENGINES", "SimulationConfig"]
+
+ENGINES = ("auto", "batched", "loop", "fast")
+"""Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
+give the same bits, else ``loop``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationConfig:
+    """A swarm, the world that it lives in, and how to compute it.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    task: str | Task | VectorTask = "digits"
+    """What is trained: a built-in name (``consensus`` and ``noise`` train no model),
+    ``module:function``, or a task itself."""
+    workers: int = 64
+    """How many."""
+    topology: str = "exponential"
+    """Who may push to whom: a topology spec."""
+    mixing: str | None = None
+    """Mixing weights for rules that need a matrix: one of ``rumor.topology.MIXINGS``, the
+    family's own unless given."""
+    rule: str = "gosgd"
+    """Name of the algorithm."""
+    p: float | None = None
+    """What the rule makes of it: for gosgd the probability of a push after a step, 0.1 unless
+    given. More keeps models closer together and costs traffic."""
+    emission: str = "per-step"
+    """``per-step`` or ``per-second``; with the second, ``p`` is pushes per virtual second."""
+    steps: int | None = None
+    """Optimizer steps of each worker; the task's own number unless given, or unless ``time_s``
+    is."""
+    time_s: float | None = None
+    """Virtual seconds after which all stop, however many steps each has taken."""
+    lr: float | None = None
+    """Learning rate; the task's own unless given."""
+    batch_size: int | None = None
+    """Samples per step; the task's own unless given."""
+    partition: str = "shared"
+    """How the data is split among workers."""
+    seed: int = 0
+    """Of everything random."""
+    step_s: float = 0.1
+    """Mean duration of a step at speed 1x, virtual seconds."""
+    pace: str = "constant"
+    """How durations vary: ``constant``, ``lognormal:cv=0.3``, ``pareto:shape=2.5`` or
+    ``trace:path=FILE``."""
+    speeds: str | None = None
+    """Classes of speed, such as ``0.5x:25%,1x:50%,4x:25%``."""
+    slow: tuple[str, ...] = ()
+    """Stragglers: ``("3:10",)`` makes each step of worker 3 take ten times as long."""
+    network: str | NetworkConfig = "lan"
+    """A preset (``ideal``, ``datacenter``, ``lan``, ``wan``, ``lossy``), a JSON file, or a
+    network itself."""
+    latency_s: float | None = None
+    """One way, seconds; the network's own unless given."""
+    bandwidth_mbit: float | None = None
+    """Of each host's uplink, Mbit/s; the network's own unless given."""
+    loss: float | None = None
+    """Probability that a message is lost; the network's own unless given."""
+    duplicates: float | None = None
+    """Probability that a message comes twice; the network's own unless given."""
+    engine: str = "auto"
+    """How steps are computed: one of `ENGINES`."""
+    threads: int = 1
+    """Threads that compute; no bit depends on it."""
+    window: int | None = None
+    """Optimizer steps that are scheduled ahead; four for each worker, 2,000 at least, unless
+    given. Raise it for wider batches, lower it for memory; no bit depends on it."""
+    eval_every: int | None = None
+    """Steps at speed 1x between two measurements; a fortieth of the run unless given."""
+    memory_gib: float | None = None
+    """What the run may take; what the machine has free unless given."""
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "steps", "batch_size", "threads", "window", "eval_every"):
+            _check_count(name, getattr(self, name))
+        for name in ("time_s", "lr", "step_s", "memory_gib"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < inf:
+                raise ConfigError(f"{name} is {value}: it must be a finite number above 0")
+        if self.engine not in ENGINES:
+            raise ConfigError(f"unknown engine {self.engine!r}. Valid names: {', '.join(ENGINES)}")
+
+    @property
+    def task_name(self) -> str:
+        """What to call the task."""
+        return self.task if isinstance(self.task, str) else self.task.name
+
+
+def _check_count(name: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise ConfigError(f"{name} is {value}: it must be at least 1")

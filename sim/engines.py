@@ -1,0 +1,187 @@
+"""Which way steps are computed, and why."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ..gossip import PeerId
+from ..gossip.errors import ConfigError
+from ..train.task import Task
+from .batched import BatchedStepper, unbatchable
+from .batches import Batches
+from .fast import written_out
+from .loop import LoopStepper
+from .program import Level
+from .rows import Rows
+from .stepper import Failures, Stepper
+
+__all__ = ["Choice", "Workshop", "choose"]
+
+# Enough workers for batching to show what it can; a model of more than a million numbers gains
+# nothing by it and is not tried.
+_WORKERS = 64
+_BYTES_MAX = 1 << 23
+_STEPS = 2
+_TIMES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What every way to compute needs."""
+
+    make_rows: Callable[[int], Rows]
+    """Fresh values for so many workers, all at the model's start."""
+    task: Task
+    batches: Batches
+    lr: float
+    ids: tuple[PeerId, ...]
+    seed: int
+    threads: int
+
+    def loop(self, rows: Rows, failures: Failures) -> Stepper:
+        """One step after another."""
+        return LoopStepper(
+            rows,
+            self.task,
+            self.batches,
+            self.lr,
+            self.ids,
+            self.seed,
+            failures,
+            threads=self.threads,
+        )
+
+    def batched(self, rows: Rows, failures: Failures) -> Stepper:
+        """Many steps at once."""
+        return BatchedStepper(rows, self.task, self.batches, self.lr, failures, self.threads)
+
+    def fast(self, rows: Rows, failures: Failures) -> Stepper:
+        """Many steps at once, with a gradient written out by hand."""
+        return BatchedStepper(
+            rows,
+            self.task,
+            self.batches,
+            self.lr,
+            failures,
+            self.threads,
+            gradient=written_out(rows, self.task),
+            name="fast",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A way to compute, and why it was taken."""
+
+    make: Callable[[Rows, Failures], Stepper]
+    why: str
+
+
+def choose(engine: str, workshop: Workshop) -> Choice:
+    """Take the way that was asked for, or find the faster of those that give the same bits.
+
+    What ``auto`` takes changes no bit: where batching gives other bits than the loop it is only
+    used when asked for.
+
+    Args:
+        engine: One of ``ENGINES``.
+        workshop: What the ways are made of.
+
+    Returns:
+        The way.
+
+    Raises:
+        ConfigError: The task cannot be computed in the way that was asked for.
+    """
+    if engine == "loop":
+        return Choice(make=workshop.loop, why="asked for")
+    if engine == "fast":
+        written_out(workshop.make_rows(1), workshop.task)
+        return Choice(make=workshop.fast, why="asked for")
+    if engine == "batched":
+        why = _cannot(workshop)
+        if why:
+            raise ConfigError(
+                f"engine batched cannot take the task {workshop.task.name}: {why}. "
+                "Leave --engine out, or take loop"
+            )
+        return Choice(make=workshop.batched, why="asked for")
+    return _probe(workshop)
+
+
+def _probe(workshop: Workshop) -> Choice:
+    row_bytes = sum(part.nbytes for part in workshop.make_rows(1).x)
+    n = min(len(workshop.ids), _WORKERS, _BYTES_MAX // row_bytes)
+    if n < 2:
+        why = "there is one worker" if len(workshop.ids) < 2 else "the model is too large to batch"
+        return Choice(make=workshop.loop, why=why)
+    why = _cannot(workshop)
+    if why:
+        return Choice(make=workshop.loop, why=f"the model cannot be batched: {why}")
+    # A group of three is odd, and small: what differs there differs everywhere.
+    few = [_trial(workshop, make, min(n, 3), _STEPS) for make in (workshop.loop, workshop.batched)]
+    if not _alike(few[0].rows, few[1].rows):
+        return Choice(make=workshop.loop, why="batching would give other bits than one by one")
+    looped, batched = (
+        _trial(workshop, make, n, _STEPS + _TIMES) for make in (workshop.loop, workshop.batched)
+    )
+    if not _alike(looped.rows, batched.rows):
+        return Choice(make=workshop.loop, why="batching would give other bits than one by one")
+    gain = looped.best_s / batched.best_s
+    if gain <= 1.0:
+        return Choice(make=workshop.loop, why=f"batching is no faster for this model ({gain:.2f}x)")
+    return Choice(
+        make=workshop.batched, why=f"the same bits as one by one, {gain:.1f}x as fast in a trial"
+    )
+
+
+def _cannot(workshop: Workshop) -> str:
+    """Why batching does not work on this task, or nothing."""
+    rows = workshop.make_rows(min(2, len(workshop.ids)))
+    if why := unbatchable(rows):
+        return why
+    try:
+        _take(workshop.batched(rows, Failures()), rows.n, 0)
+    except Exception as error:  # whatever a user's model does under torch.func
+        return f"torch.func cannot batch it ({_first_line(error)})"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    rows: Rows
+    best_s: float
+
+
+def _trial(
+    workshop: Workshop, make: Callable[[Rows, Failures], Stepper], n: int, steps: int
+) -> _Trial:
+    """Take a few steps in one way, the fastest of which counts."""
+    rows = workshop.make_rows(n)
+    stepper, taken_s = make(rows, Failures()), []
+    for step in range(steps):
+        start_s = time.perf_counter()
+        _take(stepper, n, step)
+        taken_s.append(time.perf_counter() - start_s)
+    stepper.close()
+    return _Trial(rows, min(taken_s))
+
+
+def _alike(ours: Rows, theirs: Rows) -> bool:
+    """Whether two sets of rows are the same in every bit."""
+    return all(
+        torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+        for a, b in zip(ours.x, theirs.x, strict=True)
+    )
+
+
+def _take(stepper: Stepper, n: int, step: int) -> None:
+    level = Level()
+    level.workers, level.steps, level.orders = list(range(n)), [step] * n, list(range(n))
+    stepper.take(level)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,326 @@
+"""All workers of a simulation under virtual time: what happens when, without a single value.
+
+Every worker runs the protocol that a live peer runs. A heap holds what is due, by time, then
+priority, then order of arrival. What the protocols ask of values becomes a `Program`; what they
+ask of the network becomes deliveries.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any
+
+from ..gossip import Envelope, PeerId, Protocol, ProtocolConfig, RemoteProtocolError, Rule, Schema
+from ..gossip.codec import encoded_bytes
+from ..gossip.crew import Crew
+from ..gossip.effects import (
+    Combine,
+    Drop,
+    Effect,
+    Inspect,
+    Mix,
+    PushSkipped,
+    Record,
+    Release,
+    Send,
+    ShareMixed,
+    Snapshot,
+    Stage,
+    Wait,
+)
+from ..gossip.ledger import Kind
+from ..gossip.state import Neighbors
+from ..gossip.streams import stream
+from .links import Links
+from .pace import Pace
+from .program import Program, Slot
+from .worker import Worker
+
+__all__ = ["Fleet", "FleetPlan", "Traffic"]
+
+# A message that comes at the very instant of a turn is there for it; nobody waits on an alarm.
+_DELIVER, _ALARM, _TURN = 0, 1, 2
+
+# All members are known and nobody falls silent: there is nothing to gossip about.
+_FOREVER_S = float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPlan:
+    """What a fleet is made of."""
+
+    ids: tuple[PeerId, ...]
+    schema: Schema
+    anchor: bytes
+    rule: Callable[[], Rule]
+    """Makes each worker's own."""
+    neighbors: Neighbors
+    pace: Pace
+    links: Callable[[], Links]
+    """Makes the network anew: a run may have to start over."""
+    seed: int
+    steps: int | None
+    """Optimizer steps of each worker, None for as many as time allows."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What all workers together have sent and mixed."""
+
+    messages: int = 0
+    bytes_sent: int = 0
+    pushes: int = 0
+    skipped: int = 0
+    refusals: int = 0
+    mixed: int = 0
+    staleness_steps: int = 0
+    errors: int = 0
+    events: int = 0
+
+
+class Fleet:
+    """Workers, the links between them, and what is due when.
+
+    Args:
+        plan: What they are made of.
+        stops: Workers whose values stop being finite, and at which step, counted from 0: what
+            an earlier run over the same plan has found.
+    """
+
+    def __init__(self, plan: FleetPlan, stops: dict[int, int] | None = None) -> None:
+        self.now = 0.0
+        self.program = Program(len(plan.ids))
+        self.traffic = Traffic()
+        self.crew = Crew(plan.ids)
+        self._plan = plan
+        self._stops = stops or {}
+        self._links = plan.links()
+        self._index = {id: index for index, id in enumerate(plan.ids)}
+        self._queue: list[tuple[float, int, int, Worker, Envelope | None, Slot | None]] = []
+        self._arrivals = 0
+        self._payload: Slot | None = None
+        self._carriers = self._by_type()
+        config = ProtocolConfig(gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
+        # No new deadline is nearer than this, so that most need not be asked for.
+        self._soonest_s = min(config.query_s_min, config.stall_s)
+        self.workers = [
+            Worker(index, id, self._protocol(id, config)) for index, id in enumerate(plan.ids)
+        ]
+        for worker in self.workers:
+            self._carry_out(worker, worker.protocol.join(0.0, founders=len(self.workers)))
+        for worker in self.workers:
+            self._later(plan.pace.step_s(worker.index, 0), _TURN, worker)
+
+    @property
+    def over(self) -> bool:
+        """Whether every worker has taken all its steps."""
+        return self.crew.over
+
+    def run(self, until_s: float, steps_max: int) -> bool:
+        """Let happen what happens until then.
+
+        Args:
+            until_s: Virtual seconds; what happens at that very time happens.
+            steps_max: Optimizer steps after which it stops earlier.
+
+        Returns:
+            Whether that time has come, or everything is over.
+        """
+        queue, last = self._queue, self.program.steps + steps_max
+        while not self.crew.over:
+            if not queue or queue[0][0] > until_s:
+                break
+            if self.program.steps >= last:
+                return False
+            self.now, priority, _, worker, envelope, payload = heappop(queue)
+            self.traffic.events += 1
+            if priority == _DELIVER:
+                assert envelope is not None
+                self._deliver(worker, envelope, payload)
+            elif priority == _TURN:
+                self._turn(worker)
+            else:
+                self._wake(worker)
+        if not self.crew.over:
+            self.now = until_s
+        return True
+
+    def _protocol(self, id: PeerId, config: ProtocolConfig) -> Protocol:
+        plan = self._plan
+        return Protocol(
+            id=id,
+            incarnation=1,
+            schema=plan.schema,
+            anchor=plan.anchor,
+            rule=plan.rule(),
+            neighbors=plan.neighbors,
+            rng=partial(stream, plan.seed, id),
+            config=config,
+            crew=self.crew,
+        )
+
+    def _later(
+        self,
+        time_s: float,
+        priority: int,
+        worker: Worker,
+        envelope: Envelope | None = None,
+        payload: Slot | None = None,
+    ) -> None:
+        # Ties break by order of arrival. Workers cannot be compared.
+        self._arrivals += 1
+        heappush(self._queue, (time_s, priority, self._arrivals, worker, envelope, payload))
+
+    def _turn(self, worker: Worker) -> None:
+        """A worker comes to the end of a step; one that has finished only takes its turn."""
+        if not worker.finished:
+            if self._stops.get(worker.index) == worker.steps:
+                self._stop(worker)
+                return
+            self.program.step(worker.index, worker.steps)
+            worker.steps += 1
+        self._step(worker, trained=not worker.finished)
+
+    def _step(self, worker: Worker, *, trained: bool) -> None:
+        effects = worker.protocol.step(self.now, trained=trained)
+        self._carry_out(worker, effects)
+        if any(type(effect) is Wait for effect in effects):
+            if worker.waiting_since_s is None:
+                worker.waiting_since_s = self.now
+        else:
+            if worker.waiting_since_s is not None:
+                worker.idle_s = worker.idle_until(self.now)
+                worker.waiting_since_s = None
+            self._go_on(worker)
+        self._set_alarm(worker)
+
+    def _go_on(self, worker: Worker) -> None:
+        """Begin the next step, or finish; one that has finished keeps its pace of turns."""
+        if not worker.finished and worker.steps == self._plan.steps:
+            worker.finished = True
+            self._carry_out(worker, worker.protocol.finish(self.now))
+        step_s = self._plan.pace.step_s(worker.index, worker.steps)
+        self._later(self.now + step_s, _TURN, worker)
+
+    def _stop(self, worker: Worker) -> None:
+        """A worker finds that its values are not finite: its weight is burned, as live."""
+        worker.finished = True
+        self._carry_out(worker, worker.protocol.leave(self.now, burn=True))
+
+    def _deliver(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+        self._payload = payload
+        try:
+            self._carry_out(worker, worker.protocol.receive(envelope, self.now))
+        except RemoteProtocolError:
+            self.traffic.errors += 1
+        self._payload = None
+        if payload is not None:
+            self.program.let_go(payload)
+        if worker.waiting_since_s is not None:
+            self._step(worker, trained=False)
+
+    def _wake(self, worker: Worker) -> None:
+        worker.alarm_s = _FOREVER_S
+        if worker.protocol.deadline() <= self.now:
+            self._carry_out(worker, worker.protocol.wake(self.now))
+        self._set_alarm(worker)
+
+    def _set_alarm(self, worker: Worker) -> None:
+        """See that a worker is woken in time; a deadline that has moved on is seen then."""
+        if worker.alarm_s <= self.now + self._soonest_s:
+            return
+        due_s = worker.protocol.deadline()
+        if due_s < worker.alarm_s:
+            worker.alarm_s = due_s
+            self._later(due_s, _ALARM, worker)
+
+    def _carry_out(self, worker: Worker, effects: list[Effect]) -> None:
+        carriers = self._carriers
+        for effect in effects:
+            carry_out = carriers.get(type(effect))
+            if carry_out is not None:
+                carry_out(worker, effect)
+
+    def _by_type(self) -> dict[type, Callable[[Worker, Any], None]]:
+        """What each effect leads to; the others are for people to read."""
+        return {
+            Record: self._count,
+            Send: self._send,
+            Snapshot: self._snapshot,
+            Release: self._release,
+            Stage: self._stage,
+            Inspect: self._inspect,
+            Mix: self._mix,
+            Combine: self._combine,
+            Drop: self._drop,
+            ShareMixed: self._note_mixed,
+            PushSkipped: self._note_skipped,
+        }
+
+    def _count(self, worker: Worker, effect: Record) -> None:
+        entry = effect.entry
+        if entry.kind is Kind.PUSHED:
+            worker.pushes += 1
+            self.traffic.pushes += 1
+        elif entry.kind is Kind.SETTLED and entry.units == 0:
+            self.traffic.refusals += 1
+
+    def _send(self, worker: Worker, effect: Send) -> None:
+        envelope, payload = effect.envelope, None
+        size_bytes = encoded_bytes(envelope)
+        self.traffic.messages += 1
+        self.traffic.bytes_sent += size_bytes
+        if effect.snapshot is not None and envelope.frame_bytes:
+            payload = worker.snapshots[effect.snapshot]
+        to = self._index[envelope.destination]
+        for time_s in self._links.deliveries(self.now, worker.index, to, size_bytes):
+            if payload is not None:
+                payload.readers += 1
+            self._later(time_s, _DELIVER, self.workers[to], envelope, payload)
+
+    def _snapshot(self, worker: Worker, effect: Snapshot) -> None:
+        slot = self.program.snapshot(worker.index, effect.register, effect.copy)
+        worker.snapshots[effect.id] = slot
+
+    def _release(self, worker: Worker, effect: Release) -> None:
+        self.program.let_go(worker.snapshots.pop(effect.snapshot))
+
+    def _stage(self, worker: Worker, effect: Stage) -> None:
+        if effect.share not in worker.shares:
+            assert self._payload is not None
+            self._payload.readers += 1
+            worker.shares[effect.share] = self._payload
+
+    def _inspect(self, worker: Worker, effect: Inspect) -> None:
+        # Whether values are finite is looked at afterwards, in bulk: one that is not becomes a
+        # stop of its worker, and the run starts over with it.
+        effects = worker.protocol.inspected(effect.share, self.now, finite=True)
+        if effects:
+            self._carry_out(worker, effects)
+
+    def _mix(self, worker: Worker, effect: Mix) -> None:
+        slot = worker.shares.pop(effect.share)
+        self.program.mix(worker.index, slot, effect.fraction, effect.copy)
+        self.program.let_go(slot)
+
+    def _combine(self, worker: Worker, effect: Combine) -> None:
+        terms = tuple(
+            (coefficient, term if isinstance(term, str) else worker.shares[term])
+            for coefficient, term in effect.terms
+        )
+        self.program.combine(worker.index, effect.register, terms)
+
+    def _drop(self, worker: Worker, effect: Drop) -> None:
+        slot = worker.shares.pop(effect.share, None)
+        if slot is not None:
+            self.program.let_go(slot)
+
+    def _note_mixed(self, worker: Worker, effect: ShareMixed) -> None:
+        worker.mixed += 1
+        worker.staleness_steps += effect.staleness_steps
+        self.traffic.mixed += 1
+        self.traffic.staleness_steps += effect.staleness_steps
+
+    def _note_skipped(self, worker: Worker, effect: PushSkipped) -> None:
+        self.traffic.skipped += 1

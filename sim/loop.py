@@ -1,0 +1,161 @@
+"""One step after another, each by the module and the optimizer themselves: any model will do."""
+
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from hashlib import blake2b
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..gossip import PeerId
+from ..train.task import Task
+from ..train.vector import is_finite
+from .batches import Batches
+from .program import Level
+from .rows import Rows
+from .stepper import Failures
+
+__all__ = ["LoopStepper", "Replica"]
+
+
+class LoopStepper:
+    """The plain way: a module is laid over a worker's row, and takes a step there.
+
+    Threads share a level's workers among them. Each worker's arithmetic is done by one thread,
+    so that their number changes no bit.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        batches: On what.
+        lr: Learning rate.
+        ids: Names of the workers.
+        seed: The run's seed.
+        failures: Where a step that fails is noted.
+        threads: How many steps at a time.
+    """
+
+    name = "loop"
+
+    def __init__(
+        self,
+        rows: Rows,
+        task: Task,
+        batches: Batches,
+        lr: float,
+        ids: tuple[PeerId, ...],
+        seed: int,
+        failures: Failures,
+        threads: int = 1,
+    ) -> None:
+        self._batches = batches
+        self._failures = failures
+        self._seeds = [f"{seed}\0{id}\0torch\0".encode() for id in ids]
+        # Random layers draw from one generator, which threads would share.
+        threads = 1 if _draws(task, rows.module, *batches.one(0, 0)) else threads
+        self._replicas = [Replica(rows, task, lr, own=index > 0) for index in range(threads)]
+        for replica in self._replicas[1:]:
+            replica.states = self._replicas[0].states
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def take(self, level: Level) -> None:
+        """Take all steps of a level."""
+        if self._pool is None:
+            self._share(level, 0)
+        else:
+            list(self._pool.map(lambda index: self._share(level, index), range(self._n_threads)))
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    @property
+    def _n_threads(self) -> int:
+        return len(self._replicas)
+
+    def _share(self, level: Level, index: int) -> None:
+        replica, every = self._replicas[index], self._n_threads
+        for at in range(index, len(level.workers), every):
+            worker, step = level.workers[at], level.steps[at]
+            replica.lay_over(worker)
+            inputs, targets = self._batches.one(worker, step)
+            if self._n_threads == 1:
+                # What is random in a step is drawn anew for each, whatever was computed before.
+                torch.default_generator.manual_seed(_step_seed(self._seeds[worker], step))
+            if not replica.step(inputs, targets):
+                self._failures.note(level.orders[at], worker, step)
+
+
+class Replica:
+    """A module and an optimizer that are laid over one worker after another.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        lr: Learning rate.
+        own: Whether it needs a module of its own.
+    """
+
+    def __init__(self, rows: Rows, task: Task, lr: float, *, own: bool = False) -> None:
+        self._rows = rows
+        self._task = task
+        self.module: nn.Module = deepcopy(rows.module) if own else rows.module
+        self.parameters = [p for p in self.module.parameters() if p.requires_grad]
+        self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
+        self.states: dict[int, dict[object, object]] = {}
+        """State of each worker's optimizer, by position of the parameter."""
+        names = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        placed = [p for segment in rows.segments for p in segment.tensors]
+        self._targets = [names[p.spec.name] for p in [*placed, *rows.local]]
+        self._worker = -1
+
+    def lay_over(self, worker: int) -> None:
+        """Take a worker's values for the module's, and its optimizer's state likewise."""
+        for target, (_, view) in zip(self._targets, self._rows.tensors(worker), strict=True):
+            target.data = view
+        self._worker = worker
+
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+        """Take a step there.
+
+        Returns:
+            Whether loss and values are finite after it.
+        """
+        self.optimizer.zero_grad()
+        loss = self._task.loss(self.module(inputs), targets)
+        loss.backward()
+        self.apply()
+        finite = all(is_finite(part) for part in self._rows.row(self._worker))
+        return finite and bool(torch.isfinite(loss.detach()))
+
+    def apply(self) -> None:
+        """Let the optimizer use the gradients that lie ready."""
+        own = self.states.get(self._worker, {})
+        state = self.optimizer.state
+        state.clear()
+        for index, parameter in enumerate(self.parameters):
+            if index in own:
+                state[parameter] = own[index]
+        self.optimizer.step()
+        self.states[self._worker] = {
+            index: state[parameter]
+            for index, parameter in enumerate(self.parameters)
+            if parameter in state
+        }
+
+
+def _step_seed(prefix: bytes, step: int) -> int:
+    digest = blake2b(prefix + str(step).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _draws(task: Task, module: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+    """Whether a step takes random numbers: dropout does, and what a user's own model may do."""
+    trial = deepcopy(module)
+    before = torch.get_rng_state()
+    task.loss(trial(inputs), targets)
+    drawn = not torch.equal(before, torch.get_rng_state())
+    torch.set_rng_state(before)
+    return drawn

@@ -1,0 +1,57 @@
+"""A topology as the protocol asks for it: names in, names out, each answer looked up once."""
+
+from collections.abc import Mapping, Sequence
+
+from ..gossip import PeerId
+from ..topology import Topology
+
+__all__ = ["Neighborhood"]
+
+
+class Neighborhood:
+    """Whom the workers of a fleet may push to; the graph is that of all of them, whoever stops.
+
+    Args:
+        topology: Over as many nodes as there are workers; node i is worker i.
+        ids: Their names, in order.
+    """
+
+    def __init__(self, topology: Topology, ids: Sequence[PeerId]) -> None:
+        self._topology = topology
+        self._ids = tuple(ids)
+        self._index = {id: index for index, id in enumerate(self._ids)}
+        self._found: dict[tuple[int, int], tuple[PeerId, ...]] = {}
+        self._weights: dict[tuple[int, int], dict[PeerId, float]] = {}
+
+    def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+        """Whom *peer* may push to in a round; those that have stopped are passed over later."""
+        period = self._topology.period
+        node = self._index[peer]
+        if period is None:
+            return self._named(self._topology.neighbors(node, round))
+        key = node, round % period
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._named(self._topology.neighbors(node, key[1]))
+        return found
+
+    def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
+        """Row of W: whom *peer* mixes from in a round, itself included, and how much."""
+        period = self._topology.period
+        node = self._index[peer]
+        key = node, round if period is None else round % period
+        found = self._weights.get(key)
+        if found is None:
+            found = self._row(*key)
+            if period is not None:
+                self._weights[key] = found
+        return found
+
+    def _row(self, node: int, round: int) -> dict[PeerId, float]:
+        matrix = self._topology.matrix(round)
+        row = slice(matrix.indptr[node], matrix.indptr[node + 1])
+        pairs = zip(matrix.indices[row], matrix.data[row], strict=True)
+        return {self._ids[int(other)]: float(weight) for other, weight in sorted(pairs)}
+
+    def _named(self, nodes: Sequence[int]) -> tuple[PeerId, ...]:
+        return tuple([self._ids[node] for node in nodes])

@@ -1,0 +1,228 @@
+"""How long steps take: the same for all, drawn, or read from a file."""
+
+import math
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gossip.errors import ConfigError
+from ..gossip.streams import stream
+from .pace_file import read_durations
+from .speeds import slowdowns
+
+__all__ = ["PACES", "Pace", "make_pace"]
+
+PACES = (
+    "constant, lognormal:cv=C (C in [0, 100]), pareto:shape=A (A above 1) or "
+    "trace:path=FILE (CSV or JSON lines)"
+)
+"""The valid specs, for messages."""
+
+# Draws made at a time: opening a stream costs 20 us or so, and 8 bytes are kept for each draw.
+_BITS = 6
+_BLOCK = 1 << _BITS
+
+Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+
+class Pace(Protocol):
+    """The durations of steps, each a pure function of seed, worker and step."""
+
+    def step_s(self, worker: int, step: int) -> float:
+        """Say how long a worker's step takes.
+
+        Args:
+            worker: Its index.
+            step: Counted from 0. In order is fast; any order gives the same answers.
+
+        Returns:
+            Seconds, above 0.
+        """
+        ...
+
+    def mean_s(self, worker: int) -> float:
+        """Say how long a worker's steps take on average, in seconds."""
+        ...
+
+
+def make_pace(
+    spec: str,
+    *,
+    ids: Sequence[str],
+    step_s: float,
+    speeds: str | None = None,
+    slow: Sequence[str] = (),
+    seed: int,
+) -> Pace:
+    """Make the pace of a simulated swarm.
+
+    ``constant``: each step takes *step_s*. ``lognormal:cv=0.3``: drawn, with a coefficient of
+    variation of 0.3: the jitter of a machine with a little else to do. ``pareto:shape=2.5``: drawn,
+    with a heavy tail: now and then one step takes very much longer; at a shape of 2 or less the
+    variance is infinite. Both have the mean *step_s*. ``trace:path=FILE``: what was recorded,
+    one row for each step of each worker, from the first row again where they are used up.
+
+    Classes of speed and stragglers multiply all of these, recorded durations too.
+
+    Args:
+        spec: One of the four forms above.
+        ids: The workers; draws belong to ids, not to places.
+        step_s: Mean duration of a step at speed 1x, in seconds, > 0; a trace has its own.
+        speeds: Classes of speed such as ``0.5x:25%,1x:50%,4x:25%``; None for 1x everywhere.
+        slow: Stragglers, ``3:10`` for steps of worker 3 that take 10 times as long.
+        seed: The run's seed.
+
+    Returns:
+        The pace.
+
+    Raises:
+        ConfigError: An argument is out of range, or a trace cannot be used; it names file and line.
+
+    >>> pace = make_pace("constant", ids=["a", "b"], step_s=0.1, slow=["b:10"], seed=0)
+    >>> pace.step_s(0, 0), pace.step_s(1, 0)
+    (0.1, 1.0)
+    """
+    if not (math.isfinite(step_s) and step_s > 0):
+        raise ConfigError(f"step_s is {step_s}: it must be a finite number of seconds above 0")
+    form, value = _read(spec)
+    factors = slowdowns(ids, speeds=speeds, slow=slow, seed=seed)
+    means = [step_s * factor for factor in factors]
+    if not all(math.isfinite(mean) and mean > 0 for mean in means):
+        raise ConfigError(
+            f"step_s is {step_s}: with speeds and slow, steps would take {max(means)}"
+        )
+    if form == "constant":
+        return _Constant(means)
+    if form == "trace":
+        return _Recorded(read_durations(value, ids), factors)
+    return _Drawn(_DRAWS[form](float(value)), means, ids, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    means: list[float]
+
+    def step_s(self, worker: int, step: int) -> float:
+        return self.means[worker]
+
+    def mean_s(self, worker: int) -> float:
+        return self.means[worker]
+
+
+class _Drawn:
+    """Each worker's current block of draws is kept; any block can be drawn again by itself."""
+
+    def __init__(self, draw: Draw, means: list[float], ids: Sequence[str], seed: int) -> None:
+        self._draw = draw
+        self._means = means
+        self._ids = ids
+        self._seed = seed
+        self._blocks: list[Sequence[float]] = [()] * len(means)
+        self._numbers = [-1] * len(means)
+
+    def step_s(self, worker: int, step: int) -> float:
+        if self._numbers[worker] != step >> _BITS:
+            self._fill(worker, step >> _BITS)
+        return self._blocks[worker][step & (_BLOCK - 1)]
+
+    def mean_s(self, worker: int) -> float:
+        return self._means[worker]
+
+    def _fill(self, worker: int, number: int) -> None:
+        rng = stream(self._seed, self._ids[worker], f"pace:{number}")
+        durations = self._means[worker] * self._draw(rng, _BLOCK)
+        # An array, for it is indexed faster than numpy's and is a quarter of a list's size.
+        self._blocks[worker] = array("d", durations.tobytes())
+        self._numbers[worker] = number
+
+
+class _Recorded:
+    def __init__(self, durations: Sequence[Sequence[float]], factors: list[float]) -> None:
+        self._durations = durations
+        self._factors = factors
+
+    def step_s(self, worker: int, step: int) -> float:
+        durations = self._durations[worker]
+        return durations[step % len(durations)] * self._factors[worker]
+
+    def mean_s(self, worker: int) -> float:
+        durations = self._durations[worker]
+        return math.fsum(durations) / len(durations) * self._factors[worker]
+
+
+def _lognormal(cv: float) -> Draw:
+    variance = math.log1p(cv**2)
+    # The mean of a lognormal is exp(mu + variance / 2), and is to be 1.
+    return lambda rng, n: rng.lognormal(-variance / 2, math.sqrt(variance), n)
+
+
+def _pareto(shape: float) -> Draw:
+    # numpy's starts at 0, and so 1 + that at 1, where the mean is shape / (shape - 1).
+    least = (shape - 1) / shape
+    return lambda rng, n: least * (1 + rng.pareto(shape, n))
+
+
+_DRAWS: Mapping[str, Callable[[float], Draw]] = {"lognormal": _lognormal, "pareto": _pareto}
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    name: str
+    allowed: str
+    fits: Callable[[float], bool] | None
+    """Of a number; None for a text, which takes the rest of the spec, commas included."""
+    default: str = ""
+    """Empty where it must be given."""
+
+
+_PARAMETERS: Mapping[str, _Parameter | None] = MappingProxyType(
+    {
+        "constant": None,
+        "lognormal": _Parameter("cv", "a number in [0, 100]", lambda cv: 0 <= cv <= 100, "0.3"),
+        "pareto": _Parameter("shape", "a finite number above 1", lambda a: 1 < a < math.inf, "2.5"),
+        "trace": _Parameter("path", "a file, CSV or JSON lines", None),
+    }
+)
+
+
+def _read(spec: str) -> tuple[str, str]:
+    """Name of a form and the value of its one parameter."""
+    name, colon, given = spec.partition(":")
+    if name not in _PARAMETERS:
+        close = get_close_matches(name, _PARAMETERS, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else "."
+        raise ConfigError(f"unknown pace {name!r}{hint} It must be {PACES}")
+    parameter = _PARAMETERS[name]
+    if parameter is None:
+        if colon:
+            raise ConfigError(f"pace {spec!r}: it takes no parameters: write {name!r}")
+        return name, ""
+    if not given and parameter.default and not colon:
+        return name, parameter.default
+    if not given:
+        raise ConfigError(f"pace {spec!r}: it needs {parameter.name}=, {parameter.allowed}")
+    key, equals, text = given.partition("=")
+    if not equals or key != parameter.name:
+        unless = f"; {parameter.default} unless given" if parameter.default else ""
+        raise ConfigError(
+            f"pace {spec!r}: it takes {parameter.name}= ({parameter.allowed}{unless}), "
+            f"not {given!r}"
+        )
+    if not _fits(parameter, text):
+        raise ConfigError(f"pace {spec!r}: {key}={text}: it must be {parameter.allowed}")
+    return name, text
+
+
+def _fits(parameter: _Parameter, text: str) -> bool:
+    if parameter.fits is None:
+        return bool(text)
+    try:
+        return parameter.fits(float(text))
+    except ValueError:
+        return False

@@ -1,0 +1,143 @@
+"""The values of one peer's replay: snapshots that it hands over, shares that it mixes."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from zlib import crc32
+
+from torch import Tensor
+
+from ..gossip.codec import decode_header
+from ..gossip.effects import (
+    Combine,
+    Drop,
+    Effect,
+    Mix,
+    Release,
+    Send,
+    ShareId,
+    Snapshot,
+    SnapshotId,
+    Stage,
+)
+from ..gossip.errors import TrainingError
+from ..gossip.messages import Offer
+from ..train.inputs import Input, Receive
+from ..train.vector import Vector
+from .replay_difference import Differs
+from .replay_post import Life, Made, Post, ShareKey
+
+__all__ = ["Bench"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A part of a share, as the receiver's journal knows it."""
+
+    offset_bytes: int
+    size_bytes: int
+    checksum: int
+
+
+class Bench:
+    """Carries out the effects that touch values, as a live peer's workbench does.
+
+    What a live peer takes from the wire, it takes from the sender's replay.
+
+    Args:
+        vector: The peer's values.
+        life: Whose they are.
+        post: Takes the shares it makes, and gives those of others.
+    """
+
+    def __init__(self, vector: Vector, life: Life, post: Post) -> None:
+        self._vector = vector
+        self._life = life
+        self._post = post
+        self._snapshots: dict[SnapshotId, Tensor] = {}
+        self._staged: dict[ShareId, list[_Frame]] = {}
+
+    def carry_out(
+        self, effect: Effect, event: Input, record: int, step: int
+    ) -> Generator[ShareKey, None, None]:
+        """Do what *effect* asks for, where it is about values.
+
+        Args:
+            effect: Any effect.
+            event: What led to it.
+            record: Of the journal, that this was.
+            step: Optimizer steps taken by then.
+
+        Yields:
+            A share that is not made yet: go on when it is.
+
+        Raises:
+            Differs: A share is not what came over the wire.
+        """
+        match effect:
+            case Snapshot():
+                self._snapshot(effect)
+            case Release():
+                self._snapshots.pop(effect.snapshot, None)
+            case Send():
+                self._hand_over(effect, record, step)
+            case Stage() if isinstance(event, Receive):
+                checksum = decode_header(event.header)[1]
+                frame = _Frame(effect.offset_bytes, event.envelope.frame_bytes, checksum)
+                self._staged.setdefault(effect.share, []).append(frame)
+            case Mix():
+                payload = yield from self._payload(effect.share)
+                self._vector.mix(payload, effect.fraction, copy=effect.copy)
+                self._unstage(effect.share)
+            case Combine():
+                yield from self._combine(effect)
+            case Drop():
+                self._unstage(effect.share)
+            case _:
+                pass
+
+    def _snapshot(self, effect: Snapshot) -> None:
+        try:
+            taken = self._vector.snapshot(effect.register, copy=effect.copy)
+        except TrainingError:
+            return  # not finite: what was to be sent of it is unsent in the journal, too
+        self._snapshots[effect.id] = taken
+
+    def _hand_over(self, effect: Send, record: int, step: int) -> None:
+        envelope, body = effect.envelope, effect.envelope.body
+        snapshot = self._snapshots.get(effect.snapshot or 0)
+        if isinstance(body, Offer) and snapshot is not None:
+            receiver = Life(envelope.destination, envelope.destination_incarnation)
+            key = ShareKey(self._life, receiver, body.seq)
+            self._post.put(key, Made(snapshot, record, step))
+
+    def _combine(self, effect: Combine) -> Generator[ShareKey, None, None]:
+        terms: list[tuple[float, str | Tensor]] = []
+        for coefficient, term in effect.terms:
+            if isinstance(term, ShareId):
+                payload = yield from self._payload(term)
+                terms.append((coefficient, payload))
+            else:
+                terms.append((coefficient, term))
+        self._vector.combine(effect.register, terms)
+
+    def _payload(self, share: ShareId) -> Generator[ShareKey, None, Tensor]:
+        """Wait for a share, and see whether it is what came over the wire."""
+        key = self._key(share)
+        while (made := self._post.find(key)) is None:
+            yield key
+        for frame in self._staged.get(share, ()):
+            stop = frame.offset_bytes + frame.size_bytes
+            part = made.payload.numpy()[frame.offset_bytes : stop]
+            if len(part) != frame.size_bytes or crc32(part.data) != frame.checksum:
+                raise Differs(
+                    f"{key}, made after its record {made.record} and step {made.step}, has other "
+                    f"bytes than came over the wire (from byte {frame.offset_bytes} on)"
+                )
+        return made.payload
+
+    def _unstage(self, share: ShareId) -> None:
+        self._staged.pop(share, None)
+        self._post.done(self._key(share))
+
+    def _key(self, share: ShareId) -> ShareKey:
+        return ShareKey(Life(share.sender, share.incarnation), self._life, share.seq)

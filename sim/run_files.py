@@ -1,0 +1,171 @@
+"""The folder of a run: taken or free, written whole or not at all, read again."""
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ..gossip.errors import ConfigError
+from .array_files import FORMATS
+
+__all__ = [
+    "MODEL",
+    "PICTURE",
+    "SERIES",
+    "SUMMARY",
+    "WORKERS",
+    "as_json",
+    "check_folder",
+    "read_model",
+    "read_summary",
+    "staged",
+    "write_summary",
+]
+
+SUMMARY, MODEL, PICTURE = "summary.json", "model.safetensors", "training.png"
+
+SERIES, WORKERS = "series", "workers"
+"""Files of arrays, without the suffix that says in which format."""
+
+# Any of them means that the folder is taken; the first two are those of real peers.
+TRACES = (
+    *("peers", "rendezvous", SUMMARY, MODEL, PICTURE),
+    *(f"{stem}.{format}" for stem in (SERIES, WORKERS) for format in FORMATS),
+)
+
+
+def check_folder(folder: Path) -> None:
+    """See whether a run can be written there, before anything long is computed.
+
+    Args:
+        folder: What need not exist yet; files of other names may lie there.
+
+    Raises:
+        ConfigError: It is a file, holds another run, or cannot be made or written to.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: name a new folder")
+    taken = [name for name in TRACES if (folder / name).exists()]
+    if taken:
+        raise ConfigError(
+            f"{folder} holds another run ({', '.join(taken)}): "
+            "name a new folder, or remove that one"
+        )
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise ConfigError(f"{folder} cannot be written: {above} takes no new files")
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """Give a folder to write to, whose files appear in *folder* together, or not at all.
+
+    Args:
+        folder: One that passes `check_folder`; it is made where it does not exist.
+
+    Raises:
+        OSError: It cannot be made or written to; nothing was left in it.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
+    files: list[Path] = []
+    try:
+        yield draft
+        # The summary comes last: where one is, the run is whole.
+        files = sorted(draft.iterdir(), key=lambda path: path.name == SUMMARY)
+        for path in files:
+            path.replace(folder / path.name)
+    except BaseException:
+        # Of those only that have moved: what stands in the way of another is not ours.
+        for path in files:
+            if not path.exists():
+                (folder / path.name).unlink(missing_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+    draft.rmdir()
+
+
+def as_json(value: Any) -> Any:
+    """Turn a value into what JSON has.
+
+    Args:
+        value: Mappings, sequences, numbers of Python or numpy, strings, booleans, None.
+
+    Returns:
+        The same in Python's own types; numbers that are not finite are None.
+
+    >>> as_json({"loss": float("nan"), "time_to": {0.9: (1, 2.5)}})
+    {'loss': None, 'time_to': {'0.9': [1, 2.5]}}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): as_json(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return as_json(value.tolist())
+    if isinstance(value, list | tuple):
+        return [as_json(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``summary.json``.
+
+    Args:
+        folder: Where to.
+        summary: JSON values only, as `as_json` makes them.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Read ``summary.json``.
+
+    Raises:
+        ConfigError: There is none, or it is no JSON object.
+    """
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise ConfigError(f"{folder} {what}: give the folder of a run")
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{folder} is not a run of the simulator: it has no {SUMMARY}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder / SUMMARY} cannot be read: {error}") from error
+    if not isinstance(summary, dict):
+        raise ConfigError(f"{folder / SUMMARY} is no summary of a run: it is no JSON object")
+    return summary
+
+
+def read_model(folder: Path) -> dict[str, Tensor] | None:
+    """Read the merged model; None where a run has none.
+
+    Raises:
+        ConfigError: It is no safetensors file.
+    """
+    path = folder / MODEL
+    if not path.exists():
+        return None
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path} cannot be read as a model: {error}") from error

@@ -1,0 +1,131 @@
+"""A fleet's run cut into windows: what to compute, and what to note at each measurement."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gossip import Audit, audit
+from .collector import paused, settled
+from .fleet import Fleet, FleetPlan, Traffic
+from .program import Level
+
+__all__ = ["Ending", "Reading", "Window", "schedule"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What can be said of a fleet at one moment without looking at a value."""
+
+    time_s: float
+    steps: NDArray[np.int64]
+    """Optimizer steps of each worker."""
+    weight_units: NDArray[np.int64]
+    """What each worker holds, escrow not counted."""
+    idle_s: float
+    """How long all workers together have waited."""
+    traffic: Traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What a fleet came to."""
+
+    workers: dict[str, NDArray[Any]]
+    audit: Audit
+    """Where every unit is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A part of a run."""
+
+    levels: list[Level]
+    steps: int
+    """Optimizer steps that all workers have taken by its end."""
+    time_s: float
+    """Virtual time at its end."""
+    reading: Reading | None = None
+    """Where a measurement is due after it."""
+    ending: Ending | None = None
+    """With the last one."""
+
+
+def schedule(
+    plan: FleetPlan,
+    stops: dict[int, int],
+    *,
+    every_s: float,
+    time_s: float | None,
+    window: int,
+    shift_s: float = 0.0,
+) -> Iterator[Window]:
+    """Run a fleet from its start to its end.
+
+    Args:
+        plan: What it is made of.
+        stops: Which workers stop at which step, because their values are not finite.
+        every_s: Virtual seconds between two measurements.
+        time_s: When to end; None for when all have taken their steps.
+        window: Optimizer steps of a window, at most.
+        shift_s: By how much each measurement is later than a multiple of *every_s*, so that it
+            does not fall on the very moment at which steps end.
+
+    Yields:
+        Windows in order; a measurement at the start, at the end, and regularly in between.
+    """
+    with paused():
+        fleet = Fleet(plan, stops)
+    mark = 1
+    with settled():
+        yield _window(fleet, reading=_read(fleet))
+        while not fleet.over and (time_s is None or fleet.now < time_s):
+            until_s = mark * every_s + shift_s
+            if time_s is not None:
+                until_s = min(until_s, time_s)
+            with paused():
+                came = fleet.run(until_s, window)
+            mark += came
+            yield _window(fleet, reading=_read(fleet) if came else None)
+    yield _window(fleet, ending=_end(fleet))
+
+
+def _window(
+    fleet: Fleet, *, reading: Reading | None = None, ending: Ending | None = None
+) -> Window:
+    program = fleet.program
+    return Window(
+        levels=program.take(),
+        steps=program.steps,
+        time_s=fleet.now,
+        reading=reading,
+        ending=ending,
+    )
+
+
+def _read(fleet: Fleet) -> Reading:
+    workers = fleet.workers
+    return Reading(
+        time_s=fleet.now,
+        steps=np.array([worker.steps for worker in workers]),
+        weight_units=np.array([worker.protocol.account.weight for worker in workers]),
+        idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
+        traffic=replace(fleet.traffic),
+    )
+
+
+def _end(fleet: Fleet) -> Ending:
+    workers, now = fleet.workers, fleet.now
+    accounts = [worker.protocol.account for worker in workers]
+    return Ending(
+        workers={
+            "steps": np.array([worker.steps for worker in workers]),
+            "weight_units": np.array([account.weight for account in accounts]),
+            "idle_s": np.array([worker.idle_until(now) for worker in workers]),
+            "pushes": np.array([worker.pushes for worker in workers]),
+            "mixed": np.array([worker.mixed for worker in workers]),
+        },
+        audit=audit(accounts),
+    )

@@ -1,0 +1,302 @@
+"""`simulate`: a swarm from its settings to its `Run`."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..gossip import PeerId, Rule, TrainingError
+from ..gossip.errors import ConfigError
+from ..gossip.rule import demands_of
+from ..gossip.rules import make_rule
+from ..topology import parse
+from ..train.task import Task
+from ..train.tasks import load_task
+from .batches import Batches
+from .config import SimulationConfig
+from .cores import one_thread_each
+from .engines import Workshop, choose
+from .fleet import FleetPlan
+from .links import Links
+from .measure import Curves
+from .memory import check_memory
+from .models import Models
+from .neighborhood import Neighborhood
+from .network import NetworkConfig, read_network
+from .pace import make_pace
+from .progress import Progress
+from .rows import Rows
+from .run import Run
+from .schedule import Ending, Window, schedule
+from .stepper import Failure, Failures
+from .summary import summarize
+from .vectors import VECTOR_TASKS, VectorRows, VectorTask
+
+__all__ = ["simulate"]
+
+# Workers that may diverge one by one: each costs a new start. More of them are a wrong setting.
+_STOPS_MAX = 8
+
+_POINTS = 40
+_WINDOW_MIN = 2000
+_WINDOW_PER_WORKER = 4
+
+
+def simulate(
+    config: SimulationConfig | None = None,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train one model with many simulated workers under virtual time.
+
+    Workers decide by the code that live peers run, and compute real gradients. The same settings
+    give the same run, to the last bit of every parameter, whatever the window, the number of
+    threads and the process.
+
+    Args:
+        config: All settings; the defaults unless given.
+        progress: Called after each window.
+        settings: Fields of `SimulationConfig` that differ from *config*.
+
+    Returns:
+        Figures, curves over virtual time, and the merged model.
+
+    Raises:
+        ConfigError: A setting is out of range, or the run would not fit into memory.
+        TopologyError: The topology is not valid for so many workers.
+        TrainingError: Too many workers diverged.
+
+    >>> run = simulate(task="consensus", workers=8, topology="complete", steps=50, p=0.5, seed=1)
+    >>> bool(run.series["disagreement"][-1] < 0.1 * run.series["disagreement"][0])
+    True
+    """
+    _check_known(settings)
+    config = replace(config or SimulationConfig(), **settings)
+    with one_thread_each():
+        return _run_until_finite(config, progress)
+
+
+def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], None] | None) -> Run:
+    """Run, and run again with those stopped whose values were found not to be finite."""
+    simulation = _Simulation(config)
+    started_s = time.perf_counter()
+    stops: dict[int, int] = {}
+    while True:
+        try:
+            return simulation.run(stops, started_s, progress)
+        except Failure as failure:
+            stops[failure.worker] = failure.step
+            if len(stops) > min(_STOPS_MAX, max(0, config.workers - 1)):
+                raise TrainingError(_diverged(simulation.ids, stops, config)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Makes the values of a run, anew for every start."""
+
+    make: Callable[[], Models | VectorRows]
+    engine: str
+    why: str
+
+
+class _Simulation:
+    """What stays the same however often a run has to start over."""
+
+    def __init__(self, config: SimulationConfig) -> None:
+        self.config = config
+        self._task = _find_task(config)
+        width = len(str(config.workers - 1))
+        self.ids = tuple(f"peer-{index:0{width}d}" for index in range(config.workers))
+        self._network = _network(config)
+        self._pace = make_pace(
+            config.pace,
+            ids=self.ids,
+            step_s=config.step_s,
+            speeds=config.speeds,
+            slow=config.slow,
+            seed=config.seed,
+        )
+        self._topology = parse(
+            config.topology, config.workers, seed=config.seed, mixing=config.mixing
+        )
+        self.steps = None if config.time_s else config.steps or self._task.steps
+        self._values = self._prepare()
+
+    def run(
+        self,
+        stops: dict[int, int],
+        started_s: float,
+        progress: Callable[[Progress], None] | None,
+    ) -> Run:
+        """Run once, from the start to the end.
+
+        Raises:
+            Failure: A worker's values are not finite any more; nothing of this run counts.
+        """
+        values, curves = self._values.make(), Curves()
+        ending: Ending | None = None
+        try:
+            for window in self._windows(values, stops):
+                values.execute(window.levels)
+                ending = window.ending
+                if window.reading is not None:
+                    curves.add(window.reading, values)
+                if progress is not None:
+                    progress(self._progress(window, curves, time.perf_counter() - started_s))
+        finally:
+            values.close()
+        assert ending is not None
+        return summarize(
+            self.config,
+            values=values,
+            topology=self._topology.spec,
+            rule=make_rule(self.config.rule, self.config.p, self.config.emission),
+            curves=curves,
+            ending=ending,
+            stopped=[self.ids[worker] for worker in sorted(stops)],
+            engine=self._values.engine,
+            engine_why=self._values.why,
+            wall_s=time.perf_counter() - started_s,
+        )
+
+    def _windows(self, values: Models | VectorRows, stops: dict[int, int]) -> Iterator[Window]:
+        config = self.config
+        source = values.rows if isinstance(values, Models) else values
+        plan = FleetPlan(
+            ids=self.ids,
+            schema=source.schema,
+            anchor=source.anchor,
+            rule=partial(make_rule, config.rule, config.p, config.emission),
+            neighbors=Neighborhood(self._topology, self.ids),
+            pace=self._pace,
+            links=partial(Links, self._network, self.ids, config.seed),
+            seed=config.seed,
+            steps=self.steps,
+        )
+        return schedule(
+            plan,
+            stops,
+            every_s=self._every_s(),
+            shift_s=config.step_s / 2,
+            time_s=config.time_s,
+            window=config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers),
+        )
+
+    def _every_s(self) -> float:
+        """Virtual seconds between two measurements."""
+        step_s = self.config.step_s
+        if self.config.eval_every is not None:
+            return self.config.eval_every * step_s
+        if self.steps is None:
+            return (self.config.time_s or 0.0) / _POINTS
+        return math.ceil(self.steps / _POINTS) * step_s
+
+    def _progress(self, window: Window, curves: Curves, wall_s: float) -> Progress:
+        evaluation = curves.evaluation
+        return Progress(
+            steps=window.steps,
+            steps_total=None if self.steps is None else self.steps * len(self.ids),
+            time_s=window.time_s,
+            wall_s=wall_s,
+            loss=evaluation.loss if evaluation else None,
+            accuracy=evaluation.accuracy if evaluation else None,
+        )
+
+    def _prepare(self) -> _Values:
+        rule = make_rule(self.config.rule, self.config.p, self.config.emission)
+        if isinstance(self._task, VectorTask):
+            return self._prepare_vectors(self._task, rule)
+        return self._prepare_models(self._task, rule)
+
+    def _prepare_vectors(self, task: VectorTask, rule: Rule) -> _Values:
+        config = self.config
+        self._check_memory(8 * task.dim, rule)
+        # Who never waits has no moment at which all have mixed: there, the vectors count as they
+        # were handed over. A round ends with mixing.
+        make = partial(
+            VectorRows,
+            task,
+            self.ids,
+            config.seed,
+            rule.registers,
+            stepped=not demands_of(rule).fixed_members,
+        )
+        return _Values(make=make, engine=VectorRows.name, why="the task has no model")
+
+    def _prepare_models(self, task: Task, rule: Rule) -> _Values:
+        config = self.config
+        torch.manual_seed(config.seed)
+        module = task.model()
+        alone = Rows(deepcopy(module), 1)
+        self._check_memory(sum(part.nbytes for part in (*alone.x, *alone.locals)), rule)
+        batch_size = config.batch_size or task.batch_size
+        workshop = Workshop(
+            make_rows=lambda n: Rows(deepcopy(module), n, rule.registers if n > 1 else ()),
+            task=task,
+            batches=Batches(task, self.ids, config.partition, batch_size, config.seed),
+            lr=config.lr or task.lr,
+            ids=self.ids,
+            seed=config.seed,
+            threads=config.threads,
+        )
+        choice = choose(config.engine, workshop)
+
+        def make() -> Models:
+            rows = Rows(deepcopy(module), config.workers, rule.registers)
+            failures = Failures()
+            return Models(rows, choice.make(rows, failures), failures, task)
+
+        name = "loop" if choice.make == workshop.loop else config.engine
+        engine = "batched" if name == "auto" else name
+        return _Values(make=make, engine=engine, why=choice.why)
+
+    def _check_memory(self, row_bytes: int, rule: Rule) -> None:
+        check_memory(
+            workers=self.config.workers,
+            row_bytes=row_bytes,
+            registers=len(rule.registers),
+            memory_gib=self.config.memory_gib,
+        )
+
+
+def _find_task(config: SimulationConfig) -> Task | VectorTask:
+    task = config.task
+    if not isinstance(task, str):
+        return task
+    return VECTOR_TASKS[task]() if task in VECTOR_TASKS else load_task(task, seed=config.seed)
+
+
+def _network(config: SimulationConfig) -> NetworkConfig:
+    network = config.network
+    found = read_network(network) if isinstance(network, str) else network
+    return found.with_changes(
+        latency_s=config.latency_s,
+        bandwidth_mbit=config.bandwidth_mbit,
+        loss=config.loss,
+        duplicates=config.duplicates,
+    )
+
+
+def _diverged(ids: Sequence[PeerId], stops: dict[int, int], config: SimulationConfig) -> str:
+    first = min(stops, key=lambda worker: stops[worker])
+    lr = config.lr if config.lr is not None else "the task's"
+    return (
+        f"{len(stops)} of {len(ids)} workers diverged, the first {ids[first]} at its step "
+        f"{stops[first] + 1}: the learning rate ({lr}) is too high for this task"
+    )
+
+
+def _check_known(settings: Iterable[str]) -> None:
+    known = [field.name for field in fields(SimulationConfig)]
+    for name in settings:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f", did you mean {close[0]}?" if close else f": it must be one of {known}"
+            raise ConfigError(f"simulate has no setting {name!r}{hint}")

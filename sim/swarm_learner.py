@@ -1,0 +1,115 @@
+"""The training of one peer of an in-process swarm: any module, any optimizer."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..gossip import PeerId, TrainingError
+from ..topology.draws import key
+from ..train.partition import split
+from ..train.sampler import Sampler
+from ..train.task import Task
+
+__all__ = ["Course", "Learner", "own_chance"]
+
+
+class Course:
+    """What all peers of a swarm learn, and who learns from which samples.
+
+    Args:
+        task: What is trained.
+        n: How many parts the data is cut into.
+        partition: How.
+        seed: The run's seed.
+
+    Raises:
+        ConfigError: The partition is not valid, or there are too few samples for it.
+    """
+
+    def __init__(self, task: Task, n: int, partition: str, seed: int) -> None:
+        self.task = task
+        self._parts = split(partition, task.train[1], n, seed)
+        self._seed = seed
+
+    def build(self) -> nn.Module:
+        """The model at its start, the same each time."""
+        torch.default_generator.manual_seed(self._seed)
+        return self.task.model()
+
+    def learner(self, peer: PeerId, place: int) -> "Learner":
+        """One who starts afresh.
+
+        Args:
+            peer: Its id.
+            place: In order of coming; those who come when all parts are given share them, in turn.
+        """
+        part = self._parts[place % len(self._parts)]
+        sampler = Sampler(part, self.task.batch_size, seed=self._seed, peer=peer)
+        return Learner(self.task, self.build(), sampler, (self._seed, peer))
+
+
+class Learner:
+    """A model, its optimizer and one peer's part of the data.
+
+    Everything random in a step follows from the seed, the peer and the step: torch, numpy and
+    Python are seeded anew before each.
+
+    Args:
+        task: What is trained.
+        model: The peer's own.
+        sampler: The peer's samples.
+        chance: The run's seed, and the peer's id.
+    """
+
+    def __init__(
+        self, task: Task, model: nn.Module, sampler: Sampler, chance: tuple[int, PeerId]
+    ) -> None:
+        self.model = model
+        self.steps = 0
+        """Optimizer steps taken."""
+        self._task = task
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        self._optimizer = task.optimizer(trainable, task.lr)
+        self._sampler = sampler
+        self._chance = chance
+
+    def step(self) -> None:
+        """Take one optimizer step.
+
+        Raises:
+            TrainingError: The loss is not finite; the step was taken.
+        """
+        _seed_all(key(*self._chance, f"step:{self.steps}"))
+        indices = torch.from_numpy(self._sampler.batch(self.steps))
+        inputs, targets = (side[indices] for side in self._task.train)
+        self._optimizer.zero_grad()
+        loss = self._task.loss(self.model(inputs), targets)
+        loss.backward()
+        self._optimizer.step()
+        self.steps += 1
+        if not bool(torch.isfinite(loss.detach())):
+            raise TrainingError(f"the loss of step {self.steps} is {float(loss):g}: lower the lr")
+
+
+@contextmanager
+def own_chance() -> Iterator[None]:
+    """Give torch, numpy and Python back the random states that the caller's own code had."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+
+
+def _seed_all(word: int) -> None:
+    # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
+    torch.default_generator.manual_seed(word >> 1)
+    # What users' own tasks may draw from.
+    random.seed(word)
+    np.random.seed(word & 0xFFFFFFFF)

@@ -1,0 +1,96 @@
+"""Looks on at an in-process swarm: where every unit of weight is, what happened, its digest."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from ..gossip import Account, Audit, Protocol, audit
+from ..gossip.codec import Buffer
+from ..gossip.effects import Effect, Event, Halt, Record
+from ..gossip.messages import Incarnation, PeerId
+from .swarm_clock import Clock
+from .swarm_events import Fault, Happening
+
+__all__ = ["Watch"]
+
+_Life = tuple[PeerId, Incarnation]
+
+_DIGEST_BYTES = 16
+
+
+class Watch:
+    """Keeps the ledger of every life, and holds them against one another after each event.
+
+    Args:
+        clock: Says when.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.events: list[Happening] = []
+        """In the order in which they happened."""
+        self._clock = clock
+        self._ledgers: dict[_Life, Account] = {}
+        self._dead: set[_Life] = set()
+        self._hash = blake2b(digest_size=_DIGEST_BYTES)
+
+    def opened(self, account: Account) -> None:
+        """Note that a life began."""
+        self._ledgers[account.life] = Account(*account.life)
+
+    def died(self, account: Account) -> None:
+        """Note that a life ended without handing its weight on."""
+        self._dead.add(account.life)
+
+    def note(self, peer: PeerId, event: Event | Halt | Fault) -> None:
+        """Tell of something."""
+        happening = Happening(self._clock.now, peer, event)
+        self.events.append(happening)
+        self._hash.update(f"{happening}\n".encode())
+
+    def sent(self, header: Buffer) -> None:
+        """Take a message into the digest: its header has the checksum of the frame beside it."""
+        self._hash.update(header)
+
+    def decided(self, protocol: Protocol, what: str, effects: Iterable[Effect]) -> None:
+        """Look at what a protocol made of an event, before anything of it is carried out.
+
+        Raises:
+            AssertionError: Weight was lost or created (invariant I1).
+        """
+        account = protocol.account
+        self._hash.update(f"{self._clock.now!r} {account.life} {what}\n".encode())
+        changed = False
+        for effect in effects:
+            if isinstance(effect, Record):
+                changed = True
+                self._ledgers[account.life].apply(effect.entry)
+                self._hash.update(f"{effect.entry}\n".encode())
+        if changed:
+            self._check(account, what)
+
+    def audit(self) -> Audit:
+        """Count every unit, by the ledgers."""
+        return audit(self._ledgers.values(), self._dead)
+
+    def digest(self, vectors: Iterable[Tensor]) -> str:
+        """Name everything so far, and the values that it led to, by 32 hexadecimal digits."""
+        whole = self._hash.copy()
+        for vector in vectors:
+            whole.update(vector.detach().cpu().view(torch.uint8).numpy().data)
+        return whole.hexdigest()
+
+    def _check(self, account: Account, what: str) -> None:
+        ledger = self._ledgers[account.life]
+        if ledger != account:
+            raise AssertionError(
+                f"at {self._clock.now:g} s, {what} of {account.id}: it holds {account.weight} "
+                f"units, and its ledger says {ledger.weight} (invariant I1)"
+            )
+        total = self.audit()
+        if not total.balanced:
+            raise AssertionError(
+                f"at {self._clock.now:g} s, {what} of {account.id}: weight is not conserved "
+                f"(invariant I1): {total}"
+            )

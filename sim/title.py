@@ -1,0 +1,64 @@
+"""A run in words: what is trained, by how many, how they exchange, over what."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["describe", "describe_world"]
+
+
+WORLD = {
+    "network": "network {}",
+    "network_latency_s": "latency {:g} s",
+    "network_bandwidth_mbit": "uplinks of {:g} Mbit/s",
+    "network_loss": "loss {:g}",
+    "network_duplicates": "duplicates {:g}",
+    "step_s": "steps of {:g} s",
+    "pace": "pace {}",
+    "speeds": "speeds {}",
+    "slow": "slow {}",
+    "partition": "data {}",
+    "mixing": "mixing {}",
+    "seed": "seed {}",
+}
+"""Keys of a summary that say what the workers live in, and what is written of each."""
+
+
+def describe(settings: Mapping[str, Any]) -> str:
+    """Say what is trained, by how many workers, and how they exchange.
+
+    Args:
+        settings: A run's summary, or the fields of its configuration.
+
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd", "p": 0.1,
+    ...           "emission": "per-step"})
+    'digits on 8 workers, ring, gosgd with p = 0.1 per step'
+    """
+    workers = settings["workers"]
+    several = "1 worker" if workers == 1 else f"{workers:,} workers"
+    return f"{settings['task']} on {several}, {settings['topology']}, {_rule(settings)}"
+
+
+def describe_world(settings: Mapping[str, Any]) -> str:
+    """Say what the workers live in: network, speeds, who has which data.
+
+    Args:
+        settings: A run's summary.
+
+    >>> describe_world({"network": "lan", "step_s": 0.1, "slow": ["3:10"], "seed": 0})
+    'network lan, steps of 0.1 s, slow 3:10, seed 0'
+    """
+    parts = []
+    for name, words in WORLD.items():
+        value = settings.get(name)
+        if value is None or value in ([], ()):
+            continue
+        text = " ".join(value) if isinstance(value, list | tuple) else value
+        parts.append(words.format(text))
+    return ", ".join(parts)
+
+
+def _rule(settings: Mapping[str, Any]) -> str:
+    if settings.get("p") is None:
+        return str(settings["rule"])
+    per = "second" if settings.get("emission") == "per-second" else "step"
+    return f"{settings['rule']} with p = {settings['p']:g} per {per}"

@@ -1,0 +1,193 @@
+"""Tasks without a model: plain vectors that are averaged, or that noise drives apart."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..gossip import PeerId, Schema, TensorSpec, stream
+from ..gossip.effects import X
+from ..gossip.errors import ConfigError
+from ..gossip.schema import HASH_BYTES
+from .program import Combining, Freeing, Level, Mixing, Operation, Snapping
+
+__all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
+
+DIM = 8
+STEPS = 200
+
+# Draws made at a time: a stream costs 20 us to open, and a call as much as eight numbers.
+_STEPS_AT_ONCE = 16
+
+Array = NDArray[np.float64]
+
+
+class VectorTask:
+    """Vectors in the place of models.
+
+    Args:
+        name: What to call it.
+        dim: Numbers in each worker's vector.
+        values: What workers start from, float64, axes ``(worker, dim)``; drawn from a standard
+            normal distribution unless given, or zeros where there is noise.
+        noise: Standard deviation of what each step adds to each number.
+
+    Raises:
+        ConfigError: The values are not finite, or not of that form.
+    """
+
+    def __init__(
+        self, name: str, *, dim: int = DIM, values: ArrayLike | None = None, noise: float = 0.0
+    ) -> None:
+        self.name = name
+        self.noise = noise
+        self.steps = STEPS
+        self._values = None if values is None else _checked(values)
+        self.dim = dim if self._values is None else self._values.shape[1]
+        if self.dim < 1:
+            raise ConfigError(f"dim is {self.dim}: it must be at least 1")
+
+    def start(self, ids: Sequence[PeerId], seed: int) -> Array:
+        """What the workers start from, float64, axes ``(worker, dim)``.
+
+        Raises:
+            ConfigError: There are vectors for another number of workers.
+        """
+        if self._values is not None:
+            if len(self._values) != len(ids):
+                raise ConfigError(
+                    f"task {self.name} has {len(self._values)} vectors for {len(ids)} workers"
+                )
+            return self._values.copy()
+        if self.noise:
+            return np.zeros((len(ids), self.dim))
+        return stream(seed, "swarm", "values").standard_normal((len(ids), self.dim))
+
+
+def consensus(values: ArrayLike | None = None, *, dim: int = DIM) -> VectorTask:
+    """Pure averaging: steps change nothing, and all there is to see is how workers agree.
+
+    Args:
+        values: A vector for each worker, axes ``(worker, dim)``; drawn unless given.
+        dim: Numbers in each, where they are drawn.
+    """
+    return VectorTask("consensus", dim=dim, values=values)
+
+
+def noise(*, dim: int = DIM) -> VectorTask:
+    """Unit Gaussian steps instead of gradients, from zero.
+
+    What mixing takes away and noise brings in balance at a *stationary* disagreement.
+
+    Args:
+        dim: Numbers in each vector; they are independent, so that more make a steadier mean.
+
+    Source: Blot, Picard, Cord and Thome 2016, section on consensus under noise.
+    """
+    return VectorTask("noise", dim=dim, noise=1.0)
+
+
+VECTOR_TASKS: Mapping[str, Callable[[], VectorTask]] = MappingProxyType(
+    {"consensus": consensus, "noise": noise}
+)
+"""The functions behind the names that people type."""
+
+
+class VectorRows:
+    """The vectors of all workers, one row each, and the shares under way.
+
+    Args:
+        task: What they start from, and what steps add.
+        ids: Names of the workers.
+        seed: The run's seed.
+        registers: Vectors that the rule keeps beside ``x``; they start as zeros.
+        stepped: Whether to keep each worker's vector as it was right after its last step.
+    """
+
+    name = "vectors"
+
+    def __init__(
+        self,
+        task: VectorTask,
+        ids: Sequence[PeerId],
+        seed: int,
+        registers: Sequence[str] = (),
+        *,
+        stepped: bool = False,
+    ) -> None:
+        self.task = task
+        self.x = task.start(ids, seed)
+        """float64, axes ``(worker, dim)``."""
+        self.stepped = self.x.copy() if stepped else self.x
+        """As it was right after each worker's last step; `x` itself where that is not kept."""
+        self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),))
+        self.n_params = task.dim
+        self.anchor = blake2b(f"{task.name} {task.dim}".encode(), digest_size=HASH_BYTES).digest()
+        self._registers = {name: np.zeros_like(self.x) for name in registers}
+        self._registers[X] = self.x
+        self._slots: dict[int, Array] = {}
+        self._steps = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
+
+    def execute(self, levels: Sequence[Level]) -> None:
+        """Take the steps of one level after another, and do what follows each."""
+        for level in levels:
+            if self.task.noise:
+                for worker in level.workers:
+                    self.x[worker] += next(self._steps[worker])
+            if self.stepped is not self.x:
+                self.stepped[level.workers] = self.x[level.workers]
+            self._carry_out(level.operations)
+
+    def _carry_out(self, operations: Sequence[Operation]) -> None:
+        slots, x = self._slots, self.x
+        for operation in operations:
+            match operation:
+                case Mixing(worker, slot, fraction):
+                    row = x[worker]
+                    if fraction == 1.0:
+                        row[:] = slots[slot]
+                    else:
+                        row += fraction * (slots[slot] - row)
+                case Snapping(worker, slot, register):
+                    slots[slot] = self._registers[register][worker].copy()
+                case Freeing(slot):
+                    del slots[slot]
+                case Combining(worker, register, terms):
+                    total = np.zeros(self.task.dim)
+                    for coefficient, term in terms:
+                        total += coefficient * (
+                            slots[term] if isinstance(term, int) else self._registers[term][worker]
+                        )
+                    self._registers[register][worker] = total
+
+    def disagreement(self) -> float:
+        """Sum over the workers of their squared distance from the mean, per coordinate."""
+        return float(np.square(self.stepped - self.stepped.mean(axis=0)).sum()) / self.task.dim
+
+    def consensus_distance(self) -> float:
+        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
+        mean = self.x.mean(axis=0)
+        spread = float(np.sqrt(np.square(self.x - mean).sum() / len(self.x)))
+        size = float(np.linalg.norm(mean))
+        return spread / size if size else spread
+
+    def close(self) -> None:
+        """Do nothing: no threads were started."""
+
+
+def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:
+    """One worker's noise, step by step."""
+    rng = stream(seed, id, "noise")
+    while True:
+        yield from rng.standard_normal((_STEPS_AT_ONCE, dim))
+
+
+def _checked(values: ArrayLike) -> Array:
+    found = np.array(values, np.float64)
+    if found.ndim != 2 or not found.size:
+        raise ConfigError(f"values have shape {found.shape}: they must be (worker, dim)")
+    if not np.isfinite(found).all():
+        raise ConfigError("values must be finite")
+    return found

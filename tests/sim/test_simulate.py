@@ -1,0 +1,154 @@
+"""`simulate` as a user calls it: what it gives, and what it refuses."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rumor.gossip import ConfigError
+from rumor.sim import Progress, SimulationConfig, consensus, simulate
+from rumor.sim.config import ENGINES
+from rumor.topology import TopologyError
+from rumor.train.task import Task
+
+
+def tiny(**changes: Any) -> Task:
+    """A line through noise: a step takes a moment."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(64, 3, generator=generator)
+    targets = inputs @ torch.tensor([[1.0], [-2.0], [0.5]])
+    settings: dict[str, Any] = {
+        "name": "tiny",
+        "model": lambda: nn.Linear(3, 1),
+        "train": (inputs, targets),
+        "test": (inputs, targets),
+        "loss": functional.mse_loss,
+        "lr": 0.05,
+        "batch_size": 8,
+        "steps": 40,
+    }
+    return Task(**settings | changes)
+
+
+def test_a_swarm_learns_and_its_figures_add_up() -> None:
+    run = simulate(task=tiny(), workers=6, topology="ring", p=0.5, seed=3)
+    summary, series = run.summary, run.series
+    assert summary["loss"] < 0.01 * series["loss"][0]
+    assert summary["steps"] == 6 * 40 == run.workers["steps"].sum()
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 6 * 2**40
+    assert summary["pushes"] == run.workers["pushes"].sum() == series["pushes"][-1]
+    assert summary["mixed"] == run.workers["mixed"].sum()
+    assert summary["virtual_time_s"] == pytest.approx(4.0)
+    assert summary["idle"] == 0.0
+    assert (summary["task"], summary["workers"], summary["rule"]) == ("tiny", 6, "gosgd")
+    assert run.model is not None and set(run.model) == {"weight", "bias"}
+
+
+def test_curves_begin_before_the_first_step_and_end_with_the_last() -> None:
+    series = simulate(task=tiny(), workers=2, topology="ring", eval_every=10).series
+    assert series["time_s"].tolist() == pytest.approx([0.0, 1.05, 2.05, 3.05, 4.0])
+    assert series["steps"].tolist() == [0, 10, 20, 30, 40]
+    assert np.isnan(series["staleness_steps"][0])
+    assert series["weight_quantiles"].shape == (5, 5)
+    assert (np.diff(series["bytes_sent"]) >= 0).all()
+
+
+def test_time_ends_a_run_where_it_is_asked_to() -> None:
+    run = simulate(task=tiny(), workers=2, topology="ring", time_s=1.55, slow=("1:5",))
+    assert run.summary["virtual_time_s"] == 1.55
+    assert run.workers["steps"].tolist() == [15, 3]
+
+
+def test_settings_change_a_configuration() -> None:
+    config = SimulationConfig(task=tiny(), workers=3, topology="ring", steps=5)
+    assert simulate(config, steps=7).summary["steps"] == 21
+
+
+def test_progress_is_told_and_never_goes_back() -> None:
+    told: list[Progress] = []
+    simulate(task=tiny(), workers=4, topology="ring", window=20, progress=told.append)
+    assert [p.steps for p in told] == sorted(p.steps for p in told)
+    assert told[-1].steps == told[-1].steps_total == 160
+    assert told[-1].time_s == pytest.approx(4.0)
+    assert told[-1].loss is not None and told[-1].accuracy is None
+
+
+def test_the_mean_of_given_vectors_is_what_workers_agree_on() -> None:
+    values = np.arange(12.0).reshape(4, 3)
+    run = simulate(task=consensus(values), workers=4, topology="complete", p=1.0, steps=60)
+    assert run.model is None
+    assert run.summary["loss"] is None and run.summary["accuracy"] is None
+    first, last = run.series["disagreement"][[0, -1]]
+    # The sum over workers of the squared distance from (4.5, 5.5, 6.5), per coordinate.
+    assert first == pytest.approx(45.0)
+    assert last < 1e-12
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "fast"])
+def test_the_engine_that_was_taken_is_told_with_a_reason(engine: str) -> None:
+    summary = simulate(task=tiny(), workers=3, topology="ring", steps=3, engine=engine).summary
+    assert summary["engine"] in ("loop", "batched")
+    assert summary["engine_why"]
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"workers": 0}, "workers is 0: it must be at least 1"),
+    ({"steps": 0}, "steps is 0"),
+    ({"step_s": -1.0}, "step_s is -1.0: it must be a finite number above 0"),
+    ({"latency_s": -0.1}, "latency_s is -0.1"),
+    ({"loss": 1.5}, "loss is 1.5"),
+    ({"network": "moon"}, "unknown network 'moon'"),
+    ({"engine": "warp"}, "unknown engine 'warp'. Valid names: auto, batched, loop, fast"),
+    ({"rule": "telepathy"}, "unknown rule 'telepathy'"),
+    ({"task": "telepathy"}, "task 'telepathy' is not known"),
+    ({"pace": "brisk"}, "brisk"),
+    ({"speeds": "1x:50%"}, "speeds"),
+    ({"partition": "iid", "workers": 65}, "or partition shared"),
+    ({"worker": 3}, "simulate has no setting 'worker', did you mean workers?"),
+    ({"engine": "fast"}, "engine fast cannot take the task tiny"),
+    ({"memory_gib": 1e-9}, "0.0 GiB that memory_gib allows"),
+    ({"task": consensus([[1.0], [2.0]])}, "task consensus has 2 vectors for 4 workers"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD, ids=[message for _, message in BAD])
+def test_what_cannot_be_is_refused_with_a_reason(settings: dict[str, Any], message: str) -> None:
+    usual: dict[str, Any] = {"task": tiny(), "workers": 4, "topology": "ring"}
+    with pytest.raises(ConfigError) as caught:
+        simulate(**(usual | settings))
+    assert message in str(caught.value)
+
+
+def test_a_topology_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(TopologyError, match="hypercube"):
+        simulate(task=tiny(), workers=5, topology="hypercube")
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], [[float("nan")]], []])
+def test_vectors_that_cannot_be_averaged_are_refused(values: Any) -> None:
+    with pytest.raises(ConfigError, match="values"):
+        consensus(values)
+
+
+class Stubborn(nn.Module):
+    """A model whose forward pass looks at its values, which torch.func cannot batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.inner(inputs)
+        return outputs if float(outputs.sum().detach()) > 1e9 else outputs * 1.0
+
+
+def test_a_task_that_cannot_be_batched_is_looped_and_says_why() -> None:
+    task = tiny(model=Stubborn)
+    summary = simulate(task=task, workers=3, topology="ring", steps=3).summary
+    assert summary["engine"] == "loop"
+    assert "cannot be batched" in summary["engine_why"]
+    with pytest.raises(ConfigError, match=r"engine batched cannot take the task tiny: torch\.func"):
+        simulate(task=task, workers=3, topology="ring", steps=3, engine="batched")

@@ -1,0 +1,232 @@
+"""What one peer's protocol took in, in order, as a file from which its run can be repeated.
+
+A journal is a line that says so, and then records: length, CRC-32, kind, content. The first record
+is the head, in JSON; then come the protocol's inputs, each with its time, and between them marks of
+what the training did and what the protocol decided, so that a replay can name the first difference.
+Values are not in it: they follow from the head and from the other peers' journals.
+
+Each record stands before what it leads to. All that came before a message is with the system when
+the message leaves, so a killed peer's journal has whatever the others know of it.
+"""
+
+import json
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..gossip.codec import HEADER_BYTES_MAX
+from ..gossip.effects import Combine, Effect, Mix, Record, Snapshot
+from ..gossip.errors import TrainingError
+from .fingerprint import fingerprint
+from .inputs import Input
+from .records import (
+    Began,
+    Closed,
+    Decided,
+    Fingerprint,
+    Mark,
+    Trained,
+    batch_checksum,
+    in_words,
+    pack,
+    unpack,
+)
+
+__all__ = ["JOURNAL", "Entry", "Journal", "JournalFile"]
+
+JOURNAL: Final = "journal.bin"
+"""What the file is called in a peer's folder."""
+
+_MAGIC: Final = b"rumor journal 1\n"
+_FRAME: Final = struct.Struct("<IIB")
+_BODY_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX
+_HEAD: Final = 0
+
+# The model is looked at every so many steps, if that costs less than a hundredth of the time.
+_LOOK_STEPS: Final = 20
+_LOOK_COST_MIN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a journal."""
+
+    number: int
+    """Counted from 1; the head is 0."""
+    record: Input | Mark
+    now: float | None
+    """When the protocol took an input in, seconds on the peer's own clock; None for a mark."""
+
+
+class Journal:
+    """Appends to the journal of one life of a peer; its methods may be called on any thread.
+
+    Args:
+        path: Where it goes; no file may be there yet.
+        head: What a replay must know before all else; values that JSON has.
+        tensors: What travels, in the order of the schema.
+
+    Raises:
+        OSError: The file cannot be written, or is there already.
+    """
+
+    def __init__(self, path: Path, head: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
+        self._file = open(path, "xb")
+        self._tensors = tensors
+        self._steps = 0
+        self._look_due_s = 0.0
+        self._file.write(_MAGIC)
+        self._file.write(_framed(_HEAD, json.dumps(dict(head), separators=(",", ":")).encode()))
+        self._file.flush()
+
+    def take(self, event: Input, now: float) -> None:
+        """Note what the protocol takes in now, seconds; before it does."""
+        self._write(event, now)
+
+    def decided(self, effects: Sequence[Effect], weight: int) -> None:
+        """Note what the protocol made of it, before any of it is carried out.
+
+        Args:
+            effects: What it asks for.
+            weight: Units that it holds now.
+        """
+        if not effects:
+            return
+        if any(isinstance(effect, Record | Snapshot | Mix | Combine) for effect in effects):
+            self._write(Decided(weight, in_words(effects)))
+        self._file.flush()
+
+    def began(self, batch: NDArray[np.int64]) -> None:
+        """Note that an optimizer step begins, and on which samples."""
+        self._write(Began(batch_checksum(batch)))
+
+    def trained(self, loss: float) -> None:
+        """Note that the step was taken; from time to time what the model is, see `check`."""
+        self._write(Trained(loss))
+        self._steps += 1
+
+    def check(self) -> None:
+        """Note what the model is now, where that is due; called after each step and its mixing."""
+        began_s = time.perf_counter()
+        if self._steps % _LOOK_STEPS == 0 and began_s >= self._look_due_s:
+            self._write(Fingerprint(fingerprint(self._tensors)))
+            ended_s = time.perf_counter()
+            self._look_due_s = ended_s + _LOOK_COST_MIN * (ended_s - began_s)
+
+    def close(self) -> None:
+        """Note what the model is at the end, and close the file; closing twice is harmless."""
+        if not self._file.closed:
+            self._write(Fingerprint(fingerprint(self._tensors)))
+            self._write(Closed())
+            self._file.close()
+
+    def _write(self, record: Input | Mark, now: float | None = None) -> None:
+        # One call, so that records of two threads do not mingle.
+        self._file.write(_framed(*pack(record, now)))
+
+
+class JournalFile:
+    """A journal on disk; iterating reads it from its first record on.
+
+    Args:
+        path: A file that a `Journal` wrote, or part of one that a kill cut short.
+
+    Raises:
+        TrainingError: There is no such file, it is no journal, or its head is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.closed = False
+        """Whether the last record was read, and was the peer's own last word."""
+        self.position_bytes = 0
+        """How far it was read."""
+        try:
+            self.size_bytes = path.stat().st_size
+            self._file = open(path, "rb")
+        except OSError as error:
+            raise TrainingError(f"{path} cannot be read: {error.strerror}") from None
+        self.head = self._read_head()
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the records as far as they are whole.
+
+        Raises:
+            TrainingError: A record before the last is damaged; the message names it.
+        """
+        number, record = 0, None
+        while True:
+            number, start = number + 1, self.position_bytes
+            framed = self._read(number)
+            if framed is None:
+                return
+            if self.closed:
+                raise self._damaged(number, start)
+            try:
+                record, now = unpack(*framed)
+            except ValueError:
+                raise self._damaged(number, start) from None
+            self.closed = isinstance(record, Closed)
+            yield Entry(number, record, now)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read_head(self) -> dict[str, Any]:
+        try:
+            first = self._file.read(len(_MAGIC))
+            if first != _MAGIC:
+                like = first.startswith(_MAGIC[:-2])
+                what = "a journal of another version" if like else "not a journal"
+                raise TrainingError(f"{self.path} is {what}")
+            self.position_bytes = len(_MAGIC)
+            framed = self._read(0)
+            if framed is None or framed[0] != _HEAD:
+                raise TrainingError(f"{self.path} was cut short in its head")
+            head = json.loads(framed[1])
+            if not isinstance(head, dict):
+                raise ValueError
+        except ValueError:
+            self._file.close()
+            raise self._damaged(0, len(_MAGIC)) from None
+        except BaseException:
+            self._file.close()
+            raise
+        return head
+
+    def _read(self, number: int) -> tuple[int, bytes] | None:
+        """Kind and content of the next record; None where the file ends before it does."""
+        start = self.position_bytes
+        frame = self._file.read(_FRAME.size)
+        if len(frame) < _FRAME.size:
+            return None
+        size, checksum, kind = _FRAME.unpack(frame)
+        if size > _BODY_BYTES_MAX:
+            raise self._damaged(number, start)
+        body = self._file.read(size)
+        if len(body) < size:
+            return None
+        if _checksum(kind, body) != checksum:
+            raise self._damaged(number, start)
+        self.position_bytes += _FRAME.size + size
+        return kind, body
+
+    def _damaged(self, number: int, position: int) -> TrainingError:
+        return TrainingError(f"{self.path}: record {number}, at byte {position}, is damaged")
+
+
+def _checksum(kind: int, body: bytes) -> int:
+    return crc32(body, kind)
+
+
+def _framed(kind: int, body: bytes) -> bytes:
+    return _FRAME.pack(len(body), _checksum(kind, body), kind) + body

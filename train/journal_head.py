@@ -1,0 +1,158 @@
+"""What stands at the head of a journal: all that a peer was, before it took anything in."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from ..gossip import (
+    Account,
+    ConfigError,
+    Protocol,
+    ProtocolConfig,
+    Rule,
+    Schema,
+    TrainingError,
+    stream,
+)
+from ..gossip.rules import make_rule
+from ..topology import View
+from .config import PeerConfig
+from .machine import machine
+from .vector import Vector
+
+__all__ = ["Head", "rule_settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """One life of a peer at its start."""
+
+    id: str
+    incarnation: int
+    addresses: tuple[str, ...]
+    """Where others could reach it."""
+    anchor: bytes
+    """Hash of its model's vector, 16 bytes."""
+    schema: bytes
+    """Hash of its model's schema, 16 bytes."""
+    rule: Mapping[str, Any]
+    """See `rule_settings`."""
+    topology: str
+    """Spec of the graph."""
+    seed: int
+    """Of the peer's choices."""
+    protocol: ProtocolConfig
+    """Sizes and times."""
+    training: Mapping[str, Any]
+    """Fields of the `RunConfig`."""
+    machine: Mapping[str, Any]
+    """Versions, threads and processors."""
+    unix_s: float
+    """When it started, by the calendar, seconds."""
+    clock_s: float
+    """The same moment on the clock that its protocol was told, seconds."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The head as values that JSON has."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return fields | {
+            "addresses": list(self.addresses),
+            "anchor": self.anchor.hex(),
+            "schema": self.schema.hex(),
+            "protocol": asdict(self.protocol),
+            "rule": dict(self.rule),
+            "training": dict(self.training),
+            "machine": dict(self.machine),
+        }
+
+    @classmethod
+    def of(
+        cls,
+        config: PeerConfig,
+        account: Account,
+        addresses: tuple[str, ...],
+        vector: Vector,
+        rule: Rule,
+        training: Mapping[str, Any],
+    ) -> Self:
+        """The head of a peer that is about to start.
+
+        Raises:
+            ConfigError: The rule cannot be made again from what stands in a head.
+        """
+        return cls(
+            id=account.id,
+            incarnation=account.incarnation,
+            addresses=addresses,
+            anchor=vector.anchor(),
+            schema=vector.schema.hash,
+            rule=rule_settings(rule),
+            topology=config.topology,
+            seed=config.seed,
+            protocol=config.protocol,
+            training=training,
+            machine=machine(vector.flats[0].device),
+            unix_s=time.time(),
+            clock_s=time.monotonic(),
+        )
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `as_json` gave.
+
+        Raises:
+            TrainingError: Something is missing, or is not what it must be.
+        """
+        try:
+            return cls(
+                **dict(values)
+                | {
+                    "addresses": tuple(values["addresses"]),
+                    "anchor": bytes.fromhex(values["anchor"]),
+                    "schema": bytes.fromhex(values["schema"]),
+                    "protocol": ProtocolConfig(**values["protocol"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise TrainingError(f"the head of a journal is not understood: {error}") from None
+
+    def make_rule(self) -> Rule:
+        """The rule, as it was at the start.
+
+        Raises:
+            ConfigError: There is no such rule here.
+        """
+        return make_rule(self.rule["name"], self.rule["p"], self.rule["emission"])
+
+    def make_protocol(self, schema: Schema, rule: Rule) -> Protocol:
+        """The protocol, as it was before it took anything in."""
+        return Protocol(
+            id=self.id,
+            incarnation=self.incarnation,
+            schema=schema,
+            anchor=self.anchor,
+            rule=rule,
+            neighbors=View(self.topology, self.seed),
+            rng=lambda purpose: stream(self.seed, self.id, purpose),
+            config=self.protocol,
+            addresses=self.addresses,
+        )
+
+
+def rule_settings(rule: Rule) -> dict[str, Any]:
+    """What a rule can be made from again: its name, and its settings where it has any.
+
+    Raises:
+        ConfigError: It is no rule that can be made from these.
+    """
+    name, p = rule.name, getattr(rule, "p", None)
+    emission = getattr(rule, "emission", "per-step")
+    made = make_rule(name, p, emission)
+    alike = type(made) is type(rule) and made.outstanding_max == rule.outstanding_max
+    if not alike:
+        raise ConfigError(
+            f"rule {name} cannot be journaled: only rules that --rule, --p and --emission "
+            "describe can be made again for a replay"
+        )
+    return {"name": name, "p": p, "emission": emission}

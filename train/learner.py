@@ -1,0 +1,116 @@
+"""The training of one peer, apart from all exchange: the same in a live run and in its replay."""
+
+import random
+from hashlib import blake2b
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..gossip import ConfigError
+from .config import RunConfig
+from .partition import split
+from .sampler import Sampler
+from .task import Evaluation, Task
+from .tasks import BUILT_IN, load_task
+
+__all__ = ["Learner"]
+
+
+class Learner:
+    """A task's model, its optimizer and one peer's part of the data.
+
+    Where the run is journaled, everything random in a step follows from the seed, the peer and the
+    step: torch is seeded anew before each, and for a user's own task numpy and Python, too. Else
+    torch is seeded once.
+
+    Args:
+        config: What to train.
+        peer: The peer's id.
+
+    Raises:
+        ConfigError: The task cannot be built, its data cannot be split so, or there is no such
+            device.
+    """
+
+    def __init__(self, config: RunConfig, peer: str) -> None:
+        self._config = config
+        self._peer = peer
+        self._is_users_own = config.task not in BUILT_IN
+        self.task: Task = load_task(config.task, seed=config.seed)
+        self.steps = config.steps or self.task.steps
+        """How many there are to be."""
+        self.taken = 0
+        """How many were taken."""
+        self.device = _device(config.device)
+        torch.manual_seed(config.seed)
+        self.model: nn.Module = self.task.model().to(self.device)
+        trainable = [p for p in self.model.parameters() if p.requires_grad]
+        self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
+        parts = split(config.partition, self.task.train[1], config.count, config.seed)
+        self._sampler = Sampler(
+            parts[config.index],
+            config.batch_size or self.task.batch_size,
+            seed=config.seed,
+            peer=peer,
+        )
+
+    def start(self) -> None:
+        """Make what is random in a step, such as dropout, differ from peer to peer."""
+        torch.manual_seed(_own_seed(self._config.seed, self._peer, "torch"))
+
+    def batch(self) -> NDArray[np.int64]:
+        """The samples of the next step: int64, axes ``(batch_size,)``."""
+        return self._sampler.batch(self.taken)
+
+    def step(self, batch: NDArray[np.int64] | None = None) -> Tensor:
+        """Take one optimizer step.
+
+        Args:
+            batch: What `batch` says, where it was asked for already.
+
+        Returns:
+            The loss on the batch before it, a scalar.
+        """
+        if self._config.journal:
+            self._seed_step()
+        indices = torch.from_numpy(self.batch() if batch is None else batch)
+        inputs, targets = (side[indices].to(self.device) for side in self.task.train)
+        self._optimizer.zero_grad()
+        loss = self.task.loss(self.model(inputs), targets)
+        loss.backward()
+        self._optimizer.step()
+        self.taken += 1
+        return loss.detach()
+
+    def evaluation(self) -> Evaluation | None:
+        """The model on held-out data, where it is to be measured after this step."""
+        due = self.taken % self._config.eval_every == 0 or self.taken == self.steps
+        return self.task.evaluate(self.model) if due else None
+
+    def _seed_step(self) -> None:
+        seed = _own_seed(self._config.seed, self._peer, f"step:{self.taken}")
+        # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        if self._is_users_own:
+            # Built-in tasks draw from torch alone.
+            random.seed(seed)
+            np.random.seed(seed & 0xFFFFFFFF)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device is {name!r}, which is not to be had: {reason}") from None
+
+
+def _own_seed(seed: int, peer: str, purpose: str) -> int:
+    digest = blake2b(f"{seed}\0{peer}\0{purpose}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

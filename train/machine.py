@@ -1,0 +1,64 @@
+"""What the bits of a computation depend on, beside its code and its inputs."""
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["differences", "machine"]
+
+_WORDS = {
+    "cpu": "processor",
+    "capability": "instruction set",
+    "threads": "threads of torch",
+    "matmul_precision": "precision of matrix products",
+    "deterministic": "deterministic algorithms",
+    "gpu": "GPU",
+}
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Versions, threads and processors, as values that JSON has.
+
+    Args:
+        device: Where the model is trained.
+    """
+    return {
+        "rumor": version("rumor"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _processor(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+    }
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What changed between two machines, a phrase each; none where their bits should agree.
+
+    >>> differences({"torch": "2.1", "threads": 1}, {"torch": "2.2", "threads": 1})
+    ['torch is 2.2, and was 2.1']
+    """
+    return [
+        f"{_WORDS.get(name, name)} is {value}, and was {then.get(name)}"
+        for name, value in now.items()
+        if value != then.get(name)
+    ]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
