@@ -81,7 +81,7 @@ def simulate(
     loss: Loss = None,
     duplicates: Duplicates = None,
     engine: Engine = "auto",
-    threads: Threads = 1,
+    threads: Threads = None,
     window: Window = None,
     memory_gib: Memory = None,
     out: Out = None,

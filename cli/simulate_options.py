@@ -159,7 +159,10 @@ Engine = Annotated[
     ),
 ]
 Threads = Annotated[
-    int, typer.Option(help="Cores to use; no bit depends on it.", rich_help_panel=COMPUTING)
+    int | None,
+    typer.Option(
+        help="Cores to use; no bit depends on it.", show_default="all", rich_help_panel=COMPUTING
+    ),
 ]
 Window = Annotated[
     int | None,

@@ -54,7 +54,7 @@ class AllReduce:
 
     def step(self, turn: Turn) -> Wait | Halt | None:
         """Go as far through the stages of this round as what has come allows."""
-        self._rounds.tend(turn)
+        self._rounds.tend(turn, self._tag)
         self._is_due = self._is_due or turn.trained
         if self._is_due:
             hindrance = self._rounds.open(turn) or self._begin(turn) or self._go_on(turn)
@@ -89,7 +89,7 @@ class AllReduce:
         """Do what one stage asks for, as far as that was not done before."""
         rounds, partner = self._rounds, stage.partner
         last = len(rounds.members).bit_length()
-        tag = self._round * (last + 1) + stage.number
+        tag = self._tag + stage.number
         if stage.sends and self._sent < tag:
             rounds.post(turn, tag, self._part, [partner])
             self._sent = tag
@@ -104,6 +104,11 @@ class AllReduce:
         if hindrance is None:
             turn.accept(share)
         return hindrance
+
+    @property
+    def _tag(self) -> int:
+        """That of the first stage of this round; all rounds have as many."""
+        return self._round * (len(self._rounds.members).bit_length() + 1)
 
     @property
     def _part(self) -> str:

@@ -37,7 +37,7 @@ class DPSGD:
 
     def step(self, turn: Turn) -> Wait | Halt | None:
         """Send the model of this round, and average once all shares of it are here."""
-        self._rounds.tend(turn)
+        self._rounds.tend(turn, self._round)
         self._is_due = self._is_due or turn.trained
         if self._is_due:
             hindrance = self._rounds.open(turn) or self._send(turn) or self._average(turn)

@@ -67,9 +67,18 @@ class Rounds:
         there = f"{len(live)} of {turn.founders} founders are there after {turn.roll_s:g} s"
         return Halt(f"{there}, and {self._name} cannot begin without all of them")
 
-    def tend(self, turn: Turn) -> None:
-        """Push what can be pushed, what came back first; call it at the start of every turn."""
+    def tend(self, turn: Turn, tag: int) -> None:
+        """Push what can be pushed, what came back first; call it at the start of every turn.
+
+        Args:
+            turn: The turn at hand.
+            tag: The first one of this round.
+        """
         turn.may_close(False)
+        for share in turn.shares():
+            if share.epoch == EPOCH and share.round < tag:
+                # Peers that were told different topologies: taken, or it would come for ever.
+                turn.accept(share)
         for back in turn.returned:
             if back.epoch == EPOCH:
                 letter = self._pushed.pop(back.peer)
@@ -93,16 +102,9 @@ class Rounds:
 
     def gather(self, turn: Turn, tag: int, sources: Sequence[PeerId]) -> dict[PeerId, Share]:
         """Shares with a tag that have come from some members; later ones stay where they are."""
-        found = {}
-        for share in turn.shares():
-            if share.epoch != EPOCH:
-                continue
-            if share.round == tag and share.sender in sources:
-                found[share.sender] = share
-            elif share.round < tag:
-                # Peers that were told different topologies: taken, or it would come for ever.
-                turn.accept(share)
-        return found
+        asked = (EPOCH, tag)
+        shares = (share for share in turn.shares() if (share.epoch, share.round) == asked)
+        return {share.sender: share for share in shares if share.sender in sources}
 
     def unaccepted(self, turn: Turn, round: int, register: str) -> Wait | Halt | None:
         """Wait until everybody to whom a register was posted has accepted it."""

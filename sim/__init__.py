@@ -10,6 +10,7 @@ from .replay import replay
 from .replay_result import Replay
 from .run import Run
 from .simulate import simulate
+from .swarm import Swarm
 from .vectors import VectorTask, consensus, noise
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Replay",
     "Run",
     "SimulationConfig",
+    "Swarm",
     "VectorTask",
     "consensus",
     "noise",

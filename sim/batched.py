@@ -5,8 +5,11 @@ vectors. For fully connected models it gives the loop's bits; for convolutions i
 which do not depend on how workers are grouped.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -54,7 +57,7 @@ class BatchedStepper:
         lr: Learning rate.
         failures: Where a step that fails is noted.
         threads: How many groups of workers at a time; it changes no bit.
-        gradient: Another way to the gradients than ``torch.func``.
+        gradient: Makes another way to the gradients than ``torch.func``.
         name: What users call it.
 
     Raises:
@@ -70,7 +73,7 @@ class BatchedStepper:
         failures: Failures,
         threads: int = 1,
         *,
-        gradient: Gradient | None = None,
+        gradient: Callable[[Rows, Task], Gradient] | None = None,
         name: str = "batched",
     ) -> None:
         if why := unbatchable(rows):
@@ -79,7 +82,9 @@ class BatchedStepper:
         self._rows = rows
         self._batches = batches
         self._failures = failures
-        self._gradient = gradient or stacked_gradient(rows, task)
+        # ``functional_call`` lends the module other tensors: each thread needs one of its own.
+        self._own = threading.local()
+        self._make_gradient = partial(gradient or stacked_gradient, rows, task)
         self._replica = Replica(rows, task, lr)
         self._sgd = _Momentum.of(self._replica.optimizer, rows.x[0])
         self._group = max(_GROUP_MIN, min(_GROUP_MAX, _NUMBERS_PER_GROUP // rows.x[0].shape[1]))
@@ -132,7 +137,7 @@ class BatchedStepper:
         chosen = torch.tensor(workers)
         values = x.index_select(0, chosen)
         inputs, targets = self._batches.stacked(indices)
-        gradients, losses = self._gradient(values, inputs, targets)
+        gradients, losses = self._gradient()(values, inputs, targets)
         if self._sgd is not None:
             self._sgd.update(values, gradients, chosen, steps)
             x.index_copy_(0, chosen, values)
@@ -144,6 +149,12 @@ class BatchedStepper:
             finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
             for at in torch.nonzero(~finite).flatten().tolist():
                 self._failures.note(orders[at], workers[at], steps[at])
+
+    def _gradient(self) -> Gradient:
+        found: Gradient | None = getattr(self._own, "gradient", None)
+        if found is None:
+            found = self._own.gradient = self._make_gradient()
+        return found
 
     def _update_each(self, workers: Sequence[int], gradients: Tensor) -> None:
         """Let the task's own optimizer update worker after worker."""
@@ -215,9 +226,9 @@ def stacked_gradient(rows: Rows, task: Task) -> Gradient:
         task: Whose model and loss.
 
     Returns:
-        A function of stacked vectors (padding included), inputs and targets.
+        A function of stacked vectors (padding included), inputs and targets; for one thread.
     """
-    module, segment = rows.module, rows.segments[0]
+    module, segment = deepcopy(rows.module), rows.segments[0]
     buffers = dict(module.named_buffers())
     frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
 

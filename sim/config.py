@@ -75,8 +75,8 @@ class SimulationConfig:
     """Probability that a message comes twice; the network's own unless given."""
     engine: str = "auto"
     """How steps are computed: one of `ENGINES`."""
-    threads: int = 1
-    """Threads that compute; no bit depends on it."""
+    threads: int | None = None
+    """Cores to use, all there are unless given; no bit depends on it."""
     window: int | None = None
     """Optimizer steps that are scheduled ahead; four for each worker, 2,000 at least, unless
     given. Raise it for wider batches, lower it for memory; no bit depends on it."""

@@ -39,6 +39,12 @@ class Workshop:
     ids: tuple[PeerId, ...]
     seed: int
     threads: int
+    """Cores to use."""
+
+    @property
+    def _threads_beside_schedule(self) -> int:
+        # Batched steps take no longer than deciding does, which has a core of its own.
+        return max(1, self.threads - 1)
 
     def loop(self, rows: Rows, failures: Failures) -> Stepper:
         """One step after another."""
@@ -55,7 +61,9 @@ class Workshop:
 
     def batched(self, rows: Rows, failures: Failures) -> Stepper:
         """Many steps at once."""
-        return BatchedStepper(rows, self.task, self.batches, self.lr, failures, self.threads)
+        return BatchedStepper(
+            rows, self.task, self.batches, self.lr, failures, self._threads_beside_schedule
+        )
 
     def fast(self, rows: Rows, failures: Failures) -> Stepper:
         """Many steps at once, with a gradient written out by hand."""
@@ -65,8 +73,8 @@ class Workshop:
             self.batches,
             self.lr,
             failures,
-            self.threads,
-            gradient=written_out(rows, self.task),
+            self._threads_beside_schedule,
+            gradient=written_out,
             name="fast",
         )
 

@@ -18,9 +18,10 @@ from ..gossip.rules import make_rule
 from ..topology import parse
 from ..train.task import Task
 from ..train.tasks import load_task
+from .ahead import ahead, can_run_ahead
 from .batches import Batches
 from .config import SimulationConfig
-from .cores import one_thread_each
+from .cores import one_thread_each, usable_cores
 from .engines import Workshop, choose
 from .fleet import FleetPlan
 from .links import Links
@@ -46,6 +47,9 @@ _STOPS_MAX = 8
 _POINTS = 40
 _WINDOW_MIN = 2000
 _WINDOW_PER_WORKER = 4
+
+# Below so many steps in all, starting a process does not pay.
+_STEPS_AHEAD = 20_000
 
 
 def simulate(
@@ -111,6 +115,7 @@ class _Simulation:
 
     def __init__(self, config: SimulationConfig) -> None:
         self.config = config
+        self._cores = config.threads or usable_cores()
         self._task = _find_task(config)
         width = len(str(config.workers - 1))
         self.ids = tuple(f"peer-{index:0{width}d}" for index in range(config.workers))
@@ -180,7 +185,8 @@ class _Simulation:
             seed=config.seed,
             steps=self.steps,
         )
-        return schedule(
+        windows = partial(
+            schedule,
             plan,
             stops,
             every_s=self._every_s(),
@@ -188,6 +194,13 @@ class _Simulation:
             time_s=config.time_s,
             window=config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers),
         )
+        return ahead(windows) if self._runs_ahead() else windows()
+
+    def _runs_ahead(self) -> bool:
+        """Whether deciding is worth a process of its own: where computing takes no longer."""
+        steps = len(self.ids) * (self.steps or math.inf)
+        batches = self._values.engine in ("batched", "fast")
+        return self._cores > 1 and batches and steps >= _STEPS_AHEAD and can_run_ahead()
 
     def _every_s(self) -> float:
         """Virtual seconds between two measurements."""
@@ -244,7 +257,7 @@ class _Simulation:
             lr=config.lr or task.lr,
             ids=self.ids,
             seed=config.seed,
-            threads=config.threads,
+            threads=self._cores,
         )
         choice = choose(config.engine, workshop)
 

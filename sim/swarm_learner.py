@@ -1,5 +1,6 @@
 """The training of one peer of an in-process swarm: any module, any optimizer."""
 
+import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,8 +36,13 @@ class Course:
         self._parts = split(partition, task.train[1], n, seed)
         self._seed = seed
 
-    def build(self) -> nn.Module:
-        """The model at its start, the same each time."""
+    def build(self, peer: PeerId) -> nn.Module:
+        """A peer's model at its start.
+
+        All start from the same draws of torch, and of nothing else: a model that draws from
+        elsewhere starts differently at each peer, live too.
+        """
+        _seed_all(key(self._seed, peer, "model"))
         torch.default_generator.manual_seed(self._seed)
         return self.task.model()
 
@@ -49,7 +55,7 @@ class Course:
         """
         part = self._parts[place % len(self._parts)]
         sampler = Sampler(part, self.task.batch_size, seed=self._seed, peer=peer)
-        return Learner(self.task, self.build(), sampler, (self._seed, peer))
+        return Learner(self.task, self.build(peer), sampler, (self._seed, peer))
 
 
 class Learner:
@@ -91,8 +97,9 @@ class Learner:
         loss.backward()
         self._optimizer.step()
         self.steps += 1
-        if not bool(torch.isfinite(loss.detach())):
-            raise TrainingError(f"the loss of step {self.steps} is {float(loss):g}: lower the lr")
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise TrainingError(f"the loss of step {self.steps} is {value:g}: lower the lr")
 
 
 @contextmanager

@@ -8,28 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from torch import nn
-
-from ..gossip import PeerId, Phase, Protocol, RemoteProtocolError, TrainingError
-from ..gossip.codec import Buffer, decode, encode
-from ..gossip.effects import (
-    Effect,
-    Event,
-    Greet,
-    Halt,
-    Inspect,
-    Meet,
-    Part,
-    Record,
-    Send,
-    Wait,
-)
-from ..train.inputs import Finish, Input, Inspected, Join, Leave, Receive, Step, Unsent, Wake
+from ..gossip import PeerId, Phase, Protocol, TrainingError
+from ..gossip.codec import Buffer
+from ..train.inputs import Finish, Join, Leave, Step, Wake
 from ..train.tally import Tally
 from ..train.vector import Vector, is_finite
-from ..train.workbench import Workbench
 from .pace import Pace
 from .swarm_clock import Clock, Priority
+from .swarm_driver import SwarmDriver
 from .swarm_events import PeerClosed, PeerFailed, PeerStarted
 from .swarm_learner import Learner
 from .swarm_post import Post
@@ -76,7 +62,6 @@ class SwarmPeer:
         self.protocol = protocol
         self.learner = learner
         self.vector = vector
-        self.tally = Tally()
         self.running = True
         """Whether its process runs; paused, it still does."""
         self.end = ""
@@ -84,16 +69,13 @@ class SwarmPeer:
         self.slowness = 1.0
         """Times as long as its pace says that a step takes."""
         self.paused_until_s = 0.0
-        self._workbench = Workbench(vector)
+        self._driver = SwarmDriver(protocol, vector, clock, post, watch)
         self._pace = pace
         self._clock = clock
-        self._post = post
         self._watch = watch
         self._seeds: tuple[str, ...] = ()
         self._founders = 1
         self._last_step: int | None = None
-        self._began = False
-        self._halted = ""
         self._turn: Callable[[], None] = self._search
         self._turns = 0
         self._alert = False
@@ -108,9 +90,9 @@ class SwarmPeer:
         return self.protocol.account.id
 
     @property
-    def model(self) -> nn.Module:
-        """What it trains."""
-        return self.learner.model
+    def tally(self) -> Tally:
+        """What it has done so far."""
+        return self._driver.tally
 
     @property
     def is_member(self) -> bool:
@@ -151,11 +133,14 @@ class SwarmPeer:
 
     def _search(self) -> None:
         """Look for a swarm until it belongs to one, as `rumor.train.Peer` does."""
-        self._call(Join(self._seeds, self._founders))
-        self._call(Step(trained=False))
+        self._driver.call(Join(self._seeds, self._founders))
+        self._driver.call(Step(trained=False))
         if self.protocol.phase >= Phase.TRAINING:
-            self._began = True
             self._go_on()
+        elif (refusal := self._driver.refusal) is not None:
+            reason = f"cannot join {refusal.peer}: {refusal.reason}"
+            self._watch.note(self.id, PeerFailed(reason))
+            self._end("failed")
         else:
             self._due(_SEARCH_S, self._search, alert=True)
 
@@ -171,7 +156,7 @@ class SwarmPeer:
 
     def _step(self, *, trained: bool) -> None:
         """Take a turn; one that has to wait takes another as soon as something comes."""
-        if self._call(Step(trained)):
+        if self._driver.call(Step(trained)):
             self._due(_NAP_S, self._retry, alert=True)
         else:
             self._go_on()
@@ -181,7 +166,7 @@ class SwarmPeer:
         if self.protocol.phase >= Phase.FINISHED:
             self._merge()
         elif self._last_step is not None and self.learner.steps >= self._last_step:
-            self._call(Finish())
+            self._driver.call(Finish())
             self._merge()
         else:
             self._due(self._step_s(), self._train)
@@ -203,10 +188,10 @@ class SwarmPeer:
         self._give_up_s = self._clock.now + _LEAVE_S
         self._due(_LEAVING_S, self._await_end)
         try:
-            self._call(Leave(burn=not self._is_finite()))
+            self._driver.call(Leave(burn=not self._is_finite()))
         except TrainingError:
             # What it would hand on turns out to be of no use.
-            self._call(Leave(burn=True))
+            self._driver.call(Leave(burn=True))
 
     def _await_end(self) -> None:
         if self.protocol.done:
@@ -233,7 +218,7 @@ class SwarmPeer:
         if self.protocol.phase < Phase.LEAVING:
             self._leave()
         else:
-            self._call(Leave(burn=True))
+            self._driver.call(Leave(burn=True))
 
     def _is_finite(self) -> bool:
         return all(is_finite(flat) for flat in self.vector.flats)
@@ -280,84 +265,9 @@ class SwarmPeer:
         # The deadline may have moved on since; then the next alarm is for that.
         self._alarm_s = float("inf")
         if self.protocol.deadline() <= self._clock.now:
-            self._call(Wake())
+            self._driver.call(Wake())
 
     def _take_in(self, parts: Sequence[Buffer]) -> None:
-        self.tally.bytes_received += sum(len(part) for part in parts)
-        try:
-            envelope = decode(parts)
-            effects = self._decide(Receive(envelope, parts[0]))
-        except RemoteProtocolError:
-            self.tally.errors += 1
-            return
-        self._carry_out(effects, parts[1] if envelope.frame_bytes else b"")
+        self._driver.receive(parts)
         if self._alert:
             self._due(0.0, self._turn)
-
-    def _call(self, event: Input) -> bool:
-        """Let the protocol take in an event, and carry out what it asks for.
-
-        Returns:
-            Whether a synchronous rule has to wait.
-
-        Raises:
-            TrainingError: A value that was to be sent is not finite, or the rule cannot go on.
-        """
-        waits = self._carry_out(self._decide(event))
-        if self._halted:
-            reason, self._halted = self._halted, ""
-            raise TrainingError(reason)
-        return waits
-
-    def _decide(self, event: Input) -> list[Effect]:
-        effects = event.feed(self.protocol, self._clock.now)
-        self._watch.decided(self.protocol, type(event).__name__, effects)
-        for effect in effects:
-            self.tally.count(effect)
-        return effects
-
-    def _carry_out(self, effects: Sequence[Effect], frame: Buffer = b"") -> bool:
-        waits, unusable = False, None
-        for effect in effects:
-            match effect:
-                case Send():
-                    self._send(effect)
-                case Greet(address, envelope):
-                    self._post.greet(self.id, address, self._written(encode(envelope)))
-                case Inspect(share):
-                    finite = self._workbench.is_finite(share)
-                    self._carry_out(self._decide(Inspected(share, finite)))
-                case Wait():
-                    waits = True
-                case Record() | Meet() | Part():
-                    pass
-                case _:
-                    try:
-                        if not self._workbench.carry_out(effect, frame):
-                            self._tell(effect)
-                    except TrainingError as error:
-                        # What follows still has to happen: other peers wait for their answers.
-                        unusable = error
-        if unusable is not None:
-            raise unusable
-        return waits
-
-    def _tell(self, event: Event | Halt) -> None:
-        if isinstance(event, Halt):
-            self._halted = event.reason
-        self._watch.note(self.id, event)
-
-    def _send(self, effect: Send) -> None:
-        envelope, frame = effect.envelope, self._workbench.frame_of(effect)
-        # Copied: a socket would have let go of the snapshot at some time, too.
-        is_sent = frame is not None and self._post.send(
-            self.id, envelope.destination, self._written(encode(envelope, bytes(frame)))
-        )
-        if not is_sent:
-            self._carry_out(self._decide(Unsent(envelope)))
-
-    def _written(self, parts: list[Buffer]) -> list[Buffer]:
-        self._watch.sent(parts[0])
-        self.tally.messages += 1
-        self.tally.bytes_sent += sum(len(part) for part in parts)
-        return parts

@@ -33,6 +33,9 @@ _log = logging.getLogger("rumor")
 # So long at most a thread sleeps: a bound on how late it sees that it shall stop.
 _NAP_S: Final = 0.5
 
+# Who waits for another peer says so as often.
+_SAY_S: Final = 5.0
+
 # A question goes where the share went, so that it cannot overtake it.
 _BULK: Final = (Push, Chunk, End, Query)
 
@@ -78,6 +81,7 @@ class Driver:
         self._jobs: deque[_Job] = deque()
         self._failure: BaseException | None = None
         self._halted = ""
+        self._awaited: tuple[str, ...] = ()
         self._thread = threading.Thread(target=self._run, name="rumor-network", daemon=True)
 
     def start(self) -> None:
@@ -129,9 +133,13 @@ class Driver:
             TrainingError: A value that was to be sent is not finite, or the rule cannot go on.
         """
         waits = self.call(Step(trained))
+        spoke_s = time.monotonic()
         while waits and not (stop is not None and stop.is_set()):
             self.wait_for_share(_NAP_S)
             waits = self.call(Step(trained=False))
+            if time.monotonic() - spoke_s > _SAY_S:
+                spoke_s = time.monotonic()
+                _log.warning("waiting for %s", ", ".join(self._awaited) or "all founders")
 
     def wait_for_share(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
@@ -168,8 +176,8 @@ class Driver:
                     self._queue(effect)
                 case Inspect():
                     self._inspect(effect.share)
-                case Wait():
-                    waits = True
+                case Wait(_, missing):
+                    waits, self._awaited = True, missing
                 case Halt(reason):
                     self._halted = reason
                 case Record():

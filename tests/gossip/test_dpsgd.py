@@ -77,25 +77,54 @@ def test_every_round_mixes_with_the_matrix_of_its_topology(
     np.testing.assert_allclose(models, expected(matrices, n), rtol=0, atol=1e-12)
 
 
-def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs() -> None:
-    """On a directed cycle a peer may be rounds ahead of those that it sends to."""
+class Cycle:
+    """Everybody sends to the next one, and hears the one before."""
 
-    def ahead(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+    def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
         return (live[(live.index(peer) + 1) % len(live)],)
 
-    class Cycle:
-        __call__ = staticmethod(ahead)
+    def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> dict[PeerId, float]:
+        return {peer: 0.25, live[live.index(peer) - 1]: 0.75}
 
-        def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> dict[PeerId, float]:
-            return {peer: 0.25, live[live.index(peer) - 1]: 0.75}
 
+def cycle_matrix(n: int) -> Values:
+    matrix: Values = 0.25 * np.eye(n) + 0.75 * np.roll(np.eye(n), 1, 0)
+    return matrix
+
+
+def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs() -> None:
+    """On a directed cycle a peer may be rounds ahead of those that it sends to."""
     weather = replace(BAD, loss=0.4)
     pace = {"p03": 1.0}
     crowd = Crowd(rule, 5, Cycle(), weather, step_s=lambda peer: pace.get(peer, 0.02))
-    models = crowd.history(20)
-    matrix = 0.25 * np.eye(5) + 0.75 * np.roll(np.eye(5), 1, 0)
-    np.testing.assert_allclose(models, expected([matrix] * 20, 5), rtol=0, atol=1e-12)
+    models = crowd.history(15)
+    np.testing.assert_allclose(models, expected([cycle_matrix(5)] * 15, 5), rtol=0, atol=1e-12)
     assert any(witnessed.waits for witnessed in crowd.rules.values())
+
+
+def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
+    crowd = Crowd(rule, 5, Cycle(), Weather(tells=True))
+    crowd.run(100.0, steps=3)
+    crowd.network.cut.add(("p00", "p01"))
+    crowd.network.run(crowd.network.now + 6.0)
+    assert len(crowd.before["p01"]) < 8
+    crowd.network.cut.clear()
+    models = crowd.history(15)
+    np.testing.assert_allclose(models, expected([cycle_matrix(5)] * 15, 5), rtol=0, atol=1e-12)
+
+
+def test_a_share_that_its_receiver_has_no_use_for_holds_nobody_up() -> None:
+    """Where peers were told different topologies, as a rule by mistake."""
+
+    class Deaf:
+        __call__ = staticmethod(ring)
+
+        def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> dict[PeerId, float]:
+            return {peer: 1.0}
+
+    crowd = Crowd(rule, 4, Deaf())
+    models = crowd.history(10)
+    np.testing.assert_allclose(models, expected([np.eye(4)] * 10, 4), rtol=0, atol=1e-12)
 
 
 def test_more_neighbors_than_may_lie_staged_elsewhere_lock_nobody() -> None:
@@ -121,7 +150,7 @@ def test_all_end_after_their_last_round_with_the_weight_they_brought(weather: We
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
     assert sum(host.ledger.weight for host in crowd.hosts) == 7 * ONE
     last = expected([ring_matrix(7)] * 12, 7)[-1]
-    assert spread(crowd.hosts) < 0.3 * np.ptp(last, axis=0).max()
+    assert spread(crowd.hosts) < 0.5 * np.ptp(last, axis=0).max()
     assert not any(witnessed.halts for witnessed in crowd.rules.values())
 
 
@@ -143,10 +172,11 @@ def test_a_death_ends_it_for_all_and_is_named() -> None:
     assert "dpsgd cannot go on without it: start the run again, or use gosgd" in reasons[0]
 
 
-def test_one_that_leaves_early_ends_it_for_all() -> None:
+@pytest.mark.parametrize("burn", [False, True])
+def test_one_that_leaves_early_ends_it_for_all(burn: bool) -> None:
     crowd = Crowd(rule, 4, ring)
     crowd.run(100.0, steps=3)
-    crowd.network.hosts["p01"].leave()
+    crowd.network.hosts["p01"].leave(burn=burn)
     crowd.network.run(crowd.network.now + 3.0)
     assert {reason[:11] for reason in halts(crowd)} == {"p01 left in"}
 
