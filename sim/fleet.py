@@ -18,6 +18,7 @@ from ..gossip.effects import (
     Combine,
     Drop,
     Effect,
+    Halt,
     Inspect,
     Mix,
     PushSkipped,
@@ -93,6 +94,8 @@ class Fleet:
         self.program = Program(len(plan.ids))
         self.traffic = Traffic()
         self.crew = Crew(plan.ids)
+        self.halts: dict[PeerId, str] = {}
+        """Workers whose rule could not go on, and why."""
         self._plan = plan
         self._stops = stops or {}
         self._links = plan.links()
@@ -100,6 +103,8 @@ class Fleet:
         self._queue: list[tuple[float, int, int, Worker, Envelope | None, Slot | None]] = []
         self._arrivals = 0
         self._payload: Slot | None = None
+        self._waits = False
+        self._halted: str | None = None
         self._carriers = self._by_type()
         config = ProtocolConfig(gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
         # No new deadline is nearer than this, so that most need not be asked for.
@@ -183,9 +188,11 @@ class Fleet:
         self._step(worker, trained=not worker.finished)
 
     def _step(self, worker: Worker, *, trained: bool) -> None:
-        effects = worker.protocol.step(self.now, trained=trained)
-        self._carry_out(worker, effects)
-        if any(type(effect) is Wait for effect in effects):
+        self._waits = False
+        self._carry_out(worker, worker.protocol.step(self.now, trained=trained))
+        if self._halted is not None:
+            self._halt(worker)
+        elif self._waits:
             if worker.waiting_since_s is None:
                 worker.waiting_since_s = self.now
         else:
@@ -202,6 +209,12 @@ class Fleet:
             self._carry_out(worker, worker.protocol.finish(self.now))
         step_s = self._plan.pace.step_s(worker.index, worker.steps)
         self._later(self.now + step_s, _TURN, worker)
+
+    def _halt(self, worker: Worker) -> None:
+        """A rule cannot go on: its worker leaves, as a live peer does."""
+        self.halts[worker.id], self._halted = self._halted or "", None
+        worker.finished = True
+        self._carry_out(worker, worker.protocol.leave(self.now))
 
     def _stop(self, worker: Worker) -> None:
         """A worker finds that its values are not finite: its weight is burned, as live."""
@@ -256,6 +269,8 @@ class Fleet:
             Drop: self._drop,
             ShareMixed: self._note_mixed,
             PushSkipped: self._note_skipped,
+            Wait: self._wait,
+            Halt: self._note_halt,
         }
 
     def _count(self, worker: Worker, effect: Record) -> None:
@@ -324,3 +339,9 @@ class Fleet:
 
     def _note_skipped(self, worker: Worker, effect: PushSkipped) -> None:
         self.traffic.skipped += 1
+
+    def _wait(self, worker: Worker, effect: Wait) -> None:
+        self._waits = True
+
+    def _note_halt(self, worker: Worker, effect: Halt) -> None:
+        self._halted = effect.reason

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gossip import Audit, audit
+from ..gossip import Audit, PeerId, audit
 from .collector import paused, settled
 from .fleet import Fleet, FleetPlan, Traffic
 from .program import Level
@@ -36,6 +36,8 @@ class Ending:
     workers: dict[str, NDArray[Any]]
     audit: Audit
     """Where every unit is."""
+    halts: dict[PeerId, str]
+    """Workers whose rule could not go on, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,4 +130,5 @@ def _end(fleet: Fleet) -> Ending:
             "mixed": np.array([worker.mixed for worker in workers]),
         },
         audit=audit(accounts),
+        halts=fleet.halts,
     )

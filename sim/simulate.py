@@ -75,7 +75,7 @@ def simulate(
     Raises:
         ConfigError: A setting is out of range, or the run would not fit into memory.
         TopologyError: The topology is not valid for so many workers.
-        TrainingError: Too many workers diverged.
+        TrainingError: Too many workers diverged, or one that a synchronous rule cannot do without.
 
     >>> run = simulate(task="consensus", workers=8, topology="complete", steps=50, p=0.5, seed=1)
     >>> bool(run.series["disagreement"][-1] < 0.1 * run.series["disagreement"][0])
@@ -144,6 +144,7 @@ class _Simulation:
 
         Raises:
             Failure: A worker's values are not finite any more; nothing of this run counts.
+            TrainingError: The rule could not go on.
         """
         values, curves = self._values.make(), Curves()
         ending: Ending | None = None
@@ -158,6 +159,8 @@ class _Simulation:
         finally:
             values.close()
         assert ending is not None
+        if ending.halts:
+            raise TrainingError(next(iter(ending.halts.values())))
         return summarize(
             self.config,
             values=values,

@@ -29,7 +29,7 @@ def checked(result: Result) -> Result:
 
 
 def test_names_are_those_of_the_results() -> None:
-    assert list(BENCHMARKS) == ["protocol", "exchange", "stall", "topology"]
+    assert list(BENCHMARKS) == ["protocol", "exchange", "stall", "topology", "sim"]
 
 
 def test_protocol_compares_swarms_with_the_smallest_and_the_codec_with_msgpack() -> None:

@@ -105,6 +105,7 @@ def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs()
 def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
     crowd = Crowd(rule, 5, Cycle(), Weather(tells=True))
     crowd.run(100.0, steps=3)
+    crowd.network.run(100.0, lambda: not crowd.network.hosts["p00"].ledger.outstanding)
     crowd.network.cut.add(("p00", "p01"))
     crowd.network.run(crowd.network.now + 6.0)
     assert len(crowd.before["p01"]) < 8

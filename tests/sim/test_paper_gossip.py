@@ -58,7 +58,7 @@ def often(topology: str, network: str) -> float:
     """Mean of two runs, each of which scatters by 2.5 %."""
     found = [
         stationary(
-            "gosgd", topology, p=0.4, task=noise(dim=32), workers=8, steps=3000, network=network,
+            "gosgd", topology, p=0.4, task=noise(dim=32), workers=8, steps=2000, network=network,
             seed=seed, eval_every=2,
         )
         for seed in range(2)
@@ -279,8 +279,8 @@ def end_of(rule: Callable[[], Rule], topology: str, network: str | NetworkConfig
     """A swarm of mixed speeds when all agree; `Point.x` has the mean that it started from taken
     away."""
     start, *_, end = run_bare(
-        consensus(dim=16), rule, workers=12, topology=topology, network=network, steps=300,
-        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=300,
+        consensus(dim=16), rule, workers=12, topology=topology, network=network, steps=200,
+        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=200,
     )  # fmt: skip
     return replace(end, x=end.x - start.x.mean(axis=0))
 

@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from rumor.gossip import (
     ConfigError,
@@ -169,10 +170,18 @@ def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
 
 def test_large_shares_travel_in_frames() -> None:
     in_frames = replace(QUICK, inline_bytes_max=1, frame_bytes=32, window_bytes=64)
-    swarm = swarm_of(3, blobs(), protocol=in_frames)
+    swarm = swarm_of(3, blobs(), protocol=in_frames, network="lan")
     swarm.run(5.0)
     assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
     assert_agreed(swarm)
+
+
+def test_before_anybody_founds_the_model_is_what_all_start_from() -> None:
+    swarm = swarm_of(3)
+    start = swarm.model("peer-1").state_dict()
+    assert swarm.weights() == {}
+    assert all(torch.equal(start[name], value) for name, value in swarm.merged().items())
+    assert swarm.consensus_distance() == 0.0
 
 
 def test_a_whole_model_is_merged_and_measured() -> None:
@@ -259,19 +268,15 @@ def digest(seed: int) -> str:
 
 def test_one_seed_is_one_run_in_every_process(tmp_path: Path) -> None:
     code = _RUN.replace("SEED", "7") + "print(swarm.digest)"
-    found = set()
-    for hash_seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found.add(done.stdout.strip())
-    assert found == {digest(7)}
-    assert digest(8) not in found
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == digest(7) != digest(8)
 
 
 def test_a_fault_of_one_peer_shifts_no_draw_of_another() -> None:
@@ -320,7 +325,7 @@ def test_where_all_crash_and_restart_one_of_them_founds_anew() -> None:
     swarm.run(2.0)
     for peer in swarm.peers:
         swarm.crash(peer)
-    with pytest.raises(ConfigError, match=r"no member at 2 s: peer-0 \(crashed at 2 s\)"):
+    with pytest.raises(ConfigError, match=r"nobody is there at 2 s: peer-0 \(crashed at 2 s\)"):
         swarm.merged()
     for peer in swarm.peers:
         swarm.restart(peer)
@@ -358,7 +363,7 @@ def test_a_leaver_hands_all_its_weight_on() -> None:
     assert set(swarm.weights()) == {"peer-0", "peer-1"}
     swarm.restart("peer-2")
     swarm.run(0.1)
-    assert swarm.running[-1] == "peer-2"
+    assert "peer-2" in swarm.running
 
 
 def test_the_last_one_to_leave_burns_its_weight() -> None:
@@ -451,16 +456,44 @@ def test_faults_may_be_given_ahead_and_come_first_at_their_time() -> None:
     assert seen[0][0] == 2.0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: int) -> None:
+    rng = stream(seed, "test", "faults")
+    swarm = swarm_of(4, seed=seed, pace="lognormal:cv=0.5")
+
+    def strike() -> None:
+        # The first peer is spared, so that there is always somebody to join.
+        peer = str(rng.choice(swarm.peers[1:]))
+        if peer not in swarm.running:
+            swarm.restart(peer)
+        else:
+            faults: list[Callable[[], None]] = [
+                lambda: swarm.crash(peer),
+                lambda: swarm.leave(peer),
+                lambda: swarm.pause(peer, float(rng.exponential(3.0))),
+                lambda: swarm.cut(peer, one_way=bool(rng.random() < 0.3)),
+                lambda: swarm.join(f"newcomer-{len(swarm.peers)}"),
+            ]
+            faults[int(rng.integers(len(faults)))]()
+
+    for time_s in rng.uniform(0.5, 10.0, size=8):
+        swarm.at(float(time_s), strike)
+    swarm.run(10.0)
+    swarm.heal()
+    swarm.run(15.0)
+    assert_agreed(swarm)
+
+
 # Rules
 
 
 @pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
 def test_a_synchronous_rule_waits_in_virtual_time(rule: str) -> None:
-    swarm = swarm_of(3, rule=rule)
+    swarm = swarm_of(3, rule=rule, network="wan")
     swarm.slow("peer-2", 4.0)
     swarm.run(5.0)
     steps = [swarm.steps(id) for id in swarm.peers]
-    assert max(steps) - min(steps) <= 1 and 8 <= min(steps) <= 13
+    assert max(steps) - min(steps) <= 1 and 8 <= min(steps) <= 12
     assert swarm.finish()
     assert len({swarm.steps(id) for id in swarm.peers}) == 1
     assert swarm.consensus_distance() < (1e-6 if rule == "allreduce" else 0.1)
@@ -502,7 +535,7 @@ class Flood:
 
 
 def test_a_rule_of_ones_own_drives_a_swarm() -> None:
-    swarm = swarm_of(3, rule=Flood)
+    swarm = swarm_of(3, rule=Flood, network="lan")
     swarm.run(5.0)
     assert min(swarm.tally(id).pushes for id in swarm.peers) > 40
     assert_agreed(swarm)
@@ -536,10 +569,11 @@ def test_a_loss_that_is_not_finite_makes_a_peer_leave_and_burn_its_weight() -> N
     spoilt = replace(task, train=(inputs, targets), batch_size=32)
     swarm = swarm_of(3, spoilt, partition="shards:1")
     swarm.run(5.0)
-    broken = [h for h in swarm.events if isinstance(h.event, PeerFailed)]
-    assert len(broken) == 1 and "loss of step 1 is nan: lower the lr" in broken[0].event.reason
+    (reason,) = [event.reason for event in told(swarm, PeerFailed)]
+    assert reason == "the loss of step 1 is nan: lower the lr"
+    (broken,) = [h.peer for h in swarm.events if isinstance(h.event, PeerFailed)]
     assert swarm.audit().burned == 2**40
-    assert broken[0].peer not in swarm.weights() and np.isfinite(swarm.loss())
+    assert broken not in swarm.weights() and np.isfinite(swarm.loss())
     assert_agreed(swarm)
 
 
@@ -585,8 +619,11 @@ def test_a_model_whose_start_is_left_to_chance_is_told_apart_as_live() -> None:
 
 
 def test_a_model_with_nothing_to_share_is_an_error() -> None:
+    def optimizer(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+        return sgd([nn.Parameter(torch.zeros(1))], lr)
+
     with pytest.raises(TrainingError):
-        Swarm(line(model=nn.ReLU))
+        Swarm(line(model=nn.ReLU, optimizer=optimizer))
 
 
 # What is told
@@ -659,7 +696,7 @@ def test_a_misuse_says_what_would_be_right(misuse: Callable[[Swarm], object], me
         ({"peers": ["ann", "b/c"]}, "called 'b/c'"),
         ({"topology": "rang"}, "rang"),
         ({"rule": "gossip"}, "unknown rule"),
-        ({"rule": GoSGD(0.5), "p": None}, "each peer needs one of its own"),
+        ({"rule": GoSGD(0.5)}, "each peer needs one of its own"),
         ({"rule": GoSGD, "p": 0.5}, "p is 0.5: it goes with a rule's name only"),
         ({"network": "lam"}, "did you mean 'lan'"),
         ({"step_s": 0.0}, "step_s is 0.0"),
@@ -669,8 +706,9 @@ def test_a_misuse_says_what_would_be_right(misuse: Callable[[Swarm], object], me
     ],
 )
 def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"task": line(), "peers": 3} | settings
     with pytest.raises(ConfigError, match=message):
-        Swarm(**{"task": line(), "peers": 3, "p": None} | settings)
+        Swarm(**given)
 
 
 def test_time_cannot_be_let_pass_while_it_passes() -> None:
