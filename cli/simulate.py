@@ -112,6 +112,7 @@ def simulate(
     """
     with edge(debug=debug):
         from ..sim import SimulationConfig
+        from ..sim.allocator import keep_pages
         from ..sim.array_files import check_format
         from ..sim.run_files import check_folder
 
@@ -144,6 +145,7 @@ def simulate(
             eval_every=eval_every,
             memory_gib=memory_gib,
         )
+        keep_pages()
         folder = out or _new_folder(task)
         check_format(format)
         check_folder(folder)

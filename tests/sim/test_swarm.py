@@ -557,6 +557,14 @@ def test_weight_that_does_not_add_up_is_an_error_at_once() -> None:
         swarm.run(5.0)
 
 
+def test_weight_that_is_nowhere_is_an_error_too() -> None:
+    swarm = swarm_of(2, network="ideal")
+    swarm.run(1.0)
+    swarm._world.watch._ledgers["peer-1", 1].founded += 1
+    with pytest.raises(AssertionError, match="weight is not conserved .*founded=2199023255553"):
+        swarm._world.watch._check(swarm._world.peers["peer-0"].protocol.account, "Step")
+
+
 # What a training loop may meet
 
 
@@ -585,6 +593,17 @@ def test_a_step_that_spoils_the_model_is_seen_before_the_loss_is() -> None:
     swarm.run(3.0)
     assert all("not finite after step 1" in event.reason for event in told(swarm, PeerFailed))
     assert swarm.audit().burned == 2 * 2**40
+
+
+def test_a_model_that_leaves_its_vector_can_hand_nothing_on() -> None:
+    swarm = swarm_of(2)
+    swarm.run(1.0)
+    weight = swarm.model("peer-0").get_parameter("weight")
+    weight.data = weight.data.clone()
+    swarm.run(5.0)
+    assert "weight was moved or converted" in told(swarm, PeerFailed)[0].reason
+    assert swarm.phase("peer-0") is Phase.LEFT and swarm.audit().burned > 0
+    assert_agreed(swarm)
 
 
 def test_an_error_in_the_users_code_comes_out() -> None:
@@ -771,6 +790,13 @@ def test_a_cut_loses_what_is_on_its_way_even_where_it_heals_before() -> None:
     assert post.greet("a", address_of("b"), [b"after"])
     clock.run(5.0)
     assert box.got == [[b"after"]]
+
+
+def test_a_message_that_breaks_the_protocol_is_counted_and_dropped() -> None:
+    swarm = swarm_of(2)
+    swarm.run(1.0)
+    swarm._world.post.listeners["peer-0"].arrive([b"nonsense"])
+    assert (swarm.tally("peer-0").errors, swarm.tally("peer-1").errors) == (1, 0)
 
 
 def test_nobody_listens_at_a_process_that_has_ended_and_its_host_says_so() -> None:

@@ -1,0 +1,77 @@
+"""What a run asks of the machine: cores, threads, memory, and the collector out of the way."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rumor.gossip import ConfigError
+from rumor.sim.collector import paused, settled
+from rumor.sim.cores import one_thread_each, usable_cores
+from rumor.sim.memory import check_memory, peak_rss_mib
+
+
+def test_torch_has_one_thread_inside_and_those_it_had_before_outside() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread_each():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_there_is_a_core() -> None:
+    assert usable_cores() >= 1
+
+
+def test_the_collector_is_paused_inside_and_as_it_was_outside() -> None:
+    assert gc.isenabled()
+    with paused():
+        assert not gc.isenabled()
+        with paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_what_somebody_else_settled_stays_settled() -> None:
+    with settled():
+        held = gc.get_freeze_count()
+        assert held > 0
+        with settled():
+            pass
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_run_that_fits_is_estimated() -> None:
+    wanted_gib = check_memory(workers=1000, row_bytes=10_000, registers=2, memory_gib=1.0)
+    assert 0.05 < wanted_gib < 0.2
+
+
+def test_a_run_that_does_not_fit_is_refused_with_how_many_would() -> None:
+    with pytest.raises(ConfigError, match=r"about 2[0-9]{2} workers fit") as caught:
+        check_memory(workers=10_000, row_bytes=1_000_000, registers=0, memory_gib=1.25)
+    assert "memory_gib allows" in str(caught.value)
+
+
+def test_no_machine_holds_a_billion_large_models() -> None:
+    with pytest.raises(ConfigError, match="this machine has free"):
+        check_memory(workers=10**9, row_bytes=10**9, registers=0, memory_gib=None)
+
+
+def test_memory_is_told_in_mebibytes() -> None:
+    assert 10 < peak_rss_mib() < 100_000
+
+
+def test_the_allocator_is_told_or_left_alone() -> None:
+    """In a process of its own, for it concerns all of one."""
+    script = "from rumor.sim.allocator import keep_pages; print(keep_pages())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() in ("True", "False")
