@@ -1,16 +1,19 @@
 """Draw what slow workers and slow links cost a barrier, and gossip: ``make stragglers``.
 
-Writes docs/images/stragglers.png and prints a table of the same figures. The same settings give
-the same picture, whatever the machine. Paths are relative to the root of the repository.
+Writes docs/images/stragglers.png and prints the same figures as tables. The same settings give the
+same picture. Paths are relative to the root of the repository.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from math import log
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rumor.cli.picture import STYLE
 from rumor.sim import SimulationConfig, simulate
 
 if TYPE_CHECKING:
@@ -22,16 +25,14 @@ PICTURE = Path("docs/images/stragglers.png")
 
 RULES = MappingProxyType(
     {
-        "allreduce": ("#B0300A", "s"),
-        "gosgd": ("#0072B2", "o"),
-        "adpsgd": ("#009E73", "^"),
+        "allreduce": ("#B0300A", "s", 3.4),
+        "gosgd": ("#0072B2", "o", 2.2),
+        "adpsgd": ("#009E73", "^", 2.2),
     }
 )
-"""What is compared, with color and marker."""
+"""What is compared: color, marker, width of its curve."""
 
-P = {"gosgd": 1.0}
-
-GOAL = "0.95"
+GOAL = 0.95
 SEEDS = (1, 2, 3)
 STEP_S, LATENCY_S = 0.1, 0.001
 
@@ -43,53 +44,57 @@ COMMON = SimulationConfig(
     batch_size=32,
     step_s=STEP_S,
     latency_s=LATENCY_S,
-    # A gradient that batches gives the same bits as one by one: asked for, so that no time is
-    # spent on finding out which is faster.
+    # For this model it gives the bits of one by one: asked for, no time goes into finding out.
     engine="batched",
 )
 
-HORIZON_S, HORIZON_S_MAX = 8.0, 256.0
-"""How long a run lasts at first, and at last: it is begun again for twice as long while it falls
-short of the goal."""
+HORIZON_S, HORIZON_S_MAX = 8.0, 128.0
+"""How long a run lasts, and at most: it is begun again for twice as long if it falls short."""
 
 STAGES = 6
-"""Exchanges one after another in an all-reduce of 64."""
+"""Exchanges, one after another, of an all-reduce among 64."""
+
+ROUNDS = 56
+"""Enough for it to come to the goal."""
+
+FACTORS = (1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One thing that is varied."""
+    """One thing that is varied: ``half`` or ``one`` of the workers slow, or the ``links``."""
 
+    what: str
     title: str
     label: str
     values: tuple[float, ...]
     unit: str
 
-    def settings(self, value: float) -> dict[str, Any]:
-        """What to change of what all studies have in common."""
-        if self.unit == "ms":
-            return {"latency_s": value / 1000}
-        if self.title.startswith("One"):
-            return {"slow": (f"0:{value:g}",)}
-        return {"speeds": f"1x:50%,{1 / value:.17f}x:50%"}
+    def config(self, value: float) -> SimulationConfig:
+        """The swarm at one value; what is the same swarm in two studies is the same config."""
+        if self.what == "links":
+            return replace(COMMON, latency_s=value / 1000)
+        if value == 1:
+            return COMMON
+        if self.what == "one":
+            return replace(COMMON, slow=(f"0:{value:g}",))
+        return replace(COMMON, speeds=f"1x:50%,{1 / value:g}x:50%")
 
     def round_s(self, value: float) -> float:
         """How long a round takes that everybody waits for, seconds."""
-        if self.unit == "ms":
+        if self.what == "links":
             return STEP_S + STAGES * value / 1000
         return STEP_S * value
 
 
-FACTORS = (1.0, 2.0, 3.0, 5.0, 10.0)
-
 STUDIES = (
-    Study("Half of the workers are slow", "times as slow", FACTORS, "x"),
-    Study("One worker of 64 is slow", "times as slow", FACTORS, "x"),
-    Study("All are fast, links are slow", "latency, ms", (0.1, 1.0, 10.0, 30.0, 100.0), "ms"),
+    Study("one", "One worker of 64 is slow", "times as slow", FACTORS, "x"),
+    Study("half", "Half of the workers are slow", "times as slow", FACTORS, "x"),
+    Study("links", "All links are slow", "latency, ms", (0.1, 1.0, 10.0, 30.0, 100.0), " ms"),
 )
 
-Times = Mapping[str, Sequence[float | None]]
-"""Of each rule, virtual seconds to the goal, one for each value; None where it was not reached."""
+Times = Mapping[str, Sequence[float]]
+"""Of each rule, virtual seconds to the goal, one for each value; infinite where never reached."""
 
 
 def main() -> None:
@@ -97,111 +102,124 @@ def main() -> None:
     found = [measure(study) for study in STUDIES]
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     draw(found, PICTURE)
-    for study, times in zip(STUDIES, found, strict=True):
-        print(table(study, times), end="\n\n")
+    print("\n\n".join(table(study, times) for study, times in zip(STUDIES, found, strict=True)))
 
 
 def measure(study: Study) -> Times:
     """Find the time to the goal for each rule and value, the median over seeds."""
-    return {rule: [_median(study, rule, value) for value in study.values] for rule in RULES}
+    return {
+        rule: [
+            median(time_to(study.config(value), rule, study.round_s(value), seed) for seed in SEEDS)
+            for value in study.values
+        ]
+        for rule in RULES
+    }
 
 
-def _median(study: Study, rule: str, value: float) -> float | None:
-    times = [time_to(study, rule, value, seed) for seed in SEEDS]
-    reached = [time for time in times if time is not None]
-    return median(reached) if len(reached) == len(times) else None
-
-
-def time_to(study: Study, rule: str, value: float, seed: int) -> float | None:
+@cache
+def time_to(config: SimulationConfig, rule: str, round_s: float, seed: int) -> float:
     """Find the virtual time at which the merged model is first measured to be good enough."""
     # A barrier lets nothing happen between two rounds: there is no more to be seen in between.
-    gap_s = study.round_s(value) if rule == "allreduce" else STEP_S
-    horizon_s = HORIZON_S
+    gap_s = round_s if rule == "allreduce" else STEP_S
+    horizon_s = ROUNDS * gap_s if rule == "allreduce" else HORIZON_S
     while horizon_s <= HORIZON_S_MAX:
         run = simulate(
-            COMMON,
+            config,
             rule=rule,
-            p=P.get(rule),
+            p=1.0 if rule == "gosgd" else None,
             seed=seed,
             time_s=horizon_s,
             eval_every=max(2, round(gap_s / STEP_S)),
-            **study.settings(value),
         )
-        time_s: float | None = run.summary["time_to"][GOAL]
+        time_s: float | None = run.summary["time_to"][str(GOAL)]
         if time_s is not None:
             return time_s
         horizon_s *= 2
-    return None
+    return float("inf")
 
 
 def table(study: Study, times: Times) -> str:
     """Write the figures down, in Markdown."""
-    heads = (f"{value:g}{'' if study.unit == 'x' else ' '}{study.unit}" for value in study.values)
-    rows = [
-        f"| {study.title.lower()}: | {' | '.join(heads)} |",
-        f"|---|{'---:|' * len(study.values)}",
+    heads = " | ".join(f"{value:g}{study.unit}" for value in study.values)
+    rows = [f"| {study.title.lower()}: | {heads} |", f"|---|{'---:|' * len(study.values)}"]
+    rows += [
+        f"| `{rule}` | {' | '.join(f'{time:.1f}' for time in found)} |"
+        for rule, found in times.items()
     ]
-    for rule, found in times.items():
-        cells = ("-" if time is None else f"{time:.1f}" for time in found)
-        rows.append(f"| `{rule}` | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def draw(found: Sequence[Times], path: Path) -> None:
     """Draw all studies side by side, on one scale."""
     # The object-oriented way: no backend, no state that outlives the call.
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11.5, 4.3), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(STUDIES), sharey=True)
-    for axes, study, times in zip(panels, STUDIES, found, strict=True):
-        _draw_study(axes, study, times)
-    panels[0].set_ylabel("virtual seconds to 0.95 accuracy")
-    figure.suptitle(
-        "One slow worker, or a slow network, holds up a barrier; gossip goes on",
-        fontweight="bold",
-        fontsize=14,
-    )
-    figure.savefig(path)
+    with rc_context(STYLE | {"font.size": 10.5, "axes.titlesize": 12}):
+        figure = Figure(figsize=(11.5, 4.4), dpi=110)
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(1, len(STUDIES), sharey=True)
+        for axes, study, times in zip(panels, STUDIES, found, strict=True):
+            _draw_study(axes, study, times)
+        panels[0].set_ylabel(f"virtual seconds to {GOAL} accuracy")
+        figure.subplots_adjust(left=0.06, right=0.9, top=0.76, bottom=0.13, wspace=0.42)
+        figure.text(0.012, 0.93, TITLE, fontsize=15, fontweight="bold")
+        figure.text(0.012, 0.87, SUBTITLE, fontsize=10.5)
+        figure.savefig(path)
+
+
+TITLE = "All-reduce waits for the slowest worker and for every link. Gossip does not"
+SUBTITLE = (
+    f"64 workers train digits, a step takes {STEP_S:g} s at full speed, links {1000 * LATENCY_S:g} "
+    "ms; in bold: how many times as long as at the left end"
+)
+
+TICKS = (2, 5, 10, 20, 50)
+LABEL_GAP = 1.17
+"""Least ratio of the heights of two labels, at which they do not overlap."""
 
 
 def _draw_study(axes: "Axes", study: Study, times: Times) -> None:
-    from matplotlib.ticker import NullFormatter, NullLocator
+    from matplotlib.ticker import NullLocator
 
-    for rule, (color, marker) in RULES.items():
-        heights = [float("nan") if time is None else time for time in times[rule]]
-        width = 3.2 if rule == "allreduce" else 2.2
-        axes.plot(study.values, heights, color=color, marker=marker, linewidth=width, markersize=6)
-        _name(axes, rule, color, study.values, heights)
+    for rule, (color, marker, width) in RULES.items():
+        style = {"color": color, "marker": marker, "linewidth": width, "markersize": 6.5}
+        axes.plot(study.values, times[rule], **style)
+    for rule, height in _spread({rule: found[-1] for rule, found in times.items()}).items():
+        growth = times[rule][-1] / times[rule][0]
+        axes.annotate(
+            f"{rule} {growth:.1f}x",
+            (study.values[-1], height),
+            xytext=(9, 0),
+            textcoords="offset points",
+            va="center",
+            color=RULES[rule][0],
+            fontweight="bold",
+            annotation_clip=False,
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_title(study.title, fontsize=12)
+    axes.set_title(study.title)
     axes.set_xlabel(study.label)
     axes.set_xticks(study.values, [f"{value:g}" for value in study.values])
+    axes.set_yticks(TICKS, [f"{tick}" for tick in TICKS])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_yticks([2, 5, 10, 20, 50], ["2", "5", "10", "20", "50"])
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylim(2, 60)
-    axes.grid(color="#DDDDDD", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(TICKS[0], TICKS[-1])
 
 
-def _name(
-    axes: "Axes", rule: str, color: str, values: Sequence[float], heights: Sequence[float]
-) -> None:
-    """Write a rule's name at the end of its curve, and how much longer than at the start."""
-    axes.annotate(
-        f"{rule}\n{heights[-1] / heights[0]:.1f}x",
-        (values[-1], heights[-1]),
-        xytext=(8, 0),
-        textcoords="offset points",
-        va="center",
-        color=color,
-        fontweight="bold",
-        annotation_clip=False,
-    )
+def _spread(heights: Mapping[str, float]) -> dict[str, float]:
+    """Move labels apart that would overlap."""
+    found: dict[str, float] = {}
+    names = sorted(heights, key=lambda name: heights[name])
+    for below, name in zip([None, *names], names, strict=False):
+        height = heights[name]
+        if below is not None and log(height / heights[below]) < log(LABEL_GAP):
+            middle = (height * heights[below]) ** 0.5
+            found[below], height = middle / LABEL_GAP**0.5, middle * LABEL_GAP**0.5
+        found[name] = height
+    return found
 
 
 if __name__ == "__main__":

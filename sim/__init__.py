@@ -1,6 +1,7 @@
 """A swarm under virtual time: many workers in one process, deciding as live peers do.
 
-`simulate` runs a whole study of one setting and gives a `Run`.
+`simulate` runs a whole study of one setting and gives a `Run`; `Swarm` is for tests: a few live
+peers and whatever goes wrong with them.
 """
 
 from .config import SimulationConfig

@@ -187,11 +187,7 @@ class SwarmPeer:
     def _leave(self) -> None:
         self._give_up_s = self._clock.now + _LEAVE_S
         self._due(_LEAVING_S, self._await_end)
-        try:
-            self._driver.call(Leave(burn=not self._is_finite()))
-        except TrainingError:
-            # What it would hand on turns out to be of no use.
-            self._driver.call(Leave(burn=True))
+        self._driver.call(Leave(burn=not self._is_finite()))
 
     def _await_end(self) -> None:
         if self.protocol.done:
@@ -216,8 +212,9 @@ class SwarmPeer:
         """Leave, as a live peer does whose training loop ends with an error."""
         self._watch.note(self.id, PeerFailed(str(error)))
         if self.protocol.phase < Phase.LEAVING:
-            self._leave()
+            self._due(0.0, self._leave)
         else:
+            # What it would hand on turns out to be of no use.
             self._driver.call(Leave(burn=True))
 
     def _is_finite(self) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rumor.gossip import PeerId, Share, Turn
 from rumor.gossip.effects import Wait, X
 
-__all__ = ["D2", "DPSGD", "Active", "Passive", "RelaySum"]
+__all__ = ["D2", "RelaySum"]
 
 
 class Letter(NamedTuple):
@@ -77,35 +77,12 @@ class Exchange:
         return f"{register}/{self.round % 2}"
 
 
-class DPSGD:
-    """``X <- (X - lr G) W``, in rounds. Source: Lian et al., NeurIPS 2017, algorithm 1.
-
-    Args:
-        neighbors: On a regular graph; the membership is fixed.
-        own: Weight of the peer's own model, w_ii; the neighbors share the rest.
-    """
-
-    name = "dpsgd"
-    registers: tuple[str, ...] = ("out/0", "out/1")
-
-    def __init__(self, neighbors: Sequence[PeerId], own: float) -> None:
-        self.outstanding_max = len(neighbors)
-        self._exchange = Exchange(neighbors)
-        self._own = own
-
-    def step(self, turn: Turn) -> Wait | None:
-        """Send this round's model, and average once all neighbors' models are here."""
-        if turn.trained:
-            self._exchange.post_model(turn)
-        return self._exchange.average(turn, self._own)
-
-
 class D2:
     """``x+ = W (x - lr g + c)``, ``c = x+ - x + lr g``. Source: Tang et al., ICML 2018.
 
     Args:
-        neighbors: As for `DPSGD`.
-        own: Likewise.
+        neighbors: On a regular graph; the membership is fixed.
+        own: Weight of the peer's own model, w_ii; the neighbors share the rest.
     """
 
     name = "d2"
@@ -175,68 +152,3 @@ class RelaySum:
 
     def _sums(self, but: PeerId = "") -> list[str]:
         return [f"in/{peer}" for peer in self._exchange.neighbors if peer != but]
-
-
-class Active:
-    """The half of AD-PSGD's peers that ask for an average, and wait for the answer.
-
-    Source: Lian et al., ICML 2018, section 4: where only one half of a bipartite graph asks,
-    and only the other half answers, nobody can wait in a circle.
-    """
-
-    name = "adpsgd"
-    registers: tuple[str, ...] = ()
-    outstanding_max = 1
-
-    def __init__(self) -> None:
-        self._partner: PeerId | None = None
-        self._due = False
-
-    def step(self, turn: Turn) -> Wait | None:
-        """Ask after every step; ``x`` must not move before the answer is here."""
-        if turn.trained:
-            self._partner = turn.draw()
-        self._due = self._due or bool(turn.returned) or turn.trained
-        if self._partner is None:
-            return None
-        if self._due and turn.can_push(self._partner):
-            turn.push(self._partner, 1, round=turn.step)
-            self._due = False
-        for share in turn.shares():
-            turn.combine(X, [(0.5, X), (0.5, share)])
-            turn.accept(share)
-            return None
-        return Wait(turn.step, (self._partner,))
-
-
-class Passive:
-    """The other half: they answer with what they had before they mixed, and never wait.
-
-    Args:
-        askers: All who may ask; an answer is kept for each, in case it has to be sent again.
-        log: Gets ``(asker, answerer)`` whenever two models were averaged.
-    """
-
-    name = "adpsgd"
-
-    def __init__(self, me: PeerId, askers: Sequence[PeerId], log: list[tuple[PeerId, ...]]) -> None:
-        self.registers = tuple(f"answer/{peer}" for peer in askers)
-        self.outstanding_max = len(askers)
-        self._me = me
-        self._owed: dict[PeerId, None] = {}
-        self._log = log
-
-    def step(self, turn: Turn) -> Wait | None:
-        """Answer everybody who asked and whose last answer is settled."""
-        self._owed |= dict.fromkeys(back.peer for back in turn.returned)
-        for peer in [peer for peer in self._owed if turn.can_push(peer)]:
-            turn.push(peer, 1, register=f"answer/{peer}")
-            del self._owed[peer]
-        for share in turn.shares():
-            if turn.can_push(share.sender):
-                turn.combine(f"answer/{share.sender}", [(1.0, X)])
-                turn.push(share.sender, 1, register=f"answer/{share.sender}")
-                turn.combine(X, [(0.5, X), (0.5, share)])
-                turn.accept(share)
-                self._log.append((share.sender, self._me))
-        return None

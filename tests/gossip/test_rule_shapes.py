@@ -10,7 +10,7 @@ from rumor.gossip import ONE, PeerId, ProtocolConfig, Rule
 
 from .host import Host
 from .network import CALM, Network, Peers, Weather, ring
-from .shapes import D2, DPSGD, Active, Passive, RelaySum
+from .shapes import D2, RelaySum
 from .vector import SIZE, Values
 
 BAD = Weather(loss=0.15, duplicates=0.1, delay_s=0.02)
@@ -79,16 +79,6 @@ def sgd(peer: PeerId, round: int, x: Values) -> Values:
 
 
 @WEATHERS
-def test_dpsgd_steps_and_then_averages_with_all_neighbors(weather: Weather) -> None:
-    models, network = history(lambda peer: DPSGD(neighbors(peer), own=1 / 3), weather, sgd)
-    x, mixing = START, ring_matrix(1 / 3)
-    for round in range(ROUNDS):
-        x = mixing @ (x - LR * gradients(x))
-        np.testing.assert_allclose(models[round], x, rtol=0, atol=1e-13)
-    assert network.watch.seen["fence"] or weather is CALM
-
-
-@WEATHERS
 def test_d2_corrects_with_the_difference_of_two_steps(weather: Weather) -> None:
     models, _ = history(lambda peer: D2(neighbors(peer), own=1 / 2), weather, sgd)
     mixing = ring_matrix(1 / 2)
@@ -120,52 +110,8 @@ def test_relaysum_averages_what_each_peer_had_as_many_rounds_ago_as_it_is_away(
             np.testing.assert_allclose(models[round, index], np.mean(late, axis=0), atol=1e-13)
 
 
-@WEATHERS
-def test_adpsgd_averages_pairs_atomically_and_cannot_deadlock(weather: Weather) -> None:
-    log: list[tuple[PeerId, ...]] = []
-    steps: dict[PeerId, int] = dict.fromkeys(IDS, 0)
-    active, passive = IDS[::2], IDS[1::2]
-
-    def train(host: Host) -> None:
-        log.append((host.id,))
-        steps[host.id] += 1
-        host.vector.registers["x"] = sgd(host.id, 0, host.vector.x)
-
-    def rule(peer: PeerId) -> Rule:
-        return Active() if peer in active else Passive(peer, active, log)
-
-    def asks(live: object, peer: PeerId, round: int) -> tuple[PeerId, ...]:
-        return passive if peer in active else ()
-
-    peers = Peers(rule=rule, config=CONFIG, neighbors=asks, train=train)
-    network = Network(3, peers, weather, hulls=False)
-    for peer, values in zip(IDS, START, strict=True):
-        others = tuple(other for other in IDS if other != peer)
-        network.start(peer, seeds=others, founders=len(IDS), values=values)
-    network.run(400.0, lambda: min(steps[peer] for peer in active) >= ROUNDS)
-    for host in network.running():
-        host.finish()
-    network.run(network.now + 20.0)
-
-    assert min(steps.values()) >= ROUNDS
-    expected = replay(log)
-    for host in network.running():
-        np.testing.assert_allclose(host.vector.x, expected[host.id], rtol=0, atol=1e-12)
-
-
-def replay(log: list[tuple[PeerId, ...]]) -> dict[PeerId, Values]:
-    """Carry out steps ``(peer,)`` and averages ``(a, b)``, one after another."""
-    x = {peer: values.copy() for peer, values in zip(IDS, START, strict=True)}
-    for peer, *partner in log:
-        if partner:
-            x[peer] = x[partner[0]] = (x[peer] + x[partner[0]]) / 2
-        else:
-            x[peer] = sgd(peer, 0, x[peer])
-    return x
-
-
 def test_a_rule_without_weights_leaves_every_peer_its_own() -> None:
-    _, network = history(lambda peer: DPSGD(neighbors(peer), own=1 / 3), BAD, sgd)
+    _, network = history(lambda peer: D2(neighbors(peer), own=1 / 3), BAD, sgd)
     for host in network.running():
         in_escrow = len(host.ledger.outstanding)
         assert abs(host.ledger.weight + in_escrow - ONE) <= len(neighbors(host.id))

@@ -6,6 +6,7 @@ Formulas are written here only. A *round* is what all workers do in one step, at
 from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ EXACT = 1e-25
 """Sums of squares of rounding errors of float64, and far above them."""
 
 
-def stationary(rule: str, topology: str, *, p: float | None = None, **settings: object) -> float:
+def stationary(rule: str, topology: str, *, p: float | None = None, **settings: Any) -> float:
     """Disagreement that unit noise keeps up."""
     run = simulate(rule=rule, topology=topology, p=p, step_s=STEP_S, **settings)
     return float(run.summary["disagreement_stationary"])

@@ -561,7 +561,7 @@ def test_weight_that_is_nowhere_is_an_error_too() -> None:
     swarm = swarm_of(2, network="ideal")
     swarm.run(1.0)
     swarm._world.watch._ledgers["peer-1", 1].founded += 1
-    with pytest.raises(AssertionError, match="weight is not conserved .*founded=2199023255553"):
+    with pytest.raises(AssertionError, match=r"weight is not conserved .*founded=2199023255553"):
         swarm._world.watch._check(swarm._world.peers["peer-0"].protocol.account, "Step")
 
 

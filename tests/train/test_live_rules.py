@@ -52,7 +52,7 @@ class Member:
             with self.peer:
                 while self.taken < self._steps:
                     with torch.no_grad():
-                        self.model.bias += self._number
+                        self.model.bias.add_(self._number)
                     self.peer.step()
                     self.taken += 1
                     time.sleep(0.002 * self._number)
