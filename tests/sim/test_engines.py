@@ -113,12 +113,8 @@ def test_batches_of_different_sizes_are_taken_apart() -> None:
 
 
 def test_a_gradient_written_out_is_the_loops_but_for_rounding() -> None:
-    deep = task(
-        lambda: classifier(
-            nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 10)
-        )
-    )
-    shop = workshop(deep)
+    layers = nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 10)
+    shop = workshop(task(lambda: deepcopy(classifier(*layers))))
     # One step: further ones would tell roundings apart at the corners of ReLU.
     looped, fast = steps(shop, shop.loop, 1), steps(shop, shop.fast, 1)
     torch.testing.assert_close(looped.x[0], fast.x[0], rtol=1e-5, atol=1e-7)
