@@ -323,6 +323,10 @@ class Protocol:
             self._admission.joined(share.sender)
 
     def _take_turn(self, now: float, trained: bool) -> None:
+        if self._departure.closing:
+            # What was pushed is being settled. Another push would put that off: where a round trip
+            # takes longer than a turn, there would always be one under way.
+            return
         turn = Turn(self._state, now, trained=trained, merging=self.merging)
         self._donate(turn)
         hindrance = self._rule.step(turn)

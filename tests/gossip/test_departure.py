@@ -8,7 +8,7 @@ from rumor.gossip import ONE, GoSGD, Member, Phase, ProtocolConfig
 from rumor.gossip.effects import PeerLeft
 from rumor.gossip.messages import Ack, Ask, Hello, Leave, Push
 
-from .network import Network, Peers
+from .network import Network, Peers, Weather
 from .scene import Scene
 
 
@@ -220,3 +220,19 @@ def test_merging_brings_the_models_together() -> None:
     network.run(60.0)
     assert not network.running()
     assert all(abs(host.vector.x - hosts[0].vector.x).max() < 1e-3 for host in hosts)
+
+
+def test_one_that_has_merged_pushes_no_more_though_a_round_trip_takes_many_turns() -> None:
+    """Else there would always be a share under way, and it would fall quiet by chance alone."""
+    config = ProtocolConfig(merge_rounds=3, found_s=0.5)
+    peers = Peers(rule=lambda peer: GoSGD(1.0), config=config, step_s=lambda peer: 0.005)
+    network = Network(0, peers, Weather(delay_s=0.2))
+    ids = ("a", "b", "c")
+    for id in ids:
+        network.start(id, seeds=tuple(other for other in ids if other != id), founders=3)
+    network.run(20.0)
+    for host in network.running():
+        host.finishes = True
+    network.run(60.0, lambda: all(host.protocol.done for host in network.hosts.values()))
+    assert network.now < 40.0
+    assert all(host.protocol.done for host in network.hosts.values())
