@@ -163,7 +163,7 @@ def draw(found: Sequence[Times], path: Path) -> None:
         for axes, study, times in zip(panels, STUDIES, found, strict=True):
             _draw_study(axes, study, times)
         panels[0].set_ylabel(f"virtual seconds to {GOAL} accuracy")
-        figure.subplots_adjust(left=0.06, right=0.9, top=0.76, bottom=0.13, wspace=0.42)
+        figure.subplots_adjust(left=0.055, right=0.895, top=0.76, bottom=0.13, wspace=0.56)
         figure.text(0.012, 0.93, TITLE, fontsize=15, fontweight="bold")
         figure.text(0.012, 0.87, SUBTITLE, fontsize=10.5)
         figure.savefig(path)
@@ -195,6 +195,7 @@ def _draw_study(axes: "Axes", study: Study, times: Times) -> None:
             textcoords="offset points",
             va="center",
             color=RULES[rule][0],
+            fontsize=10,
             fontweight="bold",
             annotation_clip=False,
         )
