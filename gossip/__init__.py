@@ -4,7 +4,10 @@
 `rumor.gossip.codec` and `rumor.gossip.transport` put messages on the wire.
 """
 
+from .adpsgd import ADPSGD
+from .allreduce import AllReduce
 from .config import ProtocolConfig
+from .dpsgd import DPSGD
 from .errors import (
     ConfigError,
     DecodeError,
@@ -21,13 +24,18 @@ from .messages import Envelope, Member, PeerId, Phase
 from .protocol import Protocol
 from .rule import Rule
 from .schema import Schema, TensorSpec
+from .sgp import SGP
 from .streams import stream
 from .turn import Share, Turn
 from .weight import ONE
 
 __all__ = [
+    "ADPSGD",
+    "DPSGD",
     "ONE",
+    "SGP",
     "Account",
+    "AllReduce",
     "Audit",
     "ConfigError",
     "DecodeError",

@@ -29,8 +29,10 @@ def test_it_is_a_rule_and_refuses_what_is_out_of_range() -> None:
         SGP(outstanding_max=0)
 
 
-def founded(neighbors: Any, rules: dict[PeerId, Rule]) -> Scene:
-    scene = Scene()
+def founded(
+    neighbors: Any, rules: dict[PeerId, SGP], config: ProtocolConfig | None = None
+) -> Scene:
+    scene = Scene(config or ProtocolConfig())
     for id in rules:
         scene.enter(id, rule=rules[id], neighbors=neighbors)
     for id in rules:
@@ -176,6 +178,20 @@ def test_on_a_bad_network_no_weight_is_lost_and_all_end_close_together() -> None
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
     assert sum(host.ledger.weight for host in crowd.hosts) == 8 * ONE
     assert spread(crowd.hosts) < 1e-3
+
+
+def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> None:
+    scene = founded(complete, {id: SGP() for id in "abc"}, ProtocolConfig(merge_rounds=1))
+    for id in "abc":
+        scene.finish(id)
+    scene.deliver()
+    assert len(scene.sent(scene.step("a", trained=False), Push)) == 1
+    assert not scene.sent(scene.step("a", trained=False), Push)
+    scene.deliver()
+    scene.step("b", trained=False)
+    scene.step("c", trained=False)
+    scene.deliver()
+    assert scene.peers["a"].phase is Phase.QUIET
 
 
 def test_more_neighbors_than_usually_find_room_are_all_let_in() -> None:

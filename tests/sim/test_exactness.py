@@ -51,7 +51,6 @@ def plain() -> dict[str, Run]:
         {"window": 1},
         {"window": 7},
         {"threads": 2},
-        {"engine": "batched"},
         {"engine": "batched", "threads": 2, "window": 11},
         {"engine": "auto"},
     ],
@@ -156,7 +155,7 @@ def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> N
     assert run.summary["idle"] == 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("rule", RULES)
 def test_no_unit_of_weight_is_lost_or_made(rule: str, seed: int) -> None:
     """Where messages are lost, come twice, and overtake one another."""

@@ -59,7 +59,7 @@ def often(topology: str, network: str) -> float:
     """Mean of two runs, each of which scatters by 3 %."""
     found = [
         stationary(
-            "gosgd", topology, p=0.4, task=noise(dim=32), workers=8, steps=2000, network=network,
+            "gosgd", topology, p=0.4, task=noise(dim=32), workers=8, steps=1500, network=network,
             seed=seed, eval_every=2,
         )
         for seed in range(2)
@@ -192,7 +192,7 @@ def test_noise_leaves_nothing_after_an_exact_average() -> None:
     assert found < EXACT
 
 
-FIXED = ["ring", "path", "star", "torus", "complete", "hypercube", "exponential", "grid", "tree"]
+FIXED = ["ring", "path", "star", "torus", "hypercube", "exponential", "grid", "tree"]
 
 
 @pytest.mark.parametrize("topology", FIXED)
@@ -209,7 +209,7 @@ def test_noise_under_any_fixed_doubly_stochastic_matrix(topology: str) -> None:
     squares = np.sort(np.abs(np.linalg.eigvals(matrix)) ** 2)[:-1]
     expected = float((squares / (1 - squares)).sum())
     found = stationary(
-        "dpsgd", topology, task=noise(dim=256), workers=n, steps=150, network="ideal", eval_every=1
+        "dpsgd", topology, task=noise(dim=256), workers=n, steps=120, network="ideal", eval_every=1
     )
     assert found == pytest.approx(expected, rel=0.1, abs=EXACT)
 
