@@ -25,13 +25,10 @@ class Crew:
         self.phases = dict.fromkeys(self.ids, Phase.SEEKING)
         self.present = dict.fromkeys(self.ids)
         """Members that take part: neither leaving nor gone, in order of ids."""
+        self.over = not self.ids
+        """Whether everybody has taken all its steps, or has left."""
         self._running = len(self.ids)
         self._takers: tuple[PeerId, ...] | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether everybody has taken all its steps, or has left."""
-        return self._running == 0
 
     def takers(self) -> tuple[PeerId, ...]:
         """Members that take shares, ascending; the same tuple until that changes."""
@@ -43,6 +40,7 @@ class Crew:
         """Note that a member has come to another phase."""
         before, self.phases[id] = self.phases[id], phase
         self._running -= before < Phase.FINISHED <= phase
+        self.over = self._running == 0
         if before.takes_shares is not phase.takes_shares:
             self._takers = None
         if phase >= Phase.LEAVING:

@@ -197,7 +197,7 @@ class Inbox:
         """When `expire` has something to do at the earliest, seconds."""
         if not self._arrivals:
             return _NEVER
-        arriving = (a.progress_s for a in self._arrivals.values() if not a.whole)
+        arriving = [a.progress_s for a in self._arrivals.values() if not a.ended or not a.whole]
         return min(arriving, default=_NEVER) + self._config.stall_s
 
     def _open(self, share: ShareId, message: Offer, now: float) -> Arrival | None:

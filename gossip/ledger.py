@@ -90,13 +90,17 @@ class Account:
         other = entry.peer, entry.incarnation
         match entry.kind:
             case Kind.PUSHED:
-                _require(0 <= entry.units <= self.weight, entry, "more than is held")
-                _require(other not in self.outstanding, entry, "an escrow is outstanding there")
+                # Not _require: these three are on the way of every share.
+                if not 0 <= entry.units <= self.weight:
+                    raise LocalProtocolError(f"{entry}: more than is held")
+                if other in self.outstanding:
+                    raise LocalProtocolError(f"{entry}: an escrow is outstanding there")
                 self.weight -= entry.units
                 self.outstanding[other] = Outstanding(entry.seq, entry.units)
             case Kind.ACCEPTED:
                 last = self.decided.get(other, (0, 0))[0]
-                _require(entry.units >= 0 and entry.seq > last, entry, "decided already")
+                if entry.units < 0 or entry.seq <= last:
+                    raise LocalProtocolError(f"{entry}: decided already")
                 self.weight += entry.units
                 self.decided[other] = entry.seq, entry.units
             case Kind.FOUNDED:

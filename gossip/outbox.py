@@ -6,7 +6,6 @@ if it is held for dead the escrow is *stranded* until it is heard, or until a la
 shows that the old one is over.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -65,8 +64,8 @@ class Outbox:
         self._config = config
         self._agenda = agenda
         self._transfers: dict[PeerId, _Transfer] = {}
-        self._last_seq: Counter[PeerId] = Counter()
-        self._readers: Counter[SnapshotId] = Counter()
+        self._last_seq: dict[PeerId, int] = {}
+        self._readers: dict[SnapshotId, int] = {}
         self._roundtrips: dict[PeerId, RoundTrip] = {}
         self._returned: list[Returned] = []
         self._in_flight = 0
@@ -92,8 +91,8 @@ class Outbox:
 
     def next_seq(self, peer: PeerId) -> int:
         """Number of the next share toward *peer*; a number is used once."""
-        self._last_seq[peer] += 1
-        return self._last_seq[peer]
+        seq = self._last_seq[peer] = self._last_seq.get(peer, 0) + 1
+        return seq
 
     def push(
         self, peer: PeerId, incarnation: Incarnation, offer: Offer, snapshot: SnapshotId, now: float
@@ -103,7 +102,7 @@ class Outbox:
         transfer = _Transfer(peer, incarnation, offer, snapshot, now, now + self._config.stall_s)
         self._transfers[peer] = transfer
         self._in_flight += 1
-        self._readers[snapshot] += 1
+        self._readers[snapshot] = self._readers.get(snapshot, 0) + 1
         size = offer.size_bytes if isinstance(offer, Push) else 0
         self._agenda.send(peer, incarnation, offer, frame=(snapshot, 0, size))
         if isinstance(offer, Push):
@@ -229,7 +228,9 @@ class Outbox:
 
     def deadline(self) -> float:
         """When `query_due` has something to do next, seconds."""
-        return min([t.deadline_s for t in self._transfers.values()], default=_NEVER)
+        if not self._transfers:
+            return _NEVER
+        return min([transfer.deadline_s for transfer in self._transfers.values()])
 
     def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> _Transfer | None:
         transfer = self._transfers.get(peer)
@@ -244,8 +245,8 @@ class Outbox:
         self._stop_reading(transfer)
 
     def _stop_reading(self, transfer: _Transfer) -> None:
-        self._readers[transfer.snapshot] -= 1
-        if self._readers[transfer.snapshot] == 0:
+        readers = self._readers[transfer.snapshot] = self._readers[transfer.snapshot] - 1
+        if readers == 0:
             self._unread.append(transfer.snapshot)
 
     def _query(self, transfer: _Transfer, now: float) -> None:

@@ -288,6 +288,8 @@ class Protocol:
         match body:
             case Push():
                 state.inbox.push(ShareId(peer, life, body.seq), body, size, now)
+            case Ack():
+                state.outbox.ack(peer, life, body, now)
             case Offer():
                 state.inbox.offer(ShareId(peer, life, body.seq), body, now)
             case Chunk():
@@ -298,8 +300,6 @@ class Protocol:
                 state.inbox.query(ShareId(peer, life, body.seq), now)
             case Grant():
                 state.outbox.grant(peer, life, body, now)
-            case Ack():
-                state.outbox.ack(peer, life, body, now)
             case Pending():
                 state.outbox.pending(peer, life, body.seq, now)
             case Hello():

@@ -160,7 +160,7 @@ class _Simulation:
             values.close()
         assert ending is not None
         if ending.halts:
-            raise TrainingError(next(iter(ending.halts.values())))
+            raise TrainingError(self._why_halted(stops, next(iter(ending.halts.values()))))
         return summarize(
             self.config,
             values=values,
@@ -173,6 +173,12 @@ class _Simulation:
             engine_why=self._values.why,
             wall_s=time.perf_counter() - started_s,
         )
+
+    def _why_halted(self, stops: dict[int, int], reason: str) -> str:
+        if not stops:
+            return reason
+        why = _diverged(self.ids, stops, self.config)
+        return f"{self.config.rule} cannot go on without a worker: {why}"
 
     def _windows(self, values: Models | VectorRows, stops: dict[int, int]) -> Iterator[Window]:
         config = self.config
@@ -303,8 +309,9 @@ def _network(config: SimulationConfig) -> NetworkConfig:
 def _diverged(ids: Sequence[PeerId], stops: dict[int, int], config: SimulationConfig) -> str:
     first = min(stops, key=lambda worker: stops[worker])
     lr = config.lr if config.lr is not None else "the task's"
+    several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
     return (
-        f"{len(stops)} of {len(ids)} workers diverged, the first {ids[first]} at its step "
+        f"{several} of {len(ids)} diverged, the first {ids[first]} at its step "
         f"{stops[first] + 1}: the learning rate ({lr}) is too high for this task"
     )
 

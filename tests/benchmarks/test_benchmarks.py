@@ -34,11 +34,19 @@ def test_names_are_those_of_the_results() -> None:
 
 def test_protocol_compares_swarms_with_the_smallest_and_the_codec_with_msgpack() -> None:
     result = checked(
-        measure_protocol(swarm_sizes=(3, 6), events_per_round=50, rounds=1, messages_per_round=30)
+        measure_protocol(
+            swarm_sizes=(3, 6),
+            crew_sizes=(4, 8),
+            events_per_round=50,
+            rounds=1,
+            messages_per_round=30,
+        )
     )
     assert result.name == "protocol"
     names = [row.name for row in result.rows]
-    assert names[:4] == [
+    assert names[:6] == [
+        "4 workers, pushing",
+        "8 workers, pushing",
         "3 peers, pushing",
         "3 peers, gossiping",
         "6 peers, pushing",

@@ -29,7 +29,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
     ("arguments", "message"),
     [
         (["--peers", "0"], "--peers is 0"),
-        (["--task", "nope"], "digits, quadratic"),
+        (["--task", "nope"], "digits, mnist, quadratic"),
         (["--task", "nowhere:task"], "no module 'nowhere'"),
         (["--topology", "nope"], "ring, path, star, complete"),
         (["--rule", "nope"], "gosgd"),

@@ -21,7 +21,7 @@ from rumor.cli.peer import stop_on_signals
         (["--join", "::1:7700"], "[::1]:7700"),
         (["--bind", "tcp://"], "malformed"),
         (["--advertise", "node-a"], "malformed"),
-        (["--task", "nope"], "digits, quadratic"),
+        (["--task", "nope"], "digits, mnist, quadratic"),
         (["--topology", "nope"], "ring, path, star, complete"),
         (["--rule", "nope"], "gosgd"),
         (["--partition", "nope"], "dirichlet:ALPHA"),

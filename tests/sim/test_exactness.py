@@ -231,7 +231,7 @@ def test_a_model_that_cannot_be_batched_is_refused_when_that_is_asked_for() -> N
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_learning_rate_that_is_far_too_high_is_an_error(workers: int, engine: str) -> None:
-    with pytest.raises(TrainingError, match=r"of . workers diverged, .* learning rate \(1e\+30\)"):
+    with pytest.raises(TrainingError, match=r"of . diverged, .* learning rate \(1e\+30\)"):
         simulate(task="digits", workers=workers, steps=10, lr=1e30, engine=engine)
 
 
@@ -286,5 +286,5 @@ def test_where_it_stops_does_not_depend_on_how_it_is_computed(change: dict[str, 
 
 @pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
 def test_a_barrier_cannot_go_on_without_a_worker_that_diverges(rule: str) -> None:
-    with pytest.raises(TrainingError):
+    with pytest.raises(TrainingError, match=rf"{rule} cannot go on .* 1 worker of 8 diverged"):
         simulate(task=poisoned(), workers=8, partition="shards:1", rule=rule, engine="loop")
