@@ -1,20 +1,21 @@
-# make demo      four peers train one model on this machine
-# make test      the test suite
-# make check     lint, formatting and types
-# make cover     branch coverage of protocol core and topologies, which must be complete
-# make campaign  the tests that take minutes: a thousand more seeds of faults
-# make bench     speed, as ratios within one run (NAME="..." picks some)
-# make gallery   docs/topologies.md: the picture and the figures of every topology
-# make clean     forget everything that was built, .venv included
+# make demo        four peers train one model on this machine
+# make test        the test suite
+# make check       lint, formatting and types
+# make cover       branch coverage of protocol core and topologies, which must be complete
+# make campaign    the tests that take minutes: a thousand more seeds of faults
+# make bench       speed, as ratios within one run (NAME="..." picks some)
+# make gallery     docs/topologies.md: the picture and the figures of every topology
+# make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links grow slow
+# make clean       forget everything that was built, .venv included
 #
 # It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
 PYTHON ?= python3
 BIN    := .venv/bin
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-test cover campaign bench gallery: export OMP_NUM_THREADS := 1
+test cover campaign bench gallery stragglers: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check cover campaign bench gallery clean
+.PHONY: help demo test check cover campaign bench gallery stragglers clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -43,6 +44,9 @@ bench: .venv/.demo
 
 gallery: .venv/.demo
 	$(BIN)/python docs/gallery.py
+
+stragglers: .venv/.demo
+	$(BIN)/python docs/simulator_figure.py
 
 .venv/.demo:  EXTRAS :=
 .venv/.test:  EXTRAS := [test]
