@@ -2,19 +2,20 @@
 
 import hashlib
 import json
-import resource
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from rumor.benchmarks.nets import make
 from rumor.gossip.errors import ConfigError
+from rumor.sim.memory import peak_rss_mib
 
 __all__ = ["TOPOLOGY", "measure"]
+
+_MB_PER_MIB = 2**20 / 1e6
 
 TOPOLOGY = "random-regular:d=6"
 """Whom a worker may push to; the rival gets the same graph."""
@@ -51,7 +52,7 @@ def measure(
         _simulate(net, _WARM_N, batch_size, 2, engine, threads)
     except ConfigError as error:
         return {"failed": str(error)}
-    loaded_mb = _peak_mb()
+    loaded_mb = peak_rss_mib() * _MB_PER_MIB
     bare_s = min(
         _simulate(net, workers, batch_size, 1, engine, threads).summary["wall_s"] for _ in range(2)
     )
@@ -66,7 +67,7 @@ def measure(
         "accuracy": summary["accuracy"],
         "digest": _digest(run.model),
         "loaded_mb": loaded_mb,
-        "peak_mb": _peak_mb(),
+        "peak_mb": peak_rss_mib() * _MB_PER_MIB,
         "engine": summary["engine"],
         "why": summary["engine_why"],
     }
@@ -100,17 +101,6 @@ def _digest(model: Mapping[str, torch.Tensor]) -> str:
     for name in sorted(model):
         found.update(model[name].contiguous().numpy().tobytes())
     return found.hexdigest()[:16]
-
-
-def _peak_mb() -> float:
-    """The most resident memory of this process so far, in 10**6 bytes."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        # In bytes on macOS; on Linux it would count the process that started this one.
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-    return int(peak) * 1024 / 1e6
 
 
 if __name__ == "__main__":

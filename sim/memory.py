@@ -2,7 +2,6 @@
 
 import os
 import resource
-import sys
 
 from ..gossip.errors import ConfigError
 
@@ -51,8 +50,13 @@ def check_memory(
 
 def peak_rss_mib() -> float:
     """The most memory that this process has ever held, MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1024 if sys.platform != "darwin" else peak / 1024**2
+    try:
+        with open("/proc/self/status") as lines:
+            (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+        return int(peak) / 1024
+    except OSError:
+        # In bytes on macOS; on Linux it would count the process that started this one.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
 
 def _free_gib() -> float:

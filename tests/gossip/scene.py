@@ -1,7 +1,7 @@
 """A few protocols on a table: every message waits until the test lets it through, or loses it."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rumor.gossip import (
@@ -93,10 +93,15 @@ class Scene:
         )
         return self.peers[id]
 
-    def founded(self, *ids: PeerId, neighbors: Neighbors = complete) -> None:
-        """Let these peers found together and know one another."""
+    def founded(
+        self,
+        *ids: PeerId,
+        neighbors: Neighbors = complete,
+        rules: Mapping[PeerId, Rule] | None = None,
+    ) -> None:
+        """Let these peers found together and know one another, each by its own rule if given."""
         for id in ids:
-            self.enter(id, neighbors=neighbors)
+            self.enter(id, neighbors=neighbors, rule=rules[id] if rules else None)
         for id in ids:
             self.join(id, *(other for other in ids if other != id), founders=len(ids))
         for _ in range(4):

@@ -130,16 +130,7 @@ def test_alone_it_skips_its_exchanges_and_ends() -> None:
 
 def founded(rules: dict[PeerId, Rule], config: ProtocolConfig = CONFIG) -> Scene:
     scene = Scene(config)
-    for id in rules:
-        scene.enter(id, rule=rules[id])
-    for id in rules:
-        scene.join(id, *(other for other in rules if other != id), founders=len(rules))
-    for _ in range(4):
-        scene.deliver()
-        scene.wait(1.0)
-        for id in rules:
-            scene.wake(id)
-    scene.deliver()
+    scene.founded(*rules, rules=rules)
     return scene
 
 

@@ -33,16 +33,7 @@ def founded(
     neighbors: Any, rules: dict[PeerId, SGP], config: ProtocolConfig | None = None
 ) -> Scene:
     scene = Scene(config or ProtocolConfig())
-    for id in rules:
-        scene.enter(id, rule=rules[id], neighbors=neighbors)
-    for id in rules:
-        scene.join(id, *(other for other in rules if other != id), founders=len(rules))
-    for _ in range(4):
-        scene.deliver()
-        scene.wait(1.0)
-        for id in rules:
-            scene.wake(id)
-    scene.deliver()
+    scene.founded(*rules, neighbors=neighbors, rules=rules)
     return scene
 
 

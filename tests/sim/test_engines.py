@@ -179,6 +179,7 @@ class Counting(nn.Module):
         super().__init__()
         self.last = nn.Linear(64, 10)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.calls: torch.Tensor
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if self.training:
