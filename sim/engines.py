@@ -17,14 +17,19 @@ from .program import Level
 from .rows import Rows
 from .stepper import Failures, Stepper
 
-__all__ = ["Choice", "Workshop", "choose"]
+__all__ = ["Choice", "Way", "Workshop", "choose"]
 
 # Enough workers for batching to show what it can; a model of more than a million numbers gains
 # nothing by it and is not tried.
 _WORKERS = 64
 _BYTES_MAX = 1 << 23
 _STEPS = 2
-_TIMES = 3
+_TIMES = 5
+
+_OTHER_BITS = "batching would give other bits than one by one"
+
+Way = Callable[[Rows, Failures], Stepper]
+"""Makes what takes the steps of these rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +88,8 @@ class Workshop:
 class Choice:
     """A way to compute, and why it was taken."""
 
-    make: Callable[[Rows, Failures], Stepper]
+    name: str
+    make: Way
     why: str
 
 
@@ -104,10 +110,10 @@ def choose(engine: str, workshop: Workshop) -> Choice:
         ConfigError: The task cannot be computed in the way that was asked for.
     """
     if engine == "loop":
-        return Choice(make=workshop.loop, why="asked for")
+        return Choice(name="loop", make=workshop.loop, why="asked for")
     if engine == "fast":
         written_out(workshop.make_rows(1), workshop.task)
-        return Choice(make=workshop.fast, why="asked for")
+        return Choice(name="fast", make=workshop.fast, why="asked for")
     if engine == "batched":
         why = _cannot(workshop)
         if why:
@@ -115,34 +121,48 @@ def choose(engine: str, workshop: Workshop) -> Choice:
                 f"engine batched cannot take the task {workshop.task.name}: {why}. "
                 "Leave --engine out, or take loop"
             )
-        return Choice(make=workshop.batched, why="asked for")
+        return Choice(name="batched", make=workshop.batched, why="asked for")
     return _probe(workshop)
 
 
 def _probe(workshop: Workshop) -> Choice:
-    row_bytes = sum(part.nbytes for part in workshop.make_rows(1).x)
-    n = min(len(workshop.ids), _WORKERS, _BYTES_MAX // row_bytes)
-    if n < 2:
-        why = "there is one worker" if len(workshop.ids) < 2 else "the model is too large to batch"
-        return Choice(make=workshop.loop, why=why)
-    why = _cannot(workshop)
+    why = _why_loop(workshop)
     if why:
-        return Choice(make=workshop.loop, why=f"the model cannot be batched: {why}")
-    # A group of three is odd, and small: what differs there differs everywhere.
-    few = [_trial(workshop, make, min(n, 3), _STEPS) for make in (workshop.loop, workshop.batched)]
-    if not _alike(few[0].rows, few[1].rows):
-        return Choice(make=workshop.loop, why="batching would give other bits than one by one")
-    looped, batched = (
-        _trial(workshop, make, n, _STEPS + _TIMES) for make in (workshop.loop, workshop.batched)
-    )
+        return Choice(name="loop", make=workshop.loop, why=why)
+    n = _trial_size(workshop)
+    looped, batched = (_trial(workshop, make, n, _TIMES) for make in _both(workshop))
     if not _alike(looped.rows, batched.rows):
-        return Choice(make=workshop.loop, why="batching would give other bits than one by one")
+        return Choice(name="loop", make=workshop.loop, why=_OTHER_BITS)
     gain = looped.best_s / batched.best_s
     if gain <= 1.0:
-        return Choice(make=workshop.loop, why=f"batching is no faster for this model ({gain:.2f}x)")
-    return Choice(
-        make=workshop.batched, why=f"the same bits as one by one, {gain:.1f}x as fast in a trial"
-    )
+        why = f"batching is no faster for this model ({gain:.2f}x)"
+        return Choice(name="loop", make=workshop.loop, why=why)
+    why = f"the same bits as one by one, {gain:.1f}x as fast in a trial"
+    return Choice(name="batched", make=workshop.batched, why=why)
+
+
+def _why_loop(workshop: Workshop) -> str:
+    """Why batching is out of the question, as far as a few steps of a few workers tell."""
+    if len(workshop.ids) < 2:
+        return "there is one worker"
+    if _trial_size(workshop) < 2:
+        return "the model is too large to batch"
+    why = _cannot(workshop)
+    if why:
+        return f"the model cannot be batched: {why}"
+    # A group of three is odd, and small: what differs there differs everywhere.
+    few = min(_trial_size(workshop), 3)
+    looped, batched = (_trial(workshop, make, few, _STEPS).rows for make in _both(workshop))
+    return "" if _alike(looped, batched) else _OTHER_BITS
+
+
+def _both(workshop: Workshop) -> tuple[Way, Way]:
+    return workshop.loop, workshop.batched
+
+
+def _trial_size(workshop: Workshop) -> int:
+    row_bytes = sum(part.nbytes for part in workshop.make_rows(1).x)
+    return min(len(workshop.ids), _WORKERS, _BYTES_MAX // row_bytes)
 
 
 def _cannot(workshop: Workshop) -> str:
@@ -163,9 +183,7 @@ class _Trial:
     best_s: float
 
 
-def _trial(
-    workshop: Workshop, make: Callable[[Rows, Failures], Stepper], n: int, steps: int
-) -> _Trial:
+def _trial(workshop: Workshop, make: Way, n: int, steps: int) -> _Trial:
     """Take a few steps in one way, the fastest of which counts."""
     rows = workshop.make_rows(n)
     stepper, taken_s = make(rows, Failures()), []

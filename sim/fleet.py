@@ -6,12 +6,11 @@ ask of the network becomes deliveries.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
-from ..gossip import Envelope, PeerId, Protocol, ProtocolConfig, RemoteProtocolError, Rule, Schema
+from ..gossip import Envelope, PeerId, Protocol, ProtocolConfig, RemoteProtocolError
 from ..gossip.codec import encoded_bytes
 from ..gossip.crew import Crew
 from ..gossip.effects import (
@@ -31,53 +30,18 @@ from ..gossip.effects import (
     Wait,
 )
 from ..gossip.ledger import Kind
-from ..gossip.state import Neighbors
 from ..gossip.streams import stream
-from .links import Links
-from .pace import Pace
+from .plan import FleetPlan, Traffic
 from .program import Program, Slot
 from .worker import Worker
 
-__all__ = ["Fleet", "FleetPlan", "Traffic"]
+__all__ = ["Fleet"]
 
 # A message that comes at the very instant of a turn is there for it; nobody waits on an alarm.
 _DELIVER, _ALARM, _TURN = 0, 1, 2
 
 # All members are known and nobody falls silent: there is nothing to gossip about.
 _FOREVER_S = float("inf")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetPlan:
-    """What a fleet is made of."""
-
-    ids: tuple[PeerId, ...]
-    schema: Schema
-    anchor: bytes
-    rule: Callable[[], Rule]
-    """Makes each worker's own."""
-    neighbors: Neighbors
-    pace: Pace
-    links: Callable[[], Links]
-    """Makes the network anew: a run may have to start over."""
-    seed: int
-    steps: int | None
-    """Optimizer steps of each worker, None for as many as time allows."""
-
-
-@dataclass(slots=True)
-class Traffic:
-    """What all workers together have sent and mixed."""
-
-    messages: int = 0
-    bytes_sent: int = 0
-    pushes: int = 0
-    skipped: int = 0
-    refusals: int = 0
-    mixed: int = 0
-    staleness_steps: int = 0
-    errors: int = 0
-    events: int = 0
 
 
 class Fleet:

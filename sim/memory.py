@@ -4,6 +4,7 @@ import os
 import resource
 
 from ..gossip.errors import ConfigError
+from .config import SimulationConfig
 
 __all__ = ["check_memory", "peak_rss_mib"]
 
@@ -17,16 +18,13 @@ _PROTOCOL_BYTES = 12_000
 _ROWS_PER_WORKER = 5.0
 
 
-def check_memory(
-    *, workers: int, row_bytes: int, registers: int, memory_gib: float | None
-) -> float:
+def check_memory(config: SimulationConfig, *, row_bytes: int, registers: int) -> float:
     """Refuse what cannot fit.
 
     Args:
-        workers: How many.
+        config: How many workers, and what they may take.
         row_bytes: Of one worker's vector.
         registers: Vectors that the rule keeps beside each.
-        memory_gib: What may be taken; what the machine has free unless given.
 
     Returns:
         The estimate, GiB.
@@ -34,6 +32,7 @@ def check_memory(
     Raises:
         ConfigError: It is more than may be taken.
     """
+    workers, memory_gib = config.workers, config.memory_gib
     rows = _ROWS_PER_WORKER + registers
     wanted_gib = workers * (rows * row_bytes + _PROTOCOL_BYTES) / _GIB
     allowed_gib = _free_gib() if memory_gib is None else memory_gib

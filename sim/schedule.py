@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ..gossip import Audit, PeerId, audit
 from .collector import paused, settled
-from .fleet import Fleet, FleetPlan, Traffic
+from .fleet import Fleet
+from .plan import FleetPlan, Traffic
 from .program import Level
 
 __all__ = ["Ending", "Reading", "Window", "schedule"]

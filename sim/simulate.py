@@ -3,27 +3,22 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-import torch
+from torch.random import fork_rng
 
-from ..gossip import PeerId, Rule, TrainingError
+from ..gossip import PeerId, TrainingError
 from ..gossip.errors import ConfigError
-from ..gossip.rule import demands_of
 from ..gossip.rules import make_rule
 from ..topology import parse
 from ..train.task import Task
 from ..train.tasks import load_task
 from .ahead import ahead, can_run_ahead
-from .batches import Batches
 from .config import SimulationConfig
 from .cores import one_thread_each, usable_cores
-from .engines import Workshop, choose
-from .fleet import FleetPlan
 from .links import Links
 from .measure import Curves
 from .memory import check_memory
@@ -31,12 +26,13 @@ from .models import Models
 from .neighborhood import Neighborhood
 from .network import NetworkConfig, read_network
 from .pace import make_pace
+from .plan import FleetPlan
 from .progress import Progress
-from .rows import Rows
 from .run import Run
 from .schedule import Ending, Window, schedule
-from .stepper import Failure, Failures
+from .stepper import Failure
 from .summary import summarize
+from .values import prepare
 from .vectors import VECTOR_TASKS, VectorRows, VectorTask
 
 __all__ = ["simulate"]
@@ -83,7 +79,7 @@ def simulate(
     """
     _check_known(settings)
     config = replace(config or SimulationConfig(), **settings)
-    with one_thread_each():
+    with one_thread_each(), fork_rng(devices=[]):
         return _run_until_finite(config, progress)
 
 
@@ -101,22 +97,15 @@ def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], N
                 raise TrainingError(_diverged(simulation.ids, stops, config)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """Makes the values of a run, anew for every start."""
-
-    make: Callable[[], Models | VectorRows]
-    engine: str
-    why: str
-
-
 class _Simulation:
     """What stays the same however often a run has to start over."""
 
     def __init__(self, config: SimulationConfig) -> None:
         self.config = config
+        # Before anything is made for each of a billion workers.
+        check_memory(config, row_bytes=0, registers=0)
         self._cores = config.threads or usable_cores()
-        self._task = _find_task(config)
+        task = _find_task(config)
         width = len(str(config.workers - 1))
         self.ids = tuple(f"peer-{index:0{width}d}" for index in range(config.workers))
         self._network = _network(config)
@@ -131,8 +120,8 @@ class _Simulation:
         self._topology = parse(
             config.topology, config.workers, seed=config.seed, mixing=config.mixing
         )
-        self.steps = None if config.time_s else config.steps or self._task.steps
-        self._values = self._prepare()
+        self.steps = config.steps or (None if config.time_s else task.steps)
+        self._values = prepare(config, task, self.ids, self._cores)
 
     def run(
         self,
@@ -229,62 +218,6 @@ class _Simulation:
             wall_s=wall_s,
             loss=evaluation.loss if evaluation else None,
             accuracy=evaluation.accuracy if evaluation else None,
-        )
-
-    def _prepare(self) -> _Values:
-        rule = make_rule(self.config.rule, self.config.p, self.config.emission)
-        if isinstance(self._task, VectorTask):
-            return self._prepare_vectors(self._task, rule)
-        return self._prepare_models(self._task, rule)
-
-    def _prepare_vectors(self, task: VectorTask, rule: Rule) -> _Values:
-        config = self.config
-        self._check_memory(8 * task.dim, rule)
-        # Who never waits has no moment at which all have mixed: there, the vectors count as they
-        # were handed over. A round ends with mixing.
-        make = partial(
-            VectorRows,
-            task,
-            self.ids,
-            config.seed,
-            rule.registers,
-            stepped=not demands_of(rule).fixed_members,
-        )
-        return _Values(make=make, engine=VectorRows.name, why="the task has no model")
-
-    def _prepare_models(self, task: Task, rule: Rule) -> _Values:
-        config = self.config
-        torch.manual_seed(config.seed)
-        module = task.model()
-        alone = Rows(deepcopy(module), 1)
-        self._check_memory(sum(part.nbytes for part in (*alone.x, *alone.locals)), rule)
-        batch_size = config.batch_size or task.batch_size
-        workshop = Workshop(
-            make_rows=lambda n: Rows(deepcopy(module), n, rule.registers if n > 1 else ()),
-            task=task,
-            batches=Batches(task, self.ids, config.partition, batch_size, config.seed),
-            lr=config.lr or task.lr,
-            ids=self.ids,
-            seed=config.seed,
-            threads=self._cores,
-        )
-        choice = choose(config.engine, workshop)
-
-        def make() -> Models:
-            rows = Rows(deepcopy(module), config.workers, rule.registers)
-            failures = Failures()
-            return Models(rows, choice.make(rows, failures), failures, task)
-
-        name = "loop" if choice.make == workshop.loop else config.engine
-        engine = "batched" if name == "auto" else name
-        return _Values(make=make, engine=engine, why=choice.why)
-
-    def _check_memory(self, row_bytes: int, rule: Rule) -> None:
-        check_memory(
-            workers=self.config.workers,
-            row_bytes=row_bytes,
-            registers=len(rule.registers),
-            memory_gib=self.config.memory_gib,
         )
 
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from rumor.gossip import ONE, Rule
 from rumor.sim import NetworkConfig, VectorTask
-from rumor.sim.fleet import FleetPlan
 from rumor.sim.links import Links
 from rumor.sim.neighborhood import Neighborhood
 from rumor.sim.network import read_network
 from rumor.sim.pace import make_pace
+from rumor.sim.plan import FleetPlan
 from rumor.sim.schedule import Reading, schedule
 from rumor.sim.vectors import VectorRows
 from rumor.topology import parse

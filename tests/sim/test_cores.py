@@ -8,9 +8,14 @@ import pytest
 import torch
 
 from rumor.gossip import ConfigError
+from rumor.sim import SimulationConfig, simulate
 from rumor.sim.collector import paused, settled
 from rumor.sim.cores import one_thread_each, usable_cores
 from rumor.sim.memory import check_memory, peak_rss_mib
+
+
+def fleet(workers: int, memory_gib: float | None = None) -> SimulationConfig:
+    return SimulationConfig(workers=workers, memory_gib=memory_gib)
 
 
 def test_torch_has_one_thread_inside_and_those_it_had_before_outside() -> None:
@@ -49,19 +54,19 @@ def test_what_somebody_else_settled_stays_settled() -> None:
 
 
 def test_a_run_that_fits_is_estimated() -> None:
-    wanted_gib = check_memory(workers=1000, row_bytes=10_000, registers=2, memory_gib=1.0)
+    wanted_gib = check_memory(fleet(1000, 1.0), row_bytes=10_000, registers=2)
     assert 0.05 < wanted_gib < 0.2
 
 
 def test_a_run_that_does_not_fit_is_refused_with_how_many_would() -> None:
     with pytest.raises(ConfigError, match=r"about 2[0-9]{2} workers fit") as caught:
-        check_memory(workers=10_000, row_bytes=1_000_000, registers=0, memory_gib=1.25)
+        check_memory(fleet(10_000, 1.25), row_bytes=1_000_000, registers=0)
     assert "memory_gib allows" in str(caught.value)
 
 
 def test_no_machine_holds_a_billion_large_models() -> None:
     with pytest.raises(ConfigError, match="this machine has free"):
-        check_memory(workers=10**9, row_bytes=10**9, registers=0, memory_gib=None)
+        check_memory(fleet(10**9), row_bytes=10**9, registers=0)
 
 
 def test_memory_is_told_in_mebibytes() -> None:
@@ -75,3 +80,16 @@ def test_the_allocator_is_told_or_left_alone() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() in ("True", "False")
+
+
+def test_a_billion_workers_are_refused_before_anything_is_made_for_them() -> None:
+    with pytest.raises(ConfigError, match="1,000,000,000 workers"):
+        simulate(task="consensus", workers=10**9)
+
+
+def test_the_callers_random_numbers_are_left_alone() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    simulate(task="quadratic", workers=2, topology="ring", steps=2, engine="loop")
+    assert torch.equal(torch.rand(3), expected)

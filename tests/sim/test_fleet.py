@@ -7,11 +7,12 @@ import pytest
 from rumor.gossip import ONE, GoSGD, Phase, Rule, Schema, TensorSpec, Turn, audit
 from rumor.gossip.effects import Wait
 from rumor.gossip.rules import make_rule
-from rumor.sim.fleet import Fleet, FleetPlan
+from rumor.sim.fleet import Fleet
 from rumor.sim.links import Links
 from rumor.sim.neighborhood import Neighborhood
 from rumor.sim.network import Cut, NetworkConfig, read_network
 from rumor.sim.pace import make_pace
+from rumor.sim.plan import FleetPlan
 from rumor.topology import parse
 
 SMALL = Schema((TensorSpec("x", (8,), "float32"),))

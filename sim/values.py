@@ -1,0 +1,93 @@
+"""The values of a run: made once to see whether they fit, and anew for every start."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from ..gossip import PeerId, Rule
+from ..gossip.rule import demands_of
+from ..gossip.rules import make_rule
+from ..train.task import Task
+from .batches import Batches
+from .config import SimulationConfig
+from .engines import Workshop, choose
+from .memory import check_memory
+from .models import Models
+from .rows import Rows
+from .stepper import Failures
+from .vectors import VectorRows, VectorTask
+
+__all__ = ["Values", "prepare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Makes the values of a run, anew for every start."""
+
+    make: Callable[[], Models | VectorRows]
+    engine: str
+    """How steps are computed."""
+    why: str
+    """Why in that way."""
+
+
+def prepare(
+    config: SimulationConfig, task: Task | VectorTask, ids: Sequence[PeerId], cores: int
+) -> Values:
+    """Make ready what is the same for every start.
+
+    Args:
+        config: What is asked for.
+        task: What is trained.
+        ids: Names of the workers, in order.
+        cores: How many to use.
+
+    Raises:
+        ConfigError: It does not fit into memory, or cannot be computed in the way asked for.
+    """
+    rule = make_rule(config.rule, config.p, config.emission)
+    if isinstance(task, VectorTask):
+        return _of_vectors(config, task, tuple(ids), rule)
+    return _of_models(config, task, tuple(ids), rule, cores)
+
+
+def _of_vectors(
+    config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule
+) -> Values:
+    check_memory(config, row_bytes=8 * task.dim, registers=len(rule.registers))
+    # Who never waits has no moment at which all have mixed: there, the vectors count as they
+    # were handed over. A round ends with mixing.
+    stepped = not demands_of(rule).fixed_members
+    make = partial(VectorRows, task, ids, config.seed, rule.registers, stepped=stepped)
+    return Values(make, VectorRows.name, "the task has no model")
+
+
+def _of_models(
+    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: int
+) -> Values:
+    torch.manual_seed(config.seed)
+    module = task.model()
+    alone = Rows(deepcopy(module), 1)
+    row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
+    check_memory(config, row_bytes=row_bytes, registers=len(rule.registers))
+    batch_size = config.batch_size or task.batch_size
+    workshop = Workshop(
+        make_rows=lambda n: Rows(deepcopy(module), n),
+        task=task,
+        batches=Batches(task, ids, config.partition, batch_size, config.seed),
+        lr=config.lr or task.lr,
+        ids=ids,
+        seed=config.seed,
+        threads=cores,
+    )
+    choice = choose(config.engine, workshop)
+
+    def make() -> Models:
+        rows = Rows(deepcopy(module), config.workers, rule.registers)
+        failures = Failures()
+        return Models(rows, choice.make(rows, failures), failures, task)
+
+    return Values(make, choice.name, choice.why)
