@@ -41,10 +41,11 @@ class SimulationConfig:
     emission: str = "per-step"
     """``per-step`` or ``per-second``; with the second, ``p`` is pushes per virtual second."""
     steps: int | None = None
-    """Optimizer steps of each worker; the task's own number unless given, or unless ``time_s``
-    is."""
+    """Optimizer steps of each worker; the task's own number unless given. With ``time_s`` alone
+    there is no such number."""
     time_s: float | None = None
-    """Virtual seconds after which all stop, however many steps each has taken."""
+    """Virtual seconds after which all stop, however many steps each has taken; with ``steps``,
+    what comes first."""
     lr: float | None = None
     """Learning rate; the task's own unless given."""
     batch_size: int | None = None

@@ -49,8 +49,9 @@ class Run:
 
     - ``time_s``: virtual time, seconds; ``steps``: mean optimizer steps per worker.
     - ``loss``, ``accuracy``: of the merged model, on held-out data.
-    - ``loss_quantiles``, ``accuracy_quantiles``: of single workers' models, ``(n_points, 5)``:
-      least, a quarter, median, three quarters, most.
+    - ``loss_quantiles``, ``accuracy_quantiles``: of single workers' models (32 of them, evenly
+      spaced, where there are more), ``(n_points, 5)``: least, a quarter, median, three quarters,
+      most.
     - ``consensus_distance``; ``weight_quantiles``: ``(n_points, 5)``, in founders.
     - ``messages``, ``bytes_sent``, ``pushes``, ``skipped``, ``mixed``: of all workers, since 0.0.
     - ``staleness_steps``: mean over the shares mixed since the point before.
