@@ -39,8 +39,8 @@ _ENVIRONMENT: Mapping[str, str] = {
     "OMP_WAIT_POLICY": "passive",
 }
 
-# Steps of all workers together that take the rival some 15 seconds.
-_STEPS = {"2.4 k": 15_000, "80 k": 8_000}
+# Steps of all workers together that take the rival 7 to 15 seconds.
+_STEPS = {"2.4 k": 15_000, "80 k": 4_000}
 
 # Steps of each worker that take the loop some 5 seconds.
 _CONVOLUTIONAL = {"LeNet": 40, "ResNet-20": 6}

@@ -45,7 +45,7 @@ _WINDOW_MIN = 2000
 _WINDOW_PER_WORKER = 4
 
 # Below so many steps in all, starting a process does not pay.
-_STEPS_AHEAD = 20_000
+_STEPS_AHEAD = 4_000
 
 
 def simulate(
