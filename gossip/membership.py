@@ -88,10 +88,9 @@ class Membership:
 
     def tell_phase(self) -> None:
         """Let all live peers know at once where this one has moved on."""
-        if self._phase is not self.told:
-            self.told = self._phase
-            for member in self._state.roster.others(alive=True):
-                self._say_hello(member.id, reply=False, alone=True)
+        self.told = self._phase
+        for member in self._state.roster.others(alive=True):
+            self._say_hello(member.id, reply=False, alone=True)
 
     def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
         self._state.agenda.ask(change)

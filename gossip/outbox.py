@@ -189,15 +189,13 @@ class Outbox:
         """Act on a sign of life: ask about what is stranded, write off what an old life had.
 
         Args:
-            peer: Who was heard.
+            peer: Who was heard; an escrow toward it is unresolved.
             incarnation: Which life of it.
             now: Seconds.
             gone: Whether it is no member any more. It may still answer, but its escrow stays
                 stranded until then: nobody would notice when it closes.
         """
-        transfer = self._transfers.get(peer)
-        if transfer is None:
-            return
+        transfer = self._transfers[peer]
         if transfer.incarnation < incarnation:
             self._lost(transfer)
         elif transfer.state is _State.STRANDED and transfer.incarnation == incarnation:

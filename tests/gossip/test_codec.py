@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import msgpack
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from rumor.gossip.codec import FRAME_BYTES_MAX, HEADER_BYTES_MAX, VERSION, Buffer, decode, encode
+from rumor.gossip.codec import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    VERSION,
+    Buffer,
+    decode,
+    encode,
+    encoded_bytes,
+)
 from rumor.gossip.errors import DecodeError, IncompatiblePeer, LocalProtocolError
 from rumor.gossip.messages import (
     HEARTBEAT_MAX,
@@ -183,6 +192,18 @@ def test_what_is_decoded_is_what_was_encoded(kind: type[Body], data: st.DataObje
     decoded = decode(parts)
     assert decoded == envelope and type(decoded.body) is kind
     assert encode(decoded, frame) == parts
+
+
+@pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_the_length_of_a_message_is_known_without_its_bytes(
+    kind: type[Body], data: st.DataObject
+) -> None:
+    frame = data.draw(st.binary(max_size=100))
+    envelope = replace(data.draw(envelopes(BODIES[kind])), frame_bytes=len(frame))
+    # A checksum that is small by chance is written shorter than its usual 5 bytes.
+    spared = 5 - len(msgpack.packb(crc32(frame))) if frame else 0
+    assert encoded_bytes(envelope) - spared == sum(len(part) for part in encode(envelope, frame))
 
 
 @pytest.mark.parametrize("as_buffer", [bytes, bytearray, memoryview])
