@@ -49,11 +49,13 @@ def part(progress: "Progress", time_s: float | None = None) -> float | None:
         progress: Of the run.
         time_s: Virtual time that ends it, seconds.
     """
+    parts = []
     if time_s:
-        return min(1.0, progress.time_s / time_s)
+        parts.append(progress.time_s / time_s)
     if progress.steps_total:
-        return min(1.0, progress.steps / progress.steps_total)
-    return None
+        parts.append(progress.steps / progress.steps_total)
+    # Where both may end a run, what comes first does.
+    return min(1.0, max(parts)) if parts else None
 
 
 def left_s(progress: "Progress", time_s: float | None = None) -> float | None:

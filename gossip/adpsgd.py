@@ -34,7 +34,8 @@ class ADPSGD:
     for the answer, and moves half the way to what came: ``x += (asked - x) / 2``. The asker, when
     the answer is there, moves by as much the other way, ``x += (answer - sent) / 2``, where *sent*
     is what it had asked with. The two add up to nothing, whatever either did in between, so that
-    every complete exchange keeps the mean of all models.
+    every complete exchange keeps the mean of all models. An asked peer that has a question of its
+    own open moves a quarter of the way, and so does its asker: the answer says which.
 
     One exchange of its own is open at a time, ``answers_max`` more may be open that others have
     begun; a question beyond that is refused, and has changed nothing. No turn waits, and an answer
@@ -65,6 +66,7 @@ class ADPSGD:
         self.outstanding_max = 1 + answers_max
         self._own: _Exchange | None = None
         self._answers: list[_Exchange | None] = [None] * answers_max
+        self._parts = [2] * answers_max
         self._unsent: set[int] = set()
         self._begun = 0
         self._round = 0
@@ -90,7 +92,8 @@ class ADPSGD:
         own = self._own
         # An exchange is given up when its other end is held for dead; that may have been wrong.
         if own is not None and own == _Exchange(*share.id[:2], share.round):
-            turn.combine(X, [(1.0, X), (0.5, share), (-0.5, "sent")])
+            part = 1.0 / max(2, share.note)
+            turn.combine(X, [(1.0, X), (part, share), (-part, "sent")])
             self._own = None
         turn.accept(share)
 
@@ -101,8 +104,12 @@ class ADPSGD:
         slot = self._answers.index(None)
         self._answers[slot] = _Exchange(*share.id[:2], share.round)
         self._unsent.add(slot)
+        # One that is moved by an exchange of its own as well goes a quarter of the way. With halves
+        # two that ask one another at the same time would swap their models, for ever.
+        self._parts[slot] = 2 if self._own is None else 4
+        part = 1.0 / self._parts[slot]
         turn.combine(_register(slot), [(1.0, X)])
-        turn.combine(X, [(0.5, X), (0.5, share)])
+        turn.combine(X, [(1.0 - part, X), (part, share)])
         # Only then can an asker that is asked at the same time answer: one share each way.
         turn.accept(share)
 
@@ -123,8 +130,14 @@ class ADPSGD:
                 self._unsent.discard(slot)
             elif slot in self._unsent and turn.can_push(answer.peer):
                 self._unsent.remove(slot)
-                register, number = _register(slot), answer.number
-                turn.push(answer.peer, 1, register=register, epoch=_ANSWER, round=number)
+                turn.push(
+                    answer.peer,
+                    1,
+                    register=_register(slot),
+                    epoch=_ANSWER,
+                    round=answer.number,
+                    note=self._parts[slot],
+                )
 
     def _is_over(self, turn: Turn, slot: int, answer: _Exchange) -> bool:
         """Whether an answer was accepted, or has nobody to go to any more."""

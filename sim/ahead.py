@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..gossip import TrainingError
 from .program import Combining, Freeing, Level, Mixing, Operation, Snapping
 from .schedule import Window
 
@@ -28,7 +29,9 @@ Columns = tuple[NDArray[Any], ...]
 
 def can_run_ahead() -> bool:
     """Whether this platform can start a process that shares what was prepared."""
-    return "fork" in multiprocessing.get_all_start_methods()
+    # A worker of a multiprocessing.Pool may have no children.
+    is_daemon = multiprocessing.current_process().daemon
+    return "fork" in multiprocessing.get_all_start_methods() and not is_daemon
 
 
 def ahead(windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
@@ -53,6 +56,12 @@ def ahead(windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
             if isinstance(packed, BaseException):
                 raise packed
             yield _unpack(*packed)
+    except EOFError:
+        process.join()
+        raise TrainingError(
+            f"the process that decides ahead has ended with status {process.exitcode}: out of "
+            "memory, perhaps; threads=1 does without it"
+        ) from None
     finally:
         ours.close()
         process.join()

@@ -93,6 +93,12 @@ class SimulationConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:
                 raise ConfigError(f"{name} is {value}: it must be a finite number above 0")
+        if not isinstance(self.task, str | Task | VectorTask):
+            raise ConfigError(f"task is {self.task!r}: it must be a name or a Task")
+        if not isinstance(self.network, str | NetworkConfig):
+            raise ConfigError(f"network is {self.network!r}: it must be a name or a NetworkConfig")
+        if isinstance(self.slow, str):
+            raise ConfigError(f'slow is {self.slow!r}: it must be a tuple, as in ("3:10",)')
         if self.engine not in ENGINES:
             raise ConfigError(f"unknown engine {self.engine!r}. Valid names: {', '.join(ENGINES)}")
 
@@ -103,5 +109,9 @@ class SimulationConfig:
 
 
 def _check_count(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name} is {value!r}: it must be an integer")
+    if value < 1:
         raise ConfigError(f"{name} is {value}: it must be at least 1")

@@ -32,13 +32,15 @@ def written_out(rows: Rows, task: Task) -> Gradient:
         ConfigError: The task is none of that kind.
     """
     layers = _layers(rows.module)
-    if not layers or task.loss is not functional.cross_entropy:
+    placed = {p.spec.name: p for segment in rows.segments for p in segment.tensors}
+    trained = {f"{name}.{part}" for name in layers for part in ("weight", "bias")} == set(placed)
+    if not (layers and trained and _is_classification(task)):
         raise ConfigError(
             f"engine fast cannot take the task {task.name}: it knows Sequential models of Linear "
-            "and ReLU under torch.nn.functional.cross_entropy. Leave --engine out, or take auto"
+            "and ReLU, none of them frozen, under torch.nn.functional.cross_entropy of integer "
+            "targets. Leave --engine out, or take auto"
         )
     segment = rows.segments[0]
-    placed = {p.spec.name: p for p in segment.tensors}
 
     def gradient(values: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         flat = torch.zeros_like(values)
@@ -76,11 +78,21 @@ def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return losses, slope.div_(outputs.shape[1])
 
 
+def _is_classification(task: Task) -> bool:
+    """Whether rows of numbers are told apart by an integer class each."""
+    inputs, targets = task.train
+    plain = inputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
+    return task.loss is functional.cross_entropy and plain and bool((targets >= 0).all())
+
+
 def _layers(module: nn.Module) -> list[str]:
     """Names of the Linear layers in order, or none where the module is of another kind."""
     if type(module) is not nn.Sequential:
         return []
-    parts = list(module.named_children())
+    # Not named_children, which passes over a layer that stands there twice.
+    parts = [(name, part) for name, part in module._modules.items() if part is not None]
+    if len({id(part) for _, part in parts if type(part) is nn.Linear}) < (len(parts) + 1) // 2:
+        return []
     linear = [name for name, part in parts if type(part) is nn.Linear and part.bias is not None]
     alternating = all(
         type(part) is (nn.Linear if index % 2 == 0 else nn.ReLU)

@@ -43,6 +43,9 @@ _DELIVER, _ALARM, _TURN = 0, 1, 2
 # All members are known and nobody falls silent: there is nothing to gossip about.
 _FOREVER_S = float("inf")
 
+# Ten times the longest wait between two questions about a share.
+_STUCK_S = 300.0
+
 
 class Fleet:
     """Workers, the links between them, and what is due when.
@@ -171,7 +174,10 @@ class Fleet:
         if not worker.finished and worker.steps == self._plan.steps:
             worker.finished = True
             self._carry_out(worker, worker.protocol.finish(self.now))
-        step_s = self._plan.pace.step_s(worker.index, worker.steps)
+        pace = self._plan.pace
+        # One that has finished takes no step whose duration could be drawn.
+        finished, index = worker.finished, worker.index
+        step_s = pace.mean_s(index) if finished else pace.step_s(index, worker.steps)
         self._later(self.now + step_s, _TURN, worker)
 
     def _halt(self, worker: Worker) -> None:
@@ -198,10 +204,36 @@ class Fleet:
             self._step(worker, trained=False)
 
     def _wake(self, worker: Worker) -> None:
+        if worker.alarm_s != self.now:
+            return  # an earlier one was set since
         worker.alarm_s = _FOREVER_S
         if worker.protocol.deadline() <= self.now:
             self._carry_out(worker, worker.protocol.wake(self.now))
+            if worker.waiting_since_s is not None:
+                # A share that time has brought back must be pushed again.
+                self._step(worker, trained=False)
         self._set_alarm(worker)
+        since_s = worker.waiting_since_s
+        if since_s is not None and self.now - since_s > _STUCK_S:
+            self._give_up_if_stuck()
+
+    def _give_up_if_stuck(self) -> None:
+        """End a run in which all wait for one another and nobody has stepped for long."""
+        waiting = [worker for worker in self.workers if worker.waiting_since_s is not None]
+        unfinished = sum(not worker.finished for worker in self.workers)
+        if not waiting or len(waiting) < unfinished:
+            return
+        since_s = max(worker.waiting_since_s or 0.0 for worker in waiting)
+        if self.now - since_s > _STUCK_S:
+            for worker in waiting:
+                self.halts[worker.id] = (
+                    f"all {len(waiting)} workers have waited for one another for {_STUCK_S:.0f} "
+                    f"virtual seconds, since {since_s:.6g} s: a synchronous rule cannot go on "
+                    "where a link carries nothing"
+                )
+                worker.finished = True
+                worker.waiting_since_s = None
+                self._carry_out(worker, worker.protocol.leave(self.now))
 
     def _set_alarm(self, worker: Worker) -> None:
         """See that a worker is woken in time; a deadline that has moved on is seen then."""

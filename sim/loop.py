@@ -1,9 +1,11 @@
 """One step after another, each by the module and the optimizer themselves: any model will do."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from hashlib import blake2b
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -53,7 +55,8 @@ class LoopStepper:
         self._failures = failures
         self._seeds = [f"{seed}\0{id}\0torch\0".encode() for id in ids]
         # Random layers draw from one generator, which threads would share.
-        threads = 1 if _draws(task, rows.module, *batches.one(0, 0)) else threads
+        self._draws = _draws(task, rows.module, *batches.one(0, 0))
+        threads = 1 if self._draws else threads
         self._replicas = [Replica(rows, task, lr, own=index > 0) for index in range(threads)]
         for replica in self._replicas[1:]:
             replica.states = self._replicas[0].states
@@ -83,7 +86,11 @@ class LoopStepper:
             inputs, targets = self._batches.one(worker, step)
             if self._n_threads == 1:
                 # What is random in a step is drawn anew for each, whatever was computed before.
-                torch.default_generator.manual_seed(_step_seed(self._seeds[worker], step))
+                seed = _step_seed(self._seeds[worker], step)
+                torch.default_generator.manual_seed(seed)
+                if self._draws:
+                    np.random.seed(seed % 2**32)
+                    random.seed(seed)
             if not replica.step(inputs, targets):
                 self._failures.note(level.orders[at], worker, step)
 
@@ -154,8 +161,15 @@ def _step_seed(prefix: bytes, step: int) -> int:
 def _draws(task: Task, module: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
     """Whether a step takes random numbers: dropout does, and what a user's own model may do."""
     trial = deepcopy(module)
-    before = torch.get_rng_state()
+    before = torch.get_rng_state(), random.getstate(), str(np.random.get_state())
+    kept = np.random.get_state()
     task.loss(trial(inputs), targets)
-    drawn = not torch.equal(before, torch.get_rng_state())
-    torch.set_rng_state(before)
+    drawn = (
+        not torch.equal(before[0], torch.get_rng_state())
+        or before[1] != random.getstate()
+        or before[2] != str(np.random.get_state())
+    )
+    torch.set_rng_state(before[0])
+    random.setstate(before[1])
+    np.random.set_state(kept)
     return drawn

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from ..train.layout import Placed
 from ..train.task import Evaluation, Task
 from .program import Level
-from .rows import Rows, view_of
+from .rows import Rows, tensors_of, view_of
 from .stepper import Failures, Stepper
 
 __all__ = ["Models"]
@@ -82,8 +82,8 @@ class Models:
     def evaluate(self, state: dict[str, Tensor]) -> Evaluation:
         """Measure a state_dict on the held-out data, as a live peer measures its model."""
         module = self.rows.module
-        own = {name: tensor.data for name, tensor in module.state_dict(keep_vars=True).items()}
-        tensors = module.state_dict(keep_vars=True)
+        tensors = tensors_of(module)
+        own = {name: tensor.data for name, tensor in tensors.items()}
         try:
             for name, tensor in tensors.items():
                 tensor.data = state[name]

@@ -11,7 +11,7 @@ from ..train.layout import Layout, Placed
 from ..train.vector import Vector
 from .program import Combining, Freeing, Mixing, Operation, Snapping
 
-__all__ = ["Rows", "view_of"]
+__all__ = ["Rows", "tensors_of", "view_of"]
 
 _SLOTS_AT_ONCE = 64
 
@@ -69,9 +69,10 @@ class Rows:
 
     def state(self, tensors: Sequence[tuple[Placed, Tensor]]) -> dict[str, Tensor]:
         """The model's whole state_dict, with *tensors* in the place of those that travel."""
-        found = {name: tensor.detach().clone() for name, tensor in self.module.state_dict().items()}
-        found.update({placed.spec.name: tensor.clone() for placed, tensor in tensors})
-        return found
+        whole = tensors_of(self.module)
+        values = {id(whole[placed.spec.name]): tensor for placed, tensor in tensors}
+        # Tied parameters have several names, and the module holds any worker's values.
+        return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
 
     def carry_out(self, operations: Sequence[Operation]) -> None:
         """Do what was scheduled, one after another."""
@@ -123,6 +124,12 @@ class Rows:
         blocks = [part.new_empty(_SLOTS_AT_ONCE, part.shape[1]) for part in self.x]
         self._free.extend(zip(*(block.unbind(0) for block in blocks), strict=True))
         return self._free.pop()
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a module's state_dict themselves, not what else it may keep there."""
+    state = module.state_dict(keep_vars=True)
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ def schedule(
     time_s: float | None,
     window: int,
     shift_s: float = 0.0,
+    marks_max: int | None = None,
 ) -> Iterator[Window]:
     """Run a fleet from its start to its end.
 
@@ -75,6 +76,7 @@ def schedule(
         window: Optimizer steps of a window, at most.
         shift_s: By how much each measurement is later than a multiple of *every_s*, so that it
             does not fall on the very moment at which steps end.
+        marks_max: So many measurements after which they become half as frequent; None for never.
 
     Yields:
         Windows in order; a measurement at the start, at the end, and regularly in between.
@@ -91,6 +93,8 @@ def schedule(
             with paused():
                 came = fleet.run(until_s, window)
             mark += came
+            if marks_max is not None and mark > marks_max:
+                every_s, mark = 2 * every_s, mark // 2 + 1
             yield _window(fleet, reading=_read(fleet) if came else None)
     yield _window(fleet, ending=_end(fleet))
 

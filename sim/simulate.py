@@ -8,8 +8,6 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from torch.random import fork_rng
-
 from ..gossip import PeerId, TrainingError
 from ..gossip.errors import ConfigError
 from ..gossip.rules import make_rule
@@ -18,7 +16,7 @@ from ..train.task import Task
 from ..train.tasks import load_task
 from .ahead import ahead, can_run_ahead
 from .config import SimulationConfig
-from .cores import one_thread_each, usable_cores
+from .cores import alone, usable_cores
 from .links import Links
 from .measure import Curves
 from .memory import check_memory
@@ -41,6 +39,7 @@ __all__ = ["simulate"]
 _STOPS_MAX = 8
 
 _POINTS = 40
+_POINTS_MAX = 60
 _WINDOW_MIN = 2000
 _WINDOW_PER_WORKER = 4
 
@@ -79,7 +78,7 @@ def simulate(
     """
     _check_known(settings)
     config = replace(config or SimulationConfig(), **settings)
-    with one_thread_each(), fork_rng(devices=[]):
+    with alone():
         return _run_until_finite(config, progress)
 
 
@@ -190,6 +189,8 @@ class _Simulation:
             every_s=self._every_s(),
             shift_s=config.step_s / 2,
             time_s=config.time_s,
+            # A rule that waits may take much longer than its steps do.
+            marks_max=_POINTS_MAX if config.eval_every is None else None,
             window=config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers),
         )
         return ahead(windows) if self._runs_ahead() else windows()
@@ -207,7 +208,8 @@ class _Simulation:
             return self.config.eval_every * step_s
         if self.steps is None:
             return (self.config.time_s or 0.0) / _POINTS
-        return math.ceil(self.steps / _POINTS) * step_s
+        slowest_s = max(self._pace.mean_s(worker) for worker in range(len(self.ids)))
+        return math.ceil(self.steps / _POINTS) * slowest_s
 
     def _progress(self, window: Window, curves: Curves, wall_s: float) -> Progress:
         evaluation = curves.evaluation

@@ -279,7 +279,8 @@ class Swarm:
             ConfigError: The time is not valid.
         """
         _check_time("duration_s", duration_s)
-        self._world.find_running(peer).paused_until_s = self.now + duration_s
+        running = self._world.find_running(peer)
+        running.paused_until_s = max(running.paused_until_s, self.now + duration_s)
         self._world.note(peer, PeerPaused(duration_s))
 
     def slow(self, peer: PeerId, factor: float) -> None:

@@ -18,7 +18,7 @@ from .memory import check_memory
 from .models import Models
 from .rows import Rows
 from .stepper import Failures
-from .vectors import VectorRows, VectorTask
+from .vectors import Moment, VectorRows, VectorTask
 
 __all__ = ["Values", "prepare"]
 
@@ -60,8 +60,8 @@ def _of_vectors(
     check_memory(config, row_bytes=8 * task.dim, registers=len(rule.registers))
     # Who never waits has no moment at which all have mixed: there, the vectors count as they
     # were handed over. A round ends with mixing.
-    stepped = not demands_of(rule).fixed_members
-    make = partial(VectorRows, task, ids, config.seed, rule.registers, stepped=stepped)
+    counts: Moment = "after the round" if demands_of(rule).fixed_members else "after the step"
+    make = partial(VectorRows, task, ids, config.seed, rule.registers, counts=counts)
     return Values(make, VectorRows.name, "the task has no model")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +23,8 @@ STEPS = 200
 _STEPS_AT_ONCE = 16
 
 Array = NDArray[np.float64]
+
+Moment = Literal["now", "after the step", "after the round"]
 
 
 class VectorTask:
@@ -103,7 +106,8 @@ class VectorRows:
         ids: Names of the workers.
         seed: The run's seed.
         registers: Vectors that the rule keeps beside ``x``; they start as zeros.
-        stepped: Whether to keep each worker's vector as it was right after its last step.
+        counts: Which moment counts for the disagreement: "now", that right after each worker's
+            last step, or that at which its last round of averaging ended.
     """
 
     name = "vectors"
@@ -115,13 +119,14 @@ class VectorRows:
         seed: int,
         registers: Sequence[str] = (),
         *,
-        stepped: bool = False,
+        counts: Moment = "now",
     ) -> None:
         self.task = task
         self.x = task.start(ids, seed)
         """float64, axes ``(worker, dim)``."""
-        self.stepped = self.x.copy() if stepped else self.x
-        """As it was right after each worker's last step; `x` itself where that is not kept."""
+        self._counts = counts
+        self.counted = self.x if counts == "now" else self.x.copy()
+        """Each worker's vector as it was at the moment that counts."""
         self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),))
         self.n_params = task.dim
         self.anchor = blake2b(f"{task.name} {task.dim}".encode(), digest_size=HASH_BYTES).digest()
@@ -136,8 +141,8 @@ class VectorRows:
             if self.task.noise:
                 for worker in level.workers:
                     self.x[worker] += next(self._steps[worker])
-            if self.stepped is not self.x:
-                self.stepped[level.workers] = self.x[level.workers]
+            if self._counts == "after the step":
+                self.counted[level.workers] = self.x[level.workers]
             self._carry_out(level.operations)
 
     def _carry_out(self, operations: Sequence[Operation]) -> None:
@@ -161,16 +166,21 @@ class VectorRows:
                             slots[term] if isinstance(term, int) else self._registers[term][worker]
                         )
                     self._registers[register][worker] = total
+                    if register == X and self._counts == "after the round":
+                        self.counted[worker] = total
 
     def disagreement(self) -> float:
         """Sum over the workers of their squared distance from the mean, per coordinate."""
-        return float(np.square(self.stepped - self.stepped.mean(axis=0)).sum()) / self.task.dim
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = self.counted - self.counted.mean(axis=0)
+            return float(np.square(away).sum()) / self.task.dim
 
     def consensus_distance(self) -> float:
         """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
-        mean = self.x.mean(axis=0)
-        spread = float(np.sqrt(np.square(self.x - mean).sum() / len(self.x)))
-        size = float(np.linalg.norm(mean))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = self.counted.mean(axis=0)
+            spread = float(np.sqrt(np.square(self.counted - mean).sum() / len(self.x)))
+            size = float(np.linalg.norm(mean))
         return spread / size if size else spread
 
     def close(self) -> None:

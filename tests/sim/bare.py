@@ -70,7 +70,7 @@ def run_bare(
     net = read_network(network) if isinstance(network, str) else network
     width = len(str(workers - 1))
     ids = tuple(f"peer-{index:0{width}d}" for index in range(workers))
-    values = VectorRows(task, ids, seed, rule().registers, stepped=True)
+    values = VectorRows(task, ids, seed, rule().registers, counts="after the step")
     plan = FleetPlan(
         ids=ids,
         schema=values.schema,
@@ -95,4 +95,4 @@ def run_bare(
         values.execute(window.levels)
         if window.reading is not None:
             weights = window.reading.weight_units / ONE
-            yield Point(values.x.copy(), values.stepped.copy(), weights, window.reading)
+            yield Point(values.x.copy(), values.counted.copy(), weights, window.reading)
