@@ -359,7 +359,7 @@ def test_per_second_the_stationary_weight_is_equal() -> None:
 def test_the_mean_of_vectors_does_not_move_under_two_sided_averages() -> None:
     """Lian, Zhang, Zhang and Liu, ICML 2018: what one gains in an exchange the other loses."""
     start, *_, end = run_bare(
-        consensus(dim=8), ADPSGD, workers=9, topology="ring", network="lan", steps=150, every=150
+        consensus(dim=8), ADPSGD, workers=9, topology="ring", network="lan", steps=400, every=400
     )
     assert np.abs(end.x - start.x.mean(axis=0)).max() < 1e-6
 
