@@ -58,7 +58,6 @@ class BatchedStepper:
         failures: Where a step that fails is noted.
         threads: How many groups of workers at a time; it changes no bit.
         gradient: Makes another way to the gradients than ``torch.func``.
-        name: What users call it.
 
     Raises:
         ConfigError: The model has what cannot be batched.
@@ -74,11 +73,9 @@ class BatchedStepper:
         threads: int = 1,
         *,
         gradient: Callable[[Rows, Task], Gradient] | None = None,
-        name: str = "batched",
     ) -> None:
         if why := unbatchable(rows):
             raise ConfigError(f"engine batched cannot take the task {task.name}: {why}")
-        self.name = name
         self._rows = rows
         self._batches = batches
         self._failures = failures

@@ -80,7 +80,6 @@ class Workshop:
             failures,
             self._threads_beside_schedule,
             gradient=written_out,
-            name="fast",
         )
 
 

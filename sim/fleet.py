@@ -329,7 +329,6 @@ class Fleet:
 
     def _note_mixed(self, worker: Worker, effect: ShareMixed) -> None:
         worker.mixed += 1
-        worker.staleness_steps += effect.staleness_steps
         self.traffic.mixed += 1
         self.traffic.staleness_steps += effect.staleness_steps
 

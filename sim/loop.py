@@ -38,8 +38,6 @@ class LoopStepper:
         threads: How many steps at a time.
     """
 
-    name = "loop"
-
     def __init__(
         self,
         rows: Rows,

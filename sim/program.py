@@ -94,8 +94,6 @@ class Program:
     def __init__(self, n: int) -> None:
         self.steps = 0
         """Optimizer steps scheduled since the start of the run."""
-        self.pending = 0
-        """Optimizer steps of this window."""
         self._levels = [Level()]
         self._row_levels = [0] * n
         self._window = 0
@@ -106,7 +104,6 @@ class Program:
         levels, self._levels = self._levels, [Level()]
         self._row_levels = [0] * len(self._row_levels)
         self._window += 1
-        self.pending = 0
         return levels
 
     def step(self, worker: int, step: int) -> None:
@@ -120,7 +117,6 @@ class Program:
         at.steps.append(step)
         at.orders.append(self.steps)
         self.steps += 1
-        self.pending += 1
 
     def snapshot(self, worker: int, register: str, copy: bool) -> Slot:
         """Copy a register out, into a slot with one reader: the sender."""

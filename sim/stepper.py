@@ -49,10 +49,6 @@ class Failures:
 class Stepper(Protocol):
     """Takes optimizer steps."""
 
-    @property
-    def name(self) -> str:
-        """What users type."""
-
     def take(self, level: Level) -> None:
         """Take all steps of a level; those that fail are noted in its `Failures`."""
 

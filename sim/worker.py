@@ -36,7 +36,6 @@ class Worker:
         "pushes",
         "shares",
         "snapshots",
-        "staleness_steps",
         "steps",
         "waiting_since_s",
     )
@@ -50,7 +49,6 @@ class Worker:
         self.steps = 0
         self.pushes = 0
         self.mixed = 0
-        self.staleness_steps = 0
         self.waiting_since_s: float | None = None
         self.idle_s = 0.0
         self.alarm_s = float("inf")
