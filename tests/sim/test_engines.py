@@ -13,13 +13,11 @@ from torch.optim import SGD, Adam
 
 from rumor.gossip import ConfigError
 from rumor.sim.batches import Batches
-from rumor.sim.engines import Workshop, choose
+from rumor.sim.engines import Way, Workshop, choose
 from rumor.sim.program import Level
 from rumor.sim.rows import Rows
-from rumor.sim.stepper import Failure, Failures, Stepper
+from rumor.sim.stepper import Failure, Failures
 from rumor.train.task import Task
-
-Way = Callable[[Rows, Failures], Stepper]
 
 
 def classifier(*layers: nn.Module) -> nn.Module:
