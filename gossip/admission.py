@@ -15,6 +15,7 @@ from .ledger import Entry, Kind
 from .messages import Ask, Hello, Member, PeerId, Phase
 from .state import State
 from .weight import ONE
+from .wire import parse_wire
 
 __all__ = ["Admission"]
 
@@ -89,18 +90,21 @@ class Admission:
     def start_over(self, swarm: bytes, now: float) -> None:
         """Give up what was founded and look for a donor in another *swarm*."""
         state = self._state
-        state.inbox.refuse_all("another swarm")
-        if state.weight:
-            state.agenda.record(Entry(Kind.BURNED, state.weight))
-        state.agenda.swarm = swarm
+        state.refuse_all("another swarm")
+        for lane in state.lanes:
+            lane.copied = lane.anchored = False
+            if lane.weight:
+                lane.agenda.record(Entry(Kind.BURNED, lane.weight))
+        state.enter(swarm)
         state.roster.advance(phase=Phase.SEEKING)
         self._founders = 1
         self._since_s = now
 
     def _found(self) -> None:
         state = self._state
-        state.agenda.swarm = self._anchor
-        state.agenda.record(Entry(Kind.FOUNDED, ONE))
+        state.enter(self._anchor)
+        for lane in state.lanes:
+            lane.agenda.record(Entry(Kind.FOUNDED, ONE))
         state.roster.advance(phase=Phase.TRAINING)
         state.agenda.ask(Founded())
 
@@ -133,7 +137,7 @@ class Admission:
 
     def _ask(self, donors: Sequence[Member], now: float) -> None:
         state = self._state
-        if state.inbox.expects_copy():
+        if any(lane.inbox.expects_copy() for lane in state.lanes):
             return
         patient = now - self._asked_s < state.config.stall_s
         if patient and any(member.id == self._donor for member in donors):
@@ -141,4 +145,5 @@ class Admission:
         donor = donors[int(self._rng.integers(len(donors)))]
         self._donor, self._asked_s = donor.id, now
         state.roster.advance(phase=Phase.JOINING)
-        state.agenda.send(donor.id, donor.incarnation, Ask())
+        needs_anchor = parse_wire(state.config.wire).needs_anchor and not state.is_anchored
+        state.agenda.send(donor.id, donor.incarnation, Ask(needs_anchor))

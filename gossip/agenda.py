@@ -1,5 +1,7 @@
 """What the protocol has asked for so far, in the order in which it must happen."""
 
+from dataclasses import replace
+
 from .effects import Effect, Record, Send, SnapshotId
 from .ledger import Account, Entry
 from .messages import Body, Envelope, Incarnation, PeerId
@@ -14,7 +16,7 @@ class Agenda:
     drift apart, and every entry stands before the messages that follow from it.
 
     Args:
-        account: The peer's own account.
+        account: The peer's own account, of one shard.
         schema: Hash of its model's schema.
         swarm: Hash of its swarm's anchor, empty while it is not known.
     """
@@ -23,7 +25,14 @@ class Agenda:
         self.account = account
         self.swarm = swarm
         self._schema = schema
+        self._shard = account.shard
         self._effects: list[Effect] = []
+
+    def beside(self, account: Account) -> "Agenda":
+        """The agenda of another shard of the same peer: what either asks for is one list."""
+        other = Agenda(account, self._schema, self.swarm)
+        other._effects = self._effects
+        return other
 
     def ask(self, effect: Effect) -> None:
         """Add an effect."""
@@ -31,6 +40,8 @@ class Agenda:
 
     def record(self, entry: Entry) -> None:
         """Change the account, and ask for the change to be written down."""
+        if self._shard:
+            entry = replace(entry, shard=self._shard)
         self._effects.append(Record(self.account.apply(entry)))
 
     def envelope(
@@ -46,6 +57,7 @@ class Agenda:
             destination_incarnation=incarnation,
             body=body,
             frame_bytes=frame_bytes,
+            shard=self._shard,
         )
 
     def send(
@@ -55,6 +67,7 @@ class Agenda:
         body: Body,
         *,
         frame: tuple[SnapshotId, int, int] | None = None,
+        shown: bool = False,
     ) -> None:
         """Ask for a message to be sent.
 
@@ -63,11 +76,15 @@ class Agenda:
             incarnation: To which life of it.
             body: What it says.
             frame: Snapshot, start and length in bytes of the frame beside it, if there is one.
+            shown: Whether the snapshot's place in shared memory is to be named.
         """
         snapshot, start, size = frame or (None, 0, 0)
-        self._effects.append(Send(self.envelope(peer, incarnation, body, size), snapshot, start))
+        envelope = self.envelope(peer, incarnation, body, size)
+        self._effects.append(Send(envelope, snapshot, start, shown))
 
     def take(self) -> list[Effect]:
         """Hand over what was asked for, and begin anew."""
-        effects, self._effects = self._effects, []
+        effects = self._effects[:]
+        # The list stays the same one: the agendas of all shards share it.
+        self._effects.clear()
         return effects

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from .effects import Halt, Wait, X
@@ -42,7 +43,7 @@ class AllReduce:
     name = "allreduce"
     registers: tuple[str, ...] = ("part/0", "part/1")
     outstanding_max = NEIGHBORS_MAX
-    demands: Demands = SYNCHRONOUS
+    demands: Demands = replace(SYNCHRONOUS, lossless=True)
 
     def __init__(self) -> None:
         self._rounds = Rounds(self.name, agrees=True)

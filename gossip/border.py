@@ -29,6 +29,9 @@ class Border:
         account = state.agenda.account
         if source == account.id:
             raise RemoteProtocolError("a message in this peer's own name", source)
+        is_mine = envelope.schema == state.schema.hash or type(envelope.body) is Describe
+        if envelope.shard >= len(state.lanes) and is_mine:
+            raise RemoteProtocolError(f"a message about shard {envelope.shard}", source)
         if (
             envelope.destination == account.id
             and envelope.destination_incarnation == account.incarnation
@@ -66,7 +69,7 @@ class Border:
         if (
             not isinstance(envelope.body, Offer | Query)
             or self._state.roster.is_known(envelope.source)
-            or life in self._state.agenda.account.decided
+            or life in self._state.lanes[envelope.shard].agenda.account.decided
         ):
             return True
         self._answer(envelope, reply=True)
@@ -91,8 +94,9 @@ class Border:
         if isinstance(body, Hello):
             return self._meet_other_swarm(envelope, body, now)
         if isinstance(body, Offer) and self._is_known(envelope):
-            share = ShareId(envelope.source, envelope.source_incarnation, body.seq)
-            state.inbox.turn_away(share, "another swarm")
+            life = envelope.source, envelope.source_incarnation
+            share = ShareId(*life, body.seq, envelope.shard)
+            state.lanes[envelope.shard].inbox.turn_away(share, "another swarm")
         # What was pushed before a swarm was given up must still be settled.
         return isinstance(body, Query | Ack | Pending)
 
@@ -104,7 +108,8 @@ class Border:
             return True
         # It may have been met before it had a swarm: it is no neighbor any more.
         state.roster.disown(source)
-        state.outbox.died(source)
+        for lane in state.lanes:
+            lane.outbox.died(source)
         if state.rooted and hello.rooted:
             state.agenda.ask(PeerRefused(source, "it belongs to another swarm"))
         if hello.reply:
@@ -118,7 +123,7 @@ class Border:
         """
         state = self._state
         young = state.roster.phase <= Phase.TRAINING and not state.rooted
-        free = not state.outbox.in_flight()
+        free = not state.in_flight()
         return young and free and (hello.rooted or theirs < state.agenda.swarm)
 
     def _answer(self, envelope: Envelope, *, reply: bool = False) -> None:

@@ -2,8 +2,9 @@
 
 The first part of a message is ``magic, version, crc32, header``; the second, where there is one,
 is the frame. The header is a flat array whose every field is checked for type and range against
-the tables below, and both parts are under a checksum, so that no damaged message is ever taken
-for another. Extension types, maps and trailing bytes are refused.
+the tables below, and both parts are under a checksum (the frame's is XXH3, which is as fast as
+memory), so that no damaged message is ever taken for another. Extension types, maps and trailing
+bytes are refused.
 """
 
 import struct
@@ -12,8 +13,9 @@ from typing import Any, Final
 from zlib import crc32
 
 import msgpack
+import xxhash
 
-from .errors import DecodeError, IncompatiblePeer, LocalProtocolError
+from .errors import ConfigError, DecodeError, IncompatiblePeer, LocalProtocolError
 from .messages import (
     HEARTBEAT_MAX,
     Ack,
@@ -34,12 +36,14 @@ from .messages import (
     Query,
 )
 from .schema import HASH_BYTES, Schema, TensorSpec, itemsize
+from .wire import Form, parse_wire
 
 __all__ = [
     "FRAME_BYTES_MAX",
     "HEADER_BYTES_MAX",
     "VERSION",
     "Buffer",
+    "checksum",
     "decode",
     "decode_header",
     "encode",
@@ -48,7 +52,7 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-VERSION = 1
+VERSION = 2
 
 HEADER_BYTES_MAX = 1 << 20
 """Largest first part, in bytes: a roster of some 10,000 peers, or a schema of as many tensors."""
@@ -56,8 +60,15 @@ HEADER_BYTES_MAX = 1 << 20
 FRAME_BYTES_MAX = 4 << 20
 """Largest second part, in bytes."""
 
+SHARDS_MAX = 1 << 14
+"""Most pieces that a vector is cut into."""
+
+SEGMENT_LENGTH_MAX = 128
+"""Longest name of a place in shared memory."""
+
 _PREFIX: Final = struct.Struct("<3sBI")
 _MAGIC: Final = b"RMR"
+_U64: Final = 2**64 - 1
 _U63: Final = 2**63 - 1
 _U32: Final = 2**32 - 1
 
@@ -136,6 +147,8 @@ _MEMBER: dict[str, Check] = {
     "phase": lambda value: Phase(_integer(0, max(Phase))(value)),
     "step": _COUNT,
     "addresses": _each(_text(1, 256), 16),
+    "anchored": _flag,
+    "host": _octets(0, HASH_BYTES),
 }
 
 
@@ -157,16 +170,42 @@ _TENSOR: dict[str, Check] = {
 }
 
 
+_SCHEMA: dict[str, Check] = {
+    "tensors": _each(lambda item: TensorSpec(**_fields(item, _TENSOR)), 1 << 16),
+    "shards": _integer(1, SHARDS_MAX),
+}
+
+
 def _schema(value: Any) -> Schema:
-    tensors = _each(lambda item: TensorSpec(**_fields(item, _TENSOR)), 1 << 16)(value)
-    return Schema(tensors)
+    try:
+        return Schema(**_fields(value, _SCHEMA))
+    except ConfigError as error:
+        raise _Bad(f"a vector that can be cut so: {error}") from None
+
+
+def _wire(value: Any) -> str:
+    text: str = _text(1, 32)(value)
+    try:
+        parse_wire(text)
+    except ConfigError:
+        raise _Bad("a format that can travel") from None
+    return text
+
+
+_FORM: dict[str, Check] = {"wire": _wire, "copy": _flag, "anchor": _flag}
+
+
+def _form(value: Any) -> Form:
+    return Form(**_fields(value, _FORM))
 
 
 _OFFER: dict[str, Check] = {
     "seq": _SEQ,
     "escrow": _COUNT,
     "size_bytes": _COUNT,
-    "copy": _flag,
+    "frame_bytes": _integer(0, FRAME_BYTES_MAX),
+    "form": _form,
+    "segment": _text(0, SEGMENT_LENGTH_MAX),
     "epoch": _COUNT,
     "round": _COUNT,
     "note": _COUNT,
@@ -177,13 +216,13 @@ _OFFER: dict[str, Check] = {
 _BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (Hello, {"members": _each(_member, 1 << 14), "rooted": _flag, "reply": _flag}),
     (Describe, {"schema": _schema}),
-    (Ask, {}),
+    (Ask, {"anchor": _flag}),
     (Push, _OFFER),
     (Offer, _OFFER),
     (Grant, {"seq": _SEQ, "credit_bytes": _COUNT}),
     (Chunk, {"seq": _SEQ, "index": _integer(0, _U32), "offset_bytes": _COUNT}),
     (End, {"seq": _SEQ}),
-    (Ack, {"seq": _SEQ, "accepted": _COUNT}),
+    (Ack, {"seq": _SEQ, "accepted": _COUNT, "credit_bytes": _COUNT}),
     (Query, {"seq": _SEQ}),
     (Pending, {"seq": _SEQ}),
     (Leave, {"gone": _flag}),
@@ -199,8 +238,9 @@ _ENVELOPE: dict[str, Check] = {
     "source_incarnation": _integer(1, _U63),
     "destination": _text(0, 64),
     "destination_incarnation": _COUNT,
+    "shard": _integer(0, SHARDS_MAX - 1),
     "frame_bytes": _integer(0, FRAME_BYTES_MAX),
-    "frame_crc": _integer(0, _U32),
+    "frame_check": _integer(0, _U64),
     "kind": _integer(0, len(_BODIES) - 1),
     "body": lambda value: value,
 }
@@ -223,7 +263,7 @@ def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
         raise LocalProtocolError(f"a frame of {len(frame)} bytes, not {envelope.frame_bytes}")
     kind = _KINDS[type(envelope.body)]
     body = [_plain(getattr(envelope.body, name)) for name in _BODIES[kind][1]]
-    header = msgpack.packb(_fields_of(envelope, crc32(frame), kind, body))
+    header = msgpack.packb(_fields_of(envelope, checksum(frame), kind, body))
     first = _PREFIX.pack(_MAGIC, VERSION, crc32(header)) + header
     return [first, frame] if envelope.frame_bytes else [first]
 
@@ -231,8 +271,8 @@ def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
 def encoded_bytes(envelope: Envelope) -> int:
     """How long a message is on the wire, frame included, without making its bytes.
 
-    The checksum of a frame is taken for a number of 32 bits: of 65,536 frames one has a smaller
-    one, which msgpack writes in 2 bytes less.
+    The checksum of a frame is taken for a number of 64 bits: of four billion frames one has a
+    smaller one, which msgpack writes in 4 bytes less.
 
     >>> from rumor.gossip.messages import Ack
     >>> ack = Envelope(swarm=b"", schema=bytes(16), source="a", source_incarnation=1,
@@ -240,20 +280,21 @@ def encoded_bytes(envelope: Envelope) -> int:
     >>> encoded_bytes(ack) == len(encode(ack)[0])
     True
     """
-    body, checksum = envelope.body, _U32 if envelope.frame_bytes else 0
+    body, check = envelope.body, _U64 if envelope.frame_bytes else 0
     kind = _KINDS[type(body)]
     if type(body) is Ack:
-        values: list[Any] = [body.seq, body.accepted]
+        values: list[Any] = [body.seq, body.accepted, body.credit_bytes]
     elif type(body) is Push or type(body) is Offer:
-        values = [body.seq, body.escrow, body.size_bytes, body.copy]
+        form = [body.form.wire, body.form.copy, body.form.anchor]
+        values = [body.seq, body.escrow, body.size_bytes, body.frame_bytes, form, body.segment]
         values += [body.epoch, body.round, body.note, body.step]
     else:
         values = [_plain(getattr(body, name)) for name in _BODIES[kind][1]]
-    header = _PACKER.pack(_fields_of(envelope, checksum, kind, values))
+    header = _PACKER.pack(_fields_of(envelope, check, kind, values))
     return _PREFIX.size + len(header) + envelope.frame_bytes
 
 
-def _fields_of(envelope: Envelope, frame_crc: int, kind: int, body: list[Any]) -> list[Any]:
+def _fields_of(envelope: Envelope, frame_check: int, kind: int, body: list[Any]) -> list[Any]:
     return [
         envelope.swarm,
         envelope.schema,
@@ -261,8 +302,9 @@ def _fields_of(envelope: Envelope, frame_crc: int, kind: int, body: list[Any]) -
         envelope.source_incarnation,
         envelope.destination,
         envelope.destination_incarnation,
+        envelope.shard,
         envelope.frame_bytes,
-        frame_crc,
+        frame_check,
         kind,
         body,
     ]
@@ -277,20 +319,25 @@ def decode(parts: Sequence[Buffer]) -> Envelope:
     """
     if not 1 <= len(parts) <= 2:
         raise DecodeError(f"a message of {len(parts)} parts")
-    envelope, checksum = decode_header(parts[0])
+    envelope, check = decode_header(parts[0])
     frame = parts[1] if len(parts) == 2 else b""
     if len(frame) != envelope.frame_bytes or len(parts) != 1 + bool(len(frame)):
         raise DecodeError("the frame is not as long as the header says", envelope.source)
-    if crc32(frame) != checksum:
+    if checksum(frame) != check:
         raise DecodeError("the frame was damaged", envelope.source)
     return envelope
+
+
+def checksum(frame: Buffer) -> int:
+    """The checksum under which a frame travels: XXH3, 64 bits; 0 for no frame."""
+    return xxhash.xxh3_64_intdigest(frame) if len(frame) else 0
 
 
 def decode_header(first: Buffer) -> tuple[Envelope, int]:
     """Read the first part of a message, whose frame is not at hand.
 
     Returns:
-        What it says, and the CRC-32 that its frame must have.
+        What it says, and the `checksum` that its frame must have.
 
     Raises:
         DecodeError: This is not the first part of a message, or it is damaged.
@@ -302,8 +349,8 @@ def decode_header(first: Buffer) -> tuple[Envelope, int]:
         body = body_type(**_fields(values.pop("body"), table))
     except _Bad as bad:
         raise DecodeError(str(bad)) from None
-    checksum: int = values.pop("frame_crc")
-    return Envelope(body=body, **values), checksum
+    check: int = values.pop("frame_check")
+    return Envelope(body=body, **values), check
 
 
 def _unpack(first: Buffer) -> Any:
@@ -348,7 +395,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Member):
         return [_plain(getattr(value, name)) for name in _MEMBER]
     if isinstance(value, Schema):
-        return [[getattr(tensor, name) for name in _TENSOR] for tensor in value.tensors]
+        tensors = [[getattr(tensor, name) for name in _TENSOR] for tensor in value.tensors]
+        return [tensors, value.shards]
+    if isinstance(value, Form):
+        return [value.wire, value.copy, value.anchor]
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value

@@ -1,10 +1,14 @@
 """The protocol's settings, with the reason for each number."""
 
 from dataclasses import dataclass, fields
+from typing import Literal, get_args
 
 from .errors import ConfigError
+from .wire import NATIVE, parse_wire
 
-__all__ = ["ProtocolConfig"]
+__all__ = ["ProtocolConfig", "ShardOrder"]
+
+ShardOrder = Literal["round-robin", "random"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +22,41 @@ class ProtocolConfig:
     inline_bytes_max: int = 256 * 1024
     """Largest share that travels in one PUSH; a larger one is offered first, in frames."""
 
+    wire: str = NATIVE
+    """Format in which this peer's shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8``
+    or ``topk:FRACTION``. Peers of one swarm may differ, but where any uses a 16-bit format or
+    int8, all need the anchor: give each such a format."""
+
+    shards_per_push: int = 1
+    """How many shards a push carries, where the vector is cut into shards. Lower it on slow links;
+    with all of them, a push is a whole vector again."""
+
+    shard_order: ShardOrder = "round-robin"
+    """Which shards a push carries: those whose turn it is, or some at random."""
+
+    exact: bool = False
+    """Keep each snapshot until it is settled, and mix back what was not accepted, so that the
+    weighted mean of all models is conserved, too. Costs the memory of the snapshots."""
+
+    bandwidth_bytes_s: float | None = None
+    """What this peer may send, bytes per second; pushes beyond that are skipped, not queued. None
+    for as much as there is."""
+
+    shared_memory: bool = True
+    """Whether neighbors on the same machine read shares from this peer's memory."""
+
     frame_bytes: int = 1 << 20
-    """Size of a frame. Raise it on fast links; ZeroMQ slows down beyond 16 MiB."""
+    """Size of a frame toward a neighbor of which nothing is known yet."""
+
+    frame_bytes_min: int = 64 * 1024
+    """Smallest frame: below this, what a message costs outweighs what it carries."""
+
+    frame_bytes_max: int = 4 << 20
+    """Largest frame; ZeroMQ slows down beyond 16 MiB."""
+
+    frame_s: float = 0.02
+    """How long a frame shall take: slow links get smaller ones. Lower it where control messages
+    are late."""
 
     window_bytes: int = 8 << 20
     """Bytes of one share that may be on their way: what a slow receiver can cost a sender."""
@@ -64,11 +101,22 @@ class ProtocolConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not value > 0:
+            if type(value) in (int, float) and not value > 0:
                 raise ConfigError(f"{field.name} is {value}: it must be above 0")
-        if self.window_bytes < self.frame_bytes:
+        if not parse_wire(self.wire).is_native and self.exact:
+            raise ConfigError(f"wire is {self.wire!r}: with exact it must be {NATIVE}")
+        if self.shard_order not in get_args(ShardOrder):
+            allowed = " or ".join(get_args(ShardOrder))
+            raise ConfigError(f"shard_order is {self.shard_order!r}: it must be {allowed}")
+        if not self.frame_bytes_min <= self.frame_bytes <= self.frame_bytes_max:
             raise ConfigError(
-                f"window_bytes is {self.window_bytes}: it must hold a frame of {self.frame_bytes}"
+                f"frame_bytes is {self.frame_bytes}: it must be from {self.frame_bytes_min} to "
+                f"{self.frame_bytes_max}"
+            )
+        if self.window_bytes < self.frame_bytes_max:
+            raise ConfigError(
+                f"window_bytes is {self.window_bytes}: it must hold a frame of "
+                f"{self.frame_bytes_max}"
             )
         if self.query_s_max < self.query_s_min:
             raise ConfigError(

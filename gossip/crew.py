@@ -18,10 +18,12 @@ class Crew:
 
     Args:
         ids: All members, ascending and distinct.
+        anchored: Whether all of them know the anchor.
     """
 
-    def __init__(self, ids: Sequence[PeerId]) -> None:
+    def __init__(self, ids: Sequence[PeerId], *, anchored: bool = False) -> None:
         self.ids = tuple(ids)
+        self.anchored = anchored
         self.phases = dict.fromkeys(self.ids, Phase.SEEKING)
         self.present = dict.fromkeys(self.ids)
         """Members that take part: neither leaving nor gone, in order of ids."""
@@ -77,13 +79,23 @@ class CrewRoster:
         """Whether all members have taken their last step."""
         return self._crew.over
 
-    def advance(self, *, phase: Phase | None = None, step: int | None = None) -> None:
-        """Change this member's own entry."""
+    def advance(
+        self, *, phase: Phase | None = None, step: int | None = None, anchored: bool | None = None
+    ) -> None:
+        """Change this member's own entry; whether it knows the anchor, the crew says."""
         if step is not None:
             self.step = step
         if phase is not None:
             self.phase = phase
             self._crew.enter(self.id, phase)
+
+    def is_anchored(self, peer: PeerId) -> bool:
+        """Whether *peer* knows the anchor."""
+        return self._crew.anchored
+
+    def shares_memory(self, peer: PeerId) -> bool:
+        """Never: simulated workers have no memory to read."""
+        return False
 
     def incarnation(self, peer: PeerId) -> Incarnation:
         """The only life of a member."""

@@ -37,7 +37,7 @@ class Departure:
         """Whether nobody needs this peer any more."""
         if self._phase is Phase.QUIET:
             # A newcomer does not count: nobody here will ever give it a share.
-            return not self._state.roster.takers() and not self._state.outbox.in_flight()
+            return not self._state.roster.takers() and not self._state.in_flight()
         return self._phase is Phase.LEFT
 
     def turned(self) -> None:
@@ -50,7 +50,7 @@ class Departure:
             alone = self._state.roster.takers() == (self._state.roster.id,)
             self._rounds += max(pushes, int(alone))
             if self._merged:
-                self._state.inbox.refuse_all("finished")
+                self._state.refuse_all("finished")
 
     def leave(self, *, burn: bool) -> None:
         """Begin to leave.
@@ -63,12 +63,15 @@ class Departure:
         if self._phase >= Phase.LEAVING:
             return
         self._state.roster.advance(phase=Phase.LEAVING)
-        self._state.inbox.refuse_all("leaving")
+        self._state.refuse_all("leaving")
         self._tell_all(gone=False)
 
     def advance(self, now: float) -> None:
         """Go on to the next phase where nothing holds this one any more."""
-        if self._phase <= Phase.TRAINING or self._state.outbox.in_flight():
+        if self._phase >= Phase.LEAVING:
+            # No further turn will be taken, and nobody trains on these values any more.
+            self._state.reclaim()
+        if self._phase <= Phase.TRAINING or self._state.in_flight():
             return
         if self._phase is Phase.FINISHED and self._merged:
             self._state.roster.advance(phase=Phase.QUIET)
@@ -89,14 +92,15 @@ class Departure:
         state = self._state
         if state.weight and not self._burns and self._has_heir(now):
             return
-        if state.weight:
-            state.agenda.record(Entry(Kind.BURNED, state.weight))
+        for lane in state.lanes:
+            if lane.weight:
+                lane.agenda.record(Entry(Kind.BURNED, lane.weight))
         if self._phase is Phase.LEAVING:
             state.roster.advance(phase=Phase.LEFT)
             self._tell_all(gone=True)
 
     def _has_heir(self, now: float) -> bool:
-        """Push all weight to a live peer; False where there is none, not even a busy one.
+        """Push all weight to live peers; False where there is none, not even a busy one.
 
         Where only newcomers are left, one of them becomes a copy: the model must not be lost.
         """
@@ -105,9 +109,11 @@ class Departure:
             self._state.roster.pass_over(returned.peer, now + self._state.config.retry_s)
         newcomers = [m.id for m in self._state.roster.live() if m.phase is Phase.JOINING]
         heirs = turn.live() or newcomers
-        heir = turn.draw(heirs)
+        shards = [lane.shard for lane in self._state.lanes if lane.weight]
+        heir = turn.draw(heirs, shards)
         if heir is not None:
-            turn.push(heir, turn.weight, copy=heir in newcomers)
+            units = {shard: turn.weight_of(shard) for shard in shards}
+            turn.push_shards(heir, units, copy=heir in newcomers, whole=True)
         return bool(heirs)
 
     def _tell_all(self, *, gone: bool) -> None:

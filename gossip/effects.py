@@ -9,8 +9,10 @@ from typing import NamedTuple
 from .frozen import frozen
 from .ledger import Entry
 from .messages import Envelope, Incarnation, PeerId
+from .wire import Form
 
 __all__ = [
+    "Attach",
     "Combine",
     "Drop",
     "Effect",
@@ -28,6 +30,7 @@ __all__ = [
     "PeerMet",
     "PeerRefused",
     "PushSkipped",
+    "Reclaim",
     "Record",
     "Release",
     "Send",
@@ -54,6 +57,7 @@ class ShareId(NamedTuple):
     sender: PeerId
     incarnation: Incarnation
     seq: int
+    shard: int = 0
 
 
 @frozen
@@ -72,6 +76,9 @@ class Send:
     """What an offered share, or a frame of one, is cut from; None for other messages."""
     start_bytes: int = 0
     """Where in the snapshot the frame begins; its length is the envelope's ``frame_bytes``."""
+    shown: bool = False
+    """Whether the snapshot's place in shared memory is to be filled into the offer, where it has
+    one."""
 
 
 @frozen
@@ -99,18 +106,32 @@ class Part:
 
 @frozen
 class Snapshot:
-    """Copy a register out; with ``copy``, the local buffers too."""
+    """Copy a shard of a register out, in the form in which it is to travel."""
 
     id: SnapshotId
     register: str
-    copy: bool
+    form: Form = Form()
+    shard: int = 0
+    shown: bool = False
+    """Whether neighbors on the same machine may want to read it from memory."""
 
 
 @frozen
 class Release:
-    """No further frame of this snapshot will be sent."""
+    """Nobody needs this snapshot any more."""
 
     snapshot: SnapshotId
+    abandoned: bool = False
+    """Whether a neighbor that is held for dead may still read it, so that its memory must not be
+    used again."""
+
+
+@frozen
+class Reclaim:
+    """Mix back what a push had taken along: ``x += fraction * (snapshot - x)``."""
+
+    snapshot: SnapshotId
+    fraction: float
 
 
 @frozen
@@ -121,6 +142,19 @@ class Stage:
     offset_bytes: int
     size_bytes: int
     """Size of the whole share."""
+    form: Form = Form()
+
+
+@frozen
+class Attach:
+    """Look whether a share lies in memory that this process can read, and answer with
+    ``Protocol.attached``; where it does, it is staged."""
+
+    share: ShareId
+    segment: str
+    """Where, in its owner's words."""
+    size_bytes: int
+    form: Form = Form()
 
 
 @frozen
@@ -136,8 +170,8 @@ class Mix:
 
     share: ShareId
     fraction: float
-    copy: bool
-    """Whether the share brings local buffers, which are taken over where the fraction is 1."""
+    form: Form = Form()
+    """Of the share. What a copy brings beside the vector is taken over where the fraction is 1."""
 
 
 @frozen
@@ -256,6 +290,7 @@ Event = (
 
 Effect = (
     Record
+    | Reclaim
     | Send
     | Greet
     | Meet
@@ -263,6 +298,7 @@ Effect = (
     | Snapshot
     | Release
     | Stage
+    | Attach
     | Inspect
     | Mix
     | Combine

@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 from .effects import Wait
 from .errors import ConfigError
+from .rule import Demands
 from .turn import Turn
 
 __all__ = ["Emission", "GoSGD"]
@@ -30,6 +31,7 @@ class GoSGD:
 
     name = "gosgd"
     registers: tuple[str, ...] = ()
+    demands = Demands(whole=False)
 
     def __init__(
         self, p: float = 0.1, *, emission: Emission = "per-step", outstanding_max: int = 2

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from .agenda import Agenda
 from .config import ProtocolConfig
-from .effects import Drop, Inspect, ShareId, ShareRefused, Stage
+from .effects import Attach, Drop, Inspect, ShareId, ShareRefused, Stage
 from .errors import RemoteProtocolError
 from .ledger import Entry, Kind
+from .link import FRAMES_MAX, window_bytes
 from .messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push
 from .schema import Schema
 from .weight import WEIGHT_MAX
@@ -33,6 +34,8 @@ class Arrival:
     received_bytes: int = 0
     granted_bytes: int = 0
     ended: bool = False
+    attaching: bool = False
+    """Whether it is being looked if it can be read from its sender's memory."""
     ready: bool = False
     """Whether it was found finite, so that a step may take it."""
 
@@ -40,6 +43,10 @@ class Arrival:
     def whole(self) -> bool:
         """Whether all its bytes are staged."""
         return self.ended and self.received_bytes == self.offer.size_bytes
+
+    def wants(self, index: int) -> bool:
+        """Whether there is room for a frame: in memory of its sender's there is none."""
+        return not (self.whole or self.attaching or index in self.chunks)
 
 
 class Inbox:
@@ -50,6 +57,7 @@ class Inbox:
         schema: What a share must measure.
         agenda: Where effects go.
         gate: Says why an offer is refused at the door, or nothing where it is let in.
+        is_open: Says whether the next share of a sender would be let in, as far as is known.
     """
 
     def __init__(
@@ -58,11 +66,13 @@ class Inbox:
         schema: Schema,
         agenda: Agenda,
         gate: Callable[[Offer], str],
+        is_open: Callable[[], bool],
     ) -> None:
         self._config = config
         self._schema = schema
         self._agenda = agenda
         self._gate = gate
+        self._is_open = is_open
         # One arrival per life of a sender, which has at most one share outstanding toward us.
         # Insertion order is arrival order, in which a step mixes.
         self._arrivals: dict[tuple[PeerId, Incarnation], Arrival] = {}
@@ -76,7 +86,7 @@ class Inbox:
 
     def expects_copy(self) -> bool:
         """Whether a copy is on its way, so that no other donor need be asked."""
-        return any(arrival.offer.copy for arrival in self._arrivals.values())
+        return any(arrival.offer.form.copy for arrival in self._arrivals.values())
 
     def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
         """Take a whole share that came in one message.
@@ -90,17 +100,39 @@ class Inbox:
         if arrival is not None and not arrival.ended:
             arrival.received_bytes = message.size_bytes
             arrival.ended = True
-            self._agenda.ask(Stage(share, 0, message.size_bytes))
+            self._agenda.ask(Stage(share, 0, message.size_bytes, message.form))
             self._agenda.ask(Inspect(share))
 
     def offer(self, share: ShareId, message: Offer, now: float) -> None:
-        """Let a share in frame by frame, or refuse it before its bytes move.
+        """Let a share in frame by frame, or from memory, or refuse it before its bytes move.
 
         Raises:
             RemoteProtocolError: It is not what the schema says.
         """
+        if not 0 < message.size_bytes <= message.frame_bytes * FRAMES_MAX:
+            raise RemoteProtocolError("a share in more frames than are counted", share.sender)
         arrival = self._open(share, message, now)
-        if arrival is not None and not arrival.ended:
+        if arrival is None or arrival.ended:
+            return
+        if message.segment and not arrival.granted_bytes:
+            if arrival.attaching:
+                return
+            arrival.attaching = True
+            self._agenda.ask(Attach(share, message.segment, message.size_bytes, message.form))
+        else:
+            self._grant(arrival)
+
+    def attached(self, share: ShareId, *, usable: bool) -> None:
+        """Take a share from its sender's memory, or have it sent where that cannot be read."""
+        arrival = self._find(share)
+        if arrival is None or not arrival.attaching:
+            return
+        arrival.attaching = False
+        if usable:
+            arrival.received_bytes = arrival.offer.size_bytes
+            arrival.ended = True
+            self._agenda.ask(Inspect(share))
+        else:
             self._grant(arrival)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
@@ -110,29 +142,38 @@ class Inbox:
             RemoteProtocolError: It is not a frame of its share, or was not granted.
         """
         arrival = self._find(share)
-        if arrival is None or arrival.whole or message.index in arrival.chunks:
+        if arrival is None or not arrival.wants(message.index):
             return
-        size, start = arrival.offer.size_bytes, message.index * self._config.frame_bytes
-        whole_frame_bytes = min(self._config.frame_bytes, size - start)
-        inside = 0 <= start < size and start == message.offset_bytes
-        if not inside or frame_bytes != whole_frame_bytes:
+        size, start = arrival.offer.size_bytes, message.offset_bytes
+        if not _is_frame(arrival.offer, message, frame_bytes):
             raise RemoteProtocolError("CHUNK is not a frame of its share", share.sender)
-        if start + frame_bytes > arrival.granted_bytes:
+        window = window_bytes(self._config, arrival.offer.frame_bytes)
+        if start + frame_bytes > max(arrival.granted_bytes, window):
             raise RemoteProtocolError("CHUNK was not granted", share.sender)
         arrival.chunks.add(message.index)
         arrival.received_bytes += frame_bytes
         arrival.progress_s = now
-        self._agenda.ask(Stage(share, start, size))
+        self._agenda.ask(Stage(share, start, size, arrival.offer.form))
         # Credit is renewed by half windows: one GRANT per frame would double the messages.
         left_bytes = arrival.granted_bytes - arrival.received_bytes
-        if arrival.granted_bytes < size and left_bytes <= self._config.window_bytes // 2:
+        if arrival.granted_bytes < size and left_bytes <= window // 2:
             self._grant(arrival)
         self._inspect_if_whole(arrival)
+
+    def place_of(self, share: ShareId, message: Chunk, frame_bytes: int) -> Stage | None:
+        """Where a frame belongs, so that it can be received there; None where it is not wanted."""
+        arrival = self._find(share)
+        if arrival is None or not arrival.wants(message.index):
+            return None
+        offer = arrival.offer
+        if not _is_frame(offer, message, frame_bytes):
+            return None
+        return Stage(share, message.offset_bytes, offer.size_bytes, offer.form)
 
     def end(self, share: ShareId, now: float) -> None:
         """Note that all frames were sent."""
         arrival = self._find(share)
-        if arrival is not None and not arrival.ended:
+        if arrival is not None and not (arrival.ended or arrival.attaching):
             arrival.ended = True
             arrival.progress_s = now
             self._inspect_if_whole(arrival)
@@ -202,7 +243,7 @@ class Inbox:
 
     def _open(self, share: ShareId, message: Offer, now: float) -> Arrival | None:
         """Find or make the arrival of an offered share; None where that was decided."""
-        size = self._schema.copy_bytes if message.copy else self._schema.share_bytes
+        size = message.form.size_bytes(self._schema, share.shard)
         if message.size_bytes != size:
             raise RemoteProtocolError(
                 f"a share of {message.size_bytes} bytes, not {size}", share.sender
@@ -212,7 +253,7 @@ class Inbox:
         if not self._is_new(share):
             found = self._find(share)
             return found if found is not None and found.offer == message else None
-        reason = self._gate(message) or self._overfull(message)
+        reason = self._gate(message) or self._overfull(message.escrow)
         if reason:
             self._refuse(share, reason)
             return None
@@ -238,12 +279,12 @@ class Inbox:
             self.decide(before, 0, "given up by its sender")
         return True
 
-    def _overfull(self, message: Offer) -> str:
+    def _overfull(self, escrow: int) -> str:
         """Why no further share can be taken in now, or nothing."""
         if len(self) >= self._config.staged_max:
             return "busy"
         staged = sum(arrival.offer.escrow for arrival in self._arrivals.values())
-        if self._agenda.account.weight + staged + message.escrow > WEIGHT_MAX:
+        if self._agenda.account.weight + staged + escrow > WEIGHT_MAX:
             return "more weight than there can be"
         return ""
 
@@ -260,7 +301,8 @@ class Inbox:
         return now >= arrival.progress_s + self._config.stall_s
 
     def _grant(self, arrival: Arrival) -> None:
-        window_end = arrival.received_bytes + self._config.window_bytes
+        window = window_bytes(self._config, arrival.offer.frame_bytes)
+        window_end = arrival.received_bytes + window
         arrival.granted_bytes = min(window_end, arrival.offer.size_bytes)
         share, credit_bytes = arrival.id, arrival.granted_bytes
         self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
@@ -282,4 +324,15 @@ class Inbox:
         """Say the decision (again). One that is older than the last needs no answer."""
         last, accepted = self._last(share)
         if share.seq == last:
-            self._agenda.send(share.sender, share.incarnation, Ack(last, accepted))
+            # Nothing is to come unasked where the last share was of no use, or came in disorder.
+            room = accepted and self._is_open() and len(self) < self._config.staged_max
+            credit_bytes = self._config.window_bytes if room else 0
+            self._agenda.send(share.sender, share.incarnation, Ack(last, accepted, credit_bytes))
+
+
+def _is_frame(offer: Offer, message: Chunk, frame_bytes: int) -> bool:
+    """Whether a frame is where it says, and as long as it must be."""
+    start, size = message.offset_bytes, offer.size_bytes
+    if not 0 <= start < size or start != message.index * offer.frame_bytes:
+        return False
+    return frame_bytes == min(offer.frame_bytes, size - start)

@@ -50,6 +50,7 @@ class Entry:
     incarnation: Incarnation = 0
     """The other side's incarnation."""
     seq: int = 0
+    shard: int = 0
 
 
 @dataclass(slots=True)
@@ -63,10 +64,11 @@ class Outstanding:
 
 @dataclass(slots=True)
 class Account:
-    """What one life of a peer holds, as its entries so far say."""
+    """What one life of a peer holds of one shard, as its entries so far say."""
 
     id: PeerId
     incarnation: Incarnation
+    shard: int = 0
     founded: int = 0
     weight: int = 0
     burned: int = 0
@@ -160,24 +162,24 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
     """Count every unit that was ever founded.
 
     Args:
-        accounts: One account for each life of each peer, the dead ones included.
+        accounts: One account for each shard of each life of each peer, the dead ones included.
         dead: The lives that ended without handing their weight on.
 
     Returns:
         Where the units are.
     """
-    lives = {account.life: account for account in accounts}
+    lives = {(account.life, account.shard): account for account in accounts}
     held = in_flight = stranded = burned = died = 0
     for account in lives.values():
         open_units = stuck_units = 0
         for receiver, escrow in account.outstanding.items():
-            left = escrow.escrow - _accepted(lives, account.life, receiver, escrow.seq)
+            left = escrow.escrow - _accepted(lives, account, receiver, escrow.seq)
             if escrow.stranded:
                 stuck_units += left
             else:
                 open_units += left
         burned += account.burned + sum(
-            escrow.escrow - _accepted(lives, account.life, receiver, escrow.seq)
+            escrow.escrow - _accepted(lives, account, receiver, escrow.seq)
             for receiver, escrow in account.written_off
         )
         if account.life in dead:
@@ -196,9 +198,12 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
     )
 
 
-def _accepted(lives: dict[Life, Account], sender: Life, receiver: Life, seq: int) -> int:
+def _accepted(
+    lives: dict[tuple[Life, int], Account], sender: Account, receiver: Life, seq: int
+) -> int:
     """Units that *receiver* accepted of the sender's push *seq*, by the receiver's account."""
-    if receiver not in lives:
+    theirs = lives.get((receiver, sender.shard))
+    if theirs is None:
         return 0
-    last, accepted = lives[receiver].decided.get(sender, (0, 0))
+    last, accepted = theirs.decided.get(sender.life, (0, 0))
     return accepted if last == seq else 0

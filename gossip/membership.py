@@ -44,10 +44,11 @@ class Membership:
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a sign of life: of this life of *peer*, and none before it."""
-        self._state.inbox.forget(peer, incarnation)
-        if self._state.outbox.is_busy(peer):
-            gone = self._state.roster.has_left(peer)
-            self._state.outbox.heard(peer, incarnation, now, gone=gone)
+        for lane in self._state.lanes:
+            lane.inbox.forget(peer, incarnation)
+            if lane.outbox.is_busy(peer):
+                gone = self._state.roster.has_left(peer)
+                lane.outbox.heard(peer, incarnation, now, gone=gone)
 
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
         """Take in somebody's view, and answer with the own one where that is wanted."""
@@ -68,7 +69,8 @@ class Membership:
                 self._follow(change, now)
         else:
             state.roster.leaving(peer)
-            state.outbox.ask_about(peer, now)
+            for lane in state.lanes:
+                lane.outbox.ask_about(peer, now)
 
     def wake(self, now: float) -> None:
         """Exchange views with somebody, where that is due."""
@@ -100,13 +102,17 @@ class Membership:
                 if not direct:
                     self._say_hello(change.peer, reply=True, alone=True)
             case PeerDied():
-                self._state.outbox.died(change.peer)
+                self._strand(change.peer)
             case PeerLeft():
                 # It may be a later life that left, and the first that is heard of it.
                 self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
-                self._state.outbox.died(change.peer)
+                self._strand(change.peer)
             case _:
                 pass
+
+    def _strand(self, peer: PeerId) -> None:
+        for lane in self._state.lanes:
+            lane.outbox.died(peer)
 
     def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:
         hello = self._admission.hello(reply=reply, alone=alone)

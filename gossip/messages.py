@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from .frozen import frozen, frozen_keywords
 from .schema import Schema
+from .wire import Form
 
 __all__ = [
     "HEARTBEAT_MAX",
@@ -86,6 +87,10 @@ class Member:
     """Optimizer steps taken."""
     addresses: tuple[str, ...] = ()
     """Where it listens, as ``tcp://host:port``; empty for one that only dials out."""
+    anchored: bool = False
+    """Whether it knows the anchor, so that shares may come as differences from it."""
+    host: bytes = b""
+    """Alike for peers that can read one another's memory, 16 bytes; empty where none can."""
 
 
 @frozen_keywords
@@ -110,6 +115,9 @@ class Describe:
 class Ask:
     """A newcomer that holds nothing asks a member for its first share."""
 
+    anchor: bool = False
+    """Whether it needs the anchor, too."""
+
 
 @frozen_keywords
 class Offer:
@@ -119,8 +127,12 @@ class Offer:
     escrow: int
     """Units set aside for the receiver, at least 1."""
     size_bytes: int
-    copy: bool
-    """Whether the bytes of local buffers follow those of the shared part."""
+    frame_bytes: int = 0
+    """Size of its frames but the last; 0 where it comes in one message."""
+    form: Form = Form()
+    """What it consists of."""
+    segment: str = ""
+    """Where in its sender's shared memory it lies; empty where it will be sent."""
     epoch: int
     round: int
     note: int
@@ -164,6 +176,8 @@ class Ack:
 
     seq: int
     accepted: int
+    credit_bytes: int = 0
+    """So much of the next share may be sent along with its offer."""
 
 
 @frozen
@@ -207,3 +221,5 @@ class Envelope:
     body: Body
     frame_bytes: int = 0
     """Length of the raw frame beside this message."""
+    shard: int = 0
+    """Which shard a message about a share is about."""

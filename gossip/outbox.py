@@ -1,51 +1,31 @@
 """Shares on their way out: escrow until the receiver has said how much it accepted.
 
 A transfer is *offered*, *streams* frame by frame as credit is granted, and is *sent*; a small one
-is sent at once. From then on only the receiver's word settles it: it is asked again and again, and
-if it is held for dead the escrow is *stranded* until it is heard, or until a later life of it
-shows that the old one is over.
+is sent at once, and one that its receiver reads from this peer's memory need not be. From then on
+only the receiver's word settles it: it is asked again and again, and if it is held for dead the
+escrow is *stranded* until it is heard, or until a later life of it shows that the old one is over.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import replace
 
 from .agenda import Agenda
 from .config import ProtocolConfig
-from .effects import Release, SnapshotId
+from .effects import Reclaim, SnapshotId
 from .errors import RemoteProtocolError
 from .frozen import frozen
 from .ledger import Entry, Kind
-from .messages import Ack, Chunk, End, Grant, Incarnation, Offer, PeerId, Push, Query
-from .roundtrip import RoundTrip
+from .link import Link, Links, window_bytes
+from .messages import Ack, Grant, Incarnation, Offer, PeerId, Push, Query
+from .pacer import Pacer
+from .readers import Readers
+from .streamer import Streamer
+from .transfer import Transfer, TransferState
+from .weight import mixing_fraction
 
 __all__ = ["Outbox", "Returned"]
 
 _NEVER = float("inf")
-
-
-class _State(Enum):
-    OFFERED = auto()
-    STREAMING = auto()
-    SENT = auto()
-    STRANDED = auto()
-
-    @property
-    def end_was_sent(self) -> bool:
-        return self in (_State.SENT, _State.STRANDED)
-
-
-@dataclass(slots=True)
-class _Transfer:
-    peer: PeerId
-    incarnation: Incarnation
-    offer: Offer
-    snapshot: SnapshotId
-    pushed_s: float
-    deadline_s: float
-    state: _State = _State.OFFERED
-    sent_bytes: int = 0
-    questions: int = 0
 
 
 @frozen
@@ -58,18 +38,28 @@ class Returned:
 
 
 class Outbox:
-    """Every share that one peer has pushed and that is not settled."""
+    """Every share of one shard that a peer has pushed and that is not settled.
 
-    def __init__(self, config: ProtocolConfig, agenda: Agenda) -> None:
+    Args:
+        config: Sizes and times.
+        agenda: Where effects go.
+        links: What is known of the ways toward neighbors; shared by all shards.
+        pacer: What may be sent at all; shared by all shards.
+    """
+
+    def __init__(self, config: ProtocolConfig, agenda: Agenda, links: Links, pacer: Pacer) -> None:
         self._config = config
         self._agenda = agenda
-        self._transfers: dict[PeerId, _Transfer] = {}
+        self._links = links
+        self._pacer = pacer
+        self._transfers: dict[PeerId, Transfer] = {}
         self._last_seq: dict[PeerId, int] = {}
-        self._readers: dict[SnapshotId, int] = {}
-        self._roundtrips: dict[PeerId, RoundTrip] = {}
+        self._readers = Readers(agenda)
+        self._streamer = Streamer(config, agenda, links, pacer)
+        # So much may be sent along with the next offer, as the last answer said.
+        self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
         self._returned: list[Returned] = []
         self._in_flight = 0
-        self._unread: list[SnapshotId] = []
 
     def is_busy(self, peer: PeerId) -> bool:
         """Whether an escrow toward *peer* is unresolved, so that no other may be opened."""
@@ -95,18 +85,46 @@ class Outbox:
         return seq
 
     def push(
-        self, peer: PeerId, incarnation: Incarnation, offer: Offer, snapshot: SnapshotId, now: float
+        self,
+        peer: PeerId,
+        incarnation: Incarnation,
+        offer: Offer,
+        snapshot: SnapshotId,
+        now: float,
+        *,
+        shown: bool = False,
     ) -> None:
-        """Move the offered units into escrow and send the share, or offer it if it is large."""
+        """Move the offered units into escrow and send the share, or offer it if it is large.
+
+        Args:
+            peer: To whom.
+            incarnation: To which life of it.
+            offer: What is pushed; how large its frames are is filled in here.
+            snapshot: Where the values are.
+            now: Seconds.
+            shown: Whether the peer may read the snapshot from memory, if it can.
+        """
         self._agenda.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
-        transfer = _Transfer(peer, incarnation, offer, snapshot, now, now + self._config.stall_s)
+        transfer = Transfer(peer, incarnation, offer, snapshot, now, now + self._config.stall_s)
         self._transfers[peer] = transfer
         self._in_flight += 1
-        self._readers[snapshot] = self._readers.get(snapshot, 0) + 1
-        size = offer.size_bytes if isinstance(offer, Push) else 0
-        self._agenda.send(peer, incarnation, offer, frame=(snapshot, 0, size))
+        self._readers.add(snapshot)
         if isinstance(offer, Push):
+            self._agenda.send(peer, incarnation, offer, frame=(snapshot, 0, offer.size_bytes))
+            self._pacer.sent(offer.size_bytes, now)
             self._sent(transfer, now)
+            return
+        link = self._links.to(peer, incarnation)
+        offer = replace(offer, frame_bytes=link.frame_bytes(offer.size_bytes))
+        transfer.offer, transfer.shown = offer, shown and link.reads_memory
+        self._agenda.send(peer, incarnation, offer, frame=(snapshot, 0, 0), shown=transfer.shown)
+        life, credit_bytes = self._credits.pop(peer, (0, 0))
+        if transfer.shown:
+            self._sent(transfer, now)
+        elif life == incarnation and credit_bytes:
+            window = window_bytes(self._config, offer.frame_bytes)
+            self._streamer.grant(transfer, min(credit_bytes, window), now)
+            self._stream(transfer, now)
 
     def grant(self, peer: PeerId, incarnation: Incarnation, message: Grant, now: float) -> None:
         """Send as many frames as the receiver has room for.
@@ -115,24 +133,20 @@ class Outbox:
             RemoteProtocolError: It grants more than a window beyond what it can have received.
         """
         transfer = self._find(peer, incarnation, message.seq)
-        if transfer is None or transfer.state.end_was_sent:
+        if transfer is None:
             return
-        if message.credit_bytes > transfer.sent_bytes + self._config.window_bytes:
-            raise RemoteProtocolError("GRANT of more than a window", peer)
-        transfer.state = _State.STREAMING
-        transfer.deadline_s = now + self._config.stall_s
-        size, frame = transfer.offer.size_bytes, self._config.frame_bytes
-        while transfer.sent_bytes < size:
-            start, stop = transfer.sent_bytes, min(size, transfer.sent_bytes + frame)
-            if stop > message.credit_bytes:
-                return
-            body = Chunk(message.seq, start // frame, start)
-            self._agenda.send(
-                peer, incarnation, body, frame=(transfer.snapshot, start, stop - start)
-            )
-            transfer.sent_bytes = stop
-        self._agenda.send(peer, incarnation, End(message.seq))
-        self._sent(transfer, now)
+        unread = transfer.shown and transfer.state is TransferState.SENT
+        if not unread and transfer.state not in (TransferState.OFFERED, TransferState.STREAMING):
+            return
+        self._streamer.grant(transfer, message.credit_bytes, now)
+        if unread:
+            # It could not read the memory after all, and nothing of the share was sent.
+            transfer.shown = self._links.to(peer, incarnation).reads_memory = False
+        if transfer.reads:
+            self._stream(transfer, now)
+        else:
+            # The memory was abandoned in between, so that the share can never become whole there.
+            self._settle(transfer, 0)
 
     def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
         """Settle: what was not accepted comes back.
@@ -141,25 +155,28 @@ class Outbox:
             RemoteProtocolError: More was accepted than was offered, or than was sent.
         """
         transfer = self._find(peer, incarnation, message.seq)
-        if transfer is None:
+        if transfer is None or transfer.state is TransferState.RETURNING:
             return
-        if message.accepted > (transfer.offer.escrow if transfer.state.end_was_sent else 0):
+        if message.accepted > (transfer.offer.escrow if transfer.end_was_sent else 0):
             raise RemoteProtocolError("ACK of more than was sent", peer)
         # A question may have been answered instead of the push (Karn's rule).
-        if transfer.questions == 0 and transfer.state is _State.SENT:
-            self._roundtrip(peer).measured(now - transfer.pushed_s)
+        if transfer.questions == 0 and transfer.state is TransferState.SENT:
+            self._links.to(peer, incarnation).roundtrip.measured(now - transfer.pushed_s)
+        if message.credit_bytes:
+            credit_bytes = min(message.credit_bytes, self._config.window_bytes)
+            self._credits[peer] = incarnation, credit_bytes
         self._settle(transfer, message.accepted)
 
     def pending(self, peer: PeerId, incarnation: Incarnation, seq: int, now: float) -> None:
         """Wait on: the share is there, and its receiver has not come to it yet."""
         transfer = self._find(peer, incarnation, seq)
-        if transfer is not None and transfer.state is _State.SENT:
+        if transfer is not None and transfer.state is TransferState.SENT:
             transfer.deadline_s = now + self._patience_s(transfer)
 
     def unsent(self, peer: PeerId, seq: int) -> None:
         """Take back a share of which the network refused a part."""
         transfer = self._transfers.get(peer)
-        if transfer is not None and transfer.offer.seq == seq:
+        if transfer is not None and transfer.offer.seq == seq and not transfer.is_returning:
             self._settle(transfer, 0)
 
     def query_due(self, now: float) -> None:
@@ -167,21 +184,40 @@ class Outbox:
         for transfer in tuple(self._transfers.values()):
             if now < transfer.deadline_s:
                 continue
-            if transfer.state is _State.SENT:
+            if transfer.state is TransferState.SENT:
                 self._query(transfer, now)
             else:
                 self._settle(transfer, 0)
 
+    def go_on(self, peer: PeerId, now: float) -> None:
+        """Send what bandwidth has held back, as far as it allows now."""
+        self._stream(self._transfers[peer], now)
+
+    def reclaim(self, weight: int) -> None:
+        """Mix back the values of what came back; called where values may be changed.
+
+        Args:
+            weight: What the peer holds, units.
+        """
+        returning = [t for t in self._transfers.values() if t.is_returning]
+        for transfer in returning:
+            units = transfer.offer.escrow - transfer.accepted
+            self._agenda.ask(Reclaim(transfer.snapshot, mixing_fraction(weight, units)))
+            weight += units
+            self._close(transfer, transfer.accepted)
+
     def died(self, peer: PeerId) -> None:
         """Free the credit; the escrow stays with nobody until *peer* is heard again."""
         transfer = self._transfers.get(peer)
-        if transfer is None or transfer.state is _State.STRANDED:
+        if transfer is None or transfer.state in (TransferState.STRANDED, TransferState.RETURNING):
             return
-        if transfer.state.end_was_sent:
+        if transfer.end_was_sent:
             self._note(Kind.STRANDED, transfer)
-            transfer.state = _State.STRANDED
+            transfer.state = TransferState.STRANDED
             self._in_flight -= 1
             transfer.deadline_s = _NEVER
+            if transfer.shown and not self._config.exact:
+                self._stop_reading(transfer, abandoned=True)
         else:
             self._settle(transfer, 0)
 
@@ -198,31 +234,22 @@ class Outbox:
         transfer = self._transfers[peer]
         if transfer.incarnation < incarnation:
             self._lost(transfer)
-        elif transfer.state is _State.STRANDED and transfer.incarnation == incarnation:
+        elif transfer.state is TransferState.STRANDED and transfer.incarnation == incarnation:
             if not gone:
                 self._note(Kind.FOUND, transfer)
-                transfer.state = _State.SENT
+                transfer.state = TransferState.SENT
                 self._in_flight += 1
             self._query(transfer, now)
 
     def ask_about(self, peer: PeerId, now: float) -> None:
         """Ask *peer*, which is about to go, what became of the share toward it."""
         transfer = self._transfers.get(peer)
-        if transfer is not None and transfer.state is _State.SENT:
+        if transfer is not None and transfer.state is TransferState.SENT:
             self._query(transfer, now)
 
     def release_unread(self) -> None:
-        """Let go of snapshots of which no further frame will be sent; at the end of a call.
-
-        Not earlier: a second push of the same turn may read a snapshot that the first is done with.
-        """
-        if not self._unread:
-            return
-        for snapshot in self._unread:
-            if self._readers.get(snapshot) == 0:
-                del self._readers[snapshot]
-                self._agenda.ask(Release(snapshot))
-        self._unread.clear()
+        """Let go of snapshots that nobody needs any more; at the end of a call."""
+        self._readers.release_unread()
 
     def deadline(self) -> float:
         """When `query_due` has something to do next, seconds."""
@@ -230,59 +257,74 @@ class Outbox:
             return _NEVER
         return min([transfer.deadline_s for transfer in self._transfers.values()])
 
-    def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> _Transfer | None:
+    def _stream(self, transfer: Transfer, now: float) -> None:
+        if self._streamer.go_on(transfer, now):
+            self._sent(transfer, now)
+
+    def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> Transfer | None:
         transfer = self._transfers.get(peer)
         if transfer is None or (transfer.incarnation, transfer.offer.seq) != (incarnation, seq):
             return None
         return transfer
 
-    def _sent(self, transfer: _Transfer, now: float) -> None:
-        transfer.state = _State.SENT
-        transfer.sent_bytes = transfer.offer.size_bytes
+    def _sent(self, transfer: Transfer, now: float) -> None:
+        transfer.state = TransferState.SENT
         transfer.deadline_s = now + self._patience_s(transfer)
-        self._stop_reading(transfer)
+        if not transfer.shown and not self._config.exact:
+            self._stop_reading(transfer)
 
-    def _stop_reading(self, transfer: _Transfer) -> None:
-        readers = self._readers[transfer.snapshot] = self._readers[transfer.snapshot] - 1
-        if readers == 0:
-            self._unread.append(transfer.snapshot)
+    def _stop_reading(self, transfer: Transfer, *, abandoned: bool = False) -> None:
+        if transfer.reads:
+            transfer.reads = False
+            self._readers.remove(transfer.snapshot, abandoned=abandoned)
 
-    def _query(self, transfer: _Transfer, now: float) -> None:
+    def _query(self, transfer: Transfer, now: float) -> None:
         transfer.questions += 1
-        if transfer.state is _State.SENT:
+        if transfer.state is TransferState.SENT:
             transfer.deadline_s = now + self._patience_s(transfer)
         self._agenda.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
-    def _patience_s(self, transfer: _Transfer) -> float:
-        wait_s = self._roundtrip(transfer.peer).timeout_s() * 2.0 ** min(transfer.questions, 10)
+    def _patience_s(self, transfer: Transfer) -> float:
+        roundtrip = self._link(transfer).roundtrip
+        wait_s = roundtrip.timeout_s() * 2.0 ** min(transfer.questions, 10)
         return min(max(wait_s, self._config.query_s_min), self._config.query_s_max)
 
-    def _roundtrip(self, peer: PeerId) -> RoundTrip:
-        roundtrip = self._roundtrips.get(peer)
-        if roundtrip is None:
-            roundtrip = self._roundtrips[peer] = RoundTrip()
-        return roundtrip
+    def _link(self, transfer: Transfer) -> Link:
+        return self._links.to(transfer.peer, transfer.incarnation)
 
-    def _settle(self, transfer: _Transfer, accepted: int) -> None:
-        if not transfer.state.end_was_sent:
-            self._stop_reading(transfer)
+    def _settle(self, transfer: Transfer, accepted: int) -> None:
+        if self._config.exact and accepted < transfer.offer.escrow:
+            # Values may only change between two steps: the weight waits for them.
+            self._in_flight += transfer.state is TransferState.STRANDED
+            transfer.state, transfer.accepted = TransferState.RETURNING, accepted
+            transfer.deadline_s = _NEVER
+            self._streamer.give_up(transfer)
+        else:
+            self._close(transfer, accepted)
+
+    def _close(self, transfer: Transfer, accepted: int) -> None:
+        self._stop_reading(transfer)
         self._forget(transfer)
         self._note(Kind.SETTLED, transfer, accepted)
         if accepted == 0:
             offer = transfer.offer
             self._returned.append(Returned(transfer.peer, offer.epoch, offer.round))
 
-    def _lost(self, transfer: _Transfer) -> None:
-        if not transfer.state.end_was_sent:
+    def _lost(self, transfer: Transfer) -> None:
+        if transfer.is_returning:
+            return
+        if not transfer.end_was_sent:
             self._settle(transfer, 0)
             return
+        self._stop_reading(transfer)
         self._forget(transfer)
         self._note(Kind.WRITTEN_OFF, transfer)
 
-    def _forget(self, transfer: _Transfer) -> None:
+    def _forget(self, transfer: Transfer) -> None:
+        self._streamer.give_up(transfer)
         del self._transfers[transfer.peer]
-        self._in_flight -= transfer.state is not _State.STRANDED
+        self._in_flight -= transfer.state is not TransferState.STRANDED
 
-    def _note(self, kind: Kind, transfer: _Transfer, units: int = 0) -> None:
+    def _note(self, kind: Kind, transfer: Transfer, units: int = 0) -> None:
         seq = transfer.offer.seq
         self._agenda.record(Entry(kind, units, transfer.peer, transfer.incarnation, seq))

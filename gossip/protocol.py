@@ -21,10 +21,12 @@ from .effects import (
     Effect,
     Halt,
     ShareId,
+    Stage,
 )
 from .errors import LocalProtocolError
 from .inbox import Inbox
 from .ledger import Account
+from .link import Links
 from .membership import Membership
 from .messages import (
     Ack,
@@ -45,12 +47,14 @@ from .messages import (
     Query,
 )
 from .outbox import Outbox
+from .pacer import Pacer
 from .roster import Roster
-from .rule import Rule, demands_of
+from .rule import Rule, demands_of, require_fit
 from .schema import Schema
-from .state import Neighbors, State
+from .state import Lane, Neighbors, State
 from .turn import Turn
 from .weight import WEIGHT_MIN
+from .wire import NATIVE, Form, parse_wire
 
 __all__ = ["Protocol"]
 
@@ -75,6 +79,12 @@ class Protocol:
         addresses: Where others can reach it; empty for a peer that only dials out.
         crew: The view that it shares with others of one process, who all know one another; None
             for a view of its own, which gossip keeps up to date.
+        keeps_anchor: Whether the vector keeps the anchor, which formats other than float32 need.
+        host: Alike for peers that can read one another's memory, 16 bytes; empty for one whose
+            memory nobody shall read.
+
+    Raises:
+        ConfigError: The rule cannot work with the format, or with shards.
     """
 
     def __init__(
@@ -90,8 +100,11 @@ class Protocol:
         config: ProtocolConfig | None = None,
         addresses: Sequence[str] = (),
         crew: Crew | None = None,
+        keeps_anchor: bool = False,
+        host: bytes = b"",
     ) -> None:
         config = config or ProtocolConfig()
+        require_fit(rule, config.wire, schema.shards, exact=config.exact)
         demands = demands_of(rule)
         self._is_open = not demands.fixed_members
         if demands.staged_max > config.staged_max:
@@ -103,17 +116,25 @@ class Protocol:
             phase=Phase.SEEKING,
             step=0,
             addresses=tuple(addresses),
+            host=host if config.shared_memory else b"",
         )
-        agenda = Agenda(Account(id, incarnation), schema.hash, b"")
+        agenda, links = Agenda(Account(id, incarnation), schema.hash, b""), Links(config)
+        pacer = Pacer(config.bandwidth_bytes_s)
+        lanes = []
+        for shard in range(schema.shards):
+            desk = agenda.beside(Account(id, incarnation, shard)) if shard else agenda
+            inbox = Inbox(config, schema, desk, self._gate, self._is_open_to_shares)
+            lanes.append(Lane(shard, desk, inbox, Outbox(config, desk, links, pacer)))
         self._state = State(
             config=config,
             schema=schema,
             neighbors=neighbors,
             agenda=agenda,
             roster=Roster(me, config) if crew is None else CrewRoster(me, crew),
-            inbox=Inbox(config, schema, agenda, self._gate),
-            outbox=Outbox(config, agenda),
+            lanes=tuple(lanes),
+            pacer=pacer,
             rng=rng("rule"),
+            anchor=anchor if keeps_anchor else b"",
             outstanding_max=rule.outstanding_max,
         )
         self._rule = rule
@@ -121,7 +142,7 @@ class Protocol:
         self._border = Border(self._state, self._admission)
         self._departure = Departure(self._state)
         self._membership = Membership(self._state, self._admission, partial(rng, "gossip"))
-        self._asking: dict[PeerId, None] = {}
+        self._asking: dict[PeerId, Ask] = {}
         self._seek_due_s = float("-inf")
 
     @property
@@ -131,8 +152,18 @@ class Protocol:
 
     @property
     def account(self) -> Account:
-        """What this peer holds; read it, do not change it."""
+        """What this peer holds, of the first shard where there are several; do not change it."""
         return self._state.agenda.account
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """What this peer holds of each shard; read them, do not change them."""
+        return tuple(lane.agenda.account for lane in self._state.lanes)
+
+    @property
+    def weight_units(self) -> int:
+        """Units held now of all shards together, escrow not counted."""
+        return self._state.weight
 
     @property
     def swarm(self) -> bytes:
@@ -147,7 +178,7 @@ class Protocol:
     @property
     def staged(self) -> int:
         """Shares that have come, or are coming, and are not decided."""
-        return len(self._state.inbox)
+        return sum([len(lane.inbox) for lane in self._state.lanes])
 
     @property
     def merging(self) -> bool:
@@ -161,7 +192,11 @@ class Protocol:
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
         state = self._state
-        due_s = min(state.inbox.deadline(), state.outbox.deadline())
+        lane = state.lanes[0]
+        due_s = min(lane.inbox.deadline(), lane.outbox.deadline())
+        for lane in state.lanes[1:]:
+            due_s = min(due_s, lane.inbox.deadline(), lane.outbox.deadline())
+        due_s = min(due_s, state.pacer.due_s)
         phase = state.roster.phase
         if phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
@@ -198,6 +233,8 @@ class Protocol:
             if phase > Phase.TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
             state.roster.advance(step=state.roster.step + 1)
+        if state.config.exact:
+            state.reclaim()
         if phase <= Phase.JOINING:
             self._take_first_share(now)
         elif phase.takes_shares:
@@ -207,8 +244,12 @@ class Protocol:
     def wake(self, now: float) -> list[Effect]:
         """Do what time has made due."""
         state = self._state
-        state.inbox.expire(now)
-        state.outbox.query_due(now)
+        for lane in state.lanes:
+            lane.inbox.expire(now)
+            lane.outbox.query_due(now)
+        while (front := state.pacer.front(now)) is not None:
+            shard, peer = front
+            state.lanes[shard].outbox.go_on(peer, now)
         self._membership.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
@@ -235,14 +276,30 @@ class Protocol:
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect]:
         """Answer an `Inspect`."""
-        self._state.inbox.inspected(share, finite=finite)
+        self._state.lanes[share.shard].inbox.inspected(share, finite=finite)
         return self._finish_call(now)
+
+    def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect]:
+        """Answer an `Attach`."""
+        self._state.lanes[share.shard].inbox.attached(share, usable=usable)
+        return self._finish_call(now)
+
+    def place_of(self, envelope: Envelope) -> Stage | None:
+        """Where the frame beside a message belongs, if it is to be received in place.
+
+        Nothing changes: the message still has to be received, once its frame is there and whole.
+        """
+        body, state = envelope.body, self._state
+        if type(body) is not Chunk or envelope.shard >= len(state.lanes):
+            return None
+        share = ShareId(envelope.source, envelope.source_incarnation, body.seq, envelope.shard)
+        return state.lanes[envelope.shard].inbox.place_of(share, body, envelope.frame_bytes)
 
     def unsent(self, envelope: Envelope, now: float) -> list[Effect]:
         """Note that the network refused a message, so that it can never arrive."""
         peer, body = envelope.destination, envelope.body
         if isinstance(body, Offer | Chunk | End):
-            self._state.outbox.unsent(peer, body.seq)
+            self._state.lanes[envelope.shard].outbox.unsent(peer, body.seq)
         self._state.roster.pass_over(peer, now + self._state.config.retry_s)
         return self._finish_call(now)
 
@@ -258,7 +315,7 @@ class Protocol:
             if self._state.roster.heard(source, incarnation, now):
                 self._membership.heard(source, incarnation, now)
                 if not self.swarm and self._admission.may_adopt:
-                    self._state.agenda.swarm = envelope.swarm
+                    self._state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
         return self._finish_call(now)
 
@@ -269,7 +326,8 @@ class Protocol:
             self._departure.advance(now)
         if state.roster.phase is not self._membership.told:
             self._membership.tell_phase()
-        state.outbox.release_unread()
+        for lane in state.lanes:
+            lane.outbox.release_unread()
         return state.agenda.take()
 
     def _gate(self, offer: Offer) -> str:
@@ -278,34 +336,43 @@ class Protocol:
             return "finished" if self.phase < Phase.LEAVING else "leaving"
         if self.phase is Phase.SEEKING:
             return "not asked for"
-        if self.phase is Phase.JOINING and not offer.copy:
+        if self.phase is Phase.JOINING and offer.form != Form(copy=True, anchor=offer.form.anchor):
             return "not a copy"
+        if offer.form.wire != NATIVE and not self._can_read(offer.form):
+            return "a difference from an anchor that is not known here"
         return ""
 
+    def _can_read(self, form: Form) -> bool:
+        return self._state.is_anchored or not parse_wire(form.wire).needs_anchor
+
+    def _is_open_to_shares(self) -> bool:
+        return Phase.TRAINING <= self.phase < Phase.LEAVING and not self._departure.closing
+
     def _dispatch(self, envelope: Envelope, now: float) -> None:
-        state, size = self._state, envelope.frame_bytes
+        shard, size = envelope.shard, envelope.frame_bytes
+        lane = self._state.lanes[shard]
         peer, life, body = envelope.source, envelope.source_incarnation, envelope.body
         match body:
             case Push():
-                state.inbox.push(ShareId(peer, life, body.seq), body, size, now)
+                lane.inbox.push(ShareId(peer, life, body.seq, shard), body, size, now)
             case Ack():
-                state.outbox.ack(peer, life, body, now)
+                lane.outbox.ack(peer, life, body, now)
             case Offer():
-                state.inbox.offer(ShareId(peer, life, body.seq), body, now)
+                lane.inbox.offer(ShareId(peer, life, body.seq, shard), body, now)
             case Chunk():
-                state.inbox.chunk(ShareId(peer, life, body.seq), body, size, now)
+                lane.inbox.chunk(ShareId(peer, life, body.seq, shard), body, size, now)
             case End():
-                state.inbox.end(ShareId(peer, life, body.seq), now)
+                lane.inbox.end(ShareId(peer, life, body.seq, shard), now)
             case Query():
-                state.inbox.query(ShareId(peer, life, body.seq), now)
+                lane.inbox.query(ShareId(peer, life, body.seq, shard), now)
             case Grant():
-                state.outbox.grant(peer, life, body, now)
+                lane.outbox.grant(peer, life, body, now)
             case Pending():
-                state.outbox.pending(peer, life, body.seq, now)
+                lane.outbox.pending(peer, life, body.seq, now)
             case Hello():
                 self._membership.greeted(envelope, body, now)
             case Ask():
-                self._asking[peer] = None
+                self._asking[peer] = body
             case Leave():
                 self._asking.pop(peer, None)
                 self._membership.take_leave_of(peer, body, now)
@@ -318,9 +385,25 @@ class Protocol:
                 self._state.agenda.ask(Halt(_CLOSED.format(self._rule.name)))
             return
         turn = Turn(self._state, now, trained=False, merging=False)
-        for share in turn.shares()[:1]:
+        state = self._state
+        donor, others = "", []
+        for share in turn.shares():
+            lane = state.lanes[share.id.shard]
+            # One share of each shard makes a copy; with any more, two models would be blended.
+            if lane.copied:
+                others.append(share)
+                continue
             turn.mix(share)
-            self._admission.joined(share.sender)
+            donor, lane.copied, lane.anchored = share.sender, True, share.form.anchor
+        if donor and all([lane.copied for lane in state.lanes]):
+            if all([lane.anchored for lane in state.lanes]):
+                state.anchor = state.agenda.swarm
+            state.enter(state.agenda.swarm)
+            self._admission.joined(donor)
+        else:
+            # As long as these lie here, their donor is not free to give what is still missing.
+            for share in others:
+                turn.refuse(share, "of this shard there is a copy")
 
     def _take_turn(self, now: float, trained: bool) -> None:
         if self._departure.closing:
@@ -336,10 +419,12 @@ class Protocol:
 
     def _donate(self, turn: Turn) -> None:
         """Give newcomers that asked a copy, and half of the weight with it."""
-        for peer in tuple(self._asking) if self._is_open else ():
+        for peer, asked in tuple(self._asking.items()) if self._is_open else ():
             member = self._state.roster.member(peer)
             if member is None or member.phase > Phase.JOINING:
                 del self._asking[peer]
-            elif turn.can_push(peer) and turn.weight >= 2 * WEIGHT_MIN:
-                turn.push(peer, turn.weight // 2, copy=True)
-                del self._asking[peer]
+            elif not turn.is_outstanding(peer) and turn.can_push(peer):
+                units = {lane.shard: lane.weight // 2 for lane in self._state.lanes}
+                if min(units.values()) >= WEIGHT_MIN:
+                    turn.push_shards(peer, units, copy=True, anchor=asked.anchor)
+                    del self._asking[peer]

@@ -74,13 +74,27 @@ class Roster:
         """Whether all live peers, this one included, have taken their last step."""
         return all(member.phase >= Phase.FINISHED for member in self.live())
 
-    def advance(self, *, phase: Phase | None = None, step: int | None = None) -> None:
-        """Change this peer's own entry; a new phase is news, so that others take it in."""
+    def advance(
+        self, *, phase: Phase | None = None, step: int | None = None, anchored: bool | None = None
+    ) -> None:
+        """Change this peer's own entry; but for steps it is news, so that others take it in."""
         if phase is not None:
             self.me = replace(self.me, phase=phase, heartbeat=self.me.heartbeat + 1)
             self._takers = None
+        if anchored is not None and anchored != self.me.anchored:
+            self.me = replace(self.me, anchored=anchored, heartbeat=self.me.heartbeat + 1)
         if step is not None:
             self.me = _at_step(self.me, step)
+
+    def is_anchored(self, peer: PeerId) -> bool:
+        """Whether *peer* knows the anchor."""
+        known = self._others.get(peer)
+        return known is not None and known.member.anchored
+
+    def shares_memory(self, peer: PeerId) -> bool:
+        """Whether *peer* may be able to read this peer's memory."""
+        known = self._others.get(peer)
+        return known is not None and bool(self.me.host) and known.member.host == self.me.host
 
     def incarnation(self, peer: PeerId) -> Incarnation:
         """The latest life of *peer* that is known, 0 where none is."""
@@ -288,4 +302,6 @@ def _at_step(member: Member, step: int) -> Member:
         phase=member.phase,
         step=step,
         addresses=member.addresses,
+        anchored=member.anchored,
+        host=member.host,
     )

@@ -8,10 +8,12 @@ docs/design.md shows how synchronous, two-sided, register-keeping and tree rules
 from typing import Protocol, runtime_checkable
 
 from .effects import Halt, Wait
+from .errors import ConfigError
 from .frozen import frozen_keywords
 from .turn import Turn
+from .wire import NATIVE, parse_wire
 
-__all__ = ["Demands", "Rule", "demands_of"]
+__all__ = ["Demands", "Rule", "demands_of", "require_fit"]
 
 
 @runtime_checkable
@@ -48,6 +50,11 @@ class Demands:
     """Whether those who found together stay the only members, so that nobody can join."""
     staged_max: int = 0
     """Shares that must find room at a peer, where that is more than the configuration allows."""
+    whole: bool = True
+    """Whether it combines whole vectors, instead of mixing shares by their weight: then the vector
+    cannot be cut into shards, ``topk`` is no format, and nothing can be mixed back."""
+    lossless: bool = False
+    """Whether every number must arrive as it was."""
 
 
 @runtime_checkable
@@ -57,5 +64,37 @@ class _Demanding(Protocol):
 
 
 def demands_of(rule: Rule) -> Demands:
-    """What *rule* demands; nothing, unless it says so."""
+    """What *rule* demands; whole vectors, unless it says so."""
     return rule.demands if isinstance(rule, _Demanding) else Demands()
+
+
+def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
+    """See whether a rule can work with shares of this kind.
+
+    Args:
+        rule: The algorithm.
+        wire: The format, as people type it.
+        shards: Into how many the vector is cut.
+        exact: Whether what comes back is mixed back.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    demands, format = demands_of(rule), parse_wire(wire)
+    if demands.whole and shards > 1:
+        raise ConfigError(
+            f"shards is {shards}: rule {rule.name!r} works on whole vectors; use gosgd or sgp"
+        )
+    if demands.whole and exact:
+        raise ConfigError(
+            f"exact is {exact}: rule {rule.name!r} does not push weight with its values; use "
+            "gosgd or sgp"
+        )
+    if demands.whole and not format.is_dense:
+        raise ConfigError(
+            f"wire is {wire!r}: rule {rule.name!r} needs every number; use gosgd or sgp"
+        )
+    if demands.lossless and not format.is_native:
+        raise ConfigError(
+            f"wire is {wire!r}: rule {rule.name!r} needs numbers as they are; use {NATIVE}"
+        )

@@ -40,7 +40,7 @@ class SGP:
         if outstanding_max < 1:
             raise ConfigError(f"outstanding_max is {outstanding_max}: it must be at least 1")
         self.outstanding_max = outstanding_max
-        self.demands = Demands(staged_max=outstanding_max)
+        self.demands = Demands(staged_max=outstanding_max, whole=False)
         self._round = 0
 
     def step(self, turn: Turn) -> Wait | None:
@@ -57,11 +57,14 @@ class SGP:
     def _share_out(self, turn: Turn) -> None:
         neighbors = turn.neighbors(self._round)
         self._round += 1
-        units = turn.weight // (len(neighbors) + 1)
+        parts = len(neighbors) + 1
+        units = {shard: turn.weight_of(shard) // parts for shard in turn.shards}
         for peer in neighbors:
-            if turn.weight < WEIGHT_MIN:
+            heavy = {s: given for s, given in units.items() if turn.weight_of(s) >= WEIGHT_MIN}
+            if not heavy:
                 turn.skip("too little weight")
             elif turn.can_push(peer):
-                turn.push(peer, units, round=self._round)
+                turn.push_shards(peer, heavy, round=self._round)
             else:
                 turn.skip("no credit")
+        turn.next_shards()

@@ -13,10 +13,11 @@ from .effects import SnapshotId
 from .inbox import Inbox
 from .messages import PeerId
 from .outbox import Outbox
+from .pacer import Pacer
 from .roster import Roster
 from .schema import Schema
 
-__all__ = ["Neighbors", "State", "Weighing"]
+__all__ = ["Lane", "Neighbors", "State", "Weighing"]
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
 """A topology on a live view: ``(sorted live ids, peer, round) -> whom it may push to``."""
@@ -30,6 +31,25 @@ class Weighing(Protocol):
         """Row of the matrix: what *peer* takes of itself and of whom it mixes from."""
 
 
+@dataclass(slots=True)
+class Lane:
+    """All that a peer keeps for one shard: weight and shares of the others never touch it."""
+
+    shard: int
+    agenda: Agenda
+    inbox: Inbox
+    outbox: Outbox
+    copied: bool = False
+    """Whether a newcomer has got its copy of this shard."""
+    anchored: bool = False
+    """Whether that brought this part of the anchor."""
+
+    @property
+    def weight(self) -> int:
+        """Units held now, escrow not counted."""
+        return self.agenda.account.weight
+
+
 @dataclass(slots=True, kw_only=True)
 class State:
     """The parts of a protocol; `Protocol` makes them, turns and admission act on them."""
@@ -38,13 +58,20 @@ class State:
     schema: Schema
     neighbors: Neighbors
     agenda: Agenda
+    """Where all effects go; it is that of the first shard."""
     roster: Roster | CrewRoster
-    inbox: Inbox
-    outbox: Outbox
+    lanes: tuple[Lane, ...]
+    """One for each shard."""
+    pacer: Pacer
+    """What may be sent at all."""
     rng: np.random.Generator
     """The rule's own stream."""
+    anchor: bytes
+    """Hash of the anchor that the vector keeps; empty where it keeps none."""
     outstanding_max: int
     """Shares that may be outstanding at once, as the rule says."""
+    cursor: int = 0
+    """The shard whose turn it is to be pushed."""
     rooted: bool = False
     """Whether a share of this swarm was ever accepted."""
     round: int = 0
@@ -62,5 +89,30 @@ class State:
 
     @property
     def weight(self) -> int:
-        """Units held now, escrow not counted."""
-        return self.agenda.account.weight
+        """Units held now of all shards together, escrow not counted."""
+        return sum([lane.weight for lane in self.lanes])
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether the anchor that is kept is the swarm's."""
+        return bool(self.anchor) and self.anchor == self.agenda.swarm
+
+    def in_flight(self) -> int:
+        """How many shares use up credit."""
+        return sum([lane.outbox.in_flight() for lane in self.lanes])
+
+    def refuse_all(self, reason: str) -> None:
+        """Send all shares back that are not decided."""
+        for lane in self.lanes:
+            lane.inbox.refuse_all(reason)
+
+    def reclaim(self) -> None:
+        """Mix back what came back, where that is asked for; values may be changed now."""
+        for lane in self.lanes:
+            lane.outbox.reclaim(lane.weight)
+
+    def enter(self, swarm: bytes) -> None:
+        """Belong to a swarm from now on."""
+        for lane in self.lanes:
+            lane.agenda.swarm = swarm
+        self.roster.advance(anchored=self.is_anchored)

@@ -29,21 +29,58 @@ Route = bytes
 # A ROUTER and a DEALER put CURVE's 33 bytes, and nothing else, on top of a part.
 _PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
 
-# Byte credit lets at most a window of frames be on its way; this is the backstop beneath it.
-_BULK_MESSAGES_MAX: Final = 16
+# Credit lets at most 64 frames of a share be on their way; this is the backstop beneath it.
+_BULK_MESSAGES_MAX: Final = 80
 _CONTROL_MESSAGES_MAX: Final = 512
 _SOCKETS_MAX: Final = 8192
 _ROUTES_MAX: Final = 16_384
 _BATCH: Final = 128
-_PARTS_MAX: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
 class Received:
-    """One message as it came in."""
+    """A message that has come in, of which only the first part is read.
 
-    parts: list[Buffer]
-    route: Route
+    The frame, where there is one, stays with the socket until it is asked for, so that it can be
+    received where it belongs. That must be done before the next message is taken.
+
+    Attributes:
+        header: The first part.
+        route: How to answer it.
+        more: Whether there is a part that was not read yet.
+    """
+
+    __slots__ = ("_socket", "header", "more", "route")
+
+    def __init__(self, header: bytes, route: Route, socket: "zmq.Socket[bytes]") -> None:
+        self.header = header
+        self.route = route
+        self.more = bool(socket.getsockopt(zmq.RCVMORE))
+        self._socket = socket
+
+    def frame_into(self, room: memoryview) -> int:
+        """Receive the next part into memory at hand.
+
+        Returns:
+            How long the part is, in bytes: where that is more than the room, it was cut off.
+        """
+        size = self._socket.recv_into(room, flags=zmq.NOBLOCK)
+        self.more = bool(self._socket.getsockopt(zmq.RCVMORE))
+        return size
+
+    def frame(self) -> Buffer:
+        """Receive the next part into memory of its own; empty where there is none."""
+        if not self.more:
+            return b""
+        part = self._socket.recv(zmq.NOBLOCK, copy=False)
+        self.more = part.more
+        return part.buffer
+
+    def finish(self) -> bool:
+        """Throw away what was not read; whether there was anything."""
+        unread = self.more
+        while self.more:
+            self.frame()
+        return unread
 
 
 @dataclass(slots=True)
@@ -155,7 +192,8 @@ class Transport:
             timeout_s: Seconds.
 
         Yields:
-            The messages that lie ready, at most a batch of each socket.
+            The messages that lie ready, at most a batch of each socket. The frame of one can be
+            read until the next is asked for.
         """
         # ZeroMQ counts in milliseconds: rounding down would spin through the last one.
         for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
@@ -183,7 +221,7 @@ class Transport:
 
     def _bind(self, bind: str) -> None:
         try:
-            router = self._socket(zmq.ROUTER, _BULK_MESSAGES_MAX * 4)
+            router = self._socket(zmq.ROUTER, _BULK_MESSAGES_MAX)
             # Unset, a message for a peer that has left would vanish without an error.
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
@@ -258,27 +296,19 @@ class Transport:
             if socket.closed:
                 return
             try:
-                parts = self._receive(socket)
+                first = socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            if len(parts) > _PARTS_MAX:
+            route = b""
+            if socket is self._router:
+                if not socket.getsockopt(zmq.RCVMORE):
+                    self.malformed += 1
+                    continue
+                route, first = first, socket.recv(zmq.NOBLOCK)
+            received = Received(first, route, socket)
+            yield received
+            if not socket.closed and received.finish():
                 self.malformed += 1
-            elif socket is self._router:
-                yield Received(parts[1:], bytes(parts[0]))
-            else:
-                yield Received(parts, b"")
-
-    @staticmethod
-    def _receive(socket: "zmq.Socket[bytes]") -> list[Buffer]:
-        parts: list[Buffer] = []
-        more = True
-        while more:
-            part = socket.recv(zmq.NOBLOCK, copy=False)
-            more = part.more
-            # A message may have any number of parts: keep one too many, to tell, and no more.
-            if len(parts) <= _PARTS_MAX:
-                parts.append(part.buffer)
-        return parts
 
     def _swallow_wakes(self) -> None:
         try:

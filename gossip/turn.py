@@ -12,11 +12,14 @@ from .messages import Incarnation, Offer, PeerId, Phase, Push
 from .outbox import Returned
 from .state import State, Weighing
 from .weight import WEIGHT_MIN, mixing_fraction
+from .wire import NATIVE, Form, parse_wire
 
 __all__ = ["Share", "Turn"]
 
 ROUNDS_PASSED_MAX = 64
 """Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
+
+_PLAIN = Form()
 
 
 @frozen
@@ -30,6 +33,7 @@ class Share:
     note: int
     step: int
     """Optimizer steps that its sender had taken."""
+    form: Form = _PLAIN
 
     @property
     def sender(self) -> PeerId:
@@ -54,10 +58,14 @@ class Turn:
         self.elapsed_s = 0.0 if state.turned_s is None else now - state.turned_s
         self.trained = trained
         self.merging = merging
-        self.returned: tuple[Returned, ...] = state.outbox.take_returned()
-        self._arrivals = {arrival.id: arrival for arrival in state.inbox.ready()}
+        self.returned: tuple[Returned, ...] = tuple(
+            [back for lane in state.lanes for back in lane.outbox.take_returned()]
+        )
+        self._lanes = state.lanes
+        self._arrivals = {a.id: a for lane in state.lanes for a in lane.inbox.ready()}
         # Pushes of a register that has not changed in between share one snapshot.
-        self._fresh: dict[tuple[str, bool], SnapshotId] = {}
+        self._fresh: dict[tuple[str, Form, int, bool], SnapshotId] = {}
+        self._chosen: tuple[int, ...] | None = None
         state.turned_s = now
 
     @property
@@ -97,8 +105,35 @@ class Turn:
 
     @property
     def weight(self) -> int:
-        """Units held now, escrow not counted."""
-        return self._state.weight
+        """Units held now, escrow not counted; of the first shard, where there are several."""
+        return self._lanes[0].weight
+
+    def weight_of(self, shard: int) -> int:
+        """Units of one shard held now, escrow not counted."""
+        return self._lanes[shard].weight
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards whose turn it is to be pushed; (0,) for a vector that is not cut."""
+        if self._chosen is None:
+            self._chosen = self._choose()
+        return self._chosen
+
+    def next_shards(self) -> None:
+        """Let the next push carry other shards than the last one."""
+        state = self._state
+        state.cursor = (state.cursor + len(self.shards)) % len(self._lanes)
+        self._chosen = None
+
+    def _choose(self) -> tuple[int, ...]:
+        state, every = self._state, len(self._lanes)
+        count = min(state.config.shards_per_push, every)
+        if count == every or self.merging:
+            return tuple(range(every))
+        if state.config.shard_order == "random":
+            drawn = self.rng.choice(every, count, replace=False, shuffle=False)
+            return tuple(sorted(int(shard) for shard in drawn))
+        return tuple((state.cursor + k) % every for k in range(count))
 
     def shares(self) -> tuple[Share, ...]:
         """Shares that wait for a decision, in order of arrival; undecided ones stay."""
@@ -170,26 +205,31 @@ class Turn:
 
     def can_push(self, peer: PeerId) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached."""
-        state = self._state
-        free = self._has_credit() and not state.outbox.is_busy(peer)
-        return free and state.roster.is_reachable(peer, self.now)
+        busy = any([self._lanes[shard].outbox.is_busy(peer) for shard in self.shards])
+        free = self._has_credit() and not busy
+        return free and self._state.roster.is_reachable(peer, self.now)
 
     def is_outstanding(self, peer: PeerId) -> bool:
         """Whether a push toward *peer* is not settled yet."""
-        return self._state.outbox.is_busy(peer)
+        return any([lane.outbox.is_busy(peer) for lane in self._lanes])
 
-    def draw(self, among: Sequence[PeerId] | None = None) -> PeerId | None:
+    def draw(
+        self, among: Sequence[PeerId] | None = None, shards: Sequence[int] | None = None
+    ) -> PeerId | None:
         """A peer at random that a share can be pushed to now, None where there is none.
 
         One with unresolved escrow is passed over, so that a stuck peer stalls nobody.
 
         Args:
             among: Whom to choose from, the neighbors of this round unless given.
+            shards: What is to be pushed, the shards whose turn it is unless given.
         """
         among = self.neighbors() if among is None else among
         if not self._has_credit():
             return None
-        open_ones = self._state.roster.reachable(self._state.outbox.free_of(among), self.now)
+        for shard in self.shards if shards is None else shards:
+            among = self._lanes[shard].outbox.free_of(among)
+        open_ones = self._state.roster.reachable(among, self.now)
         return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
 
     def mix(self, share: Share, units: int | None = None) -> None:
@@ -201,11 +241,12 @@ class Turn:
         """
         arrival = self._take(share)
         accepted = arrival.offer.escrow if units is None else units
+        lane = self._lanes[share.id.shard]
         if accepted <= 0:
-            self._state.inbox.decide(arrival, 0, "the rule accepted nothing of it")
+            lane.inbox.decide(arrival, 0, "the rule accepted nothing of it")
             return
-        fraction = mixing_fraction(self.weight, accepted)
-        self._state.agenda.ask(Mix(share.id, fraction, copy=arrival.offer.copy))
+        fraction = mixing_fraction(lane.weight, accepted)
+        self._state.agenda.ask(Mix(share.id, fraction, arrival.offer.form))
         self._touch(X)
         self._accepted(arrival, accepted)
 
@@ -217,7 +258,7 @@ class Turn:
 
     def refuse(self, share: Share, reason: str) -> None:
         """Send a share back."""
-        self._state.inbox.decide(self._take(share), 0, reason)
+        self._lanes[share.id.shard].inbox.decide(self._take(share), 0, reason)
 
     def combine(self, register: str, terms: Iterable[tuple[float, str | Share]]) -> None:
         """Set ``register = sum of coefficient * term``; terms are registers and shares."""
@@ -231,7 +272,10 @@ class Turn:
         units: int,
         *,
         register: str = X,
+        shard: int = 0,
         copy: bool = False,
+        anchor: bool = False,
+        whole: bool = False,
         epoch: int = 0,
         round: int | None = None,
         note: int = 0,
@@ -244,7 +288,10 @@ class Turn:
                 weights sends 1: whether that comes back is how a refused share is told from an
                 accepted one.
             register: What to send.
+            shard: Which part of it.
             copy: Whether local buffers go along, for a newcomer.
+            anchor: Whether the anchor goes along, for a newcomer that needs it.
+            whole: Whether all numbers must arrive as they are, whatever format this peer uses.
             epoch: The rule's own count of memberships.
             round: The rule's own count of rounds; the count of pushes unless given.
             note: A number for the rule's own use.
@@ -252,24 +299,72 @@ class Turn:
         Raises:
             LocalProtocolError: No units, more than are held, or an escrow is open there.
         """
-        state = self._state
-        if not 1 <= units <= self.weight or state.outbox.is_busy(peer):
-            raise LocalProtocolError(f"cannot push {units} of {self.weight} units to {peer}")
-        size = state.schema.copy_bytes if copy else state.schema.share_bytes
+        state, lane = self._state, self._lanes[shard]
+        if not 1 <= units <= lane.weight or lane.outbox.is_busy(peer):
+            raise LocalProtocolError(f"cannot push {units} of {lane.weight} units to {peer}")
+        form = self._form(peer, copy=copy, anchor=anchor, whole=whole)
+        size = form.size_bytes(state.schema, shard)
         make = Push if size <= state.config.inline_bytes_max else Offer
         offer = make(
-            seq=state.outbox.next_seq(peer),
+            seq=lane.outbox.next_seq(peer),
             escrow=units,
             size_bytes=size,
-            copy=copy,
+            form=form,
             epoch=epoch,
             round=self.round if round is None else round,
             note=note,
             step=self.step,
         )
-        snapshot = self._snapshot(register, copy)
-        state.outbox.push(peer, state.roster.incarnation(peer), offer, snapshot, self.now)
+        incarnation = state.roster.incarnation(peer)
+        shown = make is Offer and state.roster.shares_memory(peer)
+        snapshot = self._snapshot(register, form, shard, shown)
+        lane.outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
         state.round += 1
+
+    def push_shards(
+        self,
+        peer: PeerId,
+        units: Mapping[int, int],
+        *,
+        round: int | None = None,
+        copy: bool = False,
+        anchor: bool = False,
+        whole: bool = False,
+    ) -> None:
+        """Push several shards to one peer, which counts as one push.
+
+        Args:
+            peer: To whom.
+            units: Weight that goes with each shard.
+            round: As for `push`.
+            copy: As for `push`.
+            anchor: As for `push`.
+            whole: As for `push`.
+        """
+        before = self._state.round
+        for shard, given in units.items():
+            self.push(
+                peer,
+                given,
+                shard=shard,
+                copy=copy,
+                anchor=anchor,
+                whole=whole,
+                round=before if round is None else round,
+            )
+        self._state.round = before + 1
+
+    def _form(self, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
+        """What a share consists of: in the wire's format, unless that would not do."""
+        state = self._state
+        if copy:
+            return Form(copy=True, anchor=anchor and state.is_anchored)
+        if whole or self.merging or state.config.wire == NATIVE:
+            return _PLAIN
+        needs_anchor = parse_wire(state.config.wire).needs_anchor
+        if needs_anchor and not (state.is_anchored and state.roster.is_anchored(peer)):
+            return _PLAIN
+        return Form(state.config.wire)
 
     def skip(self, reason: str) -> None:
         """Note that a push that was due cannot be."""
@@ -288,8 +383,10 @@ class Turn:
         A round in which the topology gives this peer nobody, or nobody who can be reached, is
         passed over, so that a schedule of single links does not stall at one of them.
         """
-        if self.weight < WEIGHT_MIN:
+        shards = [shard for shard in self.shards if self.weight_of(shard) >= WEIGHT_MIN]
+        if not shards:
             self.skip("too little weight")
+            self.next_shards()
             return
         peer = self.draw()
         for _ in range(ROUNDS_PASSED_MAX):
@@ -298,23 +395,29 @@ class Turn:
             self._state.passed += 1
             peer = self.draw()
         if peer is None:
-            self.skip("no neighbor free")
+            self.skip("no neighbor free" if self._state.pacer.is_free(self.now) else "no bandwidth")
         else:
-            self.push(peer, self.weight // 2)
+            self.push_shards(peer, {shard: self.weight_of(shard) // 2 for shard in shards})
+            self.next_shards()
 
     def _has_credit(self) -> bool:
-        return self._state.outbox.in_flight() < self._state.outstanding_max
+        state = self._state
+        if not state.pacer.is_free(self.now):
+            return False
+        # With shards, so many pushes may be outstanding, each of several shares.
+        return state.in_flight() < state.outstanding_max * len(self.shards)
 
-    def _snapshot(self, register: str, copy: bool) -> SnapshotId:
-        if (register, copy) not in self._fresh:
+    def _snapshot(self, register: str, form: Form, shard: int, shown: bool) -> SnapshotId:
+        key = (register, form, shard, shown)
+        if key not in self._fresh:
             self._state.snapshots += 1
-            self._fresh[register, copy] = self._state.snapshots
-            self._state.agenda.ask(Snapshot(self._state.snapshots, register, copy))
-        return self._fresh[register, copy]
+            self._fresh[key] = self._state.snapshots
+            self._state.agenda.ask(Snapshot(self._state.snapshots, *key))
+        return self._fresh[key]
 
     def _touch(self, register: str) -> None:
-        for copy in (False, True):
-            self._fresh.pop((register, copy), None)
+        for key in [key for key in self._fresh if key[0] == register]:
+            del self._fresh[key]
 
     def _take(self, share: Share) -> Arrival:
         arrival = self._arrivals.pop(share.id, None)
@@ -324,11 +427,13 @@ class Turn:
 
     def _accepted(self, arrival: Arrival, units: int) -> None:
         self._state.rooted = True
-        self._state.inbox.decide(arrival, units)
+        self._lanes[arrival.id.shard].inbox.decide(arrival, units)
         behind = self.step - arrival.offer.step
         self._state.agenda.ask(ShareMixed(arrival.id.sender, units, behind))
 
 
 def _share(arrival: Arrival) -> Share:
     offer = arrival.offer
-    return Share(arrival.id, offer.escrow, offer.epoch, offer.round, offer.note, offer.step)
+    return Share(
+        arrival.id, offer.escrow, offer.epoch, offer.round, offer.note, offer.step, offer.form
+    )

@@ -24,7 +24,7 @@ LAYERS_BELOW: dict[str, set[str]] = {
 # Layers whose dependencies are counted, and the modules that may have one more.
 THIRD_PARTY = {"topology": {"networkx", "numpy", "scipy"}, "gossip": {"numpy"}}
 THIRD_PARTY_OF_MODULE = {
-    "rumor.gossip.codec": {"msgpack"},
+    "rumor.gossip.codec": {"msgpack", "xxhash"},
     "rumor.gossip.transport*": {"zmq"},
     "rumor.topology.fastest": {"cvxpy"},
 }

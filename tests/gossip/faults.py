@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from rumor.gossip import PeerId, Phase, ProtocolConfig, stream
 from .host import Host
 from .network import CALM, Network, Peers, Weather, complete, ring, spread
 from .picky import Picky
+from .vector import SIZE
 
-__all__ = ["FAULTS_S", "Fault", "Scenario", "draw", "run"]
+__all__ = ["FAULTS_S", "Fault", "Scenario", "draw", "draw_wide", "run"]
 
 FAULTS_S = 15.0
 """Faults happen before this time, seconds."""
@@ -32,12 +34,27 @@ _CONFIG = ProtocolConfig(
     merge_rounds=20,
 )
 
+
+def frames(size: int) -> dict[str, Any]:
+    """Settings under which frames are of one size."""
+    return {"frame_bytes": size, "frame_bytes_min": size, "frame_bytes_max": size}
+
+
 # Shares measure 64 bytes and copies 128: all in one message, only shares, or none.
-_WIRES = (
+_WIRES: tuple[dict[str, Any], ...] = (
     {"inline_bytes_max": 128},
-    {"inline_bytes_max": 64, "frame_bytes": 24, "window_bytes": 24},
-    {"inline_bytes_max": 1, "frame_bytes": 16, "window_bytes": 48},
+    {"inline_bytes_max": 64, **frames(24), "window_bytes": 24},
+    {"inline_bytes_max": 1, **frames(16), "window_bytes": 48},
 )
+
+
+# Of 20 numbers, which are 192 bytes in one shard, 64 and 128 in two, and 64 each in three.
+_WIDE_WIRES: tuple[dict[str, Any], ...] = (
+    {"inline_bytes_max": 256},
+    {"inline_bytes_max": 1, **frames(48), "window_bytes": 96},
+    {"inline_bytes_max": 1, "frame_bytes": 32, "frame_bytes_min": 8, "frame_bytes_max": 64,
+     "window_bytes": 64},
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,6 +79,13 @@ class Scenario:
     config: ProtocolConfig
     ring: bool
     faults: tuple[Fault, ...]
+    size: int = SIZE
+    """Numbers of the vector."""
+    shards: int = 1
+    host: bytes = b""
+    """Where they can read one another's memory; empty where they cannot."""
+    calm: Weather = CALM
+    """After the faults."""
 
 
 _KINDS = ("crash", "crash", "cut", "cut one way", "pause", "leave", "arrive", "poison", "finish")
@@ -90,6 +114,33 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def draw_wide(seed: int) -> Scenario:
+    """Draw a scenario in which shares are cut, held back, shown or mixed back, too.
+
+    Nothing diverges where the sum of the models is held against what was founded.
+    """
+    plain, rng = draw(seed), stream(seed, "campaign", "wide")
+    exact, shown = bool(rng.random() < 0.4), bool(rng.random() < 0.4)
+    config = replace(
+        plain.config,
+        **_WIDE_WIRES[int(rng.integers(len(_WIDE_WIRES)))],
+        exact=exact,
+        bandwidth_bytes_s=(None, None, 300.0, 2000.0)[int(rng.integers(4))],
+        shards_per_push=int(rng.integers(1, 4)),
+        shard_order="random" if rng.random() < 0.5 else "round-robin",
+    )
+    return replace(
+        plain,
+        config=config,
+        weather=replace(plain.weather, orderly=bool(rng.random() < 0.5)),
+        faults=tuple(f for f in plain.faults if not (exact and f.kind == "poison")),
+        calm=replace(CALM, orderly=True),
+        size=20,
+        shards=int(rng.integers(1, 4)),
+        host=b"the-same-machine" if shown else b"",
+    )
+
+
 def _draw_fault(rng: np.random.Generator, kinds: list[str], peers: tuple[PeerId, ...]) -> Fault:
     kind, peer = str(rng.choice(kinds)), str(rng.choice(peers))
     time_s = float(rng.uniform(0.0, FAULTS_S))
@@ -109,13 +160,16 @@ def run(scenario: Scenario) -> Network:
         config=scenario.config,
         neighbors=ring if scenario.ring else complete,
         step_s=lambda peer: step_s.get(peer, 0.2),
+        size=scenario.size,
+        shards=scenario.shards,
+        host=scenario.host,
     )
     network = Network(scenario.seed, peers, scenario.weather)
     _found(network, scenario)
     for fault in scenario.faults:
         network.later(fault.time_s, _fault(network, fault))
     network.run(FAULTS_S)
-    _calm(network)
+    _calm(network, scenario.calm)
     while not _agree(network):
         assert network.now < FAULTS_S + CALM_S, "no agreement"
         network.run(network.now + 2.5)
@@ -192,8 +246,8 @@ def _restart(network: Network, peer: PeerId) -> None:
         network.start(peer, seeds=tuple(sorted(set(network.hosts) - {peer})))
 
 
-def _calm(network: Network) -> None:
-    network.weather = CALM
+def _calm(network: Network, weather: Weather) -> None:
+    network.weather = weather
     network.cut.clear()
     for host in network.running():
         host.paused_until_s = network.now

@@ -1,11 +1,12 @@
 """One process of the simulated network: a protocol, its values, its ledger, its training loop."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol as Structural
 
 from rumor.gossip import Account, Envelope, Kind, PeerId, Phase, Protocol
-from rumor.gossip.effects import Effect, Greet, Inspect, Record, Send, Wait
-from rumor.gossip.messages import Describe
+from rumor.gossip.effects import Attach, Effect, Greet, Inspect, Record, Send, ShareId, Wait
+from rumor.gossip.messages import Describe, Offer
 
 from .vector import Vector
 from .watch import Watch
@@ -33,6 +34,12 @@ class Surroundings(Structural):
     def greet(self, host: "Host", address: str, envelope: Envelope) -> None:
         """Carry a message to whoever listens there."""
 
+    def show(self, host: "Host", memory: bytearray) -> str:
+        """Name memory, so that others can read it while its owner runs."""
+
+    def memory(self, name: str) -> bytearray | None:
+        """Open what was shown, if its owner still runs."""
+
 
 class Host:
     """One life of one peer.
@@ -56,7 +63,9 @@ class Host:
     ) -> None:
         self.protocol = protocol
         self.vector = vector
-        self.ledger = Account(*protocol.account.life)
+        life = protocol.account.life
+        self.ledgers = tuple(Account(*life, shard) for shard in range(len(protocol.accounts)))
+        """What was written down, of each shard."""
         self.running = True
         self.paused_until_s = 0.0
         self.crash_after: int | None = None
@@ -75,6 +84,11 @@ class Host:
         self._alarm_s = float("inf")
         self._alarms = 0
         around.watch.opened(self)
+
+    @property
+    def ledger(self) -> Account:
+        """That of the first shard."""
+        return self.ledgers[0]
 
     @property
     def id(self) -> PeerId:
@@ -140,18 +154,43 @@ class Host:
 
     def _carry_out(self, effect: Effect, frame: bytes) -> None:
         match effect:
-            case Send(envelope):
-                self._around.send(self, envelope, self.vector.frame_of(effect))
+            case Send():
+                self._send(effect)
             case Greet(address, envelope):
                 self._around.greet(self, address, envelope)
             case Inspect():
                 # Values are looked at a little later, when the share may be decided already.
-                late_s = self._step_s * max(0.0, self._around.chance("inspect", self.id) - 0.8)
-                self._soon(late_s, lambda: self._inspect(effect))
+                self._soon(self._late_s("inspect"), lambda: self._inspect(effect))
+            case Attach(share):
+                usable = self._attach(effect)
+                self._soon(self._late_s("attach"), lambda: self._attached(share, usable))
             case Wait():
                 self.waits = True
             case _:
                 self.vector.carry_out(effect, frame)
+
+    def _send(self, send: Send) -> None:
+        envelope, body = send.envelope, send.envelope.body
+        if send.shown and send.snapshot is not None:
+            assert isinstance(body, Offer)
+            segment = self._around.show(self, self.vector.snapshots[send.snapshot])
+            envelope = replace(envelope, body=replace(body, segment=segment))
+        self._around.send(self, envelope, self.vector.frame_of(send))
+
+    def _late_s(self, purpose: str) -> float:
+        """How much later something is answered, mostly at once."""
+        return self._step_s * max(0.0, self._around.chance(purpose, self.id) - 0.8)
+
+    def _attach(self, attach: Attach) -> bool:
+        readable = self._around.chance("readable", self.id) < 0.8
+        return self.vector.attach(attach, self._around.memory(attach.segment) if readable else None)
+
+    def _attached(self, share: ShareId, usable: bool) -> None:
+        self._call(
+            "attached",
+            (share, usable),
+            lambda now: self.protocol.attached(share, now, usable=usable),
+        )
 
     def _receive(self, envelope: Envelope, frame: bytes) -> None:
         self._around.watch.delivered(self, envelope)

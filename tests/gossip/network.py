@@ -13,11 +13,11 @@ from itertools import count, repeat
 import numpy as np
 
 from rumor.gossip import Envelope, PeerId, Protocol, ProtocolConfig, Rule, stream
-from rumor.gossip.messages import Incarnation
+from rumor.gossip.messages import Chunk, End, Incarnation, Offer, Push, Query
 from rumor.gossip.state import Neighbors
 
 from .host import Host
-from .vector import SCHEMA, SIZE, Values, Vector
+from .vector import SIZE, Values, Vector, schema_of
 from .watch import Watch
 
 __all__ = ["CALM", "Network", "Peers", "Weather", "complete", "ring", "spread"]
@@ -48,9 +48,13 @@ class Weather:
     """Scale of a heavy-tailed delay, so that messages overtake one another."""
     tells: bool = False
     """Whether a sender hears that there is no way to its peer."""
+    orderly: bool = False
+    """Whether messages about shares stay in order on each link, as on one socket."""
 
 
 CALM = Weather()
+
+_OF_SHARES = (Push, Offer, Chunk, End, Query)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +67,11 @@ class Peers:
     train: Callable[[Host], None] = lambda host: None
     step_s: Callable[[PeerId], float] = lambda peer: 0.1
     anchor: bytes = b"the-first-anchor"
+    size: int = SIZE
+    """Numbers of their vector."""
+    shards: int = 1
+    host: bytes = b""
+    """Where they can read one another's memory; empty where they cannot."""
 
 
 class Network:
@@ -79,7 +88,7 @@ class Network:
         self, seed: int, peers: Peers, weather: Weather = CALM, *, hulls: bool = True
     ) -> None:
         self.now = 0.0
-        self.watch = Watch(hulls=hulls)
+        self.watch = Watch(hulls=hulls, exact=peers.config.exact)
         self.weather = weather
         self.hosts: dict[PeerId, Host] = {}
         """The latest life of each peer."""
@@ -87,6 +96,10 @@ class Network:
         """Links that carry nothing, as (from, to)."""
         self._seed = seed
         self._peers = peers
+        self._last_s: dict[tuple[PeerId, PeerId], float] = {}
+        """When the last message about a share arrives that keeps its place."""
+        self._schema = schema_of(peers.size, peers.shards)
+        self._shown: list[tuple[Host, bytearray]] = []
         self._queue: list[tuple[float, int, Callable[[], object]]] = []
         self._arrivals = count()
         self._chances: dict[tuple[str, str], Iterator[float]] = {}
@@ -113,19 +126,20 @@ class Network:
         rule = made.rule(peer)
         incarnation = self._next_incarnation(peer)
         if values is None:
-            values = stream(self._seed, f"{peer}/{incarnation}", "values").normal(size=SIZE)
+            values = stream(self._seed, f"{peer}/{incarnation}", "values").normal(size=made.size)
         protocol = Protocol(
             id=peer,
             incarnation=incarnation,
-            schema=SCHEMA,
+            schema=self._schema,
             anchor=anchor or made.anchor,
             rule=rule,
             neighbors=made.neighbors,
             rng=lambda purpose: stream(self._seed, f"{peer}/{incarnation}", purpose),
             config=made.config,
             addresses=(peer,),
+            host=made.host,
         )
-        vector = Vector(values, rule.registers)
+        vector = Vector(values, rule.registers, self._schema)
         host = Host(protocol, vector, self, train=made.train, step_s=made.step_s(peer))
         self.hosts[peer] = host
         host.start(seeds, founders)
@@ -168,6 +182,17 @@ class Network:
         self.watch.seen["unsent"] += 1
         host.unsent(envelope)
 
+    def show(self, host: Host, memory: bytearray) -> str:
+        """Name memory of a host."""
+        self._shown.append((host, memory))
+        return str(len(self._shown) - 1)
+
+    def memory(self, name: str) -> bytearray | None:
+        """Open memory of a host that runs."""
+        host, memory = self._shown[int(name)]
+        self.watch.seen["read from memory"] += host.running
+        return memory if host.running else None
+
     def _carry(self, source: PeerId, to: PeerId, envelope: Envelope, frame: bytes) -> bool:
         """Whether there is a way; what is under way may still be lost."""
         weather, link = self.weather, f"{source}>{to}"
@@ -178,6 +203,11 @@ class Network:
         replay_s = 10.0 * self.chance("replay delay", link)
         if (source, to) in self.cut or to not in self.hosts or not self.hosts[to].running:
             return False
+        if weather.orderly and isinstance(envelope.body, _OF_SHARES):
+            before_s = self._last_s.get((source, to), 0.0)
+            delays_s = [max(delay_s, before_s - self.now) for delay_s in delays_s]
+            if not lost:
+                self._last_s[source, to] = self.now + delays_s[0]
         times_s = [] if lost else delays_s[: 1 + doubled]
         for delay_s in [*times_s, *([replay_s] if replayed else [])]:
             self.later(delay_s, lambda: self._deliver(source, to, envelope, frame))

@@ -2,6 +2,7 @@
 
 from rumor.gossip import GoSGD, Turn
 from rumor.gossip.effects import Wait
+from rumor.gossip.rule import Demands
 
 __all__ = ["Picky"]
 
@@ -16,6 +17,7 @@ class Picky:
 
     name = "picky"
     registers: tuple[str, ...] = ()
+    demands = Demands(whole=False)
 
     def __init__(self, p: float, outstanding_max: int = 2) -> None:
         self.outstanding_max = outstanding_max

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rumor.gossip import (
@@ -16,13 +17,14 @@ from rumor.gossip import (
     Turn,
     stream,
 )
-from rumor.gossip.effects import Effect, Greet, Inspect, Send, ShareId, Wait
-from rumor.gossip.messages import Body, Hello
+from rumor.gossip.effects import Effect, Greet, Inspect, Send, ShareId, SnapshotId, Wait
+from rumor.gossip.messages import Body, Hello, Offer
+from rumor.gossip.rule import Demands
 from rumor.gossip.state import Neighbors
 
 from .network import complete
 from .transcript import line_of
-from .vector import SCHEMA
+from .vector import SCHEMA, schema_of
 
 __all__ = ["ANCHOR", "OTHER_ANCHOR", "SMALL", "WIDE", "Scene", "Scripted"]
 
@@ -32,7 +34,9 @@ OTHER_ANCHOR = b"the-other-anchor"
 SMALL = ProtocolConfig()
 """Shares of 64 bytes go out in one message."""
 
-WIDE = ProtocolConfig(inline_bytes_max=1, frame_bytes=16, window_bytes=32)
+WIDE = ProtocolConfig(
+    inline_bytes_max=1, frame_bytes=16, frame_bytes_min=16, frame_bytes_max=16, window_bytes=32
+)
 """Shares of 64 bytes go out in four frames, two of which may be under way."""
 
 
@@ -41,6 +45,7 @@ class Scripted:
 
     name = "scripted"
     registers: tuple[str, ...] = ()
+    demands = Demands(whole=False)
 
     def __init__(self, outstanding_max: int = 2) -> None:
         self.outstanding_max = outstanding_max
@@ -77,6 +82,9 @@ class Scene:
         rule: Rule | None = None,
         addresses: tuple[str, ...] | None = None,
         neighbors: Neighbors = complete,
+        config: ProtocolConfig | None = None,
+        keeps_anchor: bool = False,
+        host: bytes = b"",
     ) -> Protocol:
         """Make a peer, which does not join yet; its address is its id."""
         self.rules[id] = Scripted()
@@ -88,8 +96,10 @@ class Scene:
             rule=rule or self.rules[id],
             neighbors=neighbors,
             rng=lambda purpose: stream(0, f"{id}/{incarnation}", purpose),
-            config=self.config,
+            config=config or self.config,
             addresses=(id,) if addresses is None else addresses,
+            keeps_anchor=keeps_anchor,
+            host=host,
         )
         return self.peers[id]
 
@@ -98,10 +108,22 @@ class Scene:
         *ids: PeerId,
         neighbors: Neighbors = complete,
         rules: Mapping[PeerId, Rule] | None = None,
+        shards: int = 1,
+        keeps_anchor: bool = False,
+        host: bytes = b"",
     ) -> None:
         """Let these peers found together and know one another, each by its own rule if given."""
+        schema = schema_of(8 * shards, shards) if shards > 1 else SCHEMA
         for id in ids:
-            self.enter(id, neighbors=neighbors, rule=rules[id] if rules else None)
+            rule = rules[id] if rules else None
+            self.enter(
+                id,
+                schema=schema,
+                neighbors=neighbors,
+                rule=rule,
+                keeps_anchor=keeps_anchor,
+                host=host,
+            )
         for id in ids:
             self.join(id, *(other for other in ids if other != id), founders=len(ids))
         for _ in range(4):
@@ -165,6 +187,15 @@ class Scene:
         """Let a peer leave."""
         return self._do(id, "leaves", lambda p, now: p.leave(now, burn=burn))
 
+    def attached(self, id: PeerId, share: ShareId, *, usable: bool) -> list[Effect]:
+        """Tell a peer whether it can read a share where it lies."""
+        effects = self._do(
+            id,
+            "can read it" if usable else "cannot read it",
+            lambda p, now: p.attached(share, now, usable=usable),
+        )
+        return effects + self._inspect(id, effects, finite=True)
+
     def unsent(self, envelope: Envelope) -> list[Effect]:
         """Tell the sender of a message that it can never arrive."""
         return self._do(envelope.source, "hears", lambda p, now: p.unsent(envelope, now))
@@ -177,9 +208,7 @@ class Scene:
         """Hand a message to its peer, whether it was ever sent or not."""
         to, what = envelope.destination, line_of(envelope)
         effects = self._do(to, f"gets {what}", lambda p, now: p.receive(envelope, now))
-        for share in [effect.share for effect in effects if isinstance(effect, Inspect)]:
-            effects += self._inspected(to, share, finite=finite)
-        return effects
+        return effects + self._inspect(to, effects, finite=finite)
 
     def deliver(self, *kinds: type[Body], lose: tuple[type[Body], ...] = ()) -> None:
         """Let mail through until there is none.
@@ -210,6 +239,7 @@ class Scene:
         swarm: bytes = ANCHOR,
         schema: bytes = SCHEMA.hash,
         frame_bytes: int = 0,
+        shard: int = 0,
     ) -> Envelope:
         """Write a message as *source* might have sent it."""
         return Envelope(
@@ -221,20 +251,28 @@ class Scene:
             destination_incarnation=to_incarnation,
             body=body,
             frame_bytes=frame_bytes,
+            shard=shard,
         )
 
-    def introduce(self, source: PeerId, to: PeerId, *, incarnation: int = 1) -> None:
+    def introduce(
+        self, source: PeerId, to: PeerId, *, incarnation: int = 1, schema: Schema = SCHEMA
+    ) -> None:
         """Let *to* hear hello of a peer that is not on the table."""
         member = Member(
             id=source, incarnation=incarnation, heartbeat=1, phase=Phase.TRAINING, step=0
         )
         hello = Hello(members=(member,), rooted=False, reply=False)
-        self.receive(self.letter(source, to, hello, incarnation=incarnation))
+        envelope = self.letter(source, to, hello, incarnation=incarnation, schema=schema.hash)
+        self.receive(envelope)
 
     def sent(self, effects: Iterable[Effect], kind: type[Any]) -> list[Any]:
         """Bodies of one kind among the messages that effects ask for."""
         bodies = [effect.envelope.body for effect in effects if isinstance(effect, Send)]
         return [body for body in bodies if isinstance(body, kind)]
+
+    def _inspect(self, id: PeerId, effects: list[Effect], *, finite: bool) -> list[Effect]:
+        shares = [effect.share for effect in effects if isinstance(effect, Inspect)]
+        return [e for share in shares for e in self._inspected(id, share, finite=finite)]
 
     def _inspected(self, id: PeerId, share: ShareId, *, finite: bool) -> list[Effect]:
         return self._do(
@@ -250,11 +288,19 @@ class Scene:
         self.lines.append(f"{self.now:5.2f} {id} {what}")
         for effect in effects:
             match effect:
-                case Send(envelope):
-                    self.mail.append(envelope)
+                case Send(envelope, snapshot, shown=shown):
+                    self.mail.append(_shown(envelope, snapshot) if shown else envelope)
                 case Greet(address, envelope):
                     body = envelope.body
                     assert isinstance(body, Hello)
-                    self.mail.append(self.letter(id, address, body, swarm=envelope.swarm))
+                    self.mail.append(
+                        replace(envelope, destination=address, destination_incarnation=1)
+                    )
             self.lines.append(f"      {line_of(effect)}")
         return effects
+
+
+def _shown(offer: Envelope, snapshot: SnapshotId | None) -> Envelope:
+    """Fill in where a snapshot lies, as the driver does."""
+    assert isinstance(offer.body, Offer) and snapshot is not None
+    return replace(offer, body=replace(offer.body, segment=f"segment {snapshot}"))

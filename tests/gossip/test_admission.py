@@ -5,6 +5,7 @@ from dataclasses import replace
 from rumor.gossip import ONE, Member, Phase, ProtocolConfig
 from rumor.gossip.effects import Effect, Founded, Greet, Joined, Mix
 from rumor.gossip.messages import Ask, Hello, Push
+from rumor.gossip.wire import Form
 
 from .scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
 
@@ -132,7 +133,9 @@ def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
     scene.join("a", "b")
     scene.receive(scene.letter("b", "a", hello(member("c", Phase.TRAINING)), swarm=b""))
     assert scene.sent(passes(scene, "a", 0.2), Ask)
-    push = Push(seq=1, escrow=5, size_bytes=128, copy=True, epoch=0, round=0, note=0, step=0)
+    push = Push(
+        seq=1, escrow=5, size_bytes=128, form=Form(copy=True), epoch=0, round=0, note=0, step=0
+    )
     scene.receive(scene.letter("c", "a", push, swarm=OTHER_ANCHOR, frame_bytes=128))
     scene.step("a", trained=False)
     assert scene.peers["a"].swarm == OTHER_ANCHOR
@@ -155,7 +158,9 @@ def test_a_newcomer_that_gets_a_copy_asks_nobody_else() -> None:
     scene.join("a", "b")
     scene.receive(scene.letter("b", "a", hello(member("b", Phase.TRAINING))))
     assert scene.sent(passes(scene, "a", 0.2), Ask)
-    push = Push(seq=1, escrow=5, size_bytes=128, copy=True, epoch=0, round=0, note=0, step=0)
+    push = Push(
+        seq=1, escrow=5, size_bytes=128, form=Form(copy=True), epoch=0, round=0, note=0, step=0
+    )
     scene.receive(scene.letter("b", "a", push, frame_bytes=128))
     assert not scene.sent(passes(scene, "a", 2.0), Ask)
 
@@ -169,7 +174,7 @@ def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
     scene.receive(scene.letter("c", "a", hello(newcomer)))
     scene.receive(scene.letter("c", "a", Ask()))
     (push,) = scene.sent(scene.step("a"), Push)
-    assert push.copy and push.escrow == ONE // 2
+    assert push.form == Form(copy=True) and push.escrow == ONE // 2
     assert not scene.sent(scene.step("a"), Push)
 
 

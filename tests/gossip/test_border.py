@@ -22,7 +22,7 @@ from .network import Network, Peers, Weather
 from .scene import ANCHOR, OTHER_ANCHOR, Scene
 from .vector import SCHEMA
 
-OFFER = Offer(seq=1, escrow=9, size_bytes=64, copy=False, epoch=0, round=0, note=0, step=0)
+OFFER = Offer(seq=1, escrow=9, size_bytes=64, frame_bytes=64, epoch=0, round=0, note=0, step=0)
 OTHER_SCHEMA = Schema((TensorSpec("x", (5,), "float64"),))
 
 

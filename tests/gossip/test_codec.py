@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from zlib import crc32
 
 import msgpack
 import pytest
@@ -14,8 +13,11 @@ from hypothesis.strategies import SearchStrategy
 from rumor.gossip.codec import (
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
+    SEGMENT_LENGTH_MAX,
+    SHARDS_MAX,
     VERSION,
     Buffer,
+    checksum,
     decode,
     encode,
     encoded_bytes,
@@ -40,7 +42,8 @@ from rumor.gossip.messages import (
     Push,
     Query,
 )
-from rumor.gossip.schema import HASH_BYTES, Schema, TensorSpec
+from rumor.gossip.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema, TensorSpec
+from rumor.gossip.wire import Form
 
 __all__ = ["BODIES", "SAMPLES", "envelopes", "framed"]
 
@@ -57,6 +60,11 @@ def text(length_min: int, length_max: int) -> SearchStrategy[str]:
     return st.text(printable, min_size=length_min, max_size=length_max)
 
 
+def shards_of(schema: Schema) -> SearchStrategy[int]:
+    """Into how many shards it can be cut."""
+    return whole(1, max(1, min(SHARDS_MAX, schema.share_bytes // ALIGNMENT_BYTES)))
+
+
 COUNT, SEQ, LIFE, PEER = whole(0, U63), whole(1, U63), whole(1, U63), text(1, 64)
 
 MEMBER = st.builds(
@@ -67,6 +75,15 @@ MEMBER = st.builds(
     phase=st.sampled_from(Phase),
     step=COUNT,
     addresses=st.lists(text(1, 256), max_size=16).map(tuple),
+    anchored=st.booleans(),
+    host=st.binary(min_size=HASH_BYTES, max_size=HASH_BYTES) | st.just(b""),
+)
+
+FORM = st.builds(
+    Form,
+    wire=st.sampled_from(["float32", "bfloat16", "float16", "int8", "topk:0.01", "topk:1"]),
+    copy=st.booleans(),
+    anchor=st.booleans(),
 )
 
 TENSOR = st.builds(
@@ -77,11 +94,17 @@ TENSOR = st.builds(
     shared=st.booleans(),
 )
 
+SCHEMA = st.builds(Schema, st.lists(TENSOR, max_size=4).map(tuple)).flatmap(
+    lambda whole: st.builds(Schema, st.just(whole.tensors), shards_of(whole))
+)
+
 SHARE: dict[str, SearchStrategy[Any]] = {
     "seq": SEQ,
     "escrow": COUNT,
     "size_bytes": COUNT,
-    "copy": st.booleans(),
+    "frame_bytes": whole(0, FRAME_BYTES_MAX),
+    "form": FORM,
+    "segment": text(0, SEGMENT_LENGTH_MAX),
     "epoch": COUNT,
     "round": COUNT,
     "note": COUNT,
@@ -95,14 +118,14 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
         rooted=st.booleans(),
         reply=st.booleans(),
     ),
-    Describe: st.builds(Describe, st.builds(Schema, st.lists(TENSOR, max_size=4).map(tuple))),
-    Ask: st.just(Ask()),
+    Describe: st.builds(Describe, SCHEMA),
+    Ask: st.builds(Ask, st.booleans()),
     Push: st.builds(Push, **SHARE),
     Offer: st.builds(Offer, **SHARE),
     Grant: st.builds(Grant, SEQ, COUNT),
     Chunk: st.builds(Chunk, SEQ, whole(0, U32), COUNT),
     End: st.builds(End, SEQ),
-    Ack: st.builds(Ack, SEQ, COUNT),
+    Ack: st.builds(Ack, SEQ, COUNT, COUNT),
     Query: st.builds(Query, SEQ),
     Pending: st.builds(Pending, SEQ),
     Leave: st.builds(Leave, st.booleans()),
@@ -121,6 +144,7 @@ def envelopes(body: SearchStrategy[Any]) -> SearchStrategy[Envelope]:
         destination=text(0, 64),
         destination_incarnation=COUNT,
         body=body,
+        shard=whole(0, SHARDS_MAX - 1),
     )
 
 
@@ -143,7 +167,9 @@ def sample(body: Body) -> Envelope:
 
 NUMBERS: dict[str, Any] = {
     "size_bytes": 64,
-    "copy": True,
+    "frame_bytes": 32,
+    "form": Form("int8", copy=True, anchor=True),
+    "segment": "17:5:2a",
     "epoch": 1,
     "round": 2,
     "note": 0,
@@ -157,6 +183,8 @@ ROSTER = tuple(
         phase=Phase.TRAINING,
         step=9,
         addresses=("tcp://10.0.0.5:7700",),
+        anchored=bool(i),
+        host=bytes(range(16)) if i else b"",
     )
     for i in range(2)
 )
@@ -166,14 +194,14 @@ SAMPLES: dict[str, list[Buffer]] = {
     type(envelope.body).__name__.lower(): framed(envelope, frame)
     for envelope, frame in [
         (sample(Hello(members=ROSTER, rooted=True, reply=False)), b""),
-        (sample(Describe(Schema(TENSORS))), b""),
+        (sample(Describe(Schema(TENSORS, shards=1))), b""),
         (sample(Ask()), b""),
         (sample(Push(seq=1, escrow=2**39, **NUMBERS)), bytes(range(64))),
         (sample(Offer(seq=2, escrow=2**39, **NUMBERS)), b""),
         (sample(Grant(3, 8 << 20)), b""),
         (sample(Chunk(4, 1, 1 << 20)), b"chunk"),
         (sample(End(5)), b""),
-        (sample(Ack(6, 2**39)), b""),
+        (sample(Ack(6, 2**39, 8 << 20)), b""),
         (sample(Query(7)), b""),
         (sample(Pending(8)), b""),
         (sample(Leave(False)), b""),
@@ -201,8 +229,8 @@ def test_the_length_of_a_message_is_known_without_its_bytes(
 ) -> None:
     frame = data.draw(st.binary(max_size=100))
     envelope = replace(data.draw(envelopes(BODIES[kind])), frame_bytes=len(frame))
-    # A checksum that is small by chance is written shorter than its usual 5 bytes.
-    spared = 5 - len(msgpack.packb(crc32(frame))) if frame else 0
+    # A checksum that is small by chance is written shorter than its usual 9 bytes.
+    spared = 9 - len(msgpack.packb(checksum(frame))) if frame else 0
     assert encoded_bytes(envelope) - spared == sum(len(part) for part in encode(envelope, frame))
 
 
@@ -212,18 +240,19 @@ def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer]
     assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
 
 
-def test_a_message_on_the_wire_is_as_it_was_in_version_1() -> None:
+def test_a_message_on_the_wire_is_as_it_was_in_version_2() -> None:
     header = (
-        "9a"
+        "9b"
         "c410000102030405060708090a0b0c0d0e0f"  # swarm
         "c410101112131415161718191a1b1c1d1e1f"  # schema
         "a6706565722d30" "cf0000018bcfe56800"  # peer-0, its incarnation
         "a6706565722d31" "07"  # peer-1, its incarnation
+        "00"  # shard 0
         "00" "00"  # no frame, and its checksum
-        "08" "9206cf0000008000000000"  # ACK of share 6: 2**39 units
+        "08" "9306cf0000008000000000ce00800000"  # ACK of share 6: 2**39 units, 8 MiB of credit
     )  # fmt: skip
     (part,) = SAMPLES["ack"]
-    assert bytes(part[:4]) == b"RMR\x01" and VERSION == 1
+    assert bytes(part[:4]) == b"RMR\x02" and VERSION == 2
     assert bytes(part[8:]).hex() == header
 
 
@@ -271,7 +300,7 @@ def test_a_header_must_be_longer_than_its_prefix(size: int) -> None:
 def test_another_version_of_the_protocol_is_named() -> None:
     first = bytearray(SAMPLES["ack"][0])
     first[3] = 9
-    with pytest.raises(IncompatiblePeer, match="it speaks version 9, and this peer version 1"):
+    with pytest.raises(IncompatiblePeer, match="it speaks version 9, and this peer version 2"):
         decode([first])
 
 
@@ -320,7 +349,7 @@ def test_a_frame_of_another_message_is_refused() -> None:
         ),
         (
             {"body": Describe(Schema((TensorSpec("w", (1,), "complex64"),)))},
-            "schema must be dtype must be a dtype that can travel",
+            "schema must be tensors must be dtype must be a dtype that can travel",
         ),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip.codec import HEADER_BYTES_MAX, Buffer, decode, encode
+from rumor.gossip.codec import HEADER_BYTES_MAX, VERSION, Buffer, decode, encode
 from rumor.gossip.errors import DecodeError, IncompatiblePeer
 from rumor.gossip.messages import Ask
 
@@ -26,7 +26,7 @@ VERSION_BYTE = 3
 
 def forge(header: bytes) -> bytes:
     """A first part with a checksum that is right."""
-    return struct.pack("<3sBI", b"RMR", 1, crc32(header)) + header
+    return struct.pack("<3sBI", b"RMR", VERSION, crc32(header)) + header
 
 
 def pack(value: Any) -> bytes:

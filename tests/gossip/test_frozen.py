@@ -19,5 +19,5 @@ def test_values_have_no_room_for_other_fields() -> None:
 
 
 def test_fields_by_keyword_print_with_their_names() -> None:
-    push = Push(seq=1, escrow=2, size_bytes=3, copy=False, epoch=0, round=4, note=0, step=5)
+    push = Push(seq=1, escrow=2, size_bytes=3, epoch=0, round=4, note=0, step=5)
     assert repr(push).startswith("Push(seq=1, escrow=2")

@@ -6,14 +6,19 @@ import pytest
 
 from rumor.gossip import ONE, Phase, ProtocolConfig, RemoteProtocolError
 from rumor.gossip.effects import Drop, Mix, ShareId, ShareRefused, Stage
+from rumor.gossip.link import FRAMES_MAX
 from rumor.gossip.messages import Ack, Body, Chunk, End, Grant, Offer, Pending, Push, Query
 from rumor.gossip.weight import WEIGHT_MAX
+from rumor.gossip.wire import Form
 
 from .scene import OTHER_ANCHOR, SMALL, WIDE, Scene
+from .vector import schema_of
 
-OFFER = Offer(seq=1, escrow=ONE // 2, size_bytes=64, copy=False, epoch=0, round=0, note=0, step=0)
+OFFER = Offer(
+    seq=1, escrow=ONE // 2, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0
+)
 SHARE = ShareId("a", 1, 1)
-PUSH = Push(seq=1, escrow=ONE // 2, size_bytes=64, copy=False, epoch=0, round=0, note=0, step=0)
+PUSH = Push(seq=1, escrow=ONE // 2, size_bytes=64, epoch=0, round=0, note=0, step=0)
 
 
 def scene(config: ProtocolConfig = WIDE) -> Scene:
@@ -90,7 +95,7 @@ def test_an_end_that_overtakes_the_last_frame_waits_for_it() -> None:
     get(made, End(1))
     assert not made.mix_all("b")
     get(made, Chunk(1, 3, 48), frame_bytes=16)
-    assert Mix(SHARE, 1 / 3, False) in made.mix_all("b")
+    assert Mix(SHARE, 1 / 3) in made.mix_all("b")
 
 
 def test_a_question_about_a_share_that_is_there_is_answered_pending() -> None:
@@ -199,7 +204,7 @@ def test_a_newcomer_takes_nothing_that_it_did_not_ask_for() -> None:
     made.enter("b")
     made.join("b", "a")
     made.introduce("a", "b")
-    copy = replace(PUSH, size_bytes=128, copy=True)
+    copy = replace(PUSH, size_bytes=128, form=Form(copy=True))
     assert ShareRefused("a", "not asked for") in made.receive(
         made.letter("a", "b", copy, frame_bytes=128)
     )
@@ -218,3 +223,67 @@ def test_a_joining_peer_takes_a_copy_only() -> None:
     assert ShareRefused("a", "not a copy") in made.receive(
         made.letter("a", "b", PUSH, frame_bytes=64)
     )
+
+
+def test_frames_are_as_large_as_the_offer_says() -> None:
+    made = scene()
+    offer = replace(OFFER, frame_bytes=24)
+    assert get(made, offer) == [Grant(1, 32)]
+    with pytest.raises(RemoteProtocolError, match="not a frame of its share"):
+        get(made, Chunk(1, 0, 0), frame_bytes=16)
+    assert get(made, Chunk(1, 0, 0), frame_bytes=24) == [Grant(1, 56)]
+    assert get(made, Chunk(1, 1, 24), frame_bytes=24) == [Grant(1, 64)]
+    assert get(made, Chunk(1, 2, 48), frame_bytes=16) == []
+    get(made, End(1))
+    assert Mix(SHARE, 1 / 3) in made.mix_all("b")
+
+
+def test_a_frame_larger_than_the_window_is_let_in_all_the_same() -> None:
+    made = scene()
+    assert get(made, replace(OFFER, frame_bytes=40)) == [Grant(1, 40)]
+    assert get(made, Chunk(1, 0, 0), frame_bytes=40) == [Grant(1, 64)]
+
+
+def test_no_more_than_so_many_small_frames_are_let_in_at_once() -> None:
+    made = scene(replace(WIDE, window_bytes=10_000))
+    schema = schema_of(256)
+    made.enter("c", schema=schema)
+    made.join("c")
+    made.introduce("a", "c", schema=schema)
+    offer = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=16)
+    effects = made.receive(made.letter("a", "c", offer, schema=schema.hash))
+    assert made.sent(effects, Grant) == [Grant(1, 64 * 16)]
+
+
+@pytest.mark.parametrize("frame_bytes", [0, 1])
+def test_a_share_in_more_frames_than_are_counted_is_refused(frame_bytes: int) -> None:
+    made = Scene()
+    schema = schema_of(FRAMES_MAX // 8 + 1)
+    made.enter("b", schema=schema)
+    made.join("b")
+    made.introduce("a", "b", schema=schema)
+    offer = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=frame_bytes)
+    with pytest.raises(RemoteProtocolError, match="more frames than are counted"):
+        made.receive(made.letter("a", "b", offer, schema=schema.hash))
+    effects = made.receive(made.letter("a", "b", replace(offer, frame_bytes=2), schema=schema.hash))
+    assert made.sent(effects, Grant)
+
+
+def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
+    made = scene()
+    b, chunk = made.peers["b"], made.letter("a", "b", Chunk(1, 1, 16), frame_bytes=16)
+    assert b.place_of(chunk) is None
+    get(made, OFFER)
+    place = Stage(SHARE, 16, 64)
+    assert b.place_of(chunk) == b.place_of(chunk) == place
+    assert place in made.receive(chunk)
+    assert b.place_of(chunk) is None, "it has come"
+    others = [
+        made.letter("a", "b", Chunk(1, 2, 32), frame_bytes=15),
+        made.letter("a", "b", Chunk(2, 2, 32), frame_bytes=16),
+        made.letter("a", "b", Chunk(1, 2, 32), frame_bytes=16, shard=1),
+        made.letter("a", "b", Chunk(1, 2, 32), frame_bytes=16, incarnation=2),
+        made.letter("a", "b", PUSH, frame_bytes=64),
+        made.letter("a", "b", End(1)),
+    ]
+    assert [b.place_of(other) for other in others] == [None] * len(others)

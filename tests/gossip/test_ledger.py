@@ -1,6 +1,7 @@
 """An account is the fold of its entries; an audit finds every unit."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 
@@ -81,3 +82,20 @@ def test_a_stranded_escrow_that_was_found_is_in_flight_again() -> None:
 
 def test_units_from_nowhere_are_noticed() -> None:
     assert not audit([account("b", Entry(Kind.ACCEPTED, 5, "a", 1, 1))]).balanced
+
+
+def test_what_one_shard_accepted_is_not_taken_for_anothers() -> None:
+    push, accept = replace(PUSHED, shard=1), replace(ACCEPTED, shard=1)
+    accounts = [
+        Account("a", 1, shard=0),
+        Account("a", 1, shard=1),
+        Account("b", 1, shard=0),
+        Account("b", 1, shard=1),
+    ]
+    for shard in (0, 1):
+        accounts[shard].apply(replace(FOUNDED, shard=shard))
+    accounts[1].apply(push)
+    accounts[3].apply(accept)
+    found = audit(accounts)
+    assert (found.held, found.in_flight, found.balanced) == (190, 10, True)
+    assert audit([accounts[0], accounts[2]]).held == 100

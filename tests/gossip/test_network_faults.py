@@ -4,16 +4,18 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rumor.gossip import GoSGD
 
-from .faults import draw, run
+from .faults import Scenario, draw, draw_wide, run
 from .network import Network, Peers
 
 SEEDS = 160
+WIDE_SEEDS = 120
 CHUNK = 10
 
 SOMETIMES = {
@@ -43,9 +45,25 @@ SOMETIMES = {
 }
 
 
+SOMETIMES_WIDE = SOMETIMES - {"donor lost in mid-join", "refused: its sender restarted"} | {
+    "abandoned",
+    "mixed back",
+    "read from memory",
+    "refused: of this shard there is a copy",
+    "skipped: no bandwidth",
+}
+"""The same, where shares are cut, held back, shown and mixed back."""
+
+
 @pytest.fixture(scope="module")
 def seen() -> Counter[str]:
     """What happened in the campaign so far, over all its seeds."""
+    return Counter()
+
+
+@pytest.fixture(scope="module")
+def seen_wide() -> Counter[str]:
+    """The same of the wide campaign."""
     return Counter()
 
 
@@ -63,12 +81,29 @@ def test_the_campaign_met_everything_that_must_happen_sometimes(seen: Counter[st
     assert {what for what in SOMETIMES if not seen[what]} == set()
 
 
+@pytest.mark.parametrize("first", range(0, WIDE_SEEDS, CHUNK))
+def test_neither_shards_nor_memory_nor_bandwidth_break_an_invariant_of_any_shard(
+    first: int, seen_wide: Counter[str]
+) -> None:
+    for seed in range(first, first + CHUNK):
+        seen_wide += check(seed, draw_wide)
+
+
+def test_the_wide_campaign_met_everything_that_must_happen_sometimes(
+    seen_wide: Counter[str],
+) -> None:
+    if sum(seen_wide.values()) == 0:
+        pytest.skip("the campaign did not run")
+    assert {what for what in SOMETIMES_WIDE if not seen_wide[what]} == set()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(1000, 2000, 100))
 def test_a_thousand_more_seeds(first: int) -> None:
     for seed in range(first, first + 100):
         check(seed)
+        check(seed, draw_wide)
 
 
 @pytest.mark.parametrize("seed", [3, 14, 15])
@@ -98,11 +133,11 @@ def test_taking_one_fault_away_shifts_no_random_number_of_another_link() -> None
     assert numbers() == numbers("b>a", "a>c", "a>c")
 
 
-def check(seed: int) -> Counter[str]:
+def check(seed: int, draw: Callable[[int], Scenario] = draw) -> Counter[str]:
     """Run one seed; a failure says how to run it again."""
     scenario = draw(seed)
     try:
         return run(scenario).watch.seen
     except Exception as error:
-        error.add_note(f"{scenario}\nagain: run(draw({seed})) in tests/gossip/faults.py")
+        error.add_note(f"{scenario}\nagain: run({draw.__name__}({seed})) in tests/gossip/faults.py")
         raise

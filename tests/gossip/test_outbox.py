@@ -32,9 +32,7 @@ def test_two_pushes_of_one_turn_share_a_snapshot_that_outlives_both() -> None:
         turn.push("c", 5)
 
     effects = scene.turn("a", push_both)
-    assert [effect for effect in effects if isinstance(effect, Snapshot)] == [
-        Snapshot(1, "x", False)
-    ]
+    assert [effect for effect in effects if isinstance(effect, Snapshot)] == [Snapshot(1, "x")]
     assert [e.snapshot for e in effects if isinstance(e, Send)] == [1, 1]
     assert effects[-1] == Release(1)
 

@@ -1,6 +1,7 @@
 """Stochastic gradient push: what it pushes, and that push-sum's invariant holds."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -99,10 +100,10 @@ class Logged:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._turn, name)
 
-    def push(self, peer: PeerId, units: int, **given: Any) -> None:
-        self._turn.push(peer, units, **given)
+    def push_shards(self, peer: PeerId, units: Mapping[int, int], **given: Any) -> None:
+        self._turn.push_shards(peer, units, **given)
         self._pushed[peer] += 1
-        self._log.append(("push", self._me, peer, self._pushed[peer], units))
+        self._log.append(("push", self._me, peer, self._pushed[peer], units[0]))
 
     def mix(self, share: Share) -> None:
         self._turn.mix(share)

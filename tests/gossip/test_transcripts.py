@@ -1,14 +1,16 @@
 """Readable scenes; `pytest --rewrite` writes them anew, to be reviewed as a diff."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rumor.gossip import ONE
-from rumor.gossip.messages import Ack, Hello, Push
+from rumor.gossip.effects import ShareId
+from rumor.gossip.messages import Ack, Chunk, End, Hello, Push
 
-from .scene import WIDE, Scene
+from .scene import SMALL, WIDE, Scene
 
 FOLDER = Path(__file__).with_name("transcripts")
 
@@ -32,6 +34,66 @@ def frames() -> Scene:
     scene.wait(0.1)
     scene.mix_all("b")
     scene.deliver()
+    return scene
+
+
+def eager() -> Scene:
+    scene = frames()
+    scene.lines.append(
+        "      (the next share goes along with its offer, as far as there is credit)"
+    )
+    scene.push("a", "b", ONE // 4)
+    scene.deliver()
+    return scene
+
+
+def memory() -> Scene:
+    scene = Scene(WIDE)
+    scene.founded("a", "b", host=b"the-same-machine")
+    scene.push("a", "b", ONE // 2)
+    scene.deliver()
+    scene.attached("b", ShareId("a", 1, 1), usable=True)
+    scene.mix_all("b")
+    scene.deliver()
+    scene.lines.append("      (the next share cannot be read)")
+    scene.push("a", "b", ONE // 4)
+    scene.deliver()
+    scene.attached("b", ShareId("a", 1, 2), usable=False)
+    scene.deliver()
+    return scene
+
+
+def shards() -> Scene:
+    scene = Scene()
+    scene.founded("a", "b", shards=2)
+    scene.turn("a", lambda turn: turn.push_shards("b", {0: ONE // 2, 1: ONE // 4}))
+    scene.deliver()
+    scene.mix_all("b")
+    scene.deliver()
+    return scene
+
+
+def exact() -> Scene:
+    scene = Scene(replace(SMALL, exact=True))
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 2)
+    scene.deliver()
+    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], units=ONE // 4))
+    scene.deliver()
+    scene.lines.append("      (what b did not accept comes back at the next step)")
+    scene.step("a")
+    return scene
+
+
+def bandwidth() -> Scene:
+    scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 2)
+    scene.deliver()
+    for _ in range(3):
+        scene.wait(1.0)
+        scene.wake("a")
+        scene.deliver(Chunk, End)
     return scene
 
 
@@ -122,7 +184,21 @@ def strand() -> Scene:
     return scene
 
 
-SCENES = [push, frames, fence, lost_ack, join, leave, write_off, strand]
+SCENES = [
+    push,
+    frames,
+    eager,
+    memory,
+    shards,
+    exact,
+    bandwidth,
+    fence,
+    lost_ack,
+    join,
+    leave,
+    write_off,
+    strand,
+]
 
 
 @pytest.mark.parametrize("play", SCENES, ids=lambda play: play.__name__)

@@ -2,6 +2,7 @@
 
 from rumor.gossip import Entry, Envelope, Kind
 from rumor.gossip.effects import (
+    Attach,
     Drop,
     Effect,
     Greet,
@@ -9,6 +10,7 @@ from rumor.gossip.effects import (
     Meet,
     Mix,
     Part,
+    Reclaim,
     Record,
     Release,
     Send,
@@ -18,6 +20,7 @@ from rumor.gossip.effects import (
 )
 from rumor.gossip.messages import Ack, Chunk, Grant, Hello, Leave, Offer
 from rumor.gossip.weight import founders
+from rumor.gossip.wire import NATIVE, Form
 
 __all__ = ["line_of"]
 
@@ -33,18 +36,22 @@ def line_of(what: Effect | Envelope) -> str:
             return f"greet {address}: {_message(envelope)}"
         case Record(entry):
             return f"ledger: {_entry(entry)}"
-        case Snapshot(id, register, copy):
-            return f"snapshot {id} of {register}" + (" and the local buffers" if copy else "")
-        case Release(id):
-            return f"release snapshot {id}"
+        case Snapshot(id, register, form, shard):
+            return f"snapshot {id} of {_part(register, shard)}{_form(form)}"
+        case Release(id, abandoned):
+            return f"release snapshot {id}" + (", abandoned" if abandoned else "")
+        case Reclaim(id, fraction):
+            return f"mix back snapshot {id}, fraction {fraction:.4g}"
         case Stage(share, offset, size):
             return f"stage {_share(share)} at {offset} of {size}"
+        case Attach(share, segment):
+            return f"attach {_share(share)} at {segment}"
         case Inspect(share):
             return f"inspect {_share(share)}"
         case Drop(share):
             return f"drop {_share(share)}"
-        case Mix(share, fraction, copy):
-            return f"mix {_share(share)}, fraction {fraction:.4g}" + (", a copy" if copy else "")
+        case Mix(share, fraction, form):
+            return f"mix {_share(share)}, fraction {fraction:.4g}" + (", a copy" * form.copy)
         case Meet(peer, _) | Part(peer):
             return f"{type(what).__name__.lower()} {peer}"
         case _:
@@ -52,33 +59,45 @@ def line_of(what: Effect | Envelope) -> str:
 
 
 def _share(share: ShareId) -> str:
-    return f"{share.sender}#{share.seq}"
+    return _part(f"{share.sender}#{share.seq}", share.shard)
+
+
+def _part(what: str, shard: int) -> str:
+    return f"{what} shard {shard}" if shard else what
+
+
+def _form(form: Form) -> str:
+    as_what = "" if form.wire == NATIVE else f" as {form.wire}"
+    return as_what + " and the local buffers" * form.copy + " and the anchor" * form.anchor
 
 
 def _entry(entry: Entry) -> str:
     words = entry.kind.value
     if entry.kind not in (Kind.STRANDED, Kind.FOUND, Kind.WRITTEN_OFF):
         words += f" {founders(entry.units):.6g}"
-    return words + (f", {entry.peer}/{entry.incarnation}#{entry.seq}" if entry.peer else "")
+    words += f", {entry.peer}/{entry.incarnation}#{entry.seq}" if entry.peer else ""
+    return _part(words, entry.shard)
 
 
 def _message(envelope: Envelope) -> str:
     body = envelope.body
     name = type(body).__name__.upper()
-    words = f"{name}#{body.seq}" if hasattr(body, "seq") else name
+    words = _part(f"{name}#{body.seq}", envelope.shard) if hasattr(body, "seq") else name
     match body:
         case Hello(members=members, reply=reply):
             known = ", ".join(f"{m.id}/{m.incarnation} {m.phase.name.lower()}" for m in members)
             return f"{words} ({known})" + (" answer!" if reply else "")
-        case Offer(escrow=escrow, size_bytes=size, copy=copy):
-            what = "a copy" if copy else "a share"
-            return f"{words} {founders(escrow):.6g} and {what} of {size} bytes"
+        case Offer(escrow=escrow, size_bytes=size, form=form):
+            what = "a copy" if form.copy else "a share"
+            text = f"{words} {founders(escrow):.6g} and {what} of {size} bytes"
+            return text + (f" at {body.segment}" if body.segment else "")
         case Grant(_, credit):
             return f"{words} up to {credit}"
         case Chunk(_, index, offset):
             return f"{words} frame {index} at {offset}, {envelope.frame_bytes} bytes"
-        case Ack(_, accepted):
-            return f"{words} accepted {founders(accepted):.6g}"
+        case Ack(_, accepted, credit):
+            text = f"{words} accepted {founders(accepted):.6g}"
+            return text + (f", {credit} bytes next" if credit else "")
         case Leave(gone):
             return f"{words} " + ("gone" if gone else "soon")
         case _:

@@ -1,0 +1,80 @@
+"""What is known of the way toward one neighbor: how long an answer takes, and how fast bytes go."""
+
+from .config import ProtocolConfig
+from .messages import Incarnation
+from .roundtrip import RoundTrip
+
+__all__ = ["FRAMES_MAX", "Link", "Links", "window_bytes"]
+
+FRAMES_MAX = 1 << 16
+"""Frames of one share at most: a receiver keeps count of each."""
+
+# A new measurement counts as much as all before it: links change, and frames may be off by half.
+_SMOOTHING = 0.5
+
+
+_WINDOW_FRAMES = 64
+
+
+def window_bytes(config: ProtocolConfig, frame_bytes: int) -> int:
+    """How much of one share may be on its way: so many bytes, and not too many frames.
+
+    Sockets bound what they queue by counting messages.
+    """
+    # A sender with frames of its own size must be able to send one.
+    return max(frame_bytes, min(config.window_bytes, _WINDOW_FRAMES * frame_bytes))
+
+
+class Link:
+    """The way toward one neighbor.
+
+    Args:
+        config: Sizes and times.
+        incarnation: Which life of the neighbor; what is known of an earlier one is of no use.
+    """
+
+    def __init__(self, config: ProtocolConfig, incarnation: Incarnation) -> None:
+        self.incarnation = incarnation
+        self.roundtrip = RoundTrip()
+        self.reads_memory = True
+        """Whether it can read this peer's shared memory, as far as is known."""
+        self._config = config
+        self._bytes_s = 0.0
+
+    def carried(self, size_bytes: int, seconds: float) -> None:
+        """Note that so many bytes have arrived in so many seconds."""
+        if seconds > 0 and size_bytes > 0:
+            found = size_bytes / seconds
+            before = self._bytes_s or found
+            self._bytes_s = before + _SMOOTHING * (found - before)
+
+    def frame_bytes(self, size_bytes: int) -> int:
+        """Size of the frames of a share: a power of two, near what takes ``frame_s``.
+
+        Args:
+            size_bytes: Of the share.
+        """
+        config = self._config
+        frame, bytes_s = config.frame_bytes, self._bytes_s
+        if config.bandwidth_bytes_s is not None:
+            bytes_s = min(bytes_s or config.bandwidth_bytes_s, config.bandwidth_bytes_s)
+        if bytes_s:
+            wanted = max(1, int(bytes_s * config.frame_s))
+            frame = 1 << (wanted.bit_length() - 1)
+        frame = max(config.frame_bytes_min, min(config.frame_bytes_max, frame))
+        return max(frame, -(-size_bytes // FRAMES_MAX))
+
+
+class Links:
+    """The ways toward all neighbors, the same for all shards."""
+
+    def __init__(self, config: ProtocolConfig) -> None:
+        self._config = config
+        self._links: dict[str, Link] = {}
+
+    def to(self, peer: str, incarnation: Incarnation) -> Link:
+        """The way toward one life of a peer."""
+        link = self._links.get(peer)
+        if link is None or link.incarnation < incarnation:
+            link = self._links[peer] = Link(self._config, incarnation)
+        return link

@@ -1,0 +1,79 @@
+"""Frames follow what a link carries: about `frame_s` each, within bounds."""
+
+from dataclasses import replace
+
+import pytest
+
+from rumor.gossip import ProtocolConfig
+from rumor.gossip.link import FRAMES_MAX, Link, Links, window_bytes
+
+CONFIG = ProtocolConfig()
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("bytes_s", "frame_bytes"),
+    [
+        (1e3, 64 * KIB),
+        (64 * KIB / 0.02, 64 * KIB),
+        (20e6, 256 * KIB),  # 0.013 s each; twice as large would take 0.026 s
+        (100e6, 1 * MIB),
+        (4 * MIB / 0.02, 4 * MIB),
+        (10e9, 4 * MIB),
+    ],
+)
+def test_a_frame_takes_at_most_its_time_or_is_the_smallest(
+    bytes_s: float, frame_bytes: int
+) -> None:
+    link = Link(CONFIG, 1)
+    link.carried(round(bytes_s * 7), 7.0)
+    assert link.frame_bytes(100 * MIB) == frame_bytes
+
+
+def test_toward_a_stranger_frames_are_as_configured() -> None:
+    assert Link(CONFIG, 1).frame_bytes(100 * MIB) == CONFIG.frame_bytes
+    slow = Link(replace(CONFIG, bandwidth_bytes_s=10e6), 1)
+    assert slow.frame_bytes(100 * MIB) == 128 * KIB
+
+
+def test_what_is_measured_cannot_be_more_than_what_may_be_sent() -> None:
+    link = Link(replace(CONFIG, bandwidth_bytes_s=10e6), 1)
+    link.carried(100 * MIB, 0.1)
+    assert link.frame_bytes(100 * MIB) == 128 * KIB
+
+
+def test_a_new_measurement_counts_as_much_as_all_before() -> None:
+    link = Link(CONFIG, 1)
+    for bytes_s in (8e6, 40e6, 88e6):  # 8, then 24, then 56 MB/s
+        link.carried(int(bytes_s), 1.0)
+    assert link.frame_bytes(100 * MIB) == 1 << (int(56e6 * 0.02).bit_length() - 1)
+
+
+@pytest.mark.parametrize(("size_bytes", "seconds"), [(0, 1.0), (100, 0.0), (100, -1.0)])
+def test_what_measures_nothing_is_passed_over(size_bytes: int, seconds: float) -> None:
+    link = Link(CONFIG, 1)
+    link.carried(size_bytes, seconds)
+    assert link.frame_bytes(100 * MIB) == CONFIG.frame_bytes
+
+
+def test_no_share_takes_more_frames_than_are_counted() -> None:
+    size = FRAMES_MAX * CONFIG.frame_bytes_min * 3 + 1
+    link = Link(replace(CONFIG, frame_bytes=64 * KIB, frame_bytes_max=64 * KIB), 1)
+    frame = link.frame_bytes(size)
+    assert frame * FRAMES_MAX >= size and (frame - 1) * FRAMES_MAX < size
+
+
+def test_a_window_holds_a_frame_and_not_too_many_small_ones() -> None:
+    assert window_bytes(CONFIG, 64 * KIB) == 64 * 64 * KIB
+    assert window_bytes(CONFIG, 1 * MIB) == CONFIG.window_bytes
+    assert window_bytes(CONFIG, 16 * MIB) == 16 * MIB
+
+
+def test_what_is_known_of_a_neighbor_is_forgotten_with_its_next_life() -> None:
+    links = Links(CONFIG)
+    first = links.to("b", 1)
+    first.reads_memory = False
+    assert links.to("b", 1) is first
+    assert links.to("b", 2) is not first and links.to("b", 2).reads_memory
+    assert links.to("b", 1) is links.to("b", 2), "an old life brings nothing back"
+    assert links.to("c", 1) is not first
