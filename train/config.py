@@ -7,8 +7,10 @@ from pathlib import Path
 from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.address import parse_address
 from ..gossip.messages import is_name
+from ..gossip.rule import require_fit
 from ..gossip.rules import make_rule
 from ..topology import TopologyError, over
+from .mixing import MIXINGS, Mixing
 
 __all__ = ["PeerConfig", "RunConfig"]
 
@@ -67,6 +69,18 @@ class PeerConfig:
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     """Sizes and times of the exchange."""
 
+    shards: int = 1
+    """Into how many pieces the vector is cut, each with a weight of its own, the same for all
+    peers. More let a push be smaller (`ProtocolConfig.shards_per_push`)."""
+
+    mixing: Mixing = "step"
+    """When shares are mixed in: ``step``, at once, between two optimizer steps; ``sliced``, there
+    too, but no longer than ``mix_budget_s`` at a time; ``background``, by a thread of its own while
+    training goes on, which may lose single updates of single numbers."""
+
+    mix_budget_s: float = 0.002
+    """How long mixing may hold up one step where it is ``sliced``, seconds."""
+
     def __post_init__(self) -> None:
         if self.id is not None and not is_name(self.id):
             raise ConfigError(
@@ -74,6 +88,13 @@ class PeerConfig:
             )
         if self.founders < 1:
             raise ConfigError(f"founders is {self.founders}: it must be at least 1")
+        if self.mixing not in MIXINGS:
+            allowed = ", ".join(MIXINGS)
+            raise ConfigError(f"mixing is {self.mixing!r}: it must be one of {allowed}")
+        if not self.mix_budget_s > 0:
+            raise ConfigError(f"mix_budget_s is {self.mix_budget_s}: it must be above 0")
+        if self.shards < 1:
+            raise ConfigError(f"shards is {self.shards}: it must be at least 1")
         for name in ("linger_s", "leave_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")
@@ -83,7 +104,12 @@ class PeerConfig:
             set_field(self, "bind", parse_address(self.bind, any_port=True))
         if self.advertise is not None:
             set_field(self, "advertise", parse_address(self.advertise))
-        self.make_rule()
+        protocol = self.protocol
+        require_fit(self.make_rule(), protocol.wire, self.shards, exact=protocol.exact)
+        if protocol.shards_per_push > self.shards:
+            raise ConfigError(
+                f"shards_per_push is {protocol.shards_per_push}: there are {self.shards} shards"
+            )
         try:
             over(self.topology, self.seed, [self.id or "anybody"])
         except TopologyError as error:
@@ -134,6 +160,10 @@ class RunConfig:
     """Steps sleep until they have taken so long, seconds: slowness that costs no core."""
     journal: bool = False
     """Write a journal into the folder, from which the run can be repeated bit for bit."""
+    prefetch: int | None = None
+    """Batches prepared ahead by a thread of their own; 0 for none, and None for 2 where a GPU
+    trains, else 0. Raise it where a GPU waits for its data. No bit depends on it, unless the task
+    changes its data as it trains, which wants 0."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "log_every", "eval_every", "count"):
@@ -144,5 +174,7 @@ class RunConfig:
             raise ConfigError(f"lr is {self.lr}: it must be a finite number above 0")
         if not 0 <= self.index < self.count:
             raise ConfigError(f"index is {self.index}: it must be from 0 to {self.count - 1}")
+        if self.prefetch is not None and self.prefetch < 0:
+            raise ConfigError(f"prefetch is {self.prefetch}: it must be 0 or more")
         if not 0 <= self.step_s_min < float("inf"):
             raise ConfigError(f"step_s_min is {self.step_s_min}: it must be 0 or more seconds")

@@ -13,14 +13,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from ..gossip import Envelope, Protocol, RemoteProtocolError, TrainingError, TransportError
-from ..gossip.codec import Buffer, decode, encode
-from ..gossip.effects import Effect, Greet, Halt, Inspect, Meet, Part, Record, Send, ShareId, Wait
-from ..gossip.messages import Chunk, End, Push, Query
+from ..gossip.codec import Buffer, checksum, decode_header, encode
+from ..gossip.effects import (
+    Attach,
+    Effect,
+    Greet,
+    Halt,
+    Inspect,
+    Meet,
+    Part,
+    Record,
+    Release,
+    Send,
+    ShareId,
+    Wait,
+)
+from ..gossip.errors import DecodeError
+from ..gossip.messages import Chunk, End, Offer, Query
 from ..gossip.transport import Received, Transport
-from .inputs import Input, Inspected, Receive, Step, Unsent, Wake
+from .inputs import Attached, Input, Inspected, Receive, Step, Unsent, Wake
 from .journal import Journal
 from .ledger_file import LedgerFile
 from .tally import Tally
@@ -36,10 +51,11 @@ _NAP_S: Final = 0.5
 # Who waits for another peer says so as often.
 _SAY_S: Final = 5.0
 
-# A question goes where the share went, so that it cannot overtake it.
-_BULK: Final = (Push, Chunk, End, Query)
+# An offer goes where its frames will go, and a question where the share went, so that neither
+# overtakes the other.
+_BULK: Final = (Offer, Chunk, End, Query)
 
-_Job = Greet | Meet | Part | tuple[Envelope, Buffer]
+_Job = Greet | Meet | Part | Send | Release
 _T = TypeVar("_T")
 
 
@@ -54,6 +70,7 @@ class Driver:
         tally: Counts what happens.
         on_event: Called with every effect that says what happened, on either thread.
         journal: Where events are written, None for nowhere.
+        mix_budget_s: How long a step may go on with mixing that was put off, seconds.
     """
 
     def __init__(
@@ -65,6 +82,7 @@ class Driver:
         tally: Tally,
         on_event: Callable[[Effect], None],
         journal: Journal | None = None,
+        mix_budget_s: float = 0.0,
     ) -> None:
         self.protocol = protocol
         self.tally = tally
@@ -75,6 +93,7 @@ class Driver:
         self._ledger = ledger
         self._on_event = on_event
         self._journal = journal
+        self._mix_budget_s = mix_budget_s
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
@@ -133,6 +152,7 @@ class Driver:
             TrainingError: A value that was to be sent is not finite, or the rule cannot go on.
         """
         waits = self.call(Step(trained))
+        self._workbench.advance(self._mix_budget_s)
         spoke_s = time.monotonic()
         while waits and not (stop is not None and stop.is_set()):
             self.wait_for_share(_NAP_S)
@@ -140,6 +160,10 @@ class Driver:
             if time.monotonic() - spoke_s > _SAY_S:
                 spoke_s = time.monotonic()
                 _log.warning("waiting for %s", ", ".join(self._awaited) or "all founders")
+
+    def settle(self) -> None:
+        """Finish mixing what was put off."""
+        self._workbench.settle()
 
     def wait_for_share(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
@@ -163,19 +187,22 @@ class Driver:
     def _decide_on_record(self, event: Input, now: float, journal: Journal) -> list[Effect]:
         journal.take(event, now)
         effects = event.feed(self.protocol, now)
-        journal.decided(effects, self.protocol.account.weight)
+        journal.decided(effects, self.protocol.weight_units)
         return effects
 
     def _carry_out(self, effects: Sequence[Effect], frame: Buffer = b"") -> bool:
         waits, unusable = False, None
         for effect in effects:
             match effect:
-                case Greet() | Meet() | Part():
+                case Greet() | Meet() | Part() | Send() | Release():
+                    # A snapshot may still be on its way from a device: training does not wait
+                    # for it, and what is cut from it goes out before it is let go.
                     self._jobs.append(effect)
-                case Send():
-                    self._queue(effect)
                 case Inspect():
                     self._inspect(effect.share)
+                case Attach():
+                    usable = self._workbench.attach(effect)
+                    self._carry_out(self._decide(Attached(effect.share, usable)))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
                 case Halt(reason):
@@ -194,27 +221,21 @@ class Driver:
         return waits
 
     def _inspect(self, share: ShareId) -> None:
-        finite = self._workbench.is_finite(share)
+        finite = self._workbench.is_sound(share, self.protocol.swarm)
         self._carry_out(self._decide(Inspected(share, finite)))
         self._ready.set()
-
-    def _queue(self, effect: Send) -> None:
-        frame = self._workbench.frame_of(effect)
-        if frame is None:
-            self._carry_out(self._decide(Unsent(effect.envelope)))
-        else:
-            self._jobs.append((effect.envelope, frame))
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                with self._lock:
-                    due_s = self.protocol.deadline() - time.monotonic()
+                due_s = self.look(lambda protocol: protocol.deadline())
                 self._flush()
-                for received in self._transport.poll(min(max(due_s, 0.0), _NAP_S)):
+                rest_s = max(0.0, due_s - time.monotonic())
+                for received in self._transport.poll(min(rest_s, _NAP_S)):
                     self._take_in(received)
                     self._flush()
-                self._carry_out(self._decide(Wake()))
+                if time.monotonic() >= due_s:
+                    self._carry_out(self._decide(Wake()))
             self._flush()
         except BaseException as failure:
             # The training thread must hear of it, or it would train on alone without a word.
@@ -222,22 +243,46 @@ class Driver:
             _log.exception("the network thread failed")
         finally:
             self._transport.close()
+            self._workbench.close()
             if self._ledger is not None:
                 self._ledger.close()
 
     def _take_in(self, received: Received) -> None:
-        self.tally.bytes_received += sum(len(part) for part in received.parts)
+        self.tally.bytes_received += len(received.header)
         try:
-            envelope = decode(received.parts)
-            effects = self._decide(Receive(envelope, received.parts[0]))
+            envelope, check = decode_header(received.header)
+            frame = self._receive_frame(envelope, check, received)
+            effects = self._decide(Receive(envelope, received.header))
         except RemoteProtocolError as error:
             self.tally.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)
             return
+        self.tally.bytes_received += envelope.frame_bytes
         bulk = isinstance(envelope.body, _BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk)
-        self._carry_out(effects, received.parts[1] if envelope.frame_bytes else b"")
-        self._ready.set()
+        self._carry_out(effects, frame)
+        # Who waits has no use for one frame of many.
+        if not isinstance(envelope.body, Chunk):
+            self._ready.set()
+
+    def _receive_frame(self, envelope: Envelope, check: int, received: Received) -> Buffer:
+        """Take in the frame beside a message: where it belongs, if that is known by now.
+
+        Returns:
+            The frame, or nothing where it lies in its place.
+
+        Raises:
+            DecodeError: It is damaged, or not what the header says.
+        """
+        stage = self.look(lambda protocol: protocol.place_of(envelope))
+        if stage is None:
+            frame = received.frame()
+            _require_whole(envelope, len(frame), checksum(frame) == check, received)
+            return frame
+        with self._workbench.landing(stage, envelope.frame_bytes) as room:
+            size = received.frame_into(room) if received.more else 0
+            _require_whole(envelope, size, checksum(room) == check, received)
+        return b""
 
     def _flush(self) -> None:
         """Hand what is queued to the sockets; what they refuse goes back to the protocol."""
@@ -249,22 +294,37 @@ class Driver:
                     self._transport.meet(peer, addresses)
                 case Part(peer):
                     self._transport.part(peer)
-                case (envelope, frame):
-                    self._send(envelope, frame)
+                case Send() as effect:
+                    self._send(effect)
+                case effect:
+                    self._workbench.carry_out(effect)
 
     def _greet(self, address: str, envelope: Envelope) -> bool:
         parts = encode(envelope)
         self._count_sent(parts)
         return self._transport.greet(address, parts)
 
-    def _send(self, envelope: Envelope, frame: Buffer) -> None:
-        parts = encode(envelope, frame)
-        bulk = isinstance(envelope.body, _BULK)
-        if self._transport.send(envelope.destination, parts, bulk=bulk):
-            self._count_sent(parts)
-        else:
-            self._carry_out(self._decide(Unsent(envelope)))
+    def _send(self, effect: Send) -> None:
+        frame, envelope = self._workbench.frame_of(effect), effect.envelope
+        if frame is not None:
+            if effect.shown and effect.snapshot is not None and isinstance(envelope.body, Offer):
+                # Where the snapshot lies, only the workbench knows. Unnamed, it will be sent.
+                segment = self._workbench.segment_of(effect.snapshot)
+                envelope = replace(envelope, body=replace(envelope.body, segment=segment))
+            parts = encode(envelope, frame)
+            bulk = isinstance(envelope.body, _BULK)
+            if self._transport.send(envelope.destination, parts, bulk=bulk):
+                self._count_sent(parts)
+                return
+        self._carry_out(self._decide(Unsent(effect.envelope)))
 
     def _count_sent(self, parts: Sequence[Buffer]) -> None:
         self.tally.messages += 1
         self.tally.bytes_sent += sum(len(part) for part in parts)
+
+
+def _require_whole(envelope: Envelope, size: int, undamaged: bool, received: Received) -> None:
+    if size != envelope.frame_bytes or received.more:
+        raise DecodeError("the frame is not as long as the header says", envelope.source)
+    if not undamaged:
+        raise DecodeError("the frame was damaged", envelope.source)

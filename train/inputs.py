@@ -10,6 +10,7 @@ from ..gossip.codec import Buffer
 from ..gossip.effects import Effect, ShareId
 
 __all__ = [
+    "Attached",
     "Finish",
     "Input",
     "Inspected",
@@ -96,6 +97,17 @@ class Inspected(NamedTuple):
         return protocol.inspected(self.share, now, finite=self.finite)
 
 
+class Attached(NamedTuple):
+    """It was looked whether a share can be read from its sender's memory."""
+
+    share: ShareId
+    usable: bool
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.attached(self.share, now, usable=self.usable)
+
+
 class Unsent(NamedTuple):
     """The network refused a message."""
 
@@ -106,4 +118,4 @@ class Unsent(NamedTuple):
         return protocol.unsent(self.envelope, now)
 
 
-Input = Join | Step | Wake | Finish | Leave | Receive | Inspected | Unsent
+Input = Join | Step | Wake | Finish | Leave | Receive | Inspected | Unsent | Attached

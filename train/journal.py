@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..gossip.codec import HEADER_BYTES_MAX
-from ..gossip.effects import Combine, Effect, Mix, Record, Snapshot
+from ..gossip.effects import Combine, Effect, Mix, Reclaim, Record, Snapshot
 from ..gossip.errors import TrainingError
 from .fingerprint import fingerprint
 from .inputs import Input
@@ -45,7 +45,7 @@ __all__ = ["JOURNAL", "Entry", "Journal", "JournalFile"]
 JOURNAL: Final = "journal.bin"
 """What the file is called in a peer's folder."""
 
-_MAGIC: Final = b"rumor journal 1\n"
+_MAGIC: Final = b"rumor journal 2\n"
 _FRAME: Final = struct.Struct("<IIB")
 _BODY_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX
 _HEAD: Final = 0
@@ -100,7 +100,9 @@ class Journal:
         """
         if not effects:
             return
-        if any(isinstance(effect, Record | Snapshot | Mix | Combine) for effect in effects):
+        if any(
+            isinstance(effect, Record | Snapshot | Mix | Reclaim | Combine) for effect in effects
+        ):
             self._write(Decided(weight, in_words(effects)))
         self._file.flush()
 

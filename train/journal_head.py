@@ -16,6 +16,7 @@ from ..gossip import (
     stream,
 )
 from ..gossip.rules import make_rule
+from ..gossip.wire import parse_wire
 from ..topology import View
 from .config import PeerConfig
 from .machine import machine
@@ -44,6 +45,10 @@ class Head:
     """Of the peer's choices."""
     protocol: ProtocolConfig
     """Sizes and times."""
+    shards: int
+    """Into how many pieces the vector is cut."""
+    host: bytes
+    """Whose memory it can read, 16 bytes; empty for nobody's."""
     training: Mapping[str, Any]
     """Fields of the `RunConfig`."""
     machine: Mapping[str, Any]
@@ -60,6 +65,7 @@ class Head:
             "addresses": list(self.addresses),
             "anchor": self.anchor.hex(),
             "schema": self.schema.hex(),
+            "host": self.host.hex(),
             "protocol": asdict(self.protocol),
             "rule": dict(self.rule),
             "training": dict(self.training),
@@ -74,6 +80,7 @@ class Head:
         addresses: tuple[str, ...],
         vector: Vector,
         rule: Rule,
+        host: bytes,
         training: Mapping[str, Any],
     ) -> Self:
         """The head of a peer that is about to start.
@@ -91,6 +98,8 @@ class Head:
             topology=config.topology,
             seed=config.seed,
             protocol=config.protocol,
+            shards=config.shards,
+            host=host,
             training=training,
             machine=machine(vector.flats[0].device),
             unix_s=time.time(),
@@ -111,6 +120,7 @@ class Head:
                     "addresses": tuple(values["addresses"]),
                     "anchor": bytes.fromhex(values["anchor"]),
                     "schema": bytes.fromhex(values["schema"]),
+                    "host": bytes.fromhex(values["host"]),
                     "protocol": ProtocolConfig(**values["protocol"]),
                 }
             )
@@ -137,7 +147,14 @@ class Head:
             rng=lambda purpose: stream(self.seed, self.id, purpose),
             config=self.protocol,
             addresses=self.addresses,
+            keeps_anchor=self.keeps_anchor,
+            host=self.host,
         )
+
+    @property
+    def keeps_anchor(self) -> bool:
+        """Whether its vector keeps the anchor, which lossy formats are differences from."""
+        return parse_wire(self.protocol.wire).needs_anchor
 
 
 def rule_settings(rule: Rule) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """How a module's tensors lie in flat memory: which travel, in what order, at which offset."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..gossip.errors import TrainingError
 from ..gossip.schema import ALIGNMENT_BYTES, Schema, TensorSpec, itemsize
 
-__all__ = ["Layout", "Placed", "Segment"]
+__all__ = ["Layout", "Placed", "Segment", "flatten"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +25,11 @@ class Placed:
     def stop_bytes(self) -> int:
         """Where its room ends, padding included."""
         return self.offset_bytes + self.spec.room_bytes
+
+    def room(self, host: Tensor, offset_bytes: int) -> Tensor:
+        """The bytes from an offset on as this tensor's values, in its dtype and shape."""
+        raw = host[offset_bytes : offset_bytes + self.spec.size_bytes]
+        return raw.view(self.tensor.dtype).view(self.tensor.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,24 +66,44 @@ class Layout:
     dtype in the module's order. Other buffers are local: only a copy carries them. Frozen
     parameters, and buffers that the module does not save, do not travel at all.
 
+    Args:
+        module: Whose tensors.
+        shards: Into how many pieces the vector is cut.
+
     Raises:
+        ConfigError: There are more shards than the vector has cache lines.
         TrainingError: The module has nothing to share, or a dtype that cannot travel.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, shards: int = 1) -> None:
         shared, local = _sorted_out(module)
         if not shared:
             raise TrainingError("the model has no parameter that requires gradients")
         order = list(dict.fromkeys(tensor.dtype for _, tensor in shared))
         shared.sort(key=lambda item: order.index(item[1].dtype))
         placed = list(_place(shared, local))
-        self.schema = Schema(tuple(item.spec for item in placed))
+        self.schema = Schema(tuple(item.spec for item in placed), shards)
         self.local = tuple(item for item in placed if not item.spec.shared)
         grouped = groupby(
             (item for item in placed if item.spec.shared),
             key=lambda item: (item.tensor.dtype, item.tensor.device),
         )
         self.segments = tuple(Segment(tuple(items)) for _, items in grouped)
+
+
+def flatten(tensors: Sequence[Placed]) -> Tensor:
+    """Lay tensors into one flat tensor, of which they become views."""
+    first = tensors[0]
+    itemsize = first.tensor.element_size()
+    room = (tensors[-1].stop_bytes - first.offset_bytes) // itemsize
+    flat = torch.zeros(room, dtype=first.tensor.dtype, device=first.tensor.device)
+    for placed in tensors:
+        start = (placed.offset_bytes - first.offset_bytes) // itemsize
+        tensor = placed.tensor
+        view = flat[start : start + tensor.numel()].view(tensor.shape)
+        view.copy_(tensor.detach())
+        tensor.data = view
+    return flat
 
 
 def _sorted_out(

@@ -2,6 +2,7 @@
 
 import random
 from hashlib import blake2b
+from typing import Final
 
 import numpy as np
 import torch
@@ -10,12 +11,16 @@ from torch import Tensor, nn
 
 from ..gossip import ConfigError
 from .config import RunConfig
+from .loader import Loader
 from .partition import split
 from .sampler import Sampler
 from .task import Evaluation, Task
 from .tasks import BUILT_IN, load_task
 
 __all__ = ["Learner"]
+
+# On a CPU the thread that prepares batches takes its time from the training.
+_PREFETCH: Final = {"cuda": 2}
 
 
 class Learner:
@@ -49,12 +54,16 @@ class Learner:
         trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
         parts = split(config.partition, self.task.train[1], config.count, config.seed)
-        self._sampler = Sampler(
+        sampler = Sampler(
             parts[config.index],
             config.batch_size or self.task.batch_size,
             seed=config.seed,
             peer=peer,
         )
+        prefetch = config.prefetch
+        if prefetch is None:
+            prefetch = _PREFETCH.get(self.device.type, 0)
+        self._loader = Loader(sampler, self.task.train, self.device, prefetch=prefetch)
 
     def start(self) -> None:
         """Make what is random in a step, such as dropout, differ from peer to peer."""
@@ -62,7 +71,7 @@ class Learner:
 
     def batch(self) -> NDArray[np.int64]:
         """The samples of the next step: int64, axes ``(batch_size,)``."""
-        return self._sampler.batch(self.taken)
+        return self._loader.samples(self.taken)
 
     def step(self, batch: NDArray[np.int64] | None = None) -> Tensor:
         """Take one optimizer step.
@@ -75,8 +84,7 @@ class Learner:
         """
         if self._config.journal:
             self._seed_step()
-        indices = torch.from_numpy(self.batch() if batch is None else batch)
-        inputs, targets = (side[indices].to(self.device) for side in self.task.train)
+        inputs, targets = self._loader.take(self.taken, batch)
         self._optimizer.zero_grad()
         loss = self.task.loss(self.model(inputs), targets)
         loss.backward()
@@ -88,6 +96,10 @@ class Learner:
         """The model on held-out data, where it is to be measured after this step."""
         due = self.taken % self._config.eval_every == 0 or self.taken == self.steps
         return self.task.evaluate(self.model) if due else None
+
+    def close(self) -> None:
+        """Prepare no more batches; what was learnt stays."""
+        self._loader.close()
 
     def _seed_step(self) -> None:
         seed = _own_seed(self._config.seed, self._peer, f"step:{self.taken}")

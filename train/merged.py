@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..gossip.errors import ConfigError, TrainingError
+from .shard_runs import Runs, from_text
 
 __all__ = [
     "SavedModel",
@@ -42,7 +43,11 @@ class SavedModel:
     id: str
     """The peer's id; the name of the file's folder where the header has none."""
     weight_units: int
-    """The weight it ended with, in units; 0 where the header has none."""
+    """The weight it ended with, in units, of all shards; 0 where the header has none."""
+    shard_units: tuple[int, ...]
+    """The same by shard; one for a vector that was not cut."""
+    runs: Runs
+    """Which numbers belong to which shard; empty for a vector that was not cut."""
     tensors: tuple[tuple[str, str], ...]
     """Name of each tensor, and its shape and dtype in words, in the file's order."""
 
@@ -61,12 +66,16 @@ def open_model(path: Path) -> SavedModel:
             metadata = file.metadata() or {}
             tensors = tuple((name, _shape(file.get_slice(name))) for name in file.keys())
         units = int(metadata.get("weight_units", 0))
+        by_shard = tuple(int(part) for part in metadata.get("shard_units", f"{units}").split(","))
+        runs = from_text(metadata.get("shard_runs", "{}"))
     except (OSError, SafetensorError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
     return SavedModel(
         path=path,
         id=metadata.get("peer", path.parent.name),
         weight_units=units,
+        shard_units=by_shard,
+        runs=runs,
         tensors=tensors,
     )
 
@@ -95,7 +104,7 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
 
 
 def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
-    """Average models, each weighted by what its peer holds.
+    """Average models, each weighted by what its peer holds; each shard by its own weights.
 
     Floating tensors are averaged in float64 and rounded to their own dtype once, those that all
     models agree on taken as they are. Integer ones are the heaviest peer's (of two, the
@@ -118,7 +127,9 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     units = [weights[model.id] for model in chosen]
     with ExitStack() as stack:
         readers = [_reader(stack, model) for model in chosen]
-        return {name: _mean(name, readers, units) for name, _ in models[0].tensors}
+        return {
+            name: _mean(name, readers, units, _cuts(name, chosen)) for name, _ in models[0].tensors
+        }
 
 
 def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | None = None) -> float:
@@ -213,18 +224,43 @@ def _reader(stack: ExitStack, model: SavedModel) -> Callable[[str], Tensor]:
     return read
 
 
-def _mean(name: str, readers: Sequence[Callable[[str], Tensor]], units: Sequence[int]) -> Tensor:
+_Cut = tuple[slice, Sequence[int]]
+"""Some numbers of a flattened tensor, and what each model weighs there."""
+
+
+def _cuts(name: str, models: Sequence[SavedModel]) -> Sequence[_Cut]:
+    """Where the weights of a tensor's numbers differ; nothing where they are those of the whole."""
+    cuts: list[_Cut] = []
+    for start, stop, shard in models[0].runs.get(name, ()):
+        units = [model.shard_units[shard] for model in models]
+        # A shard whose weight nobody holds, because all have left: each counts the same.
+        cuts.append((slice(start, stop), units if any(units) else [1] * len(models)))
+    return cuts
+
+
+def _mean(
+    name: str,
+    readers: Sequence[Callable[[str], Tensor]],
+    units: Sequence[int],
+    cuts: Sequence[_Cut],
+) -> Tensor:
     first = readers[0](name)
     if not first.is_floating_point():
         return readers[units.index(max(units))](name)
-    total = torch.zeros_like(first, dtype=torch.float64)
+    cuts = cuts or [(slice(None), units)]
+    total = torch.zeros(first.numel(), dtype=torch.float64)
     alike = True
-    for read, weight in zip(readers, units, strict=True):
+    for index, read in enumerate(readers):
         value = read(name)
         alike = alike and torch.equal(value, first)
-        total += value.double() * weight
+        for part, weights in cuts:
+            total[part] += value.reshape(-1)[part].double() * weights[index]
     # Frozen tensors, masks of -inf among them, must come out as they went in.
-    return first if alike else (total / sum(units)).to(first.dtype)
+    if alike:
+        return first
+    for part, weights in cuts:
+        total[part] /= sum(weights)
+    return total.view(first.shape).to(first.dtype)
 
 
 def _check_alike(models: Sequence[SavedModel]) -> None:
@@ -232,6 +268,11 @@ def _check_alike(models: Sequence[SavedModel]) -> None:
         raise ConfigError("there is no model: give at least one peer's folder")
     one = models[0]
     for other in models[1:]:
+        if other.runs != one.runs:
+            raise ConfigError(
+                f"{one.path} and {other.path} were cut into shards in different ways: merge "
+                "models of one swarm"
+            )
         for index, (ours, theirs) in enumerate(zip_longest(one.tensors, other.tensors)):
             if ours != theirs:
                 raise ConfigError(

@@ -18,6 +18,7 @@ from ..gossip import (
     Protocol,
     Rule,
     RumorError,
+    TrainingError,
     TransportError,
     stream,
 )
@@ -33,6 +34,7 @@ from ..gossip.effects import (
 )
 from ..gossip.transport import Transport
 from ..gossip.weight import founders
+from ..gossip.wire import parse_wire
 from ..topology import View
 from .config import PeerConfig
 from .driver import Driver
@@ -43,6 +45,7 @@ from .journal_head import Head
 from .ledger_file import LedgerFile
 from .reach import advertised
 from .search import Search
+from .segments import Attachments, SegmentPool, host_id
 from .tally import Tally
 from .vector import Vector, is_finite
 from .workbench import Workbench
@@ -100,7 +103,14 @@ class Peer:
         self.id = self.config.named()
         self._rule = self.config.make_rule()
         self._model = model
-        self.vector = Vector(model, self._rule.registers)
+        wire = parse_wire(self.config.protocol.wire)
+        self.vector = Vector(
+            model,
+            self._rule.registers,
+            shards=self.config.shards,
+            keeps_anchor=wire.needs_anchor,
+            sends_topk=not wire.is_dense,
+        )
         self._driver: Driver | None = None
         self.stop = threading.Event()
         """Set it, on any thread, to give up looking for a swarm, or waiting within a step."""
@@ -177,15 +187,21 @@ class Peer:
 
     @property
     def weight(self) -> float:
-        """What this peer holds, in founders."""
-        return founders(self.weight_units)
+        """What this peer holds, in founders; with shards, the mean over them."""
+        return founders(self.weight_units) / self.config.shards
 
     @property
     def weight_units(self) -> int:
-        """What this peer holds, in units; what is in escrow is not counted."""
+        """What this peer holds, in units, of all shards; what is in escrow is not counted."""
+        return sum(self.shard_units)
+
+    @property
+    def shard_units(self) -> tuple[int, ...]:
+        """What this peer holds of each shard, in units."""
         if self._driver is None:
-            return 0
-        return self._driver.look(lambda protocol: protocol.account.weight)
+            return (0,) * self.config.shards
+        accounts = self._driver.look(lambda protocol: protocol.accounts)
+        return tuple(account.weight for account in accounts)
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -221,6 +237,10 @@ class Peer:
         self._stepped_s = now
         self._running().step(trained=True, stop=self.stop)
 
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until something has come since this was last called, or for so many seconds."""
+        self._running().wait_for_share(timeout_s)
+
     def merge(self, timeout_s: float = 30.0) -> bool:
         """Take no more steps, wait for the others to finish, and agree with them.
 
@@ -242,6 +262,7 @@ class Peer:
             pace_s = _MERGING_POLL_S if merging else max(self._pace_s, _MERGING_POLL_S)
             time.sleep(min(pace_s, _PACE_S_MAX))
             driver.step(trained=False)
+        driver.settle()
         return driver.look(lambda protocol: protocol.done)
 
     def leave(self) -> None:
@@ -251,6 +272,7 @@ class Peer:
         finite hands nothing on; its weight is burned.
         """
         driver, self._left = self._running(), True
+        driver.settle()
         burn = not all(is_finite(flat) for flat in self.vector.flats)
         driver.call(Leave(burn))
         give_up_s = time.monotonic() + self.config.leave_s
@@ -267,6 +289,9 @@ class Peer:
     def _make_driver(self, transport: Transport) -> Driver:
         config = self.config
         self._addresses = advertised(config, transport.address)
+        if self.vector.anchor_flats is not None:
+            self.vector.keep_anchor()  # what x is now, should it have changed since
+        host = host_id() if config.protocol.shared_memory else b""
         protocol = Protocol(
             id=self.id,
             # A clock is the one counter that survives a restart without a file.
@@ -278,20 +303,43 @@ class Peer:
             rng=lambda purpose: stream(config.seed, self.id, purpose),
             config=config.protocol,
             addresses=self._addresses,
+            keeps_anchor=self.vector.anchor_flats is not None,
+            host=host,
         )
         ledger = None
         if config.out is not None:
             head = None
             if self.journaled is not None:
-                given = self.vector, self._rule, self.journaled
+                if config.mixing != "step":
+                    raise ConfigError(
+                        f"mixing is {config.mixing!r}: a journal needs 'step', which a replay can "
+                        "repeat"
+                    )
+                given = self.vector, self._rule, host, self.journaled
                 head = Head.of(config, protocol.account, self._addresses, *given)
+            path = config.out / "ledger.jsonl"
             with _making(config.out):
-                ledger = LedgerFile(config.out / "ledger.jsonl", protocol.account)
+                ledger = LedgerFile(path, protocol.account, config.shards)
                 if head is not None:
                     tensors = travelling_tensors(self._model, self.vector.schema)
                     self.journal = Journal(config.out / JOURNAL, head.as_json(), tensors)
-        bench = Workbench(self.vector)
-        return Driver(protocol, transport, bench, ledger, self.tally, self._hear, self.journal)
+        bench = Workbench(
+            self.vector,
+            rounding=lambda snapshot: stream(config.seed, self.id, f"rounding:{snapshot}"),
+            segments=SegmentPool(pinned=not self.vector.is_here) if host else None,
+            attachments=Attachments() if host else None,
+            mixing=config.mixing,
+        )
+        return Driver(
+            protocol,
+            transport,
+            bench,
+            ledger,
+            self.tally,
+            self._hear,
+            self.journal,
+            config.mix_budget_s,
+        )
 
     def _hear(self, event: Effect) -> None:
         match event:
@@ -299,6 +347,7 @@ class Peer:
                 _log.info("founded a swarm")
             case Joined(donor):
                 _log.info("joined: the model is now a copy of %s's", donor)
+                self._check_anchor()
             case PeerMet(peer):
                 _log.info("met %s", peer)
             case PeerDied(peer):
@@ -315,6 +364,13 @@ class Peer:
                 _log.warning("met another swarm, joining it: steps taken alone are lost")
             case _:
                 pass
+
+    def _check_anchor(self) -> None:
+        # One that came in several shards can only be told when all of them are there.
+        if self.config.shards > 1 and self.vector.anchor_flats is not None:
+            swarm = self._running().look(lambda protocol: protocol.swarm)
+            if self.vector.kept_anchor() != swarm:
+                raise TrainingError("the anchor that came is not the one of this swarm: join again")
 
     def _close(self) -> None:
         if self._driver is not None:

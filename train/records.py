@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gossip.codec import decode_header, encode
-from ..gossip.effects import Combine, Effect, Mix, ShareId, Snapshot
+from ..gossip.effects import Combine, Effect, Mix, Reclaim, ShareId, Snapshot
 from ..gossip.errors import RemoteProtocolError
-from .inputs import Finish, Input, Inspected, Join, Leave, Receive, Step, Unsent, Wake
+from ..gossip.wire import NATIVE, Form
+from .inputs import Attached, Finish, Input, Inspected, Join, Leave, Receive, Step, Unsent, Wake
 
 __all__ = [
     "Began",
@@ -77,7 +78,7 @@ def batch_checksum(batch: NDArray[np.int64]) -> int:
 def in_words(effects: Sequence[Effect]) -> str:
     """What *effects* do to the vector, in words.
 
-    >>> in_words([Snapshot(1, "x", copy=False), Mix(ShareId("ada", 7, 3), 0.5, copy=False)])
+    >>> in_words([Snapshot(1, "x"), Mix(ShareId("ada", 7, 3), 0.5)])
     'snapshot x; mix ada#3 0.5'
     """
     return "; ".join(filter(None, map(_words, effects)))
@@ -85,17 +86,27 @@ def in_words(effects: Sequence[Effect]) -> str:
 
 def _words(effect: Effect) -> str:
     match effect:
-        case Snapshot(_, register, copy):
-            return f"{'copy' if copy else 'snapshot'} {register}"
-        case Mix(share, fraction):
-            return f"mix {share.sender}#{share.seq} {fraction!r}"
+        case Snapshot(_, register, form, shard):
+            what = "copy" if form.copy else "snapshot"
+            cut = f" of shard {shard}" if shard else ""
+            return f"{what} {register}{cut}{_as(form)}"
+        case Mix(share, fraction, form):
+            return f"mix {_named(share)} {fraction!r}{_as(form)}"
+        case Reclaim(snapshot, fraction):
+            return f"reclaim {snapshot} {fraction!r}"
         case Combine(register, terms):
-            named = (
-                f"{c!r} {f'{t.sender}#{t.seq}' if isinstance(t, ShareId) else t}" for c, t in terms
-            )
+            named = (f"{c!r} {_named(t) if isinstance(t, ShareId) else t}" for c, t in terms)
             return f"combine {register}: {', '.join(named)}"
         case _:
             return ""
+
+
+def _named(share: ShareId) -> str:
+    return f"{share.sender}#{share.seq}" + (f"/{share.shard}" if share.shard else "")
+
+
+def _as(form: Form) -> str:
+    return "" if form.wire == NATIVE else f" as {form.wire}"
 
 
 def pack(record: Input | Mark, now: float | None = None) -> tuple[int, bytes]:
@@ -133,14 +144,15 @@ def _header(event: Unsent) -> bytes:
     return bytes(encode(replace(event.envelope, frame_bytes=0))[0])
 
 
-def _pack_share(event: Inspected) -> bytes:
-    share = event.share
-    return _SHARE.pack(event.finite, share.incarnation, share.seq) + share.sender.encode()
+def _pack_share(event: Inspected | Attached) -> bytes:
+    share, answer = event
+    numbers = _SHARE.pack(answer, share.incarnation, share.seq, share.shard)
+    return numbers + share.sender.encode()
 
 
-def _unpack_share(body: bytes) -> Inspected:
-    finite, incarnation, seq = _SHARE.unpack_from(body)
-    return Inspected(ShareId(body[_SHARE.size :].decode(), incarnation, seq), finite)
+def _unpack_share(body: bytes) -> tuple[ShareId, bool]:
+    answer, incarnation, seq, shard = _SHARE.unpack_from(body)
+    return ShareId(body[_SHARE.size :].decode(), incarnation, seq, shard), answer
 
 
 def _unpack_join(body: bytes) -> Join:
@@ -152,7 +164,7 @@ _TIME: Final = struct.Struct("<d")
 _FLAG: Final = struct.Struct("<?")
 _NUMBER: Final = struct.Struct("<I")
 _WEIGHT: Final = struct.Struct("<Q")
-_SHARE: Final = struct.Struct("<?QQ")
+_SHARE: Final = struct.Struct("<?QQI")
 
 
 class _Kind(NamedTuple):
@@ -171,8 +183,9 @@ _INPUTS: Final = (
     _Kind(Finish, lambda e: b"", lambda b: Finish()),
     _Kind(Leave, lambda e: _FLAG.pack(e.burn), lambda b: Leave(*_FLAG.unpack(b))),
     _Kind(Receive, lambda e: bytes(e.header), lambda b: Receive(decode_header(b)[0], b)),
-    _Kind(Inspected, _pack_share, _unpack_share),
+    _Kind(Inspected, _pack_share, lambda b: Inspected(*_unpack_share(b))),
     _Kind(Unsent, _header, lambda b: Unsent(decode_header(b)[0])),
+    _Kind(Attached, _pack_share, lambda b: Attached(*_unpack_share(b))),
 )
 _MARKS: Final = (
     _Kind(Began, lambda m: _NUMBER.pack(m.batch), lambda b: Began(*_NUMBER.unpack(b))),

@@ -30,6 +30,9 @@ class Report:
     loss: float | None = None
     """On held-out data, at the end."""
     weight_units: int = 0
+    """Of all shards together."""
+    shards: int = 1
+    """Into how many pieces the vector is cut."""
     messages: int = 0
     bytes_sent: int = 0
     pushes: int = 0
@@ -38,8 +41,8 @@ class Report:
 
     @property
     def weight(self) -> float:
-        """What the peer holds at its end, in founders."""
-        return founders(self.weight_units)
+        """What the peer holds at its end, in founders; with shards, the mean over them."""
+        return founders(self.weight_units) / self.shards
 
     def as_json(self) -> dict[str, Any]:
         """All fields and the weight, as JSON has them."""

@@ -17,6 +17,7 @@ from .learner import Learner
 from .peer import Peer
 from .recorder import Recorder
 from .report import Report, State
+from .shard_runs import as_text, runs_of
 
 __all__ = ["RunConfig", "run"]
 
@@ -88,6 +89,7 @@ class _Training:
                     self._step(recorder)
             finally:
                 self._wall_s = time.perf_counter() - started_s
+                learner.close()
                 recorder.close()
             if stop.is_set():
                 _log.info("leaving after %d steps", learner.taken)
@@ -136,6 +138,7 @@ class _Training:
             accuracy=evaluation.accuracy if evaluation else None,
             loss=evaluation.loss if evaluation else None,
             weight_units=peer.weight_units,
+            shards=peer.config.shards,
             messages=tally.messages,
             bytes_sent=tally.bytes_sent,
             pushes=tally.pushes,
@@ -155,6 +158,9 @@ class _Training:
             "step": str(self.learner.taken),
             "schema": self.peer.vector.schema.hash.hex(),
         }
+        if self.peer.config.shards > 1:
+            metadata["shard_units"] = ",".join(map(str, self.peer.shard_units))
+            metadata["shard_runs"] = as_text(runs_of(self.peer.vector.schema))
         tensors = {
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in self._model.state_dict().items()
@@ -171,4 +177,5 @@ def _require_empty(folder: Path) -> None:
 
 def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
     """What a replay needs to train the same: the fields of *config*, as values that JSON has."""
-    return asdict(config) | {"device": str(learner.device), "out": None}
+    # A replay prepares each batch when it is due: the same ones, without a thread for each peer.
+    return asdict(config) | {"device": str(learner.device), "out": None, "prefetch": 0}

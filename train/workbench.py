@@ -1,14 +1,23 @@
 """The values at hand: snapshots on their way out, staged shares on their way in."""
 
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 from torch import Tensor
 
 from ..gossip.codec import Buffer
 from ..gossip.effects import (
+    Attach,
     Combine,
     Drop,
     Effect,
     Mix,
+    Reclaim,
     Release,
     Send,
     ShareId,
@@ -16,9 +25,32 @@ from ..gossip.effects import (
     SnapshotId,
     Stage,
 )
-from .vector import Vector
+from ..gossip.errors import LocalProtocolError, TrainingError
+from ..gossip.wire import Form
+from .crossing import Taken
+from .device import Held, Mark
+from .mixing import Mixing, mixer
+from .segments import Attachments, SegmentPool
+from .staging import Staging
+from .taking import not_finite
+from .vector import Term, Vector
 
 __all__ = ["Workbench"]
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A snapshot, while the protocol wants it."""
+
+    host: Tensor
+    view: memoryview
+    """What frames are cut from; with the last of them, the buffer comes back to its pool."""
+    taken: Taken
+    form: Form
+    shard: int
+    thread: int
+    """Which took it, and must hear of what is wrong with it."""
+    blamed: bool = False
 
 
 class Workbench:
@@ -26,71 +58,243 @@ class Workbench:
 
     Training and network thread both use it, each on entries of its own: a share is staged before
     it is ready, and mixed after; a snapshot is taken before a message that needs it is queued.
+    Snapshots, mixes, combinations and what is reclaimed are for the training thread.
+
+    Args:
+        vector: The values.
+        rounding: Random numbers for one snapshot, which ``int8`` rounds with; None where no
+            snapshot is taken in it.
+        segments: Where snapshots are put so that neighbors on this machine can read them; None
+            for ordinary memory. Closed with the workbench.
+        attachments: Opens the segments of neighbors; None where none is attached. Likewise.
+        mixing: When shares are mixed. Where a vector lies on a device, that is at once: the
+            device does it, and training does not wait.
     """
 
-    def __init__(self, vector: Vector) -> None:
+    def __init__(
+        self,
+        vector: Vector,
+        rounding: Callable[[SnapshotId], np.random.Generator] | None = None,
+        segments: SegmentPool | None = None,
+        attachments: Attachments | None = None,
+        *,
+        mixing: Mixing = "step",
+    ) -> None:
         self._vector = vector
-        self._snapshots: dict[SnapshotId, memoryview] = {}
-        self._staged: dict[ShareId, Tensor] = {}
+        self._rounding = rounding
+        self._segments = segments
+        self._attachments = attachments
+        self._mixer = mixer(mixing) if vector.is_here else None
+        # An answer may leave before a queued share is mixed, and then its sender's memory is used
+        # for something else; likewise before a device has read it.
+        straight = vector.is_here and self._mixer is None
+        self._staging = Staging(vector, attachments, straight=straight)
+        self._snapshots: dict[SnapshotId, _Kept] = {}
+        self._held: Held[memoryview] = Held()
+        self._failures: dict[int, TrainingError] = {}
 
     def carry_out(self, effect: Effect, frame: Buffer = b"") -> bool:
         """Do what *effect* asks for, where it is about values.
 
         Args:
             effect: Any effect.
-            frame: The frame of the message that led to it.
+            frame: The frame of the message that led to it; empty where it was received into
+                `landing`.
 
         Returns:
             Whether it was about values.
 
         Raises:
             TrainingError: A snapshot has a value that is not finite; `frame_of` then has none.
+                Where it was taken on a device, this thread hears of it with a later effect, which
+                was carried out.
         """
+        done = self._carry_out(effect, frame)
+        self._raise_failure()
+        return done
+
+    def landing(self, stage: Stage, frame_bytes: int) -> AbstractContextManager[memoryview]:
+        """Receive a frame straight to where it belongs, and carry out *stage* after that.
+
+        Args:
+            stage: What the protocol asked for.
+            frame_bytes: Length of the frame.
+
+        Returns:
+            Yields room for exactly so many bytes, to be filled within the block. Where the block
+            raises, nothing has come.
+        """
+        return self._staging.landing(stage, frame_bytes)
+
+    def attach(self, effect: Attach) -> bool:
+        """Stage a share that lies in a neighbor's memory; whether that can be read."""
+        return self._staging.attach(effect)
+
+    def is_finite(self, share: ShareId) -> bool:
+        """Whether all numbers of a staged share are finite; False where it was dropped by now."""
+        return self._staging.is_finite(share)
+
+    def is_sound(self, share: ShareId, swarm: bytes) -> bool:
+        """Whether a staged share may be mixed.
+
+        Args:
+            share: Which; False where it was dropped by now.
+            swarm: Hash of the swarm's anchor, which an anchor that comes along must have.
+        """
+        if not self._staging.is_finite(share):
+            return False
+        staged = self._staging.look(share)
+        if staged is None or not staged.form.anchor:
+            return staged is not None
+        return self._vector.anchor_matches(staged.payload, staged.form, staged.shard, swarm)
+
+    def frame_of(self, effect: Send) -> Buffer | None:
+        """The bytes beside a message, not copied; None where their snapshot is of no use.
+
+        Waits for a snapshot that is on its way from a device: not for the thread that trains.
+        """
+        if effect.snapshot is None:
+            return b""
+        kept = self._usable(effect.snapshot)
+        if kept is None:
+            return None
+        return kept.view[effect.start_bytes : effect.start_bytes + effect.envelope.frame_bytes]
+
+    def segment_of(self, snapshot: SnapshotId) -> str:
+        """Where a snapshot lies for neighbors on this machine; empty where they cannot read it.
+
+        Waits as `frame_of` does.
+        """
+        kept = self._usable(snapshot) if self._segments is not None else None
+        if kept is None or self._segments is None:
+            return ""
+        return self._segments.name_of(kept.host)
+
+    def advance(self, budget_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Go on with what is queued to be mixed, for so many seconds of *clock*.
+
+        Raises:
+            TrainingError: A snapshot that this thread took on a device was not finite.
+        """
+        if self._mixer is not None:
+            self._mixer.advance(budget_s, clock)
+        self._raise_failure()
+
+    def settle(self) -> None:
+        """Return when all shares that were to be mixed are."""
+        if self._mixer is not None:
+            self._mixer.settle()
+
+    def close(self) -> None:
+        """Mix what is left, and let go of memory that is shared with other processes."""
+        try:
+            if self._mixer is not None:
+                self._mixer.close()
+        finally:
+            if self._attachments is not None:
+                self._attachments.close()
+            if self._segments is not None:
+                self._segments.close()
+
+    def _carry_out(self, effect: Effect, frame: Buffer) -> bool:
         match effect:
             case Snapshot():
-                snapshot = self._vector.snapshot(effect.register, copy=effect.copy)
-                self._snapshots[effect.id] = self._vector.snapshots.frames(snapshot)
+                self._take(effect)
             case Release():
-                self._snapshots.pop(effect.snapshot, None)
+                self._release(effect)
+            case Reclaim():
+                self._reclaim(effect)
             case Stage():
-                self._stage(effect, frame)
+                if len(frame):
+                    self._staging.take_in(effect, frame)
             case Mix():
-                self._vector.mix(self._staged[effect.share], effect.fraction, copy=effect.copy)
-                self._unstage(effect.share)
+                self._mix(effect)
             case Combine():
-                terms = [
-                    (c, self._staged[t] if isinstance(t, ShareId) else t) for c, t in effect.terms
-                ]
-                self._vector.combine(effect.register, terms)
+                self._combine(effect)
             case Drop():
-                self._unstage(effect.share)
+                self._drop(effect.share)
             case _:
                 return False
         return True
 
-    def is_finite(self, share: ShareId) -> bool:
-        """Whether all numbers of a staged share are finite; False where it was dropped by now."""
-        # The training thread may have refused it since the network thread staged it.
-        staged = self._staged.get(share)
-        return staged is not None and self._vector.is_finite(staged)
+    def _take(self, effect: Snapshot) -> None:
+        self.settle()
+        self._held.passed()
+        form, shard = effect.form, effect.shard
+        rng = None if self._rounding is None else self._rounding(effect.id)
+        pool = self._segments if effect.shown and self._segments else self._vector.snapshots
+        host = pool.lend(self._vector.plan(form, shard).size_bytes)
+        try:
+            taken = self._vector.take(host, effect.register, form, shard, rng)
+        except BaseException:
+            pool.take_back(host)
+            raise
+        view, thread = pool.frames(host), threading.get_ident()
+        self._snapshots[effect.id] = _Kept(host, view, taken, form, shard, thread)
 
-    def frame_of(self, effect: Send) -> Buffer | None:
-        """The bytes beside a message, not copied; None where their snapshot is of no use."""
-        if effect.snapshot is None:
-            return b""
-        snapshot = self._snapshots.get(effect.snapshot)
-        if snapshot is None:
-            return None
-        return snapshot[effect.start_bytes : effect.start_bytes + effect.envelope.frame_bytes]
+    def _usable(self, snapshot: SnapshotId) -> _Kept | None:
+        kept = self._snapshots.get(snapshot)
+        if kept is None or kept.taken.wait():
+            return kept
+        if not kept.blamed:
+            kept.blamed = True
+            self._failures[kept.thread] = not_finite(kept.form)
+        return None
 
-    def _stage(self, effect: Stage, frame: Buffer) -> None:
-        staged = self._staged.get(effect.share)
+    def _raise_failure(self) -> None:
+        failure = self._failures.pop(threading.get_ident(), None) if self._failures else None
+        if failure is not None:
+            raise failure
+
+    def _release(self, effect: Release) -> None:
+        kept = self._snapshots.pop(effect.snapshot, None)
+        if kept is None:
+            return
+        if effect.abandoned and self._segments is not None:
+            self._segments.abandon(kept.host)
+        self._hold(kept.taken.mark, kept.view)
+
+    def _reclaim(self, effect: Reclaim) -> None:
+        self.settle()
+        kept = self._snapshots.get(effect.snapshot)
+        if kept is None:
+            # It was not finite, and nothing of it has left. Nor is what it was taken of.
+            return
+        # Local buffers and the anchor were not given away.
+        form = Form(kept.form.wire)
+        self._hold(self._vector.mix(kept.host, effect.fraction, form, kept.shard), kept.view)
+
+    def _hold(self, mark: Mark, view: memoryview) -> None:
+        """Keep a snapshot's memory from being used again while a device reads or writes it."""
+        if not mark.query():
+            self._held.until(mark, view)
+
+    def _mix(self, effect: Mix) -> None:
+        staged = self._staging.pop(effect.share)
         if staged is None:
-            staged = self._staged[effect.share] = self._vector.staging.lend(effect.size_bytes)
-        stop = effect.offset_bytes + len(frame)
-        staged.numpy()[effect.offset_bytes : stop] = np.frombuffer(frame, np.uint8)
+            raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
+        given = staged.payload, effect.fraction, effect.form, staged.shard
+        if self._mixer is not None and effect.fraction < 1:
+            done = partial(self._staging.give_back, staged)
+            self._mixer.add(self._vector.mixing(*given), done)
+            return
+        # Who becomes a copy takes a step on it next.
+        self.settle()
+        staged.read = self._vector.mix(*given)
+        self._staging.give_back(staged)
 
-    def _unstage(self, share: ShareId) -> None:
-        staged = self._staged.pop(share, None)
+    def _combine(self, effect: Combine) -> None:
+        self.settle()
+        staged = {t: self._staging.find(t) for _, t in effect.terms if isinstance(t, ShareId)}
+        terms: list[tuple[float, Term]] = [
+            (c, (staged[t].payload, staged[t].form) if isinstance(t, ShareId) else t)
+            for c, t in effect.terms
+        ]
+        mark = self._vector.combine(effect.register, terms)
+        for share in staged.values():
+            share.read = mark
+
+    def _drop(self, share: ShareId) -> None:
+        staged = self._staging.pop(share)
         if staged is not None:
-            self._vector.staging.take_back(staged)
+            self._staging.give_back(staged)

@@ -42,6 +42,7 @@ def test_a_peer_setting_out_of_range_is_named(field: str, value: object, says: s
         ("lr", float("nan")),
         ("index", 1),
         ("step_s_min", -0.1),
+        ("prefetch", -1),
     ],
 )
 def test_a_run_setting_out_of_range_is_named(field: str, value: object) -> None:

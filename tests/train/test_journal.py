@@ -16,6 +16,7 @@ from rumor.gossip.effects import (
     Drop,
     Effect,
     Mix,
+    Reclaim,
     Record,
     Send,
     ShareId,
@@ -25,9 +26,21 @@ from rumor.gossip.effects import (
 from rumor.gossip.ledger import Entry as LedgerEntry
 from rumor.gossip.ledger import Kind
 from rumor.gossip.messages import Ack, Push
+from rumor.gossip.wire import Form
 from rumor.train import PeerConfig, RunConfig, run
 from rumor.train.fingerprint import fingerprint
-from rumor.train.inputs import Finish, Input, Inspected, Join, Leave, Receive, Step, Unsent, Wake
+from rumor.train.inputs import (
+    Attached,
+    Finish,
+    Input,
+    Inspected,
+    Join,
+    Leave,
+    Receive,
+    Step,
+    Unsent,
+    Wake,
+)
 from rumor.train.journal import JOURNAL, Journal, JournalFile
 from rumor.train.journal_head import Head, rule_settings
 from rumor.train.records import (
@@ -60,9 +73,7 @@ def envelope(body: Any, frame_bytes: int = 0) -> Envelope:
 
 
 def push(size_bytes: int) -> Push:
-    return Push(
-        seq=1, escrow=9, size_bytes=size_bytes, copy=False, epoch=0, round=0, note=0, step=4
-    )
+    return Push(seq=1, escrow=9, size_bytes=size_bytes, epoch=0, round=0, note=0, step=4)
 
 
 def received(body: Any, frame: bytes = b"") -> Receive:
@@ -81,6 +92,7 @@ INPUTS: list[Input] = [
     received(Ack(1, 5)),
     received(push(4), b"abcd"),
     Inspected(SHARE, finite=True),
+    Attached(SHARE._replace(shard=2), usable=True),
     Unsent(envelope(Ack(1, 5))),
 ]
 
@@ -203,10 +215,10 @@ def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body:
     [
         (b"", "not a journal"),
         (b"PK\x03\x04 some other file", "not a journal"),
-        (b"rumor journal 2\n", "another version"),
-        (b"rumor journal 1\n", "cut short in its head"),
-        (b"rumor journal 1\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
-        (b"rumor journal 1\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
+        (b"rumor journal 1\n", "another version"),
+        (b"rumor journal 2\n", "cut short in its head"),
+        (b"rumor journal 2\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
+        (b"rumor journal 2\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -259,14 +271,18 @@ def test_a_batch_is_told_by_its_samples_and_their_order() -> None:
 
 def test_decisions_are_written_in_words() -> None:
     effects: list[Effect] = [
-        Snapshot(1, "x", copy=True),
+        Snapshot(1, "x", Form(copy=True)),
+        Snapshot(2, "x", Form("int8"), shard=3),
         Wait(1, ()),
-        Mix(SHARE, 1 / 3, copy=False),
+        Mix(SHARE, 1 / 3),
+        Mix(SHARE._replace(shard=2), 0.5, Form("topk:0.01")),
+        Reclaim(2, 0.25),
         Combine("x", ((0.5, "y"), (0.5, SHARE))),
         Drop(SHARE),
     ]
     assert in_words(effects) == (
-        "copy x; mix ada#3 0.3333333333333333; combine x: 0.5 y, 0.5 ada#3"
+        "copy x; snapshot x of shard 3 as int8; mix ada#3 0.3333333333333333; "
+        "mix ada#3/2 0.5 as topk:0.01; reclaim 2 0.25; combine x: 0.5 y, 0.5 ada#3"
     )
 
 
@@ -281,6 +297,8 @@ def test_a_head_is_read_as_it_was_written() -> None:
         topology="ring",
         seed=7,
         protocol=ProtocolConfig(gossip_s=0.5),
+        shards=2,
+        host=bytes(range(16)),
         training={"task": "digits"},
         machine={"torch": "2"},
         unix_s=1.5,
@@ -318,7 +336,7 @@ def test_a_run_leaves_a_journal_only_where_it_is_told_to(tmp_path: Path) -> None
 
 def starts_of(data: bytes | bytearray) -> list[int]:
     """Where each record begins, the head's first."""
-    starts, position = [], len(b"rumor journal 1\n")
+    starts, position = [], len(b"rumor journal 2\n")
     while position < len(data):
         starts.append(position)
         position += 9 + struct.unpack_from("<I", data, position)[0]

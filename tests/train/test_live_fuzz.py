@@ -330,7 +330,9 @@ def test_what_is_damaged_replayed_or_astray_moves_no_weight(pair: Pair) -> None:
     assert attack(pair, forge, N_MESSAGES) < GROWTH_BYTES_MAX
     pair.end()
     assert [trainee.error for trainee in pair.trainees] == [None, None]
-    books = audit([read_ledger(pair.folder / id / "ledger.jsonl") for id in ("a", "b")])
+    books = audit(
+        account for id in ("a", "b") for account in read_ledger(pair.folder / id / "ledger.jsonl")
+    )
     assert books.balanced and books.held == books.founded == 2 * ONE
 
 

@@ -66,7 +66,9 @@ def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) ->
     for member in members:
         member.thread.join(60)
         assert not member.thread.is_alive() and member.error is None
-    account = audit([read_ledger(member.folder / "ledger.jsonl") for member in members])
+    account = audit(
+        account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
+    )
     assert account.balanced and account.held == account.founded == 3 * ONE
     models = torch.stack([member.model.bias.detach() for member in members])
     # Each step moves the mean by 1: (0 + 1 + 2) / 3.

@@ -103,7 +103,9 @@ def test_founders_agree_and_no_unit_is_lost(tmp_path: Path) -> None:
     for member in members:
         member._thread.join(40)
         assert member.error is None
-    account = audit([read_ledger(tmp_path / f"p{i}" / "ledger.jsonl") for i in range(4)])
+    account = audit(
+        account for i in range(4) for account in read_ledger(tmp_path / f"p{i}" / "ledger.jsonl")
+    )
     assert account.balanced and account.held == account.founded == 4 << 40
     assert all(member.peer.tally.mixed > 0 for member in members)
 
@@ -120,7 +122,7 @@ def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Pat
     until(lambda: founder.peer.tally.mixed > 0 and newcomer.peer.tally.mixed > 0)
     founder.end()
     newcomer.end()
-    account = audit([read_ledger(tmp_path / i / "ledger.jsonl") for i in "ab"])
+    account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
     assert account.balanced and account.founded == 1 << 40
 
 
@@ -156,7 +158,9 @@ def test_founders_that_began_differently_end_in_one_swarm(tmp_path: Path) -> Non
         until(lambda: all(member.peer.tally.mixed > 3 for member in members))
     finally:
         end_all(members)
-    account = audit([read_ledger(tmp_path / f"p{i}" / "ledger.jsonl") for i in range(2)])
+    account = audit(
+        account for i in range(2) for account in read_ledger(tmp_path / f"p{i}" / "ledger.jsonl")
+    )
     # Escrow that was on its way when its owner gave up comes back later and is not burned.
     assert account.balanced and account.founded == 2 << 40 and account.burned > 0
 
@@ -189,7 +193,7 @@ def test_a_peer_that_leaves_hands_its_weight_on(founder: Member, tmp_path: Path)
         assert peer.weight_units == 0
     until(lambda: founder.peer.live == ("a",))
     founder.end()
-    account = audit([read_ledger(tmp_path / i / "ledger.jsonl") for i in "ab"])
+    account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
     assert account.balanced and account.held == 1 << 40
 
 

@@ -53,7 +53,7 @@ def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "peer.json").read_text()) == report.as_json()
     assert (report.state, report.steps, report.weight) == ("finished", 60, 1.0)
     assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 20, 40, 50, 60]
-    assert read_ledger(tmp_path / "ledger.jsonl").weight == ONE
+    assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
 
 
 @pytest.mark.live
@@ -71,7 +71,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: P
         run(RunConfig(task="quadratic", lr=1e30, out=tmp_path), PeerConfig())
     assert json.loads((tmp_path / "peer.json").read_text())["state"] == "failed"
     assert not (tmp_path / "model.safetensors").exists()
-    account = read_ledger(tmp_path / "ledger.jsonl")
+    (account,) = read_ledger(tmp_path / "ledger.jsonl")
     assert (account.weight, account.burned) == (0, ONE)
 
 

@@ -1,0 +1,93 @@
+"""A device that runs what is queued when the test says so, so that every order can be tried."""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from rumor.train.device import Mark
+
+_T = TypeVar("_T")
+
+
+class FakeMark:
+    """A place in a queue of a `FakeLane`."""
+
+    def __init__(self, lane: "FakeLane") -> None:
+        self._lane = lane
+        self.done = False
+
+    def query(self) -> bool:
+        return self.done
+
+    def synchronize(self) -> None:
+        self._lane.waited.append(threading.get_ident())
+        self._lane.run_to(self)
+        self.done = True
+
+
+class FakeLane:
+    """Work of the training queue is done at once, that of the other when somebody waits for it.
+
+    That makes the worst of what a device may do: whatever is overwritten before the other queue
+    has read it arrives wrong.
+    """
+
+    def __init__(self) -> None:
+        self.waited: list[int] = []
+        """Threads of the host that had to wait."""
+        self.buffers: list[int] = []
+        """Sizes of the buffers that were made."""
+        self._queue: list[tuple[FakeMark, Callable[[], object]]] = []
+        self._marks: list[FakeMark] = []
+
+    def buffer(self, size_bytes: int) -> Tensor:
+        self.buffers.append(size_bytes)
+        return torch.full((size_bytes,), 0xFF, dtype=torch.uint8)
+
+    def note(self) -> Mark:
+        return self._mark()
+
+    def hold(self, mark: Mark) -> None:
+        self.run_to(mark)
+
+    def save(self, host: Tensor, taken: Tensor, total: Tensor, after: Mark) -> Mark:
+        def work() -> None:
+            host.copy_(taken)
+            total.copy_(taken.double().sum())
+
+        return self._put(work)
+
+    def bring(self, landing: Tensor, host: Tensor, after: Mark) -> Mark:
+        return self._put(lambda: landing.copy_(host))
+
+    def run(self, work: Callable[[], _T], after: Mark) -> _T:
+        self.finish()
+        return work()
+
+    def run_to(self, mark: Mark) -> None:
+        """Do what is queued up to a mark; the host has not heard of it yet."""
+        if any(queued is mark for queued, _ in self._queue):
+            while True:
+                queued, work = self._queue.pop(0)
+                work()
+                if queued is mark:
+                    return
+
+    def finish(self) -> None:
+        """Do all that is queued, and let the host know."""
+        while self._queue:
+            self._queue.pop(0)[1]()
+        for mark in self._marks:
+            mark.done = True
+
+    def _put(self, work: Callable[[], object]) -> Mark:
+        mark = self._mark()
+        self._queue.append((mark, work))
+        return mark
+
+    def _mark(self) -> FakeMark:
+        self._marks.append(FakeMark(self))
+        return self._marks[-1]

@@ -1,0 +1,293 @@
+"""Memory that other processes of the same user on this machine can read.
+
+A segment is an anonymous file in memory: no folder has it, so it is gone with the last process
+that holds it, however that process ends. Who is told its name opens it through ``/proc``.
+"""
+
+import fcntl
+import logging
+import mmap
+import os
+import re
+import stat
+import threading
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Attachments", "SegmentPool", "host_id"]
+
+_log = logging.getLogger("rumor")
+
+_HEAD_BYTES: Final = 4096
+"""What lies before the payload: the token, and room, so that the payload begins at a page."""
+
+_TOKEN_BYTES: Final = 16
+_NAME: Final = re.compile(r"([1-9][0-9]{0,9}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
+_HOST_ID_BYTES: Final = 16
+
+
+@lru_cache(maxsize=1)
+def host_id() -> bytes:
+    """What processes have in common that can open each other's segments.
+
+    Returns:
+        16 bytes, of the running kernel, the namespaces and the user; none where the system has
+        no such segments, or does not let them be opened.
+    """
+    pool, attachments = SegmentPool(pinned=False), Attachments()
+    buffer = pool.lend(1)
+    if attachments.open(pool.name_of(buffer), 1) is None:
+        return b""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        digest = blake2b(boot, digest_size=_HOST_ID_BYTES)
+        for kind in ("pid", "user"):
+            digest.update(os.readlink(f"/proc/self/ns/{kind}").encode())
+    except OSError:
+        return b""
+    digest.update(str(os.geteuid()).encode())
+    return digest.digest()
+
+
+class _Held(NamedTuple):
+    """A segment of this process, as long as others may open it."""
+
+    fd: int
+    token: bytes
+    close: "weakref.finalize[..., mmap.mmap]"
+
+
+class SegmentPool:
+    """Lends buffers that lie in segments; what comes back is lent again. Any thread may use it.
+
+    Where the system refuses a segment, a buffer is ordinary memory and has no name.
+
+    Args:
+        pinned: Whether a GPU will copy from or to them, which wants page-locked memory.
+        kept_max: Buffers of one size kept for later; more than that are freed.
+    """
+
+    def __init__(self, *, pinned: bool, kept_max: int = 8) -> None:
+        self._pinned = pinned and torch.cuda.is_available()
+        # No lock: buffers come back when something is collected, on any thread, at any moment.
+        self._kept: dict[int, deque[Tensor]] = defaultdict(lambda: deque(maxlen=kept_max))
+        self._held: dict[int, _Held] = {}
+        self._closed = False
+
+    def lend(self, size_bytes: int) -> Tensor:
+        """A buffer whose content is of no meaning; uint8, shape ``(size_bytes,)``, at a page."""
+        try:
+            return self._kept[size_bytes].pop()
+        except IndexError:
+            pass
+        if hasattr(os, "memfd_create"):
+            try:
+                return self._make(size_bytes)
+            except (OSError, ValueError) as error:
+                _log.debug("no segment of %d bytes: %s", size_bytes, error)
+        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned)
+
+    def name_of(self, buffer: Tensor) -> str:
+        """What another process opens a lent buffer by; empty where it cannot."""
+        held = self._held.get(buffer.data_ptr())
+        return f"{os.getpid()}:{held.fd}:{held.token.hex()}" if held is not None else ""
+
+    def take_back(self, buffer: Tensor) -> None:
+        """Keep a buffer that nobody reads or writes any more, unless it was abandoned."""
+        if buffer.data_ptr() in self._held and not self._closed:
+            self._kept[buffer.numel()].append(buffer)
+
+    def abandon(self, buffer: Tensor) -> None:
+        """Never lend a buffer again: another process may be reading it for all that is known.
+
+        It cannot be opened by its name any more; its memory is freed with its last view, here and
+        elsewhere.
+        """
+        held = self._held.get(buffer.data_ptr())
+        if held is not None:
+            held.close()
+
+    def frames(self, buffer: Tensor) -> memoryview:
+        """View a lent buffer as bytes to send, not copied; parts of the view are views too.
+
+        The buffer comes back by itself when the last of them is gone.
+        """
+        array = buffer.numpy()
+        weakref.finalize(array, self.take_back, buffer).atexit = False
+        return array.data
+
+    def close(self) -> None:
+        """Free what is kept; what is lent is freed when it comes back."""
+        self._closed = True
+        self._kept.clear()
+
+    def _make(self, size_bytes: int) -> Tensor:
+        length = -(-(_HEAD_BYTES + size_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+        fd = os.memfd_create("rumor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            token = os.urandom(_TOKEN_BYTES)
+            os.ftruncate(fd, length)
+            os.pwrite(fd, token, 0)
+            # Were it cut short under a reader, that would die of SIGBUS.
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+            # Pages come at the first write, as private ones do. To have them made here takes as
+            # long, but holds up all threads of Python meanwhile.
+            mapping = mmap.mmap(fd, length, mmap.MAP_SHARED)
+            buffer = torch.frombuffer(
+                mapping, dtype=torch.uint8, count=size_bytes, offset=_HEAD_BYTES
+            )
+        except BaseException:
+            os.close(fd)
+            raise
+        # What views the mapping keeps it alive; it is unmapped with the last of these.
+        close = weakref.finalize(mapping, _close, self._held, buffer.data_ptr())
+        close.atexit = False
+        self._held[buffer.data_ptr()] = _Held(fd, token, close)
+        if self._pinned:
+            _pin(buffer, mapping)
+        return buffer
+
+
+# Not a method, which would keep the pool, and so what it keeps, for as long as any mapping.
+def _close(held: dict[int, _Held], place: int) -> None:
+    os.close(held.pop(place).fd)
+
+
+class _Mapped(NamedTuple):
+    """A segment of another process."""
+
+    buffer: Tensor
+    pid: int
+    fd: int
+    inode: int
+
+
+class Attachments:
+    """Segments of other processes, mapped for reading and kept so. Any thread may use it.
+
+    Args:
+        kept_max: Segments kept mapped for the next time; more than that are let go.
+    """
+
+    def __init__(self, *, kept_max: int = 32) -> None:
+        self._kept_max = kept_max
+        self._kept: OrderedDict[str, _Mapped] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def open(self, name: str, size_bytes: int) -> Tensor | None:
+        """Map a segment, or find it mapped.
+
+        Args:
+            name: What its owner's pool calls it; may come from anybody.
+            size_bytes: How much of it is wanted.
+
+        Returns:
+            uint8, shape ``(size_bytes,)``, which must only be read: a write ends the process.
+            None where there is no such segment, or it is not of this user, not so large, or not
+            safe from being cut short.
+        """
+        with self._lock:
+            mapped = self._kept.get(name)
+            if mapped is None or mapped.buffer.numel() < size_bytes:
+                # Kept for ever, the memory of a process that has ended would never be free.
+                self._forget_gone()
+                mapped = _attach(name, size_bytes)
+                if mapped is None:
+                    return None
+                self._kept[name] = mapped
+            self._kept.move_to_end(name)
+            while len(self._kept) > self._kept_max:
+                self._kept.popitem(last=False)
+        return mapped.buffer[:size_bytes]
+
+    def forget_gone(self) -> None:
+        """Let go of segments whose owner has ended or freed them; what is in use stays mapped."""
+        with self._lock:
+            self._forget_gone()
+
+    def close(self) -> None:
+        """Let go of all segments; what is in use stays mapped."""
+        with self._lock:
+            self._kept.clear()
+
+    def _forget_gone(self) -> None:
+        for name, mapped in list(self._kept.items()):
+            if not _is_there(mapped):
+                del self._kept[name]
+
+
+def _attach(name: str, size_bytes: int) -> _Mapped | None:
+    match = _NAME.fullmatch(name)
+    if match is None or size_bytes < 1:
+        return None
+    pid, fd, token = int(match[1]), int(match[2]), bytes.fromhex(match[3])
+    try:
+        found = os.stat(_path(pid, fd))
+        # Before it is opened: to open a pipe or a device may do more than that.
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            return None
+        opened = os.open(_path(pid, fd), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            return _map(opened, pid, fd, token, size_bytes)
+        finally:
+            os.close(opened)
+    except (OSError, ValueError) as error:
+        _log.debug("segment %s of another process cannot be read: %s", name, error)
+        return None
+
+
+def _map(opened: int, pid: int, fd: int, token: bytes, size_bytes: int) -> _Mapped | None:
+    found = os.fstat(opened)
+    length = _HEAD_BYTES + size_bytes
+    # Only files in memory have seals: this raises for any other.
+    sealed = fcntl.fcntl(opened, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+    if not sealed or found.st_size < length or os.pread(opened, len(token), 0) != token:
+        return None
+    mapping = mmap.mmap(opened, length, mmap.MAP_SHARED, mmap.PROT_READ)
+    return _Mapped(torch.from_numpy(np.asarray(_Bytes(mapping))), pid, fd, found.st_ino)
+
+
+class _Bytes:
+    """The payload of a mapping as numpy shall see it: torch takes read-only arrays with a warning
+    alone, and has no read-only tensors to make of them.
+    """
+
+    def __init__(self, mapping: mmap.mmap) -> None:
+        array = np.frombuffer(mapping, np.uint8, offset=_HEAD_BYTES)
+        self._array = array
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "data": (array.ctypes.data, False),
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+        }
+
+
+def _is_there(mapped: _Mapped) -> bool:
+    try:
+        return os.stat(_path(mapped.pid, mapped.fd)).st_ino == mapped.inode
+    except OSError:
+        return False
+
+
+def _path(pid: int, fd: int) -> str:
+    return f"/proc/{pid}/fd/{fd}"
+
+
+def _pin(buffer: Tensor, mapping: mmap.mmap) -> None:
+    """Lock a buffer's pages while they are mapped, so that a GPU copies straight from them."""
+    runtime: Any = torch.cuda.cudart()
+    place = buffer.data_ptr()
+    if int(runtime.cudaHostRegister(place, buffer.numel(), 0)):
+        _log.debug("%d bytes cannot be pinned: copies to the GPU are slower", buffer.numel())
+        return
+    weakref.finalize(mapping, runtime.cudaHostUnregister, place).atexit = False
