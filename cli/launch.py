@@ -11,6 +11,19 @@ import typer
 from rich.console import Console
 
 from .edge import FAILED, edge, fail
+from .exchange import ExchangeConfig
+from .exchange_options import (
+    Bandwidth,
+    Exact,
+    MixBudget,
+    Mixing,
+    NoSharedMemory,
+    Prefetch,
+    ShardOrderName,
+    Shards,
+    ShardsPerPush,
+    WireName,
+)
 from .options import (
     GOSSIP,
     OUTPUT,
@@ -58,6 +71,15 @@ def launch(
     rule: RuleName = "gosgd",
     p: P = None,
     emission: EmissionName = "per-step",
+    wire: WireName = "float32",
+    shards: Shards = 1,
+    shards_per_push: ShardsPerPush = 1,
+    shard_order: ShardOrderName = "round-robin",
+    exact: Exact = False,
+    bandwidth: Bandwidth = None,
+    mixing: Mixing = "step",
+    mix_budget_ms: MixBudget = 2.0,
+    no_shared_memory: NoSharedMemory = False,
     step_s_min: Annotated[
         float | None,
         typer.Option(
@@ -76,6 +98,7 @@ def launch(
             rich_help_panel=GOSSIP,
         ),
     ] = None,
+    prefetch: Prefetch = None,
     linger_s: Annotated[
         float,
         typer.Option(
@@ -117,6 +140,17 @@ def launch(
             rule=rule,
             p=p,
             emission=emission,
+            exchange=ExchangeConfig(
+                wire=wire,
+                shards=shards,
+                shards_per_push=shards_per_push,
+                shard_order=shard_order,
+                exact=exact,
+                bandwidth=bandwidth,
+                mixing=mixing,
+                mix_budget_ms=mix_budget_ms,
+                no_shared_memory=no_shared_memory,
+            ),
             steps=steps,
             lr=lr,
             batch_size=batch_size,
@@ -125,6 +159,7 @@ def launch(
             device=device,
             step_s_min=step_s_min,
             slow=tuple(slow or ()),
+            prefetch=prefetch,
             log_every=log_every,
             eval_every=eval_every,
             linger_s=linger_s,

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..gossip import Account, Audit, audit
 from ..gossip.errors import TrainingError
+from ..gossip.weight import founders
 from ..train.ledger_file import read_ledger
 from ..train.merged import SavedModel, open_model
 from .plan import Place
@@ -33,8 +34,8 @@ class Outcome:
     pushes: int
     skipped: int
     refusals: int
-    account: Account | None
-    """What its ledger says; None where it never opened one."""
+    accounts: tuple[Account, ...]
+    """What its ledger says, by shard; empty where it never opened one."""
     model: SavedModel | None
     rows: tuple[dict[str, Any], ...]
     """Its metrics."""
@@ -42,7 +43,12 @@ class Outcome:
     @property
     def weight_units(self) -> int:
         """Units it held at its end."""
-        return self.account.weight if self.account else 0
+        return sum(account.weight for account in self.accounts)
+
+    @property
+    def weight(self) -> float:
+        """The same in founders; with shards, the mean over them."""
+        return founders(self.weight_units) / max(1, len(self.accounts))
 
     @property
     def in_order(self) -> bool:
@@ -70,6 +76,8 @@ class Balance:
 
     audit: Audit
     deaths: tuple[Death, ...]
+    shards: int
+    """Into how many pieces the vector is cut: a founder's weight counts once in each."""
 
     @property
     def units_total(self) -> int:
@@ -84,14 +92,16 @@ class Balance:
 
 def balance(outcomes: Sequence[Outcome]) -> Balance:
     """Account for every unit that was founded, from the ledgers alone."""
-    accounts = [outcome.account for outcome in outcomes if outcome.account]
+    accounts = [account for outcome in outcomes for account in outcome.accounts]
     dead = [outcome for outcome in outcomes if outcome.is_dead]
-    lives = {outcome.id: {outcome.account.life} for outcome in dead if outcome.account}
+    lives = {o.id: {o.accounts[0].life} for o in dead if o.accounts}
     deaths = tuple(
         Death(outcome=outcome, units=audit(accounts, lives.get(outcome.id, ())).died)
         for outcome in dead
     )
-    return Balance(audit=audit(accounts, set().union(*lives.values())), deaths=deaths)
+    shards = max((len(outcome.accounts) for outcome in outcomes), default=1)
+    whole = audit(accounts, set().union(*lives.values()))
+    return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
 
 
 def read_outcome(place: Place, sight: Sight) -> Outcome:
@@ -121,17 +131,17 @@ def read_outcome(place: Place, sight: Sight) -> Outcome:
         pushes=figures.get("pushes", 0),
         skipped=figures.get("skipped", 0),
         refusals=figures.get("refusals", 0),
-        account=_account(place),
+        accounts=_accounts(place),
         model=open_model(path) if path.exists() else None,
         rows=rows,
     )
 
 
-def _account(place: Place) -> Account | None:
+def _accounts(place: Place) -> tuple[Account, ...]:
     path = place.folder / "ledger.jsonl"
     # A peer that is killed early may have made the file and not written its first line.
     if not Tail(path).rows():
-        return None
+        return ()
     try:
         return read_ledger(path)
     except TrainingError as error:

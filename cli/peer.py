@@ -13,6 +13,19 @@ import typer
 from ..gossip.errors import ConfigError
 from ..gossip.rules import make_rule
 from .edge import edge
+from .exchange import ExchangeConfig
+from .exchange_options import (
+    Bandwidth,
+    Exact,
+    MixBudget,
+    Mixing,
+    NoSharedMemory,
+    Prefetch,
+    ShardOrderName,
+    Shards,
+    ShardsPerPush,
+    WireName,
+)
 from .options import (
     GOSSIP,
     OUTPUT,
@@ -158,6 +171,7 @@ def peer(
     seed: Seed = 0,
     device: Device = "auto",
     step_s_min: StepMin = 0.0,
+    prefetch: Prefetch = None,
     bind: Bind = "tcp://127.0.0.1:*",
     dial_only: DialOnly = False,
     advertise: Advertise = None,
@@ -169,6 +183,15 @@ def peer(
     rule: RuleName = "gosgd",
     p: P = None,
     emission: EmissionName = "per-step",
+    wire: WireName = "float32",
+    shards: Shards = 1,
+    shards_per_push: ShardsPerPush = 1,
+    shard_order: ShardOrderName = "round-robin",
+    exact: Exact = False,
+    bandwidth: Bandwidth = None,
+    mixing: Mixing = "step",
+    mix_budget_ms: MixBudget = 2.0,
+    no_shared_memory: NoSharedMemory = False,
     linger_s: Linger = 30.0,
     leave_s: LeaveSeconds = 10.0,
     join_timeout_s: JoinTimeout = None,
@@ -192,6 +215,17 @@ def peer(
         if journal and out is None:
             raise ConfigError("--journal needs --out: name a folder for it")
         chosen = make_rule(rule, p, emission)
+        exchange = ExchangeConfig(
+            wire=wire,
+            shards=shards,
+            shards_per_push=shards_per_push,
+            shard_order=shard_order,
+            exact=exact,
+            bandwidth=bandwidth,
+            mixing=mixing,
+            mix_budget_ms=mix_budget_ms,
+            no_shared_memory=no_shared_memory,
+        )
         # torch takes a second to import: a typo is answered before.
         from ..train.config import PeerConfig
         from ..train.run import RunConfig
@@ -210,6 +244,7 @@ def peer(
             linger_s=linger_s,
             leave_s=leave_s,
             join_timeout_s=join_timeout_s,
+            **exchange.settings(),
         )
         run_config = RunConfig(
             task=task,
@@ -226,6 +261,7 @@ def peer(
             eval_every=eval_every,
             step_s_min=step_s_min,
             journal=journal,
+            prefetch=prefetch,
         )
         report = _run(run_config, peer_config, stop)
         if as_json:

@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from ..gossip.errors import ConfigError
 from ..gossip.messages import is_name
 from ..gossip.rules import make_rule
 from ..topology import parse
+from .exchange import ExchangeConfig
 
 if TYPE_CHECKING:
     from ..train.tasks import Task
@@ -55,6 +56,9 @@ class LaunchConfig:
     emission: str = "per-step"
     """Which of the two."""
 
+    exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    """What a push carries, at what rate, and when it is mixed."""
+
     steps: int | None = None
     """Of each peer; None for the task's own, and so for the next two."""
 
@@ -75,6 +79,9 @@ class LaunchConfig:
 
     slow: tuple[str, ...] = ()
     """``PEER:FACTOR`` each: that peer's steps take FACTOR times as long."""
+
+    prefetch: int | None = None
+    """Batches prepared ahead; None for what the device wants."""
 
     log_every: int = 10
     """Steps between two rows of metrics."""
@@ -103,6 +110,13 @@ class LaunchConfig:
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ConfigError(f"--{_typed(name)} is {value}: it must be 0 or more, in seconds")
+        if self.journal and self.exchange.mixing != "step":
+            raise ConfigError(
+                f"--mixing is {self.exchange.mixing}: with --journal it must be step, which a "
+                "replay can repeat"
+            )
+        if self.prefetch is not None and self.prefetch < 0:
+            raise ConfigError(f"--prefetch is {self.prefetch}: it must be 0 or more")
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise ConfigError(f"--lr is {self.lr}: it must be a finite number above 0")
         parse_slow(self.slow, self.peers)
@@ -141,12 +155,16 @@ def check(config: LaunchConfig) -> tuple["Task", Path]:
         The task, and the run's folder, which is not made yet.
 
     Raises:
-        ConfigError: The task cannot be built, its data cannot be split so, or the folder is taken.
+        ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
+            exchange so, or the folder is taken.
     """
     out = _folder(config)
+    from ..train.config import PeerConfig
     from ..train.partition import split
     from ..train.tasks import load_task
 
+    # Each peer would refuse it, after the folders were made.
+    PeerConfig(rule=make_rule(config.rule, config.p, config.emission), **config.exchange.settings())
     task = load_task(config.task, seed=config.seed)
     split(config.partition, task.train[1], config.peers, config.seed)
     return task, out
@@ -178,6 +196,7 @@ def make_folders(
         }
         # One argument each, or a value that begins with a dash would be taken for an option.
         command = (*program, *(f"{name}={value}" for name, value in options.items()))
+        command = (*command, *config.exchange.arguments())
         if config.journal:
             command = (*command, "--journal")
         places.append(Place(index=index, id=id, folder=folder, command=command))
@@ -231,6 +250,7 @@ def _options(config: LaunchConfig, steps: int, index: int) -> dict[str, object]:
         "--seed": config.seed,
         "--device": config.device,
         "--step-s-min": step_s_min * factors.get(index, 1.0),
+        "--prefetch": config.prefetch,
         "--log-every": config.log_every,
         "--eval-every": config.eval_every,
         "--linger-s": config.linger_s,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from .edge import FAILED, edge, fail
+from .exchange_options import Exact, ShardOrderName, Shards, ShardsPerPush, WireName
 from .options import (
     BatchSize,
     Debug,
@@ -37,6 +38,7 @@ from .simulate_options import (
     NoPlot,
     Out,
     Pace,
+    PushRate,
     SimulatedTask,
     Slow,
     Speeds,
@@ -71,6 +73,12 @@ def simulate(
     rule: RuleName = "gosgd",
     p: P = None,
     emission: EmissionName = "per-step",
+    wire: WireName = "float32",
+    shards: Shards = 1,
+    shards_per_push: ShardsPerPush = 1,
+    shard_order: ShardOrderName = "round-robin",
+    exact: Exact = False,
+    push_mbit: PushRate = None,
     step_s: StepSeconds = 0.1,
     pace: Pace = "constant",
     speeds: Speeds = None,
@@ -116,6 +124,7 @@ def simulate(
         from ..sim.array_files import check_format
         from ..sim.run_files import check_folder
 
+        order: Any = shard_order
         config = SimulationConfig(
             task=task,
             workers=workers,
@@ -124,6 +133,12 @@ def simulate(
             rule=rule,
             p=p,
             emission=emission,
+            wire=wire,
+            shards=shards,
+            shards_per_push=shards_per_push,
+            shard_order=order,
+            exact=exact,
+            push_mbit=push_mbit,
             steps=steps,
             time_s=time_s,
             lr=lr,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from .exchange_options import EXCHANGE
 from .options import GOSSIP, OUTPUT, TRAINING
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "NoPlot",
     "Out",
     "Pace",
+    "PushRate",
     "SimulatedTask",
     "Slow",
     "Speeds",
@@ -64,6 +66,17 @@ Mixing = Annotated[
         help="Mixing weights of rules that need them: metropolis, uniform, lazy or fastest.",
         show_default="the family's own",
         rich_help_panel=GOSSIP,
+    ),
+]
+PushRate = Annotated[
+    float | None,
+    typer.Option(
+        "--push-mbit",
+        metavar="MBIT",
+        help="What each worker may send, in Mbit/s, whatever its link carries; pushes beyond it "
+        "are skipped. As --bandwidth of `rumor peer`.",
+        show_default="as much as there is",
+        rich_help_panel=EXCHANGE,
     ),
 ]
 StepSeconds = Annotated[

@@ -109,12 +109,13 @@ def summarize(
         "steps": steps,
         "p": getattr(make_rule(config.rule, config.p, config.emission), "p", None),
         "emission": config.emission,
+        "exchange": config.exchange.as_json(),
         "partition": config.partition,
         "accuracy": _finite(evaluation.accuracy),
         "loss": _finite(evaluation.loss),
         "consensus_distance": _finite(merged.consensus_distance) if merged else None,
-        "weight_total": founders(balance.units_total),
-        "weight_expected": founders(balance.units_expected),
+        "weight_total": founders(balance.units_total) / balance.shards,
+        "weight_expected": founders(balance.units_expected) / balance.shards,
         "weight_units_total": balance.units_total,
         "weight_units_expected": balance.units_expected,
         "messages": sum(outcome.messages for outcome in outcomes),
@@ -140,7 +141,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "steps_per_s": _finite(outcome.steps_per_s),
         "accuracy": _finite(outcome.accuracy),
         "loss": _finite(outcome.loss),
-        "weight": founders(outcome.weight_units),
+        "weight": outcome.weight,
         "weight_units": outcome.weight_units,
         "messages": outcome.messages,
         "bytes_sent": outcome.bytes_sent,
@@ -151,13 +152,14 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
 
 
 def _loss(death: Death) -> dict[str, Any]:
+    shards = max(1, len(death.outcome.accounts))
     return {
         "peer": death.outcome.index,
         "id": death.outcome.id,
         "state": str(death.outcome.state),
         "why": death.outcome.why,
         "step": death.outcome.steps,
-        "weight": founders(death.units),
+        "weight": founders(death.units) / shards,
         "weight_units": death.units,
     }
 

@@ -29,7 +29,7 @@ def outcome(index: int, state: State, account: Account | None) -> Outcome:
         pushes=0,
         skipped=0,
         refusals=0,
-        account=account,
+        accounts=() if account is None else (account,),
         model=None,
         rows=(),
     )

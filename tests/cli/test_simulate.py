@@ -95,6 +95,11 @@ def test_options_reach_the_simulation(fake: Fake) -> None:
         "rule": "gosgd",
         "p": 0.5,
         "emission": "per-second",
+        "wire": "bfloat16",
+        "shards": 4,
+        "shards_per_push": 2,
+        "shard_order": "random",
+        "push_mbit": 20.0,
         "steps": 7,
         "time_s": 3.0,
         "lr": 0.01,
@@ -119,6 +124,11 @@ def test_options_reach_the_simulation(fake: Fake) -> None:
     result = simulate(*flags, "--slow", "3:10", "--slow", "5:2", "--no-plot")
     assert result.exit_code == 0, result.stderr
     assert fake.asked == [SimulationConfig(**given, slow=("3:10", "5:2"))]  # type: ignore[arg-type]
+
+
+def test_exactness_can_be_asked_for(fake: Fake) -> None:
+    assert simulate("--exact", "--no-plot").exit_code == 0
+    assert fake.asked == [SimulationConfig(exact=True)]
 
 
 def test_a_run_ends_with_a_table_and_a_folder(fake: Fake, tmp_path: Path) -> None:

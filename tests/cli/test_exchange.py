@@ -1,0 +1,107 @@
+"""How peers exchange: what is typed, what a peer is told, and what a launch hands on."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from rumor.cli import peer as peer_command
+from rumor.cli.app import app
+from rumor.cli.exchange import ExchangeConfig
+from rumor.cli.plan import LaunchConfig, make_folders
+from rumor.train import PeerConfig, RunConfig
+
+GIVEN: dict[str, Any] = {
+    "shards": 8,
+    "shards_per_push": 2,
+    "shard_order": "random",
+    "exact": True,
+    "bandwidth": "200mbit",
+    "mixing": "sliced",
+    "mix_budget_ms": 0.5,
+    "no_shared_memory": True,
+}
+TYPED = [
+    *("--shards=8", "--shards-per-push=2", "--shard-order=random", "--exact"),
+    *("--bandwidth=200mbit", "--mixing=sliced", "--mix-budget-ms=0.5", "--no-shared-memory"),
+]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, PeerConfig]]:
+    """What ``rumor peer`` would have run."""
+    taken: list[tuple[RunConfig, PeerConfig]] = []
+
+    def note(run_config: RunConfig, peer_config: PeerConfig, stop: object) -> dict[str, Any]:
+        taken.append((run_config, peer_config))
+        return {}
+
+    monkeypatch.setattr(peer_command, "_run", note)
+    return taken
+
+
+def test_without_options_a_peer_exchanges_as_in_python(
+    asked: list[tuple[RunConfig, PeerConfig]],
+) -> None:
+    assert CliRunner().invoke(app, ["peer"]).exit_code == 0
+    [(run_config, peer_config)] = asked
+    defaults = PeerConfig()
+    for name in ("shards", "mixing", "mix_budget_s", "protocol"):
+        assert getattr(peer_config, name) == getattr(defaults, name)
+    assert run_config.prefetch == RunConfig().prefetch
+
+
+def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
+    result = CliRunner().invoke(app, ["peer", *TYPED, "--prefetch=3"])
+    assert result.exit_code == 0, result.stderr
+    [(run_config, peer_config)] = asked
+    protocol = peer_config.protocol
+    assert (peer_config.shards, protocol.shards_per_push, protocol.shard_order) == (8, 2, "random")
+    assert (peer_config.mixing, peer_config.mix_budget_s) == ("sliced", 0.0005)
+    assert (protocol.exact, protocol.shared_memory) == (True, False)
+    assert protocol.bandwidth_bytes_s == 25e6
+    assert run_config.prefetch == 3
+
+
+def test_a_format_reaches_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
+    assert CliRunner().invoke(app, ["peer", "--wire", "topk:0.01"]).exit_code == 0
+    assert asked[0][1].protocol.wire == "topk:0.01"
+
+
+@pytest.mark.parametrize("changes", [{}, GIVEN, {"wire": "int8"}])
+def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
+    asked: list[tuple[RunConfig, PeerConfig]], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = LaunchConfig(peers=2, exchange=ExchangeConfig(**changes), prefetch=1)
+    place = make_folders(config, 5, tmp_path, ("peer",))[1]
+    result = CliRunner().invoke(app, list(place.command))
+    assert result.exit_code == 0, result.stderr
+    [(run_config, peer_config)] = asked
+    for name, value in config.exchange.settings().items():
+        assert getattr(peer_config, name) == value
+    assert run_config.prefetch == 1
+
+
+def test_what_is_as_by_default_is_not_handed_on() -> None:
+    assert ExchangeConfig().arguments() == []
+    assert ExchangeConfig(**GIVEN).arguments() == TYPED
+
+
+@pytest.mark.parametrize("command", ["peer", "launch"])
+def test_every_setting_has_an_option_and_the_same_default(command: str) -> None:
+    parameters = {p.name: p for p in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    for field in fields(ExchangeConfig):
+        assert parameters[field.name].default == field.default
+
+
+@pytest.mark.parametrize("command", ["peer", "launch", "simulate"])
+def test_help_says_what_an_exchange_costs(command: str) -> None:
+    shown = " ".join(
+        CliRunner().invoke(app, [command, "--help"], terminal_width=200).stdout.split()
+    )
+    assert "What an exchange costs" in shown
+    for option in ("--wire", "--shards", "--shards-per-push", "--shard-order", "--exact"):
+        assert option in shown
