@@ -1,19 +1,29 @@
-"""The other process of a benchmark, told over a pipe what to do."""
+"""Other processes of a benchmark, told over a pipe what to do."""
 
 import multiprocessing
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.context import SpawnProcess
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
 
 from ..train import Peer
 
-__all__ = ["Flat", "admit", "partner"]
+__all__ = ["Flat", "Partner", "Pipe", "admit", "partner", "partners"]
 
-_EXIT_S = 20.0
+if TYPE_CHECKING:
+    Pipe = Connection[Any, Any]
+else:
+    # It takes no parameters at run time.
+    Pipe = Connection
+"""A process's end of the way to the one that started it."""
+
+_EXIT_S: Final = 20.0
+_PATIENCE_S: Final = 120.0
+_ADMIT_POLL_S: Final = 0.002
 
 
 class Flat(nn.Module):
@@ -27,35 +37,114 @@ class Flat(nn.Module):
         super().__init__()
         self.flat = nn.Parameter(torch.ones(n_params))
 
+    @torch.no_grad()
+    def drift(self) -> None:
+        """Change every number a little, as training would."""
+        noise = torch.empty_like(self.flat).uniform_(-0.01, 0.01)
+        self.flat.add_(noise)
+
+
+class Partner:
+    """Another process, and our end of the pipe to it."""
+
+    def __init__(self, pipe: Pipe, process: SpawnProcess) -> None:
+        self._pipe = pipe
+        self._process = process
+
+    def say(self, words: Any) -> None:
+        """Tell it something."""
+        self._pipe.send(words)
+
+    def speaks(self, timeout_s: float = 0.0) -> bool:
+        """Whether it has said something, or does within so many seconds."""
+        return self._pipe.poll(timeout_s)
+
+    def hear(self, timeout_s: float = _PATIENCE_S) -> Any:
+        """Wait for what it says next.
+
+        Raises:
+            TimeoutError: It says nothing for so many seconds, or has ended.
+        """
+        try:
+            if self._pipe.poll(timeout_s):
+                return self._pipe.recv()
+        except (EOFError, ConnectionError):
+            raise TimeoutError("another process of the benchmark has ended") from None
+        raise TimeoutError("another process of the benchmark does not answer")
+
+    def ask(self, words: Any) -> Any:
+        """Tell it something, and wait for its answer."""
+        self.say(words)
+        return self.hear()
+
+    @property
+    def pid(self) -> int:
+        """Its number at the system."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.kill()
+        self._process.join()
+
+    def dismiss(self) -> None:
+        """Tell it to end, unless it has."""
+        if self._process.is_alive():
+            try:
+                self.say(None)
+            except BrokenPipeError:
+                pass
+
+    def end(self, patience_s: float) -> None:
+        """Wait for its end, and bring it about where it does not come."""
+        self._process.join(patience_s)
+        self.kill()
+        self._pipe.close()
+
 
 @contextmanager
-def partner(serve: Callable[..., None], *arguments: Any) -> Iterator["Connection[Any, Any]"]:
+def partner(serve: Callable[..., None], *arguments: Any) -> Iterator[Partner]:
     """Run ``serve(pipe, *arguments)`` in a process of its own.
 
     Args:
         serve: A function of a module; it ends when it reads None from its pipe.
         arguments: What it is given beside the pipe.
+    """
+    with partners(serve, [arguments]) as (other,):
+        yield other
 
-    Yields:
-        Our end of the pipe.
+
+@contextmanager
+def partners(
+    serve: Callable[..., None], arguments: Sequence[Sequence[Any]]
+) -> Iterator[list[Partner]]:
+    """Run several processes as `partner` does; they are told to end together.
+
+    Args:
+        serve: As for `partner`.
+        arguments: Those of each process.
     """
     spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=serve, args=(theirs, *arguments), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        yield ours
-        ours.send(None)
-        process.join(_EXIT_S)
-    finally:
-        process.kill()
-        process.join()
-        ours.close()
+    patience_s = 0.0
+    with ExitStack() as stack:
+        started = []
+        for given in arguments:
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=serve, args=(theirs, *given), daemon=True)
+            process.start()
+            theirs.close()
+            started.append(Partner(ours, process))
+            stack.callback(lambda one: one.end(patience_s), started[-1])
+        yield started
+        # After an error nobody has to be polite.
+        patience_s = _EXIT_S
+        for one in started:
+            one.dismiss()
 
 
-def admit(peer: Peer, pipe: "Connection[Any, Any]") -> Any:
-    """Step until a newcomer has had its copy and says something over the pipe; return that."""
-    while not pipe.poll(0.002):
+def admit(peer: Peer, newcomer: Partner) -> Any:
+    """Step until a newcomer has had its copy and says something; return that."""
+    while not newcomer.speaks(_ADMIT_POLL_S):
         peer.step()
-    return pipe.recv()
+    return newcomer.hear()

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..gossip.errors import RumorError
 
-__all__ = ["GOSSIPY", "Rival", "RivalError", "install", "measure", "place"]
+__all__ = ["DECENT", "GOSSIPY", "HIVEMIND", "Rival", "RivalError", "install", "measure", "place"]
 
 _log = logging.getLogger("rumor.benchmarks")
 
@@ -46,6 +46,45 @@ class Rival:
 
 GOSSIPY = Rival(name="gossipy-dfl", version="0.0.1", also=("dill==0.4.1", "pandas==3.1.1"))
 """A simulator of gossip learning; with it, what it declares and loads besides what we have."""
+
+DECENT = Rival(name="decent-dp", version="0.2.3", also=("loguru==0.7.3",))
+"""Decentralized data parallel training over torch.distributed."""
+
+HIVEMIND = Rival(
+    name="hivemind",
+    version="1.1.12",
+    also=(
+        "annotated-types==0.8.0",
+        "base58==2.1.1",
+        "blake3==1.0.11",
+        "cffi==2.1.1",
+        "ConfigArgParse==1.9.0",
+        "cryptography==50.0.2",
+        "grpcio==1.85.1",
+        "grpcio-tools==1.85.1",
+        "idna==3.20",
+        "mmh3==5.3.1",
+        "morphys==1.0",
+        "netaddr==1.3.0",
+        "prefetch_generator==1.0.3",
+        "protobuf==7.36.2",
+        "py-cid==0.5.0",
+        "py-multibase==2.0.0",
+        "py-multicodec==1.0.0",
+        "py-multihash==3.0.0",
+        "pycparser==3.12",
+        "pydantic==2.14.3",
+        "pydantic_core==2.50.4",
+        "python-baseconv==1.2.2",
+        "PyYAML==6.0.3",
+        "six==1.17.0",
+        "sortedcontainers==2.4.0",
+        "typing-inspection==0.4.5",
+        "uvloop==0.23.0",
+        "varint==1.0.2",
+    ),
+)
+"""Averages with whoever is found in a distributed hash table; its wheel brings a daemon."""
 
 
 def place(rival: Rival, cache: Path | None = None) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gossip import TrainingError
-from .program import Combining, Freeing, Level, Mixing, Operation, Snapping
+from .program import Combining, Cut, Freeing, Level, Mixing, Operation, Snapping
 from .schedule import Window
 
 __all__ = ["ahead", "can_run_ahead"]
@@ -25,6 +25,7 @@ _KINDS = (Snapping, Mixing, Freeing, Combining)
 _SNAP, _MIX, _FREE, _COMBINE = range(4)
 
 Columns = tuple[NDArray[Any], ...]
+Packed = tuple[Columns, list[Cut], list[Operation]]
 
 
 def can_run_ahead() -> bool:
@@ -82,21 +83,21 @@ def _draw_up(windows: Callable[[], Iterator[Window]], pipe: Connection, other: C
         pipe.send(error)
 
 
-def _pack(level: Level) -> tuple[Columns, list[Operation]]:
+def _pack(level: Level) -> Packed:
     """A level in columns; combinations, which have terms, stay as they are."""
-    kinds, workers, slots, fractions, copies, registers = [], [], [], [], [], []
+    kinds, workers, slots, fractions, cuts, ids = [], [], [], [], [], []
     combinations: list[Operation] = []
-    names: dict[str, int] = {}
+    seen: dict[Cut, int] = {}
     for operation in level.operations:
         kind = _KINDS.index(type(operation))
-        worker = slot = register = 0
-        fraction, copy = 0.0, False
+        worker = slot = number = id = 0
+        fraction = 0.0
         match operation:
             case Mixing():
-                worker, slot, fraction, copy = operation
+                worker, slot, fraction = operation
             case Snapping():
-                worker, slot, name, copy = operation
-                register = names.setdefault(name, len(names))
+                worker, slot, cut, id = operation
+                number = seen.setdefault(cut, len(seen))
             case Freeing():
                 slot = operation.slot
             case Combining():
@@ -105,38 +106,35 @@ def _pack(level: Level) -> tuple[Columns, list[Operation]]:
         workers.append(worker)
         slots.append(slot)
         fractions.append(fraction)
-        copies.append(copy)
-        registers.append(register)
+        cuts.append(number)
+        ids.append(id)
     columns = (
         np.array([level.workers, level.steps, level.orders], np.int64),
         np.array(kinds, np.int8),
         np.array(workers, np.int32),
         np.array(slots, np.int64),
         np.array(fractions, np.float64),
-        np.array(copies, np.bool_),
-        np.array(registers, np.int8),
-        np.array(list(names), np.str_),
+        np.array(cuts, np.int32),
+        np.array(ids, np.int64),
     )
-    return columns, combinations
+    return columns, list(seen), combinations
 
 
-def _unpack(window: Window, levels: list[tuple[Columns, list[Operation]]]) -> Window:
+def _unpack(window: Window, levels: list[Packed]) -> Window:
     return replace(window, levels=[_level(*packed) for packed in levels])
 
 
-def _level(columns: Columns, combinations: list[Operation]) -> Level:
+def _level(columns: Columns, seen: list[Cut], combinations: list[Operation]) -> Level:
     level = Level()
-    steps, kinds, workers, slots, fractions, copies, registers, names = (
-        column.tolist() for column in columns
-    )
+    steps, kinds, workers, slots, fractions, cuts, ids = (column.tolist() for column in columns)
     level.workers, level.steps, level.orders = steps
     rest = iter(combinations)
     operations = level.operations
     for at, kind in enumerate(kinds):
         if kind == _MIX:
-            operations.append(Mixing(workers[at], slots[at], fractions[at], copies[at]))
+            operations.append(Mixing(workers[at], slots[at], fractions[at]))
         elif kind == _SNAP:
-            operations.append(Snapping(workers[at], slots[at], names[registers[at]], copies[at]))
+            operations.append(Snapping(workers[at], slots[at], seen[cuts[at]], ids[at]))
         elif kind == _FREE:
             operations.append(Freeing(slots[at]))
         else:

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from math import inf
 
+from ..gossip import ProtocolConfig
+from ..gossip.config import ShardOrder
 from ..gossip.errors import ConfigError
+from ..gossip.wire import NATIVE
 from ..train.task import Task
 from .network import NetworkConfig
 from .vectors import VectorTask
@@ -13,6 +16,11 @@ __all__ = ["ENGINES", "SimulationConfig"]
 ENGINES = ("auto", "batched", "loop", "fast")
 """Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
 give the same bits, else ``loop``."""
+
+_COUNTS = (
+    "workers", "shards", "shards_per_push", "steps", "batch_size", "threads", "window",
+    "eval_every",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +48,21 @@ class SimulationConfig:
     given. More keeps models closer together and costs traffic."""
     emission: str = "per-step"
     """``per-step`` or ``per-second``; with the second, ``p`` is pushes per virtual second."""
+    wire: str = NATIVE
+    """Format in which shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8`` or
+    ``topk:FRACTION``. All but the first cost accuracy in each share and save bytes."""
+    shards: int = 1
+    """Pieces into which the vector is cut, each with weights of its own."""
+    shards_per_push: int = 1
+    """How many of them a push carries. Fewer are cheaper and agree more slowly."""
+    shard_order: ShardOrder = "round-robin"
+    """Which of them: ``round-robin``, those whose turn it is, or ``random``."""
+    exact: bool = False
+    """Keep each share until it is settled, and mix back what was not accepted, so that lost
+    messages do not shift the weighted mean of all models."""
+    push_mbit: float | None = None
+    """What each worker may send, Mbit/s; pushes beyond that are skipped. None for as much as it
+    likes, whatever its link carries."""
     steps: int | None = None
     """Optimizer steps of each worker; the task's own number unless given. With ``time_s`` alone
     there is no such number."""
@@ -87,9 +110,9 @@ class SimulationConfig:
     """What the run may take; what the machine has free unless given."""
 
     def __post_init__(self) -> None:
-        for name in ("workers", "steps", "batch_size", "threads", "window", "eval_every"):
+        for name in _COUNTS:
             _check_count(name, getattr(self, name))
-        for name in ("time_s", "lr", "step_s", "memory_gib"):
+        for name in ("time_s", "lr", "step_s", "memory_gib", "push_mbit"):
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:
                 raise ConfigError(f"{name} is {value}: it must be a finite number above 0")
@@ -101,6 +124,26 @@ class SimulationConfig:
             raise ConfigError(f'slow is {self.slow!r}: it must be a tuple, as in ("3:10",)')
         if self.engine not in ENGINES:
             raise ConfigError(f"unknown engine {self.engine!r}. Valid names: {', '.join(ENGINES)}")
+        if self.shards_per_push > self.shards:
+            raise ConfigError(
+                f"shards_per_push is {self.shards_per_push}: it must be from 1 to shards, "
+                f"{self.shards}"
+            )
+        # Whatever is wrong with these is found before anything is made.
+        _ = self.protocol
+
+    @property
+    def protocol(self) -> ProtocolConfig:
+        """What the workers' protocols are told of all this."""
+        rate = None if self.push_mbit is None else self.push_mbit * 1e6 / 8
+        return ProtocolConfig(
+            wire=self.wire,
+            shards_per_push=self.shards_per_push,
+            shard_order=self.shard_order,
+            exact=self.exact,
+            bandwidth_bytes_s=rate,
+            shared_memory=False,
+        )
 
     @property
     def task_name(self) -> str:

@@ -6,6 +6,7 @@ ask of the network becomes deliveries.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -14,6 +15,7 @@ from ..gossip import Envelope, PeerId, Protocol, ProtocolConfig, RemoteProtocolE
 from ..gossip.codec import encoded_bytes
 from ..gossip.crew import Crew
 from ..gossip.effects import (
+    Attach,
     Combine,
     Drop,
     Effect,
@@ -21,6 +23,7 @@ from ..gossip.effects import (
     Inspect,
     Mix,
     PushSkipped,
+    Reclaim,
     Record,
     Release,
     Send,
@@ -31,8 +34,9 @@ from ..gossip.effects import (
 )
 from ..gossip.ledger import Kind
 from ..gossip.streams import stream
+from ..gossip.wire import parse_wire
 from .plan import FleetPlan, Traffic
-from .program import Program, Slot
+from .program import Cut, Program, Slot
 from .worker import Worker
 
 __all__ = ["Fleet"]
@@ -60,7 +64,8 @@ class Fleet:
         self.now = 0.0
         self.program = Program(len(plan.ids))
         self.traffic = Traffic()
-        self.crew = Crew(plan.ids)
+        self._is_anchored = parse_wire(plan.protocol.wire).needs_anchor
+        self.crew = Crew(plan.ids, anchored=self._is_anchored)
         self.halts: dict[PeerId, str] = {}
         """Workers whose rule could not go on, and why."""
         self._plan = plan
@@ -73,9 +78,11 @@ class Fleet:
         self._waits = False
         self._halted: str | None = None
         self._carriers = self._by_type()
-        config = ProtocolConfig(gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
-        # No new deadline is nearer than this, so that most need not be asked for.
-        self._soonest_s = min(config.query_s_min, config.stall_s)
+        config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
+        # No new deadline is nearer than this, so that most need not be asked for; but for frames
+        # that wait for their turn under a limit.
+        is_limited = config.bandwidth_bytes_s is not None
+        self._soonest_s = 0.0 if is_limited else min(config.query_s_min, config.stall_s)
         self.workers = [
             Worker(index, id, self._protocol(id, config)) for index, id in enumerate(plan.ids)
         ]
@@ -130,6 +137,7 @@ class Fleet:
             rng=partial(stream, plan.seed, id),
             config=config,
             crew=self.crew,
+            keeps_anchor=self._is_anchored,
         )
 
     def _later(
@@ -258,7 +266,9 @@ class Fleet:
             Send: self._send,
             Snapshot: self._snapshot,
             Release: self._release,
+            Reclaim: self._reclaim,
             Stage: self._stage,
+            Attach: self._attach,
             Inspect: self._inspect,
             Mix: self._mix,
             Combine: self._combine,
@@ -291,17 +301,26 @@ class Fleet:
             self._later(time_s, _DELIVER, self.workers[to], envelope, payload)
 
     def _snapshot(self, worker: Worker, effect: Snapshot) -> None:
-        slot = self.program.snapshot(worker.index, effect.register, effect.copy)
+        cut = Cut(effect.register, effect.form, effect.shard)
+        slot = self.program.snapshot(worker.index, cut, effect.id)
         worker.snapshots[effect.id] = slot
 
     def _release(self, worker: Worker, effect: Release) -> None:
         self.program.let_go(worker.snapshots.pop(effect.snapshot))
+
+    def _reclaim(self, worker: Worker, effect: Reclaim) -> None:
+        self.program.mix(worker.index, worker.snapshots[effect.snapshot], effect.fraction)
 
     def _stage(self, worker: Worker, effect: Stage) -> None:
         if effect.share not in worker.shares:
             assert self._payload is not None
             self._payload.readers += 1
             worker.shares[effect.share] = self._payload
+
+    def _attach(self, worker: Worker, effect: Attach) -> None:
+        # Each worker is a host of its own: no memory is shared.
+        effects = worker.protocol.attached(effect.share, self.now, usable=False)
+        self._carry_out(worker, effects)
 
     def _inspect(self, worker: Worker, effect: Inspect) -> None:
         # Whether values are finite is looked at afterwards, in bulk: one that is not becomes a
@@ -312,7 +331,7 @@ class Fleet:
 
     def _mix(self, worker: Worker, effect: Mix) -> None:
         slot = worker.shares.pop(effect.share)
-        self.program.mix(worker.index, slot, effect.fraction, effect.copy)
+        self.program.mix(worker.index, slot, effect.fraction)
         self.program.let_go(slot)
 
     def _combine(self, worker: Worker, effect: Combine) -> None:

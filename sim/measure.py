@@ -55,7 +55,7 @@ class Curves:
 
 
 def _of_fleet(reading: Reading, before: Reading | None) -> dict[str, Any]:
-    traffic, n = reading.traffic, len(reading.steps)
+    traffic, n, shards = reading.traffic, *reading.weight_units.shape
     lasted_s = reading.time_s - before.time_s if before else 0.0
     mixed = traffic.mixed - (before.traffic.mixed if before else 0)
     behind = traffic.staleness_steps - (before.traffic.staleness_steps if before else 0)
@@ -63,7 +63,7 @@ def _of_fleet(reading: Reading, before: Reading | None) -> dict[str, Any]:
     return {
         "time_s": reading.time_s,
         "steps": float(reading.steps.mean()),
-        "weight_quantiles": _quantiles(reading.weight_units / ONE),
+        "weight_quantiles": _quantiles(reading.weight_units.sum(axis=1) / (ONE * shards)),
         "messages": traffic.messages,
         "bytes_sent": traffic.bytes_sent,
         "pushes": traffic.pushes,

@@ -24,7 +24,7 @@ def check_memory(config: SimulationConfig, *, row_bytes: int, registers: int) ->
     Args:
         config: How many workers, and what they may take.
         row_bytes: Of one worker's vector.
-        registers: Vectors that the rule keeps beside each.
+        registers: Vectors that the rule, and what was last sent, take beside each.
 
     Returns:
         The estimate, GiB.

@@ -36,46 +36,68 @@ class Models:
         stepper: Takes optimizer steps.
         failures: Where the stepper notes what went wrong.
         task: What is trained.
+        may_overflow: Whether finite values may not fit into the wire's format.
     """
 
-    def __init__(self, rows: Rows, stepper: Stepper, failures: Failures, task: Task) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        stepper: Stepper,
+        failures: Failures,
+        task: Task,
+        *,
+        may_overflow: bool = False,
+    ) -> None:
         self.rows = rows
         self.task = task
         self.stepper = stepper
         self._failures = failures
+        self._may_overflow = may_overflow
+        self._last: dict[int, tuple[int, int]] = {}
 
     def execute(self, levels: Sequence[Level]) -> None:
         """Take the steps of one level after another, and do what follows each.
 
         Raises:
-            Failure: Values are not finite any more.
+            Failure: Values are not finite any more, or do not fit into the wire's format.
         """
         for level in levels:
             if level.workers:
                 self.stepper.take(level)
+            if self._may_overflow:
+                taken = zip(level.orders, level.steps, strict=True)
+                self._last.update(zip(level.workers, taken, strict=True))
             with torch.no_grad():
-                self.rows.carry_out(level.operations)
+                unfit = self.rows.carry_out(level.operations)
+            for worker in unfit:
+                # It is stopped before the step after which it would have sent this.
+                order, step = self._last.get(worker, (0, 0))
+                self._failures.note(order, worker, step)
         self._failures.check()
 
     def merged(self, weight_units: NDArray[np.int64]) -> dict[str, Tensor]:
         """Average all workers' models, each by its weight, in float64, in the order of ids.
 
         Args:
-            weight_units: What each holds, axes ``(worker,)``.
+            weight_units: What each holds of each shard, axes ``(worker, shard)``.
 
         Returns:
             A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's.
         """
-        rows, total = self.rows, int(weight_units.sum())
+        rows = self.rows
+        means = [torch.zeros(part.shape[1], dtype=torch.float64) for part in rows.x]
+        for shard, held in enumerate(weight_units.T.tolist()):
+            for index, start, stop in rows.spans(shard):
+                mean = means[index][start:stop]
+                for units, row in zip(held, rows.x[index], strict=True):
+                    if units:
+                        mean += row[start:stop].double() * units
+                mean /= sum(held)
         found: list[tuple[Placed, Tensor]] = []
-        for segment, part in zip(rows.segments, rows.x, strict=True):
-            mean = torch.zeros(part.shape[1], dtype=torch.float64)
-            for units, row in zip(weight_units.tolist(), part, strict=True):
-                if units:
-                    mean += row.double() * units
-            flat = (mean / total).to(part.dtype)
+        for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):
+            flat = mean.to(part.dtype)
             found += [(p, view_of(p, segment.start_bytes, flat)) for p in segment.tensors]
-        heaviest = int(weight_units.argmax())
+        heaviest = int(weight_units.sum(axis=1).argmax())
         found += [(p, part[heaviest]) for p, part in zip(rows.local, rows.locals, strict=True)]
         return rows.state(found)
 

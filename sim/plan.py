@@ -1,9 +1,9 @@
 """What a fleet is made of, and what it has done."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ..gossip import PeerId, Rule, Schema
+from ..gossip import PeerId, ProtocolConfig, Rule, Schema
 from ..gossip.state import Neighbors
 from .links import Links
 from .pace import Pace
@@ -27,6 +27,8 @@ class FleetPlan:
     seed: int
     steps: int | None
     """Optimizer steps of each worker, None for as many as time allows."""
+    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
+    """How shares are exchanged; all members are known, so that there is no gossip about them."""
 
 
 @dataclass(slots=True)

@@ -1,16 +1,29 @@
 """Schedule first, compute later: what workers do to their values, in an order that can be batched.
 
 The protocol never looks at a value, so a fleet is scheduled ahead of its arithmetic. What the
-schedule asks for goes into a program: an optimizer step of a worker, a copy of its vector into a
-slot, a mix of a slot into a vector. An operation's *level* is one more than that of any step it
-has to wait for. Steps of one level touch different workers and may be taken together; the other
-operations of the level follow them, one by one, in the order of the schedule. So each worker's
-arithmetic is that of the schedule to the last bit, however many steps are taken at once.
+schedule asks for goes into a program: an optimizer step of a worker, a copy of a shard of its
+vector into a slot, a mix of a slot into a vector. An operation's *level* is one more than that of
+any step it has to wait for. Steps of one level touch different workers and may be taken together;
+the other operations of the level follow them, one by one, in the order of the schedule. So each
+worker's arithmetic is that of the schedule to the last bit, however many steps are taken at once.
 """
 
 from typing import NamedTuple
 
-__all__ = ["Combining", "Freeing", "Level", "Mixing", "Operation", "Program", "Slot", "Snapping"]
+from ..gossip.effects import SnapshotId
+from ..gossip.wire import Form
+
+__all__ = [
+    "Combining",
+    "Cut",
+    "Freeing",
+    "Level",
+    "Mixing",
+    "Operation",
+    "Program",
+    "Slot",
+    "Snapping",
+]
 
 
 class Slot:
@@ -30,22 +43,30 @@ class Slot:
         self._window = -1
 
 
+class Cut(NamedTuple):
+    """What a share is made of, and in what form."""
+
+    register: str
+    form: Form = Form()
+    shard: int = 0
+
+
 class Snapping(NamedTuple):
-    """Copy a register of a worker into a slot."""
+    """Copy a shard of a worker's register into a slot, which from then on holds that shard."""
 
     worker: int
     slot: int
-    register: str
-    copy: bool
+    cut: Cut
+    id: SnapshotId
+    """What the worker calls it: names the random numbers that it is rounded by."""
 
 
 class Mixing(NamedTuple):
-    """``x += fraction * (slot - x)``; a fraction of 1 is a copy."""
+    """``x += fraction * (slot - x)`` in the slot's shard; a fraction of 1 is a copy."""
 
     worker: int
     slot: int
     fraction: float
-    copy: bool
 
 
 class Combining(NamedTuple):
@@ -118,19 +139,19 @@ class Program:
         at.orders.append(self.steps)
         self.steps += 1
 
-    def snapshot(self, worker: int, register: str, copy: bool) -> Slot:
-        """Copy a register out, into a slot with one reader: the sender."""
+    def snapshot(self, worker: int, cut: Cut, id: SnapshotId) -> Slot:
+        """Copy values out, into a slot with one reader: the sender."""
         slot = Slot(self._slots)
         self._slots += 1
         level = slot._level = self._row_levels[worker]
         slot._window = self._window
-        self._levels[level].operations.append(Snapping(worker, slot.number, register, copy))
+        self._levels[level].operations.append(Snapping(worker, slot.number, cut, id))
         return slot
 
-    def mix(self, worker: int, slot: Slot, fraction: float, copy: bool) -> None:
+    def mix(self, worker: int, slot: Slot, fraction: float) -> None:
         """Mix a slot into a worker's vector."""
         level = self._meet(worker, slot)
-        self._levels[level].operations.append(Mixing(worker, slot.number, fraction, copy))
+        self._levels[level].operations.append(Mixing(worker, slot.number, fraction))
 
     def combine(
         self, worker: int, register: str, terms: tuple[tuple[float, str | Slot], ...]

@@ -4,12 +4,17 @@ import logging
 import struct
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..gossip import LocalProtocolError, RemoteProtocolError
-from ..gossip.effects import Combine, Mix, Record, ShareMixed, Snapshot
+import numpy as np
+from torch import nn
+
+from ..gossip import LocalProtocolError, RemoteProtocolError, Rule, stream
+from ..gossip.effects import Combine, Mix, Reclaim, Record, ShareMixed, Snapshot, SnapshotId
 from ..gossip.errors import ConfigError, TrainingError
+from ..gossip.wire import parse_wire
 from ..train.config import RunConfig
 from ..train.fingerprint import fingerprint, travelling_tensors
 from ..train.inputs import Finish, Input, Leave, Step
@@ -26,6 +31,9 @@ from .replay_post import Life, Post, ShareKey
 __all__ = ["MODEL", "PeerReplay"]
 
 _log = logging.getLogger("rumor")
+
+# What a journal has a mark for.
+_DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine)
 
 MODEL: Final = "model.safetensors"
 """What the model is called in a peer's folder."""
@@ -65,10 +73,10 @@ class PeerReplay:
         """Whether the model was held against the one that the live run left."""
         self._learner = Learner(_run_config(head, device), head.id)
         rule = head.make_rule()
-        self._vector = Vector(self._learner.model, rule.registers)
+        self._vector = _vector(self._learner.model, rule, head)
         self._tensors = travelling_tensors(self._learner.model, self._vector.schema)
         self._protocol = head.make_protocol(self._vector.schema, rule)
-        self._bench = Bench(self._vector, self.life, post)
+        self._bench = Bench(self._vector, self.life, post, partial(_rounding, head))
         self._decided: Decided | None = None
         self._loss = 0.0
         self._raised: Exception | None = None
@@ -163,8 +171,8 @@ class PeerReplay:
             effects = event.feed(self._protocol, now)
         except (RemoteProtocolError, LocalProtocolError):
             return  # so it was in the live run, too
-        if any(isinstance(effect, Record | Snapshot | Mix | Combine) for effect in effects):
-            self._decided = Decided(self._protocol.account.weight, in_words(effects))
+        if any(isinstance(effect, _DECIDED) for effect in effects):
+            self._decided = Decided(self._protocol.weight_units, in_words(effects))
         for effect in effects:
             yield from self._bench.carry_out(effect, event, self.records, self.steps)
             self.mixed += isinstance(effect, ShareMixed)
@@ -213,7 +221,7 @@ class PeerReplay:
         with _indulgence():
             self._learner.task.evaluate(self._learner.model)
         state = self._learner.model.state_dict()
-        what = first_difference(model, state, self._protocol.account.weight)
+        what = first_difference(model, state, self._protocol.weight_units)
         if what is not None:
             raise Differs(what)
         self.compared = True
@@ -226,6 +234,21 @@ def _indulgence() -> Iterator[None]:
         yield
     except Exception as error:
         _log.debug("a measurement raised %r", error)
+
+
+def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
+    return Vector(
+        model,
+        rule.registers,
+        shards=head.shards,
+        keeps_anchor=head.keeps_anchor,
+        sends_topk=not parse_wire(head.protocol.wire).is_dense,
+    )
+
+
+def _rounding(head: Head, snapshot: SnapshotId) -> np.random.Generator:
+    """The random numbers that a snapshot was rounded by."""
+    return stream(head.seed, head.id, f"rounding:{snapshot}")
 
 
 def _run_config(head: Head, device: str) -> RunConfig:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..gossip.messages import Incarnation, PeerId
+from ..gossip.wire import Form
 
 __all__ = ["Life", "Made", "Post", "ShareKey"]
 
@@ -23,9 +24,16 @@ class ShareKey(NamedTuple):
     sender: Life
     receiver: Life
     seq: int
+    shard: int = 0
+
+    @property
+    def way(self) -> tuple[Life, Life, int]:
+        """From whom, to whom, and which shard: on each, one share follows another."""
+        return self.sender, self.receiver, self.shard
 
     def __str__(self) -> str:
-        return f"share {self.seq} of {self.sender.id} for {self.receiver.id}"
+        shard = f" (shard {self.shard})" if self.shard else ""
+        return f"share {self.seq}{shard} of {self.sender.id} for {self.receiver.id}"
 
 
 class Made(NamedTuple):
@@ -33,6 +41,8 @@ class Made(NamedTuple):
 
     payload: Tensor
     """Its bytes: uint8, axes ``(n_bytes,)``; nobody changes them."""
+    form: Form
+    """What they are."""
     record: int
     """After which record of its sender's journal it was made."""
     step: int
@@ -48,23 +58,23 @@ class Post:
 
     def __init__(self, lives: Collection[Life]) -> None:
         self.lives = frozenset(lives)
-        self._made: dict[tuple[Life, Life], dict[int, Made]] = {}
+        self._made: dict[tuple[Life, Life, int], dict[int, Made]] = {}
         self._arrivals: list[ShareKey] = []
 
     def put(self, key: ShareKey, made: Made) -> None:
         """Hand over a share for another replay to take."""
         if key.receiver in self.lives:
-            self._made.setdefault((key.sender, key.receiver), {})[key.seq] = made
+            self._made.setdefault(key.way, {})[key.seq] = made
             self._arrivals.append(key)
 
     def find(self, key: ShareKey) -> Made | None:
         """A share, where it was made and not done with."""
-        return self._made.get((key.sender, key.receiver), {}).get(key.seq)
+        return self._made.get(key.way, {}).get(key.seq)
 
     def done(self, key: ShareKey) -> None:
         """Forget a share that its receiver has decided on, and those before it."""
-        # At most one share is outstanding between two lives, so the ones before are settled.
-        waiting = self._made.get((key.sender, key.receiver), {})
+        # At most one share of a shard is outstanding between two lives: those before are settled.
+        waiting = self._made.get(key.way, {})
         for seq in [seq for seq in waiting if seq <= key.seq]:
             del waiting[seq]
 

@@ -1,22 +1,19 @@
-"""The values of all workers: one row each of one tensor, and slots for the shares under way."""
+"""The values of all workers: one row each of one tensor for each dtype."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from ..gossip import PeerId
 from ..gossip.effects import X
 from ..gossip.schema import Schema
 from ..train.layout import Layout, Placed
 from ..train.vector import Vector
-from .program import Combining, Freeing, Mixing, Operation, Snapping
+from .program import Operation
+from .shares import Parts, Shares, Span, spans_of
 
 __all__ = ["Rows", "tensors_of", "view_of"]
-
-_SLOTS_AT_ONCE = 64
-
-Parts = tuple[Tensor, ...]
-"""One flat tensor for each dtype of the model."""
 
 
 class Rows:
@@ -26,13 +23,26 @@ class Rows:
         module: The model at its start; it is flattened, and holds no values of its own afterwards.
         n: Number of workers.
         registers: Vectors that the rule keeps beside ``x``; they start as zeros.
+        shards: How many the vector is cut into.
+        ids: Names of the workers, and
+        seed: the run's: what travels rounded by chance is rounded as at live peers of that name.
 
     Raises:
+        ConfigError: There are more shards than the vector has cache lines.
         TrainingError: The module has nothing to share, or a dtype that cannot travel.
     """
 
-    def __init__(self, module: nn.Module, n: int, registers: Sequence[str] = ()) -> None:
-        vector = Vector(module)
+    def __init__(
+        self,
+        module: nn.Module,
+        n: int,
+        registers: Sequence[str] = (),
+        *,
+        shards: int = 1,
+        ids: Sequence[PeerId] = (),
+        seed: int = 0,
+    ) -> None:
+        vector = Vector(module, shards=shards)
         layout = Layout(module)
         self.n = n
         self.module = module
@@ -50,9 +60,7 @@ class Rows:
         self._rows: dict[str, list[Parts]] = {X: _rows_of(self.x)}
         for name in registers:
             self._rows[name] = _rows_of(tuple(torch.zeros_like(part) for part in self.x))
-        self._slots: dict[int, Parts] = {}
-        self._copies: dict[int, Parts] = {}
-        self._free: list[Parts] = []
+        self._shares = Shares(self.schema, self._rows, vector.flats, ids, seed, self.locals)
 
     def row(self, worker: int) -> Parts:
         """One worker's vector, as views."""
@@ -74,56 +82,17 @@ class Rows:
         # Tied parameters have several names, and the module holds any worker's values.
         return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
 
-    def carry_out(self, operations: Sequence[Operation]) -> None:
-        """Do what was scheduled, one after another."""
-        for operation in operations:
-            match operation:
-                case Mixing():
-                    self._mix(operation)
-                case Snapping():
-                    self._snap(operation)
-                case Freeing(slot):
-                    self._free.append(self._slots.pop(slot))
-                    self._copies.pop(slot, None)
-                case Combining():
-                    self._combine(operation)
+    def carry_out(self, operations: Sequence[Operation]) -> list[int]:
+        """Do what was scheduled, one after another.
 
-    def _snap(self, operation: Snapping) -> None:
-        slot = self._slots[operation.slot] = self._free.pop() if self._free else self._grow()
-        for part, row in zip(slot, self._rows[operation.register][operation.worker], strict=True):
-            part.copy_(row)
-        if operation.copy:
-            self._copies[operation.slot] = tuple(
-                part[operation.worker].clone() for part in self.locals
-            )
+        Returns:
+            Workers with a value that does not fit into the wire's format.
+        """
+        return self._shares.carry_out(operations)
 
-    def _mix(self, operation: Mixing) -> None:
-        slot = self._slots[operation.slot]
-        for row, part in zip(self._rows[X][operation.worker], slot, strict=True):
-            if operation.fraction == 1.0:
-                row.copy_(part)
-            else:
-                row.lerp_(part, operation.fraction)
-        if operation.copy and operation.fraction == 1.0:
-            for part, arrived in zip(self.locals, self._copies[operation.slot], strict=True):
-                part[operation.worker].copy_(arrived)
-
-    def _combine(self, operation: Combining) -> None:
-        for index, target in enumerate(self._rows[operation.register][operation.worker]):
-            total = torch.zeros_like(target)
-            for coefficient, term in operation.terms:
-                source = (
-                    self._slots[term]
-                    if isinstance(term, int)
-                    else self._rows[term][operation.worker]
-                )
-                total.add_(source[index], alpha=coefficient)
-            target.copy_(total)
-
-    def _grow(self) -> Parts:
-        blocks = [part.new_empty(_SLOTS_AT_ONCE, part.shape[1]) for part in self.x]
-        self._free.extend(zip(*(block.unbind(0) for block in blocks), strict=True))
-        return self._free.pop()
+    def spans(self, shard: int) -> tuple[Span, ...]:
+        """Where a shard lies in the parts of `x`."""
+        return spans_of(self.schema, shard, self.row(0))
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

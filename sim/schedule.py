@@ -24,7 +24,7 @@ class Reading:
     steps: NDArray[np.int64]
     """Optimizer steps of each worker."""
     weight_units: NDArray[np.int64]
-    """What each worker holds, escrow not counted."""
+    """What each worker holds of each shard, escrow not counted: axes ``(worker, shard)``."""
     idle_s: float
     """How long all workers together have waited."""
     traffic: Traffic
@@ -35,6 +35,8 @@ class Ending:
     """What a fleet came to."""
 
     workers: dict[str, NDArray[Any]]
+    weight_units: NDArray[np.int64]
+    """What each worker holds of each shard: axes ``(worker, shard)``."""
     audit: Audit
     """Where every unit is."""
     halts: dict[PeerId, str]
@@ -117,7 +119,7 @@ def _read(fleet: Fleet) -> Reading:
     return Reading(
         time_s=fleet.now,
         steps=np.array([worker.steps for worker in workers]),
-        weight_units=np.array([worker.protocol.account.weight for worker in workers]),
+        weight_units=_weight_units(fleet),
         idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
         traffic=replace(fleet.traffic),
     )
@@ -125,15 +127,22 @@ def _read(fleet: Fleet) -> Reading:
 
 def _end(fleet: Fleet) -> Ending:
     workers, now = fleet.workers, fleet.now
-    accounts = [worker.protocol.account for worker in workers]
+    weight_units = _weight_units(fleet)
     return Ending(
         workers={
             "steps": np.array([worker.steps for worker in workers]),
-            "weight_units": np.array([account.weight for account in accounts]),
+            "weight_units": weight_units.sum(axis=1),
             "idle_s": np.array([worker.idle_until(now) for worker in workers]),
             "pushes": np.array([worker.pushes for worker in workers]),
             "mixed": np.array([worker.mixed for worker in workers]),
         },
-        audit=audit(accounts),
+        weight_units=weight_units,
+        audit=audit(account for worker in workers for account in worker.protocol.accounts),
         halts=fleet.halts,
+    )
+
+
+def _weight_units(fleet: Fleet) -> NDArray[np.int64]:
+    return np.array(
+        [[account.weight for account in worker.protocol.accounts] for worker in fleet.workers]
     )

@@ -181,6 +181,7 @@ class _Simulation:
             links=partial(Links, self._network, self.ids, config.seed),
             seed=config.seed,
             steps=self.steps,
+            protocol=config.protocol,
         )
         windows = partial(
             schedule,

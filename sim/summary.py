@@ -42,7 +42,7 @@ def summarize(
     """Draw up what a simulation came to."""
     series, workers = curves.series(), ending.workers
     steps = int(workers["steps"].sum())
-    model = values.merged(workers["weight_units"]) if isinstance(values, Models) else None
+    model = values.merged(ending.weight_units) if isinstance(values, Models) else None
     summary: dict[str, Any] = {
         "task": config.task_name,
         "rule": rule.name,
@@ -60,11 +60,14 @@ def summarize(
         "p": getattr(rule, "p", None),
         "emission": getattr(rule, "emission", None),
         "mixing": config.mixing,
+        "wire": config.wire,
+        "shards": config.shards,
+        **_exchange(config),
         "steps": steps,
         "accuracy": _last(series, "accuracy"),
         "loss": _last(series, "loss"),
         "consensus_distance": _last(series, "consensus_distance"),
-        **_weights(ending.audit),
+        **_weights(ending.audit, config.shards),
         **_traffic(series),
         "idle": _idle(series),
         "virtual_time_s": _last(series, "time_s"),
@@ -97,11 +100,20 @@ def _changes(config: SimulationConfig) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _weights(audit: Audit) -> dict[str, Any]:
+def _exchange(config: SimulationConfig) -> dict[str, Any]:
+    """How shares were exchanged, as far as that was asked for."""
+    usual = SimulationConfig()
+    names = ("shards_per_push", "shard_order", "exact", "push_mbit")
+    given = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in given.items() if value != getattr(usual, name)}
+
+
+def _weights(audit: Audit, shards: int) -> dict[str, Any]:
     total = audit.held + audit.in_flight + audit.stranded + audit.burned + audit.died
     return {
-        "weight_total": founders(total),
-        "weight_expected": founders(audit.founded),
+        # A founder brings one of each shard.
+        "weight_total": founders(total) / shards,
+        "weight_expected": founders(audit.founded) / shards,
         "weight_units_total": total,
         "weight_units_expected": audit.founded,
         "weight_units_in_flight": audit.in_flight,

@@ -72,7 +72,9 @@ class Swarm:
         pace: How durations vary: ``constant``, ``lognormal:cv=0.3`` or ``pareto:shape=2.5``.
         partition: How the data is split among the founders: ``shared``, ``iid``,
             ``dirichlet:ALPHA`` or ``shards:K``. Those who join later share their parts, in turn.
-        protocol: Sizes and times of the exchange, such as how soon silence is taken for death.
+        protocol: Sizes and times of the exchange, such as how soon silence is taken for death, and
+            the format in which shares travel.
+        shards: Pieces into which the vector is cut, each with weights of its own.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -93,6 +95,7 @@ class Swarm:
         pace: str = "constant",
         partition: str = "shared",
         protocol: ProtocolConfig | None = None,
+        shards: int = 1,
     ) -> None:
         ids = _names(peers)
         task = load_task(task, seed=seed) if isinstance(task, str) else task
@@ -111,6 +114,7 @@ class Swarm:
             pace=pace_of,
             network=read_network(network) if isinstance(network, str) else network,
             config=protocol or ProtocolConfig(),
+            shards=shards,
             seed=seed,
         )
 
@@ -352,7 +356,10 @@ class Swarm:
         crashed.
         """
         members = self._world.members()
-        return {id: founders(peer.protocol.account.weight) for id, peer in members.items()}
+        return {
+            id: founders(peer.protocol.weight_units) / len(peer.protocol.accounts)
+            for id, peer in members.items()
+        }
 
     def audit(self) -> Audit:
         """Where every unit of weight is that was ever founded, by the ledgers of all lives."""
@@ -364,16 +371,22 @@ class Swarm:
         While there is no member yet, that is the model that all start from.
 
         Returns:
-            A state_dict; integer tensors are those of the heaviest member.
+            A state_dict; what is not shared, such as integer tensors, is the heaviest member's.
 
         Raises:
             ConfigError: Nobody is there: all have left or crashed.
         """
         peers = self._world.with_models()
-        models = [Weighed(peer.learner.model, peer.protocol.account.weight) for peer in peers]
-        if not any(units for _, units in models):
-            models = [Weighed(model, 1) for model, _ in models]
-        return merge(models)
+        return merge(
+            [
+                Weighed(
+                    peer.learner.model,
+                    peer.vector,
+                    tuple(account.weight for account in peer.protocol.accounts),
+                )
+                for peer in peers
+            ]
+        )
 
     def accuracy(self, peer: PeerId | None = None) -> float:
         """The fraction of the held-out data that a model gets right.

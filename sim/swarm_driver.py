@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ..gossip import PeerId, Protocol, RemoteProtocolError, TrainingError
 from ..gossip.codec import Buffer, decode, encode
 from ..gossip.effects import (
+    Attach,
     Combine,
     Drop,
     Effect,
@@ -15,6 +16,7 @@ from ..gossip.effects import (
     Mix,
     Part,
     PeerRefused,
+    Reclaim,
     Record,
     Release,
     Send,
@@ -22,9 +24,8 @@ from ..gossip.effects import (
     Stage,
     Wait,
 )
-from ..train.inputs import Input, Inspected, Receive, Unsent
+from ..train.inputs import Attached, Input, Inspected, Receive, Unsent
 from ..train.tally import Tally
-from ..train.vector import Vector
 from ..train.workbench import Workbench
 from .swarm_clock import Clock
 from .swarm_post import Post
@@ -38,20 +39,20 @@ class SwarmDriver:
 
     Args:
         protocol: Decides.
-        vector: Holds the values.
+        workbench: Holds the values.
         clock: Virtual time.
         post: Carries messages.
         watch: Looks on.
     """
 
     def __init__(
-        self, protocol: Protocol, vector: Vector, clock: Clock, post: Post, watch: Watch
+        self, protocol: Protocol, workbench: Workbench, clock: Clock, post: Post, watch: Watch
     ) -> None:
         self.protocol = protocol
         self.tally = Tally()
         self.refusal: PeerRefused | None = None
         """The last word of a member that this peer cannot be one of them."""
-        self._workbench = Workbench(vector)
+        self._workbench = workbench
         self._clock = clock
         self._post = post
         self._watch = watch
@@ -111,7 +112,10 @@ class SwarmDriver:
                 case Inspect(share):
                     finite = self._workbench.is_finite(share)
                     self._carry_out(self._decide(Inspected(share, finite)))
-                case Snapshot() | Release() | Stage() | Mix() | Combine() | Drop():
+                case Attach(share):
+                    # No memory is shared here: each peer stands for a host of its own.
+                    self._carry_out(self._decide(Attached(share, usable=False)))
+                case Snapshot() | Release() | Reclaim() | Stage() | Mix() | Combine() | Drop():
                     try:
                         self._workbench.carry_out(effect, frame)
                     except TrainingError as error:

@@ -1,6 +1,7 @@
 """What the models of an in-process swarm come to: merged by weight, and how far apart."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from math import sqrt
 from typing import NamedTuple
 
@@ -8,36 +9,38 @@ import torch
 from torch import Tensor, nn
 
 from ..train.vector import Vector
+from .shares import spans_of
 
 __all__ = ["Weighed", "consensus_distance", "load", "merge"]
 
 
 class Weighed(NamedTuple):
-    """One peer's model, and how much it counts."""
+    """One peer's model, its vector, and how much each shard of it counts."""
 
     model: nn.Module
-    units: int
+    vector: Vector
+    units: tuple[int, ...]
 
 
 def merge(models: Sequence[Weighed]) -> dict[str, Tensor]:
-    """Average models by weight: in float64, rounded to each tensor's own dtype once.
+    """Average models by weight, shard by shard: in float64, rounded to their dtypes once.
 
     Args:
-        models: At least one, some with units, in the order in which they are summed.
+        models: At least one, in the order in which they are summed. Where none has units of a
+            shard, all count alike.
 
     Returns:
-        A state_dict that shares no memory with any of them. Integer tensors, of which a mean
-        means nothing, are the heaviest model's (of two, the first).
+        A state_dict that shares no memory with any of them. Tensors that are not shared, such as
+        integer ones, of which a mean means nothing, are the heaviest model's (of two, the first).
     """
-    states = [(_tensors(model), units) for model, units in models if units]
-    heaviest = max(states, key=lambda state: state[1])[0]
-    total = sum(units for _, units in states)
-    return {
-        name: _mean([(state[name], units) for state, units in states], total)
-        if tensor.is_floating_point()
-        else tensor.clone()
-        for name, tensor in heaviest.items()
-    }
+    heaviest = max(models, key=lambda weighed: sum(weighed.units))
+    merged = deepcopy(heaviest.model)
+    vector = Vector(merged)
+    for shard in range(len(heaviest.units)):
+        for index, start, stop in spans_of(heaviest.vector.schema, shard, vector.flats):
+            values = [(each.vector.flats[index][start:stop], each.units[shard]) for each in models]
+            vector.flats[index][start:stop] = _mean(values)
+    return {name: v.detach() for name, v in merged.state_dict().items() if isinstance(v, Tensor)}
 
 
 def consensus_distance(vectors: Sequence[Vector]) -> float:
@@ -60,17 +63,13 @@ def load(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
     return model
 
 
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    # A module may save what is no tensor (get_extra_state): nothing to average.
-    return {name: v.detach() for name, v in model.state_dict().items() if isinstance(v, Tensor)}
-
-
-def _mean(values: Sequence[tuple[Tensor, int]], total: int) -> Tensor:
+def _mean(values: Sequence[tuple[Tensor, int]]) -> Tensor:
+    values = [each for each in values if each[1]] or [(value, 1) for value, _ in values]
     first = values[0][0]
-    # Frozen tensors, masks of -inf among them, must come out as they went in.
+    # What all have alike must come out as it went in.
     if all(torch.equal(value, first) for value, _ in values):
-        return first.clone()
+        return first
     mean = torch.zeros_like(first, dtype=torch.float64)
     for value, units in values:
         mean += value.double() * units
-    return (mean / total).to(first.dtype)
+    return (mean / sum(units for _, units in values)).to(first.dtype)

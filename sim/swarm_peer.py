@@ -8,11 +8,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from numpy.random import Generator
+
 from ..gossip import PeerId, Phase, Protocol, TrainingError
 from ..gossip.codec import Buffer
+from ..gossip.effects import SnapshotId
 from ..train.inputs import Finish, Join, Leave, Step, Wake
 from ..train.tally import Tally
 from ..train.vector import Vector, is_finite
+from ..train.workbench import Workbench
 from .pace import Pace
 from .swarm_clock import Clock, Priority
 from .swarm_driver import SwarmDriver
@@ -47,6 +51,7 @@ class SwarmPeer:
         clock: Virtual time.
         post: Carries its messages.
         watch: Looks on.
+        rounding: Makes the random numbers that a snapshot is rounded by.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class SwarmPeer:
         clock: Clock,
         post: Post,
         watch: Watch,
+        rounding: Callable[[SnapshotId], Generator],
     ) -> None:
         self.protocol = protocol
         self.learner = learner
@@ -69,7 +75,7 @@ class SwarmPeer:
         self.slowness = 1.0
         """Times as long as its pace says that a step takes."""
         self.paused_until_s = 0.0
-        self._driver = SwarmDriver(protocol, vector, clock, post, watch)
+        self._driver = SwarmDriver(protocol, Workbench(vector, rounding), clock, post, watch)
         self._pace = pace
         self._clock = clock
         self._watch = watch
@@ -81,7 +87,7 @@ class SwarmPeer:
         self._alert = False
         self._give_up_s = float("inf")
         self._alarm_s = float("inf")
-        watch.opened(protocol.account)
+        watch.opened(protocol.accounts)
         watch.note(self.id, PeerStarted(protocol.account.incarnation))
 
     @property

@@ -1,6 +1,6 @@
 """Looks on at an in-process swarm: where every unit of weight is, what happened, its digest."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 import torch
@@ -31,13 +31,14 @@ class Watch:
         self.events: list[Happening] = []
         """In the order in which they happened."""
         self._clock = clock
-        self._ledgers: dict[_Life, Account] = {}
+        self._ledgers: dict[tuple[_Life, int], Account] = {}
         self._dead: set[_Life] = set()
         self._hash = blake2b(digest_size=_DIGEST_BYTES)
 
-    def opened(self, account: Account) -> None:
-        """Note that a life began."""
-        self._ledgers[account.life] = Account(*account.life)
+    def opened(self, accounts: Iterable[Account]) -> None:
+        """Note that a life began, with an account for each shard."""
+        for account in accounts:
+            self._ledgers[account.life, account.shard] = Account(*account.life, account.shard)
 
     def died(self, account: Account) -> None:
         """Note that a life ended without handing its weight on."""
@@ -59,16 +60,16 @@ class Watch:
         Raises:
             AssertionError: Weight was lost or created (invariant I1).
         """
-        account = protocol.account
-        self._hash.update(f"{self._clock.now!r} {account.life} {what}\n".encode())
-        changed = False
+        life = protocol.account.life
+        self._hash.update(f"{self._clock.now!r} {life} {what}\n".encode())
+        changed: set[int] = set()
         for effect in effects:
             if isinstance(effect, Record):
-                changed = True
-                self._ledgers[account.life].apply(effect.entry)
+                changed.add(effect.entry.shard)
+                self._ledgers[life, effect.entry.shard].apply(effect.entry)
                 self._hash.update(f"{effect.entry}\n".encode())
-        if changed:
-            self._check(account, what)
+        for shard in sorted(changed):
+            self._check(protocol.accounts[shard], what)
 
     def audit(self) -> Audit:
         """Count every unit, by the ledgers."""
@@ -82,15 +83,19 @@ class Watch:
         return whole.hexdigest()
 
     def _check(self, account: Account, what: str) -> None:
-        ledger = self._ledgers[account.life]
+        ledger = self._ledgers[account.life, account.shard]
         if ledger != account:
             raise AssertionError(
                 f"at {self._clock.now:g} s, {what} of {account.id}: it holds {account.weight} "
-                f"units, and its ledger says {ledger.weight} (invariant I1)"
+                f"units of shard {account.shard}, and its ledger says {ledger.weight} "
+                "(invariant I1)"
             )
-        total = self.audit()
+        total = audit(self._of_shard(account.shard), self._dead)
         if not total.balanced:
             raise AssertionError(
-                f"at {self._clock.now:g} s, {what} of {account.id}: weight is not conserved "
-                f"(invariant I1): {total}"
+                f"at {self._clock.now:g} s, {what} of {account.id}: weight of shard "
+                f"{account.shard} is not conserved (invariant I1): {total}"
             )
+
+    def _of_shard(self, shard: int) -> Iterator[Account]:
+        return (account for (_, k), account in self._ledgers.items() if k == shard)

@@ -4,8 +4,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 
+from numpy.random import Generator
+from torch import nn
+
 from ..gossip import ConfigError, PeerId, Protocol, ProtocolConfig, Rule, stream
+from ..gossip.effects import SnapshotId
 from ..gossip.messages import Incarnation, is_name
+from ..gossip.wire import parse_wire
 from ..topology import TopologyError, View, over
 from ..train.vector import Vector
 from .network import NetworkConfig
@@ -34,6 +39,7 @@ class World:
         pace: Makes one for a peer.
         network: What carries their messages.
         config: Of their protocols.
+        shards: How many their vectors are cut into.
         seed: The run's seed.
 
     Raises:
@@ -52,6 +58,7 @@ class World:
         pace: Callable[[PeerId], Pace],
         network: NetworkConfig,
         config: ProtocolConfig,
+        shards: int,
         seed: int,
     ) -> None:
         try:
@@ -68,6 +75,7 @@ class World:
         self._rule = rule
         self._pace = pace
         self._config = config
+        self._shards = shards
         self._seed = seed
         self._places: dict[PeerId, int] = {}
         self._is_moving = False
@@ -177,7 +185,7 @@ class World:
         place = self._places.setdefault(id, len(self._places))
         with own_chance():
             learner = self.course.learner(id, place)
-        vector = Vector(learner.model, rule.registers)
+        vector = self._vector(learner.model, rule)
         protocol = Protocol(
             id=id,
             incarnation=incarnation,
@@ -188,15 +196,33 @@ class World:
             rng=partial(stream, self._seed, id),
             config=self._config,
             addresses=(address_of(id),),
+            keeps_anchor=parse_wire(self._config.wire).needs_anchor,
         )
         pace = self._pace(id)
-        peer = SwarmPeer(protocol, learner, vector, pace, self.clock, self.post, self.watch)
+        rounding = partial(_rounding, self._seed, id)
+        given = self.clock, self.post, self.watch, rounding
+        peer = SwarmPeer(protocol, learner, vector, pace, *given)
         self.peers[id] = self.post.listeners[id] = peer
         return peer
+
+    def _vector(self, model: nn.Module, rule: Rule) -> Vector:
+        wire = parse_wire(self._config.wire)
+        return Vector(
+            model,
+            rule.registers,
+            shards=self._shards,
+            keeps_anchor=wire.needs_anchor,
+            sends_topk=not wire.is_dense,
+        )
 
     def _several(self, peers: Peers) -> set[PeerId]:
         names = [peers] if isinstance(peers, str) else peers
         return {self.find(name).id for name in names}
+
+
+def _rounding(seed: int, id: PeerId, snapshot: SnapshotId) -> Generator:
+    """The random numbers that a snapshot is rounded by, as live."""
+    return stream(seed, id, f"rounding:{snapshot}")
 
 
 def check_name(name: PeerId) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..gossip.wire import NATIVE
+
 __all__ = ["describe", "describe_world"]
 
 
@@ -32,10 +34,14 @@ def describe(settings: Mapping[str, Any]) -> str:
     >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd", "p": 0.1,
     ...           "emission": "per-step"})
     'digits on 8 workers, ring, gosgd with p = 0.1 per step'
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "sgp",
+    ...           "wire": "int8", "shards": 4})
+    'digits on 8 workers, ring, sgp, int8, 1 of 4 shards a push'
     """
     workers = settings["workers"]
     several = "1 worker" if workers == 1 else f"{workers:,} workers"
-    return f"{settings['task']} on {several}, {settings['topology']}, {_rule(settings)}"
+    parts = [f"{settings['task']} on {several}", settings["topology"], _rule(settings)]
+    return ", ".join([*parts, *_shares(settings)])
 
 
 def describe_world(settings: Mapping[str, Any]) -> str:
@@ -62,3 +68,18 @@ def _rule(settings: Mapping[str, Any]) -> str:
         return str(settings["rule"])
     per = "second" if settings.get("emission") == "per-second" else "step"
     return f"{settings['rule']} with p = {settings['p']:g} per {per}"
+
+
+def _shares(settings: Mapping[str, Any]) -> list[str]:
+    """What is particular about the shares, if anything is."""
+    parts = []
+    if settings.get("wire", NATIVE) != NATIVE:
+        parts.append(settings["wire"])
+    if settings.get("shards", 1) > 1:
+        per_push = settings.get("shards_per_push", 1)
+        parts.append(f"{per_push} of {settings['shards']} shards a push")
+    if settings.get("exact"):
+        parts.append("exact")
+    if settings.get("push_mbit") is not None:
+        parts.append(f"at most {settings['push_mbit']:g} Mbit/s each")
+    return parts

@@ -7,9 +7,10 @@ from functools import partial
 
 import torch
 
-from ..gossip import PeerId, Rule
-from ..gossip.rule import demands_of
+from ..gossip import PeerId, Rule, Schema
+from ..gossip.rule import demands_of, require_fit
 from ..gossip.rules import make_rule
+from ..gossip.wire import parse_wire
 from ..train.task import Task
 from .batches import Batches
 from .config import SimulationConfig
@@ -49,6 +50,7 @@ def prepare(
         ConfigError: It does not fit into memory, or cannot be computed in the way asked for.
     """
     rule = make_rule(config.rule, config.p, config.emission)
+    require_fit(rule, config.wire, config.shards, exact=config.exact)
     if isinstance(task, VectorTask):
         return _of_vectors(config, task, tuple(ids), rule)
     return _of_models(config, task, tuple(ids), rule, cores)
@@ -57,11 +59,20 @@ def prepare(
 def _of_vectors(
     config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule
 ) -> Values:
-    check_memory(config, row_bytes=8 * task.dim, registers=len(rule.registers))
+    check_memory(config, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
     # Who never waits has no moment at which all have mixed: there, the vectors count as they
     # were handed over. A round ends with mixing.
     counts: Moment = "after the round" if demands_of(rule).fixed_members else "after the step"
-    make = partial(VectorRows, task, ids, config.seed, rule.registers, counts=counts)
+    make = partial(
+        VectorRows,
+        task,
+        ids,
+        config.seed,
+        rule.registers,
+        counts=counts,
+        shards=config.shards,
+        wire=config.wire,
+    )
     return Values(make, VectorRows.name, "the task has no model")
 
 
@@ -72,7 +83,9 @@ def _of_models(
     module = task.model()
     alone = Rows(deepcopy(module), 1)
     row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
-    check_memory(config, row_bytes=row_bytes, registers=len(rule.registers))
+    check_memory(config, row_bytes=row_bytes, registers=_rows_beside(config, rule))
+    # Too many shards for this model are refused before anything is tried with it.
+    Schema(alone.schema.tensors, config.shards)
     batch_size = config.batch_size or task.batch_size
     workshop = Workshop(
         make_rows=lambda n: Rows(deepcopy(module), n),
@@ -86,8 +99,23 @@ def _of_models(
     choice = choose(config.engine, workshop)
 
     def make() -> Models:
-        rows = Rows(deepcopy(module), config.workers, rule.registers)
+        rows = Rows(
+            deepcopy(module),
+            config.workers,
+            rule.registers,
+            shards=config.shards,
+            ids=ids,
+            seed=config.seed,
+        )
         failures = Failures()
-        return Models(rows, choice.make(rows, failures), failures, task)
+        stepper = choice.make(rows, failures)
+        may_overflow = not parse_wire(config.wire).is_native
+        return Models(rows, stepper, failures, task, may_overflow=may_overflow)
 
     return Values(make, choice.name, choice.why)
+
+
+def _rows_beside(config: SimulationConfig, rule: Rule) -> int:
+    """How many vectors each worker keeps beside its own."""
+    keeps_sent = not parse_wire(config.wire).is_dense
+    return len(rule.registers) + keeps_sent

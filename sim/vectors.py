@@ -6,13 +6,16 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ..gossip import PeerId, Schema, TensorSpec, stream
 from ..gossip.effects import X
-from ..gossip.errors import ConfigError
+from ..gossip.errors import ConfigError, TrainingError
 from ..gossip.schema import HASH_BYTES
+from ..gossip.wire import NATIVE, parse_wire
 from .program import Combining, Freeing, Level, Mixing, Operation, Snapping
+from .shares import Shares
 
 __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
 
@@ -108,6 +111,11 @@ class VectorRows:
         registers: Vectors that the rule keeps beside ``x``; they start as zeros.
         counts: Which moment counts for the disagreement: "now", that right after each worker's
             last step, or that at which its last round of averaging ended.
+        shards: How many each vector is cut into.
+        wire: Format in which shares travel. The anchor is zero.
+
+    Raises:
+        ConfigError: There are more shards than a vector has cache lines.
     """
 
     name = "vectors"
@@ -120,19 +128,28 @@ class VectorRows:
         registers: Sequence[str] = (),
         *,
         counts: Moment = "now",
+        shards: int = 1,
+        wire: str = NATIVE,
     ) -> None:
         self.task = task
-        self.x = task.start(ids, seed)
+        self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),), shards)
+        start = task.start(ids, seed)
+        n_padded = self.schema.share_bytes // start.itemsize
+        # Of torch, which begins at a cache line.
+        self._padded: Array = torch.zeros(len(ids), n_padded, dtype=torch.float64).numpy()
+        self.x = self._padded[:, : task.dim]
         """float64, axes ``(worker, dim)``."""
+        self.x[:] = start
         self._counts = counts
         self.counted = self.x if counts == "now" else self.x.copy()
         """Each worker's vector as it was at the moment that counts."""
-        self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),))
         self.n_params = task.dim
         self.anchor = blake2b(f"{task.name} {task.dim}".encode(), digest_size=HASH_BYTES).digest()
-        self._registers = {name: np.zeros_like(self.x) for name in registers}
-        self._registers[X] = self.x
+        padded = {name: np.zeros_like(self._padded) for name in registers} | {X: self._padded}
+        self._registers = {name: rows[:, : task.dim] for name, rows in padded.items()}
         self._slots: dict[int, Array] = {}
+        is_plain = shards == 1 and parse_wire(wire).is_native
+        self._shares = None if is_plain else _shares(self.schema, padded, ids, seed)
         self._steps = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
 
     def execute(self, levels: Sequence[Level]) -> None:
@@ -143,9 +160,25 @@ class VectorRows:
                     self.x[worker] += next(self._steps[worker])
             if self._counts == "after the step":
                 self.counted[level.workers] = self.x[level.workers]
-            self._carry_out(level.operations)
+            if self._shares is None:
+                self._carry_out(level.operations)
+            else:
+                self._carry_out_with(self._shares, level.operations)
+
+    def _carry_out_with(self, shares: Shares, operations: Sequence[Operation]) -> None:
+        """Do what was scheduled where vectors are cut, or do not travel as they are."""
+        for operation in operations:
+            if shares.carry_out((operation,)):
+                raise TrainingError(
+                    f"a value of the task {self.task.name} does not fit into the wire's format"
+                )
+            match operation:
+                case Combining(worker, register) if register == X:
+                    if self._counts == "after the round":
+                        self.counted[worker] = self.x[worker]
 
     def _carry_out(self, operations: Sequence[Operation]) -> None:
+        """Do what was scheduled, on vectors that travel whole and as they are."""
         slots, x = self._slots, self.x
         for operation in operations:
             match operation:
@@ -155,8 +188,8 @@ class VectorRows:
                         row[:] = slots[slot]
                     else:
                         row += fraction * (slots[slot] - row)
-                case Snapping(worker, slot, register):
-                    slots[slot] = self._registers[register][worker].copy()
+                case Snapping(worker, slot, cut):
+                    slots[slot] = self._registers[cut.register][worker].copy()
                 case Freeing(slot):
                     del slots[slot]
                 case Combining(worker, register, terms):
@@ -185,6 +218,17 @@ class VectorRows:
 
     def close(self) -> None:
         """Do nothing: no threads were started."""
+
+
+def _shares(
+    schema: Schema, registers: Mapping[str, Array], ids: Sequence[PeerId], seed: int
+) -> Shares:
+    """What carries shares that are cut, or rounded: on padded rows, as it does for models."""
+    rows = {
+        name: [(row,) for row in torch.from_numpy(padded).unbind(0)]
+        for name, padded in registers.items()
+    }
+    return Shares(schema, rows, (torch.zeros_like(rows[X][0][0]),), ids, seed)
 
 
 def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:

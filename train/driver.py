@@ -30,6 +30,8 @@ from ..gossip.effects import (
     Release,
     Send,
     ShareId,
+    Snapshot,
+    SnapshotId,
     Wait,
 )
 from ..gossip.errors import DecodeError
@@ -192,8 +194,11 @@ class Driver:
 
     def _carry_out(self, effects: Sequence[Effect], frame: Buffer = b"") -> bool:
         waits, unusable = False, None
+        early = self._begin_sending(effects)
         for effect in effects:
             match effect:
+                case Send() if effect.snapshot in early:
+                    pass
                 case Greet() | Meet() | Part() | Send() | Release():
                     # A snapshot may still be on its way from a device: training does not wait
                     # for it, and what is cut from it goes out before it is let go.
@@ -219,6 +224,25 @@ class Driver:
         if unusable is not None:
             raise unusable
         return waits
+
+    def _begin_sending(self, effects: Sequence[Effect]) -> set[SnapshotId]:
+        """Queue what is cut from large snapshots before they are taken.
+
+        Then the network thread sends the first frames while the last ones are still being copied.
+        """
+        large = {
+            effect.snapshot
+            for effect in effects
+            if type(effect) is Send and type(effect.envelope.body) is Offer
+        }
+        snapshots = [e for e in effects if type(e) is Snapshot and e.id in large] if large else []
+        for snapshot in snapshots:
+            self._workbench.expect(snapshot)
+        early = {snapshot.id for snapshot in snapshots}
+        if early:
+            self._jobs.extend(e for e in effects if type(e) is Send and e.snapshot in early)
+            self._transport.wake()
+        return early
 
     def _inspect(self, share: ShareId) -> None:
         finite = self._workbench.is_sound(share, self.protocol.swarm)

@@ -1,6 +1,7 @@
 """The look whether all numbers are finite, at the speed of a sum."""
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -24,12 +25,16 @@ def is_finite(numbers: Tensor) -> bool:
     return bool(torch.isfinite(numbers).all())
 
 
-def copy_finite(target: Tensor, source: Tensor) -> bool:
+def copy_finite(
+    target: Tensor, source: Tensor, copied: Callable[[int], None] | None = None
+) -> bool:
     """Copy numbers and look at them on the way.
 
     Args:
         target: Flat, of the dtype and length of *source*.
         source: What is copied whole, finite or not.
+        copied: Told how many bytes are there, each time that there are more, unless what was
+            copied may not be finite.
 
     Returns:
         Whether all of them are finite.
@@ -38,10 +43,13 @@ def copy_finite(target: Tensor, source: Tensor) -> bool:
     if source.numel() <= 2 * size:
         # It stays in the cache as a whole, and two calls are faster than six.
         return is_finite(target.copy_(source))
-    total = 0.0
+    total, done_bytes = 0.0, 0
     for into, block in zip(target.split(size), source.split(size), strict=True):
         into.copy_(block)
         total += overflowing_sum(into).item()
+        done_bytes += _BLOCK_BYTES
+        if copied is not None and math.isfinite(total):
+            copied(done_bytes)
     return math.isfinite(total) or bool(torch.isfinite(target).all())
 
 

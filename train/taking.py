@@ -26,14 +26,19 @@ class Taking:
     Args:
         host: The buffer, uint8.
         crossing_of: For a device: its buffers and queues, None for host memory.
+        written: Told how many bytes of the buffer are there by now, from its start.
     """
 
     def __init__(
-        self, host: Tensor, crossing_of: Callable[[torch.device], Crossing | None]
+        self,
+        host: Tensor,
+        crossing_of: Callable[[torch.device], Crossing | None],
+        written: Callable[[int], None] | None = None,
     ) -> None:
+        self._written = written
         self._host = host
         self._crossing_of = crossing_of
-        self._finite = True
+        self._finite, self._in_order = True, True
         self._marks: list[Mark] = []
         self._looks: list[Callable[[], bool]] = []
 
@@ -48,10 +53,16 @@ class Taking:
         for part in parts:
             room, numbers = part.room(self._host), part.of(flats)
             crossing = self._crossing_of(numbers.device)
+            if crossing is None and part.wire is None:
+                # Nothing is told of what follows numbers that come from a device, or are
+                # converted, or are not finite.
+                tell = self._written if self._in_order and self._finite else None
+                copied = None if tell is None else partial(_from, part.start_bytes, tell)
+                self._finite &= copy_finite(room.view(part.dtype), numbers, copied)
+                continue
+            self._in_order = False
             if crossing is not None:
                 self._add_from_device(crossing, part, numbers, write)
-            elif part.wire is None:
-                self._finite &= copy_finite(room.view(part.dtype), numbers)
             elif write is not None:
                 self._finite &= write(part, room, numbers)
 
@@ -92,6 +103,10 @@ class Taking:
         mark, look = crossing.depart(room.view(part.dtype), numbers, lasting=write is None)
         self._marks.append(mark)
         self._looks.append(look)
+
+
+def _from(start_bytes: int, tell: Callable[[int], None], size_bytes: int) -> None:
+    tell(start_bytes + size_bytes)
 
 
 def not_finite(form: Form) -> TrainingError:

@@ -175,6 +175,7 @@ class Vector:
         form: Form = _WHOLE,
         shard: int = 0,
         rng: np.random.Generator | None = None,
+        written: Callable[[int], None] | None = None,
     ) -> Taken:
         """Copy a shard of a register out to a given host buffer; does not wait for a device.
 
@@ -184,6 +185,7 @@ class Vector:
             form: What the payload consists of.
             shard: Which.
             rng: Decides how ``int8`` rounds.
+            written: Told now and then how many bytes are there, all of them finite.
 
         Returns:
             What to wait for where the register lies on a device.
@@ -194,7 +196,7 @@ class Vector:
         """
         self._require_in_place()
         layout = self.plan(form, shard)
-        taking = Taking(host, self._crossings.__getitem__)
+        taking = Taking(host, self._crossings.__getitem__, written)
         taking.add(layout.parts, self._registers[register], partial(self._write, register, rng))
         if layout.local_bytes[0] < layout.local_bytes[1]:
             taking.add_local(layout.local_bytes, self._local)

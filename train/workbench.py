@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -30,12 +30,15 @@ from ..gossip.wire import Form
 from .crossing import Taken
 from .device import Held, Mark
 from .mixing import Mixing, mixer
+from .progress import Progress
 from .segments import Attachments, SegmentPool
 from .staging import Staging
 from .taking import not_finite
 from .vector import Term, Vector
 
 __all__ = ["Workbench"]
+
+_ALL = float("inf")
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +48,13 @@ class _Kept:
     host: Tensor
     view: memoryview
     """What frames are cut from; with the last of them, the buffer comes back to its pool."""
-    taken: Taken
     form: Form
     shard: int
     thread: int
     """Which took it, and must hear of what is wrong with it."""
+    taken: Taken | None = None
+    """None while it is being taken."""
+    progress: Progress = field(default_factory=Progress)
     blamed: bool = False
 
 
@@ -113,6 +118,13 @@ class Workbench:
         self._raise_failure()
         return done
 
+    def expect(self, effect: Snapshot) -> None:
+        """Let frames of a snapshot be asked for before it is taken; it must be, right after this.
+
+        Whoever asks for one waits until its bytes are there, and no longer.
+        """
+        self._prepare(effect)
+
     def landing(self, stage: Stage, frame_bytes: int) -> AbstractContextManager[memoryview]:
         """Receive a frame straight to where it belongs, and carry out *stage* after that.
 
@@ -151,14 +163,14 @@ class Workbench:
     def frame_of(self, effect: Send) -> Buffer | None:
         """The bytes beside a message, not copied; None where their snapshot is of no use.
 
-        Waits for a snapshot that is on its way from a device: not for the thread that trains.
+        Waits for a snapshot that is being taken, or on its way from a device: not for the thread
+        that trains.
         """
         if effect.snapshot is None:
             return b""
-        kept = self._usable(effect.snapshot)
-        if kept is None:
-            return None
-        return kept.view[effect.start_bytes : effect.start_bytes + effect.envelope.frame_bytes]
+        stop_bytes = effect.start_bytes + effect.envelope.frame_bytes
+        kept = self._usable(effect.snapshot, stop_bytes)
+        return None if kept is None else kept.view[effect.start_bytes : stop_bytes]
 
     def segment_of(self, snapshot: SnapshotId) -> str:
         """Where a snapshot lies for neighbors on this machine; empty where they cannot read it.
@@ -217,24 +229,38 @@ class Workbench:
                 return False
         return True
 
-    def _take(self, effect: Snapshot) -> None:
-        self.settle()
+    def _prepare(self, effect: Snapshot) -> _Kept:
         self._held.passed()
         form, shard = effect.form, effect.shard
-        rng = None if self._rounding is None else self._rounding(effect.id)
         pool = self._segments if effect.shown and self._segments else self._vector.snapshots
         host = pool.lend(self._vector.plan(form, shard).size_bytes)
-        try:
-            taken = self._vector.take(host, effect.register, form, shard, rng)
-        except BaseException:
-            pool.take_back(host)
-            raise
-        view, thread = pool.frames(host), threading.get_ident()
-        self._snapshots[effect.id] = _Kept(host, view, taken, form, shard, thread)
+        kept = _Kept(host, pool.frames(host), form, shard, threading.get_ident())
+        self._snapshots[effect.id] = kept
+        return kept
 
-    def _usable(self, snapshot: SnapshotId) -> _Kept | None:
+    def _take(self, effect: Snapshot) -> None:
+        self.settle()
+        kept = self._snapshots.get(effect.id) or self._prepare(effect)
+        rng = None if self._rounding is None else self._rounding(effect.id)
+        try:
+            kept.taken = self._vector.take(
+                kept.host, effect.register, kept.form, kept.shard, rng, kept.progress.reached
+            )
+        except BaseException:
+            self._snapshots.pop(effect.id, None)
+            raise
+        finally:
+            kept.progress.over()
+
+    def _usable(self, snapshot: SnapshotId, stop_bytes: float = _ALL) -> _Kept | None:
         kept = self._snapshots.get(snapshot)
-        if kept is None or kept.taken.wait():
+        if kept is None:
+            return None
+        kept.progress.wait(stop_bytes)
+        if kept.taken is None:
+            # Where it failed, it is not among the others any more.
+            return self._snapshots.get(snapshot)
+        if kept.taken.wait():
             return kept
         if not kept.blamed:
             kept.blamed = True
@@ -252,7 +278,8 @@ class Workbench:
             return
         if effect.abandoned and self._segments is not None:
             self._segments.abandon(kept.host)
-        self._hold(kept.taken.mark, kept.view)
+        if kept.taken is not None:
+            self._hold(kept.taken.mark, kept.view)
 
     def _reclaim(self, effect: Reclaim) -> None:
         self.settle()

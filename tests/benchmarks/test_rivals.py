@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rumor.benchmarks import rival_gossipy
+from rumor.benchmarks import rival_decent, rival_gossipy
 from rumor.benchmarks.rival_gossipy import adjacency
-from rumor.benchmarks.rivals import GOSSIPY, Rival, RivalError, install, measure, place
+from rumor.benchmarks.rivals import DECENT, GOSSIPY, Rival, RivalError, install, measure, place
 
 __all__: list[str] = []
 
@@ -167,3 +167,18 @@ def test_gossipy_takes_one_step_for_each_message_that_arrives(tmp_path: Path) ->
     assert 0 <= found["accuracy"] <= 1
     assert 0 < found["loaded_mb"] <= found["peak_mb"]
     assert found["engine"] == f"gossipy-dfl {GOSSIPY.version}"
+
+
+@pytest.mark.live
+def test_decent_averages_once_in_every_period() -> None:
+    """Where it is installed already: nothing is fetched for a test."""
+    if not place(DECENT).is_dir():
+        pytest.skip("decent-dp is not installed: `rumor bench stall` does that")
+    asked = {"n_params": 1000, "periods": [1, 3], "step_s": 0.001, "rounds": 2}
+    found = measure(DECENT, rival_decent.__file__, asked, {"OMP_NUM_THREADS": "1"})
+    every, third = found["stalls_s"]
+    assert len(every) == 2 and len(third) == 6
+    assert all(stall_s > 0 for stall_s in every)
+    assert [stall_s > 0 for stall_s in third] == [False, False, True] * 2
+    assert all(wall_s > 0 for wall_s in found["walls_s"])
+    assert found["engine"] == f"decent-dp {DECENT.version} over gloo"

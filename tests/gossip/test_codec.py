@@ -19,6 +19,7 @@ from rumor.gossip.codec import (
     Buffer,
     checksum,
     decode,
+    decode_header,
     encode,
     encoded_bytes,
 )
@@ -175,6 +176,13 @@ NUMBERS: dict[str, Any] = {
     "note": 0,
     "step": 300,
 }
+
+
+def offer(**changes: Any) -> Offer:
+    """An offer in which some fields are as given."""
+    return Offer(seq=1, escrow=2**39, **NUMBERS | changes)
+
+
 ROSTER = tuple(
     Member(
         id=f"peer-{i}",
@@ -297,6 +305,23 @@ def test_a_header_must_be_longer_than_its_prefix(size: int) -> None:
         decode([bytes(SAMPLES["ack"][0])[:size]])
 
 
+def test_a_vector_in_more_shards_than_it_has_cache_lines_is_refused() -> None:
+    schema = Schema((TensorSpec("w", (32,), "float32"),), shards=2)
+    assert decode(encode(sample(Describe(schema)))).body == Describe(schema)
+    object.__setattr__(schema, "shards", 3)
+    with pytest.raises(DecodeError, match="schema must be a vector that can be cut so: shards is"):
+        decode(encode(sample(Describe(schema))))
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_header_can_be_read_before_its_frame_is_there(kind: str) -> None:
+    first, *frames = SAMPLES[kind]
+    envelope, check = decode_header(first)
+    assert envelope == decode(SAMPLES[kind])
+    assert check == checksum(frames[0] if frames else b"")
+    assert (check == 0) == (not frames)
+
+
 def test_another_version_of_the_protocol_is_named() -> None:
     first = bytearray(SAMPLES["ack"][0])
     first[3] = 9
@@ -346,6 +371,17 @@ def test_a_frame_of_another_message_is_refused() -> None:
                 )
             },
             "members must be addresses must be text of 1 to 256 characters",
+        ),
+        ({"shard": SHARDS_MAX}, "shard must be an integer in"),
+        ({"body": Ask(1)}, "anchor must be true or false"),  # type: ignore[arg-type]
+        ({"body": offer(frame_bytes=FRAME_BYTES_MAX + 1)}, "frame_bytes must be an integer in"),
+        ({"body": offer(segment="x" * 129)}, "segment must be text of 0 to 128 characters"),
+        ({"body": offer(form=Form("float8"))}, "form must be wire must be a format that can"),
+        ({"body": offer(form=Form("topk:0"))}, "form must be wire must be a format that can"),
+        ({"body": offer(form=Form("x" * 33))}, "form must be wire must be text of 1 to 32"),
+        (
+            {"body": Hello(members=(replace(ROSTER[0], host=b"me"),), rooted=True, reply=True)},
+            "members must be host must be bytes of length",
         ),
         (
             {"body": Describe(Schema((TensorSpec("w", (1,), "complex64"),)))},

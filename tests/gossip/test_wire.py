@@ -131,3 +131,11 @@ def test_a_share_is_its_pieces_then_the_local_buffers_then_the_anchor(
 def test_a_plain_share_is_as_long_as_its_shard() -> None:
     sizes = [Form().size_bytes(MIXED, shard) for shard in range(3)]
     assert sum(sizes) == MIXED.share_bytes
+
+
+def test_sizes_that_strangers_ask_for_take_a_bounded_room() -> None:
+    schema = Schema((TensorSpec("w", (1000,), "float32"),))
+    for index in range(1, 10_000):
+        form = Form(f"topk:{index / 10_000}")
+        assert form.size_bytes(schema, 0) == form.size_bytes(schema, 0)
+    assert len(schema.sizes) < 5000

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rumor.gossip import ONE, Rule
+from rumor.gossip import ONE, ProtocolConfig, Rule
 from rumor.sim import NetworkConfig, VectorTask
 from rumor.sim.links import Links
 from rumor.sim.neighborhood import Neighborhood
@@ -62,6 +62,8 @@ def run_bare(
     pace: str = "constant",
     seed: int = 0,
     every: int = 1,
+    protocol: ProtocolConfig | None = None,
+    shards: int = 1,
 ) -> Iterator[Point]:
     """Run a rule of the test's own choice; a point at the start and after every so many steps.
 
@@ -70,7 +72,16 @@ def run_bare(
     net = read_network(network) if isinstance(network, str) else network
     width = len(str(workers - 1))
     ids = tuple(f"peer-{index:0{width}d}" for index in range(workers))
-    values = VectorRows(task, ids, seed, rule().registers, counts="after the step")
+    protocol = protocol or ProtocolConfig()
+    values = VectorRows(
+        task,
+        ids,
+        seed,
+        rule().registers,
+        counts="after the step",
+        shards=shards,
+        wire=protocol.wire,
+    )
     plan = FleetPlan(
         ids=ids,
         schema=values.schema,
@@ -81,6 +92,7 @@ def run_bare(
         links=partial(Links, net, ids, seed),
         seed=seed,
         steps=None,
+        protocol=protocol,
     )
     half_s = STEP_S / 2
     windows = schedule(
@@ -94,5 +106,5 @@ def run_bare(
     for window in windows:
         values.execute(window.levels)
         if window.reading is not None:
-            weights = window.reading.weight_units / ONE
+            weights = window.reading.weight_units.sum(axis=1) / (ONE * shards)
             yield Point(values.x.copy(), values.counted.copy(), weights, window.reading)

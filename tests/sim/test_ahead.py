@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from rumor.gossip import ConfigError
+from rumor.gossip.wire import Form
 from rumor.sim import simulate
 from rumor.sim.ahead import ahead, can_run_ahead
-from rumor.sim.program import Combining, Freeing, Level, Mixing, Snapping
+from rumor.sim.program import Combining, Cut, Freeing, Level, Mixing, Snapping
 from rumor.sim.schedule import Window
 
 pytestmark = pytest.mark.skipif(not can_run_ahead(), reason="no fork on this platform")
@@ -18,9 +19,9 @@ def windows(n: int = 3) -> Iterator[Window]:
         level = Level()
         level.workers, level.steps, level.orders = [2, 0], [number, 5], [7, 8]
         level.operations = [
-            Snapping(2, 11, "x", False),
-            Snapping(0, 12, "out/0", True),
-            Mixing(0, 11, 0.1 + number, False),
+            Snapping(2, 11, Cut("x", Form(), number), 40),
+            Snapping(0, 12, Cut("out/0", Form("int8")), 2**40),
+            Mixing(0, 11, 0.1 + number),
             Combining(2, "x", ((0.5, "x"), (0.5, 12))),
             Freeing(11),
         ]

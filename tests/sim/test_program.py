@@ -2,7 +2,9 @@
 
 import random
 
-from rumor.sim.program import Combining, Freeing, Level, Mixing, Program, Slot, Snapping
+from rumor.sim.program import Combining, Cut, Freeing, Level, Mixing, Program, Slot, Snapping
+
+X = Cut("x")
 
 
 def ops(level: Level) -> list[str]:
@@ -32,8 +34,8 @@ def test_a_mix_waits_for_the_step_before_the_snapshot_and_holds_up_the_next_step
     program = Program(2)
     program.step(0, 0)
     program.step(0, 1)
-    slot = program.snapshot(0, "x", False)
-    program.mix(1, slot, 0.5, False)
+    slot = program.snapshot(0, X, 1)
+    program.mix(1, slot, 0.5)
     program.step(1, 0)
     levels = program.take()
     assert ops(levels[2]) == ["Snapping", "Mixing"]
@@ -42,13 +44,13 @@ def test_a_mix_waits_for_the_step_before_the_snapshot_and_holds_up_the_next_step
 
 def test_a_slot_is_freed_after_its_last_reader_and_not_before() -> None:
     program = Program(3)
-    slot = program.snapshot(0, "x", False)
+    slot = program.snapshot(0, X, 1)
     slot.readers += 2
     program.let_go(slot)
-    program.mix(1, slot, 0.5, False)
+    program.mix(1, slot, 0.5)
     program.let_go(slot)
     program.step(2, 0)
-    program.mix(2, slot, 0.5, False)
+    program.mix(2, slot, 0.5)
     program.let_go(slot)
     levels = program.take()
     assert ops(levels[0]) == ["Snapping", "Mixing"]
@@ -58,20 +60,20 @@ def test_a_slot_is_freed_after_its_last_reader_and_not_before() -> None:
 def test_levels_begin_anew_with_every_window_and_slots_live_on() -> None:
     program = Program(2)
     program.step(0, 0)
-    slot = program.snapshot(0, "x", True)
+    slot = program.snapshot(0, X, 1)
     assert len(program.take()) == 2
-    program.mix(1, slot, 1.0, True)
+    program.mix(1, slot, 1.0)
     program.let_go(slot)
     levels = program.take()
-    assert levels[0].operations == [Mixing(1, slot.number, 1.0, True), Freeing(slot.number)]
+    assert levels[0].operations == [Mixing(1, slot.number, 1.0), Freeing(slot.number)]
     assert program.steps == 1
 
 
 def test_a_combination_waits_for_all_its_terms() -> None:
     program = Program(3)
-    early = program.snapshot(0, "x", False)
+    early = program.snapshot(0, X, 1)
     program.step(1, 0)
-    late = program.snapshot(1, "x", False)
+    late = program.snapshot(1, X, 2)
     program.combine(2, "y", ((0.5, early), (0.25, late), (0.25, "x")))
     program.let_go(early)
     levels = program.take()
@@ -100,11 +102,11 @@ def test_any_program_gives_each_worker_what_its_schedule_says() -> None:
                 program.step(worker, count)
                 direct[worker] = direct[worker] * 1.5 + 1
             elif what < 0.75:
-                slot = program.snapshot(worker, "x", False)
+                slot = program.snapshot(worker, X, count)
                 held.append((slot, direct[worker]))
             elif held:
                 slot, value = held.pop(rng.randrange(len(held)))
-                program.mix(worker, slot, 0.25, False)
+                program.mix(worker, slot, 0.25)
                 program.let_go(slot)
                 direct[worker] += 0.25 * (value - direct[worker])
             if count % window == 0:

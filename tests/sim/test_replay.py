@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -18,11 +19,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rumor.gossip.errors import ConfigError
+from rumor.gossip.messages import Chunk
+from rumor.gossip.wire import Form
 from rumor.sim.replay import replay
 from rumor.sim.replay_model import first_difference
 from rumor.sim.replay_post import Life, Made, Post, ShareKey
 from rumor.sim.replay_result import Replay, Verdict
-from rumor.train.inputs import Step
+from rumor.train.inputs import Attached, Receive, Step
 from rumor.train.journal import JOURNAL, JournalFile
 from rumor.train.records import Began, Decided, Fingerprint, Trained, unpack
 
@@ -53,6 +56,14 @@ def noisy():
         name="noisy", train=data, test=data, loss=loss, lr=0.01, batch_size=8, steps=60,
         model=lambda: nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(),
                                     nn.Dropout(0.5), Counts(), nn.Linear(16, 1)),
+    )
+
+def large():
+    inputs = torch.randn(200, 6, generator=torch.Generator().manual_seed(1))
+    data = inputs, inputs.sum(dim=1, keepdim=True)
+    return Task(
+        name="large", train=data, test=data, loss=loss, lr=1e-4, batch_size=8, steps=30,
+        model=lambda: nn.Sequential(nn.Linear(6, 12000), nn.ReLU(), nn.Linear(12000, 1)),
     )
 """
 
@@ -125,6 +136,63 @@ def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
     assert all(0 <= part <= 1 for part in told)
     as_json = json.loads(json.dumps(found.as_json()))
     assert as_json["identical"] and as_json["peers"] == 3 and as_json["steps"] == 180
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("--wire", "int8", "--shards", "3"),
+        ("--exact", "--shards", "3", "--shards-per-push", "2", "--shard-order", "random"),
+    ],
+    ids=" ".join,
+)
+def test_formats_and_shards_are_repeated_bit_for_bit(
+    settings: tuple[str, ...], place: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    ended = subprocess.run(
+        [*RUMOR, "launch", *QUICK, *settings, "--peers", "3", "--out", str(run)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = replay(run)
+    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    assert sum(peer.mixed for peer in found.peers) > 20
+    assert all(peer.compared for peer in found.peers)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("settings", "in_memory"),
+    [(("--wire", "topk:0.5"), sys.platform == "linux"), (("--no-shared-memory",), False)],
+    ids=str,
+)
+def test_large_shares_are_repeated_however_they_travelled(
+    settings: tuple[str, ...], in_memory: bool, place: Path, tmp_path: Path
+) -> None:
+    """In frames, or from the memory of their sender, which the journal only says was read."""
+    run = tmp_path / "run"
+    command = [*RUMOR, "launch", *QUICK, "--task", "noisytask:large", *settings]
+    ended = subprocess.run(
+        [*command, "--peers", "2", "--out", str(run)], capture_output=True, text=True, timeout=100
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = replay(run)
+    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    assert all(peer.mixed > 2 and peer.compared for peer in found.peers)
+    records = [r for peer in found.peers for r in records_of(peer.folder / JOURNAL)]
+    attached = [r.usable for r in records if isinstance(r, Attached)]
+    chunks = [r for r in records if isinstance(r, Receive) and isinstance(r.envelope.body, Chunk)]
+    assert all(attached) and (len(attached) > 2) == in_memory
+    assert (len(chunks) > 2) != in_memory
+
+
+def records_of(journal: Path) -> list[object]:
+    with closing(JournalFile(journal)) as file:
+        return [entry.record for entry in file]
 
 
 @pytest.mark.live
@@ -268,7 +336,7 @@ def test_a_killed_peer_is_repeated_as_far_as_anybody_knows(place: Path) -> None:
 def test_a_newcomer_becomes_the_same_copy_again(place: Path) -> None:
     common = (*RUMOR, "peer", *QUICK, "--rendezvous", "meet", "--linger-s", "0.2")
     founder = subprocess.Popen(
-        [*common, "--id", "old", "--steps", "400", "--step-s-min", "0.02", "--out", "two/old"],
+        [*common, "--id", "old", "--steps", "4000", "--step-s-min", "0.02", "--out", "two/old"],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -284,7 +352,7 @@ def test_a_newcomer_becomes_the_same_copy_again(place: Path) -> None:
     new, old = found.peers
     assert (new.id, old.id) == ("new", "old") and new.mixed > 0
     # The first to leave handed its weight on, on its network thread.
-    assert new.steps == 20 and old.steps < 400
+    assert new.steps == 20 and old.steps < 4000
 
 
 def steps_of(journal: Path) -> int:
@@ -302,7 +370,7 @@ ADA, BOB = Life("ada", 1), Life("bob", 2)
 
 
 def made(step: int) -> Made:
-    return Made(torch.zeros(1, dtype=torch.uint8), record=step, step=step)
+    return Made(torch.zeros(1, dtype=torch.uint8), Form(), record=step, step=step)
 
 
 def test_shares_lie_in_the_post_until_their_receiver_is_done_with_them() -> None:

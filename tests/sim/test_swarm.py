@@ -18,6 +18,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from rumor.gossip import (
+    ONE,
     ConfigError,
     GoSGD,
     Phase,
@@ -54,6 +55,7 @@ from rumor.sim.swarm_events import (
 from rumor.sim.swarm_post import Post, address_of
 from rumor.train.sampler import Sampler
 from rumor.train.task import Task, sgd
+from rumor.train.vector import Vector
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "test_my_task.py"
 
@@ -83,6 +85,15 @@ def line(**changes: Any) -> Task:
         "steps": 10,
     }
     return Task(**settings | changes)
+
+
+def wide(**changes: Any) -> Task:
+    """Least squares of double precision in as many dimensions as fill some cache lines."""
+    rng = stream(0, "test", "wide")
+    inputs = torch.from_numpy(rng.normal(size=(200, 60)) / 4)
+    pair = inputs, inputs.sum(dim=1, keepdim=True)
+    model = {"model": lambda: nn.Linear(60, 1, bias=False).double()}
+    return line(**{"name": "wide", "train": pair, "test": pair, "lr": 0.2} | model | changes)
 
 
 def blobs() -> Task:
@@ -169,11 +180,109 @@ def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
 
 
 def test_large_shares_travel_in_frames() -> None:
-    in_frames = replace(QUICK, inline_bytes_max=1, frame_bytes=32, window_bytes=64)
+    in_frames = replace(
+        QUICK,
+        inline_bytes_max=1,
+        frame_bytes=32,
+        frame_bytes_min=32,
+        frame_bytes_max=32,
+        window_bytes=64,
+    )
     swarm = swarm_of(3, blobs(), protocol=in_frames, network="lan")
     swarm.run(5.0)
     assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
     assert_agreed(swarm)
+
+
+@pytest.mark.parametrize(
+    ("wire", "shards"), [("bfloat16", 1), ("float16", 2), ("int8", 2), ("int8", 1), ("topk:0.3", 2)]
+)
+def test_peers_train_and_agree_on_shares_of_any_format(wire: str, shards: int) -> None:
+    swarm = swarm_of(4, wide(), protocol=replace(QUICK, wire=wire), shards=shards)
+    swarm.run(5.0)
+    swarm.crash("peer-1")
+    swarm.run_until(lambda: "peer-1" not in swarm.live("peer-0"))
+    swarm.restart("peer-1")
+    swarm.join("newcomer")
+    swarm.run_until(lambda: len(swarm.weights()) == 5)
+    swarm.run(5.0)
+    assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
+    assert_agreed(swarm)
+    assert swarm.loss() < 0.02
+
+
+def test_shares_in_fewer_bytes_are_what_crosses_the_network() -> None:
+    sent = {}
+    for wire in ("float32", "int8"):
+        swarm = swarm_of(3, wide(), protocol=replace(QUICK, wire=wire), network="ideal")
+        swarm.run(10.0)
+        sent[wire] = sum(swarm.tally(id).bytes_sent for id in swarm.peers)
+    assert sent["int8"] < 0.8 * sent["float32"]
+
+
+def test_the_vector_may_be_cut_and_each_shard_keeps_its_weight() -> None:
+    swarm = swarm_of(4, wide(), shards=3, protocol=replace(QUICK, shards_per_push=2))
+    swarm.run(5.0)
+    assert all(len(peer.protocol.accounts) == 3 for peer in swarm._world.peers.values())
+    swarm.crash("peer-2")
+    swarm.restart("peer-2")
+    swarm.run(10.0)
+    assert_agreed(swarm)
+    assert swarm.audit().founded == 4 * 3 * ONE
+    assert 2.0 < sum(swarm.weights().values()) < 4.0
+    merged = swarm.merged()["weight"].flatten()
+    peers = swarm._world.members().values()
+    for shard, (start, stop) in enumerate(in_numbers(swarm._world.peers["peer-0"].vector)):
+        weights = [peer.protocol.accounts[shard].weight for peer in peers]
+        parts = [peer.vector.flats[0][start:stop] for peer in peers]
+        mean = sum(w * part for w, part in zip(weights, parts, strict=True)) / sum(weights)
+        assert torch.allclose(merged[start:stop], mean[: len(merged) - start])
+
+
+class Spell(GoSGD):
+    """Pushes at each turn for a while, and not before or after."""
+
+    def _pushes_due(self, turn: Turn) -> int:
+        return int(20 < turn.step < 60)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_exact_exchange_keeps_the_mean_whatever_gets_lost(shards: int) -> None:
+    def still(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+        return sgd(parameters, 0.0)
+
+    task, moved = wide(optimizer=still), {}
+    for exact in (True, False):
+        protocol = replace(QUICK, exact=exact, shards_per_push=shards)
+        swarm = swarm_of(4, task, rule=Spell, protocol=protocol, shards=shards)
+        swarm.run(1.0)
+        for number, peer in enumerate(swarm._world.peers.values()):
+            peer.vector.flats[0].mul_(number + 1)
+        start = weighted_sum(swarm)
+        swarm.run(20.0)
+        assert swarm.audit().in_flight == 0
+        assert sum(swarm.tally(id).mixed for id in swarm.peers) > 50
+        moved[exact] = float((weighted_sum(swarm) - start).norm() / start.norm())
+    assert moved[True] < 1e-12 < 1e-4 < moved[False]
+
+
+def weighted_sum(swarm: Swarm) -> Tensor:
+    """Of all vectors, each shard by its own weights."""
+    total = 0.0
+    for peer in swarm._world.peers.values():
+        parts = [
+            account.weight / ONE * peer.vector.flats[0][slice(*bounds)]
+            for account, bounds in zip(peer.protocol.accounts, in_numbers(peer.vector), strict=True)
+        ]
+        total = total + torch.cat(parts)
+    return total
+
+
+def in_numbers(vector: Vector) -> list[tuple[int, int]]:
+    """Where the shards of a vector of one dtype begin and end."""
+    size = vector.flats[0].element_size()
+    bounds = [vector.schema.shard_bounds(shard) for shard in range(vector.schema.shards)]
+    return [(start // size, stop // size) for start, stop in bounds]
 
 
 def test_before_anybody_founds_the_model_is_what_all_start_from() -> None:
@@ -560,8 +669,8 @@ def test_weight_that_does_not_add_up_is_an_error_at_once() -> None:
 def test_weight_that_is_nowhere_is_an_error_too() -> None:
     swarm = swarm_of(2, network="ideal")
     swarm.run(1.0)
-    swarm._world.watch._ledgers["peer-1", 1].founded += 1
-    with pytest.raises(AssertionError, match=r"weight is not conserved .*founded=2199023255553"):
+    swarm._world.watch._ledgers[("peer-1", 1), 0].founded += 1
+    with pytest.raises(AssertionError, match=r"weight of shard 0 is not .*founded=2199023255553"):
         swarm._world.watch._check(swarm._world.peers["peer-0"].protocol.account, "Step")
 
 

@@ -1,0 +1,215 @@
+"""``joining``: how long newcomers take to become copies, beside two ways to broadcast."""
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+import torch
+
+from ..gossip import GoSGD, ProtocolConfig
+from ..train import Peer, PeerConfig
+from .dead_neighbor import available_bytes
+from .machine import machine
+from .partner import Flat, Partner, Pipe, partner, partners
+from .raw import RawReceiver, RawSender
+from .result import Result, Row
+
+__all__ = ["Wire", "chain_s", "measure_joining", "tree_s", "turns_s"]
+
+_log = logging.getLogger("rumor.benchmarks")
+
+# The model, snapshots, what is staged, and room to spare, in each process.
+_VECTORS_PER_PEER: Final = 5
+_OF_AVAILABLE: Final = 0.9
+_JOIN_S_MAX: Final = 300.0
+_SMALL_NUMBERS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What a plain transfer between two processes takes: ``t_s + size / B``."""
+
+    start_s: float
+    """t_s, seconds."""
+    bytes_s: float
+    """B, bytes per second."""
+
+
+def chain_s(processes: int, size_bytes: int, wire: Wire) -> float:
+    """Seconds to broadcast along a chain, in the number of chunks that is best.
+
+    Args:
+        processes: How many hold it in the end, the first included, at least 2.
+        size_bytes: What each of them is to have.
+        wire: What a transfer takes.
+
+    Source: Awan et al. 2016, pipelined chunked chain.
+    """
+    best = math.sqrt((processes - 2) * size_bytes / (wire.bytes_s * wire.start_s))
+    chunks = max(1, round(best))
+    return (chunks + processes - 2) * (wire.start_s + size_bytes / (chunks * wire.bytes_s))
+
+
+def tree_s(processes: int, size_bytes: int, wire: Wire) -> float:
+    """Seconds to broadcast whole along a binomial tree; arguments as for `chain_s`."""
+    rounds = math.ceil(math.log2(processes))
+    return rounds * (wire.start_s + size_bytes / wire.bytes_s)
+
+
+def turns_s(processes: int, size_bytes: int, wire: Wire) -> float:
+    """Seconds for one transfer after another; arguments as for `chain_s`.
+
+    Where one transfer keeps all cores of a machine busy, no order of them takes less.
+    """
+    return (processes - 1) * (wire.start_s + size_bytes / wire.bytes_s)
+
+
+def measure_joining(
+    joiners: Sequence[int] = (1, 4, 8),
+    size_mb: float = 400,
+    rounds: int = 2,
+    step_s: float = 0.01,
+) -> Result:
+    """Let several newcomers at once join a peer that trains.
+
+    Args:
+        joiners: How many, each time.
+        size_mb: Size of the float32 model, 10**6 bytes; less where memory would not hold it in
+            so many processes.
+        rounds: How often each number joins; figures are medians.
+        step_s: How long an optimizer step of who is in sleeps, seconds.
+    """
+    start_s = time.perf_counter()
+    torch.set_num_threads(1)
+    size_bytes = _fitting(int(size_mb * 1e6), max(joiners) + 1) // 4 * 4
+    wire = _measure_wire(size_bytes // 4)
+    n_params = size_bytes // 4
+    rows: list[Row] = []
+    with partners(_serve, [(n_params, step_s)] * (max(joiners) + 1)) as (founder, *others):
+        for one in (founder, *others):
+            one.hear()
+        for shared_memory in (True, False):
+            for count in joiners:
+                _log.info("joining: %d, shared memory: %s", count, shared_memory)
+                taken_s = [
+                    _join(founder, others[:count], shared_memory=shared_memory)
+                    for _ in range(rounds)
+                ]
+                rows.extend(_rows(taken_s, count, size_bytes, wire, shared_memory))
+    return Result(
+        name="joining",
+        title=f"From the start of newcomers to the last one's being a copy of {size_bytes / 1e6:g} "
+        "MB, while others train",
+        columns=("what", "rumor", "reference", "ratio", "unit", "reference and notes"),
+        rows=tuple(rows),
+        machine=machine(),
+        wall_s=time.perf_counter() - start_s,
+    )
+
+
+def _rows(
+    taken_s: Sequence[float], count: int, size_bytes: int, wire: Wire, shared_memory: bool
+) -> Iterator[Row]:
+    way = "shared memory" if shared_memory else "TCP"
+    name = f"{count} {'joiners' if count > 1 else 'joiner'}, {way}"
+    measured = f"t_s = {wire.start_s * 1e6:.0f} us, B = {wire.bytes_s / 1e9:.2f} GB/s"
+    formulas = {
+        "chain": (chain_s, "pipelined chunked chain"),
+        "tree": (tree_s, "binomial tree"),
+        "turns": (turns_s, "one after another"),
+    }
+    for short, (formula, long) in formulas.items():
+        yield Row(
+            name=f"{name}, beside {short}",
+            ours=median(taken_s),
+            reference=formula(count + 1, size_bytes, wire),
+            unit="s",
+            note=f"formula: {long}, each hop as plain pyzmq alone does it, {measured}",
+        )
+
+
+def _fitting(size_bytes: int, processes: int) -> int:
+    """As much of the size as so many processes have room for."""
+    if sys.platform != "linux":
+        return size_bytes
+    room = available_bytes() * _OF_AVAILABLE / (processes * _VECTORS_PER_PEER)
+    if size_bytes > room:
+        _log.warning("joining: %d MB instead of %d, for memory", room // 1e6, size_bytes // 1e6)
+    # A round number, so that runs with nearly the same memory can be compared.
+    return size_bytes if size_bytes <= room else int(room // 1e7 * 1e7)
+
+
+def _measure_wire(n_params: int, times: int = 5) -> Wire:
+    """Two sizes, two unknowns."""
+    with partner(_receive, n_params) as other:
+        small_address, large_address = other.hear()
+        with RawSender(_SMALL_NUMBERS, small_address) as small:
+            with RawSender(n_params, large_address) as large:
+                found = {}
+                for way, sender in {"small": small, "large": large}.items():
+                    # The first one fills buffers.
+                    found[way] = median([_send(sender, way, other) for _ in range(times + 1)][1:])
+    start_s = found["small"]
+    return Wire(start_s, n_params * 4 / max(1e-9, found["large"] - start_s))
+
+
+def _send(sender: RawSender, way: str, other: Partner) -> float:
+    other.say(way)
+    sent_s = sender.send()
+    return float(other.hear()) - sent_s
+
+
+def _receive(pipe: Pipe, n_params: int) -> None:
+    torch.set_num_threads(1)
+    with RawReceiver(_SMALL_NUMBERS) as small, RawReceiver(n_params) as large:
+        pipe.send((small.address, large.address))
+        while (way := pipe.recv()) is not None:
+            pipe.send((small if way == "small" else large).receive())
+
+
+def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) -> float:
+    """Seconds until the last of them has joined."""
+    founder.ask(((), shared_memory))
+    _, address = founder.ask("start")
+    # A peer's vector is laid out when it is made: that costs the same whoever joins.
+    for one in joiners:
+        one.say(((address,), shared_memory))
+    for one in joiners:
+        one.hear()
+    start_s = time.monotonic()
+    for one in joiners:
+        one.say("start")
+    joined_s = [one.hear(_JOIN_S_MAX)[0] for one in joiners]
+    for one in (*joiners, founder):
+        one.ask("leave")
+    return float(max(joined_s)) - start_s
+
+
+def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
+    torch.set_num_threads(1)
+    model = Flat(n_params)
+    pipe.send("ready")
+    while (asked := pipe.recv()) is not None:
+        join, shared_memory = asked
+        config = PeerConfig(
+            join=join,
+            rule=GoSGD(0.0),
+            linger_s=0,
+            leave_s=0.5,
+            protocol=ProtocolConfig(shared_memory=shared_memory),
+        )
+        made = Peer(model, config)
+        pipe.send("made")
+        pipe.recv()
+        with made as peer:
+            pipe.send((time.monotonic(), peer.address))
+            while not pipe.poll(step_s):
+                peer.step()
+            pipe.recv()
+        del made, peer
+        pipe.send("left")

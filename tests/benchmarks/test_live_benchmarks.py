@@ -1,0 +1,125 @@
+"""Each benchmark that needs other processes runs on something tiny; no timing is asserted."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from rumor.benchmarks import control
+from rumor.benchmarks.cable import CableError
+from rumor.benchmarks.control import measure_control
+from rumor.benchmarks.exchange import Way, measure_exchange
+from rumor.benchmarks.joining import measure_joining
+from rumor.benchmarks.memory import measure_memory
+from rumor.benchmarks.partner import Pipe, partner
+from rumor.benchmarks.rivals import Rival
+from rumor.benchmarks.stall import measure_stall
+from rumor.benchmarks.straggler import measure_straggler
+
+from .checked import checked
+
+__all__: list[str] = []
+
+pytestmark = pytest.mark.live
+
+
+def test_exchange_pushes_into_another_process_and_compares_with_three_limits() -> None:
+    result = checked(measure_exchange(sizes_mb=(1.5,), rounds=1, ways=(Way(name="TCP"),)))
+    assert [row.name for row in result.rows] == [
+        "1.5 MB, TCP, beside raw",
+        "1.5 MB, TCP, beside memcpy",
+        "1.5 MB, TCP, beside lerp",
+    ]
+
+
+def test_stall_steps_with_a_neighbor_and_says_which_rival_was_not_to_be_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    nobody = (Rival(name="tortoise", version="7"), "no script")
+    result = measure_stall(
+        sizes=(100_000,),
+        ps=(1.0,),
+        step_s=0.002,
+        steps=5,
+        rounds=1,
+        rivals=(nobody,),
+        cache=tmp_path,
+    )
+    ours, theirs = result.rows[:3], result.rows[3:]
+    assert [row.unit for row in ours] == ["ms", "ms", "steps/s"]
+    assert "shares mixed" in ours[2].note
+    assert all(row.reference > 0 for row in ours)
+    assert [row.unit for row in theirs] == ["ms", "ms", "steps/s"]
+    for row in theirs:
+        assert row.ratio == row.reference == 0 < row.ours
+        assert "tortoise was not measured: pip ended with status 1" in row.note
+
+
+def test_straggler_holds_a_fleet_against_a_barrier() -> None:
+    result = measure_straggler(
+        peers=2, slowdown=2.0, step_s=0.005, n_params=1000, burst_s=0.1, rounds=1
+    )
+    assert [row.name for row in checked(result).rows] == [
+        "rumor, p = 0.1",
+        "torch DDP over gloo",
+        "rumor beside DDP",
+        "rumor, the fast ones",
+        "rumor, the slow one",
+    ]
+
+
+def test_memory_pushes_toward_the_dead_and_kills_one_that_trains() -> None:
+    result = measure_memory(
+        size_mb=0.4,
+        pushes=30,
+        peers=2,
+        step_s=0.002,
+        watch_s=0.5,
+        deaths={"killed": (signal.SIGKILL, False)},
+    )
+    grown, *pauses = result.rows
+    assert grown.unit == "MB" and grown.reference > 0
+    assert [row.unit for row in pauses] == ["ms"] * 3
+    assert all(row.ours > 0 and row.reference > 0 for row in pauses)
+
+
+def test_joining_makes_copies_over_either_way() -> None:
+    result = checked(measure_joining(joiners=(1,), size_mb=1, rounds=1))
+    assert [row.name for row in result.rows] == [
+        f"1 joiner, {way}, beside {formula}"
+        for way in ("shared memory", "TCP")
+        for formula in ("chain", "tree", "turns")
+    ]
+
+
+def test_control_times_hellos_on_a_slow_link() -> None:
+    result = measure_control(link_mb_s=50, size_mb=5, times=1, idle_s=0.3, bulk_mib=1, pings=1)
+    if result.rows[0].name == "not measured":
+        pytest.skip(result.rows[0].note)
+    assert [row.unit for row in checked(result).rows] == ["ms"] * 4 + ["MB/s"]
+
+
+def test_where_no_cable_can_be_laid_a_row_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(rate_bytes_s: float) -> None:
+        raise CableError("out of wire")
+
+    monkeypatch.setattr(control, "cable", refuse)
+    (row,) = measure_control().rows
+    assert (row.name, row.note, row.ratio) == ("not measured", "out of wire", 0)
+
+
+def echo(pipe: Pipe) -> None:
+    while (words := pipe.recv()) is not None:
+        pipe.send(words)
+
+
+def test_a_partner_answers_until_it_is_killed() -> None:
+    with partner(echo) as other:
+        assert other.ask("hello") == "hello"
+        other.kill()
+        started_s = time.monotonic()
+        with pytest.raises(TimeoutError, match="has ended"):
+            other.hear(60)
+        assert time.monotonic() - started_s < 60
