@@ -82,7 +82,9 @@ class Inbox:
 
     def ready(self) -> tuple[Arrival, ...]:
         """Shares that a step may take, in order of arrival."""
-        return tuple(arrival for arrival in self._arrivals.values() if arrival.ready)
+        if not self._arrivals:
+            return ()
+        return tuple([arrival for arrival in self._arrivals.values() if arrival.ready])
 
     def expects_copy(self) -> bool:
         """Whether a copy is on its way, so that no other donor need be asked."""

@@ -45,16 +45,24 @@ class Outbox:
         agenda: Where effects go.
         links: What is known of the ways toward neighbors; shared by all shards.
         pacer: What may be sent at all; shared by all shards.
+        readers: Who needs which snapshot; shared by all shards.
     """
 
-    def __init__(self, config: ProtocolConfig, agenda: Agenda, links: Links, pacer: Pacer) -> None:
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        agenda: Agenda,
+        links: Links,
+        pacer: Pacer,
+        readers: Readers,
+    ) -> None:
         self._config = config
         self._agenda = agenda
         self._links = links
         self._pacer = pacer
         self._transfers: dict[PeerId, Transfer] = {}
         self._last_seq: dict[PeerId, int] = {}
-        self._readers = Readers(agenda)
+        self._readers = readers
         self._streamer = Streamer(config, agenda, links, pacer)
         # So much may be sent along with the next offer, as the last answer said.
         self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
@@ -76,6 +84,8 @@ class Outbox:
 
     def take_returned(self) -> tuple[Returned, ...]:
         """Hand over which pushes came back since this was last asked."""
+        if not self._returned:
+            return ()
         returned, self._returned = tuple(self._returned), []
         return returned
 
@@ -246,10 +256,6 @@ class Outbox:
         transfer = self._transfers.get(peer)
         if transfer is not None and transfer.state is TransferState.SENT:
             self._query(transfer, now)
-
-    def release_unread(self) -> None:
-        """Let go of snapshots that nobody needs any more; at the end of a call."""
-        self._readers.release_unread()
 
     def deadline(self) -> float:
         """When `query_due` has something to do next, seconds."""

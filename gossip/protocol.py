@@ -48,6 +48,7 @@ from .messages import (
 )
 from .outbox import Outbox
 from .pacer import Pacer
+from .readers import Readers
 from .roster import Roster
 from .rule import Rule, demands_of, require_fit
 from .schema import Schema
@@ -120,11 +121,12 @@ class Protocol:
         )
         agenda, links = Agenda(Account(id, incarnation), schema.hash, b""), Links(config)
         pacer = Pacer(config.bandwidth_bytes_s)
-        lanes = []
+        lanes, readers = [], Readers(agenda)
         for shard in range(schema.shards):
             desk = agenda.beside(Account(id, incarnation, shard)) if shard else agenda
             inbox = Inbox(config, schema, desk, self._gate, self._is_open_to_shares)
-            lanes.append(Lane(shard, desk, inbox, Outbox(config, desk, links, pacer)))
+            outbox = Outbox(config, desk, links, pacer, readers)
+            lanes.append(Lane(shard, desk, inbox, outbox))
         self._state = State(
             config=config,
             schema=schema,
@@ -133,6 +135,7 @@ class Protocol:
             roster=Roster(me, config) if crew is None else CrewRoster(me, crew),
             lanes=tuple(lanes),
             pacer=pacer,
+            readers=readers,
             rng=rng("rule"),
             anchor=anchor if keeps_anchor else b"",
             outstanding_max=rule.outstanding_max,
@@ -192,11 +195,9 @@ class Protocol:
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
         state = self._state
-        lane = state.lanes[0]
-        due_s = min(lane.inbox.deadline(), lane.outbox.deadline())
-        for lane in state.lanes[1:]:
+        due_s = state.pacer.due_s
+        for lane in state.lanes:
             due_s = min(due_s, lane.inbox.deadline(), lane.outbox.deadline())
-        due_s = min(due_s, state.pacer.due_s)
         phase = state.roster.phase
         if phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
@@ -326,8 +327,8 @@ class Protocol:
             self._departure.advance(now)
         if state.roster.phase is not self._membership.told:
             self._membership.tell_phase()
-        for lane in state.lanes:
-            lane.outbox.release_unread()
+        if state.readers.unread:
+            state.readers.release_unread()
         return state.agenda.take()
 
     def _gate(self, offer: Offer) -> str:

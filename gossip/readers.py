@@ -15,8 +15,9 @@ class Readers:
 
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
+        self.unread: list[SnapshotId] = []
+        """Snapshots that may be let go at the end of the call at hand."""
         self._counts: dict[SnapshotId, int] = {}
-        self._unread: list[SnapshotId] = []
         self._abandoned: set[SnapshotId] = set()
 
     def add(self, snapshot: SnapshotId) -> None:
@@ -34,19 +35,17 @@ class Readers:
         if abandoned:
             self._abandoned.add(snapshot)
         if self._counts[snapshot] == 0:
-            self._unread.append(snapshot)
+            self.unread.append(snapshot)
 
     def release_unread(self) -> None:
         """Let go of what has no reader any more; at the end of a call.
 
         Not earlier: a second push of the same turn may read a snapshot that the first is done with.
         """
-        if not self._unread:
-            return
-        for snapshot in self._unread:
+        for snapshot in self.unread:
             if self._counts.get(snapshot) == 0:
                 del self._counts[snapshot]
                 abandoned = snapshot in self._abandoned
                 self._abandoned.discard(snapshot)
                 self._agenda.ask(Release(snapshot, abandoned))
-        self._unread.clear()
+        self.unread.clear()

@@ -14,6 +14,7 @@ from .inbox import Inbox
 from .messages import PeerId
 from .outbox import Outbox
 from .pacer import Pacer
+from .readers import Readers
 from .roster import Roster
 from .schema import Schema
 
@@ -64,6 +65,8 @@ class State:
     """One for each shard."""
     pacer: Pacer
     """What may be sent at all."""
+    readers: Readers
+    """Who needs which snapshot."""
     rng: np.random.Generator
     """The rule's own stream."""
     anchor: bytes
@@ -99,6 +102,8 @@ class State:
 
     def in_flight(self) -> int:
         """How many shares use up credit."""
+        if len(self.lanes) == 1:
+            return self.lanes[0].outbox.in_flight()
         return sum([lane.outbox.in_flight() for lane in self.lanes])
 
     def refuse_all(self, reason: str) -> None:

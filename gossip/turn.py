@@ -58,11 +58,14 @@ class Turn:
         self.elapsed_s = 0.0 if state.turned_s is None else now - state.turned_s
         self.trained = trained
         self.merging = merging
-        self.returned: tuple[Returned, ...] = tuple(
-            [back for lane in state.lanes for back in lane.outbox.take_returned()]
-        )
         self._lanes = state.lanes
-        self._arrivals = {a.id: a for lane in state.lanes for a in lane.inbox.ready()}
+        self.returned: tuple[Returned, ...] = ()
+        self._arrivals: dict[ShareId, Arrival] = {}
+        # One for each shard, nearly always one in all, and nearly always without either.
+        for lane in state.lanes:
+            self.returned += lane.outbox.take_returned()
+            for arrival in lane.inbox.ready():
+                self._arrivals[arrival.id] = arrival
         # Pushes of a register that has not changed in between share one snapshot.
         self._fresh: dict[tuple[str, Form, int, bool], SnapshotId] = {}
         self._chosen: tuple[int, ...] | None = None
@@ -416,8 +419,8 @@ class Turn:
         return self._fresh[key]
 
     def _touch(self, register: str) -> None:
-        for key in [key for key in self._fresh if key[0] == register]:
-            del self._fresh[key]
+        if self._fresh:
+            self._fresh = {key: id for key, id in self._fresh.items() if key[0] != register}
 
     def _take(self, share: Share) -> Arrival:
         arrival = self._arrivals.pop(share.id, None)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from rumor.gossip import ONE, Member, Phase, ProtocolConfig
 from rumor.gossip.effects import Effect, Founded, Greet, Joined, Mix
-from rumor.gossip.messages import Ask, Hello, Push
+from rumor.gossip.messages import Ack, Ask, Hello, Push
+from rumor.gossip.weight import WEIGHT_MIN
 from rumor.gossip.wire import Form
 
 from .scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
@@ -187,3 +188,14 @@ def test_a_donor_with_its_hands_full_gives_later() -> None:
     scene.receive(scene.letter("c", "a", Ask()))
     assert not scene.sent(scene.step("a"), Push)
     scene.deliver()
+
+
+def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE - 2 * WEIGHT_MIN + 1)
+    scene.receive(scene.letter("c", "a", hello(member("c", Phase.JOINING))))
+    scene.receive(scene.letter("c", "a", Ask()))
+    assert not scene.sent(scene.step("a"), Push)
+    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    assert [push.escrow for push in scene.sent(scene.step("a"), Push)] == [ONE // 2]

@@ -1,11 +1,12 @@
 """A crew's members see one another's phases at once, and nothing is sent for it."""
 
+from dataclasses import replace
 from functools import partial
 
 from rumor.gossip import ONE, GoSGD, Member, Phase, Protocol, ProtocolConfig, stream
 from rumor.gossip.crew import Crew, CrewRoster
 from rumor.gossip.effects import Effect, Greet, Inspect, Mix, Send
-from rumor.gossip.messages import Hello, Leave
+from rumor.gossip.messages import Hello, Leave, Offer
 
 from .network import complete
 from .vector import SCHEMA
@@ -131,3 +132,36 @@ def test_nothing_is_learnt_in_a_crew_that_was_not_known() -> None:
     assert ada.heard("bob", 1, 0.0)
     assert ada.others(alive=True) == ()
     assert [m.id for m in ada.live()] == list(IDS)
+
+
+def test_whether_they_know_the_anchor_the_crew_says() -> None:
+    for anchored in (False, True):
+        crew = Crew(IDS, anchored=anchored)
+        roster = CrewRoster(member("ada"), crew)
+        assert roster.is_anchored("bob") is anchored
+        roster.advance(anchored=not anchored)
+        assert roster.is_anchored("bob") is anchored
+
+
+def test_in_a_crew_large_shares_go_in_frames_and_none_is_shown() -> None:
+    crew = Crew(IDS)
+    config = replace(CONFIG, inline_bytes_max=1)
+    peers = [
+        Protocol(
+            id=id,
+            incarnation=1,
+            schema=SCHEMA,
+            anchor=bytes(16),
+            rule=GoSGD(1.0),
+            neighbors=complete,
+            rng=partial(stream, 0, id),
+            config=config,
+            crew=crew,
+            host=bytes(16),
+        )
+        for id in IDS
+    ]
+    for peer in peers:
+        peer.join(0.0, founders=len(IDS))
+    sent = [effect for effect in peers[0].step(0.1) if isinstance(effect, Send)]
+    assert [(type(send.envelope.body), send.shown) for send in sent] == [(Offer, False)]

@@ -15,7 +15,7 @@ from .faults import Scenario, draw, draw_wide, run
 from .network import Network, Peers
 
 SEEDS = 160
-WIDE_SEEDS = 120
+WIDE_SEEDS = 80
 CHUNK = 10
 
 SOMETIMES = {

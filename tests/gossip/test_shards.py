@@ -320,3 +320,14 @@ def test_peers_with_other_shards_are_told_so() -> None:
     hello = Hello(members=(), rooted=True, reply=False)
     effects = scene.receive(scene.letter("c", "a", hello, schema=THREE.hash, swarm=ANCHOR))
     assert scene.sent(effects, Describe)
+
+
+@pytest.mark.parametrize("shard", range(3))
+def test_a_peer_wakes_for_whichever_shard_is_due_first(shard: int) -> None:
+    scene = Scene(replace(SMALL, gossip_s=1e9, dead_s=1e9))
+    scene.founded("a", "b", shards=3)
+    scene.turn("a", lambda turn: turn.push("b", 5, shard=shard))
+    assert scene.now < scene.peers["a"].deadline() < 10.0
+    scene.now = scene.peers["a"].deadline()
+    (query,) = [e for e in scene.wake("a") if isinstance(e, Send)]
+    assert (query.envelope.body, query.envelope.shard) == (Query(1), shard)

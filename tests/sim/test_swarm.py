@@ -235,7 +235,8 @@ def test_the_vector_may_be_cut_and_each_shard_keeps_its_weight() -> None:
     for shard, (start, stop) in enumerate(in_numbers(swarm._world.peers["peer-0"].vector)):
         weights = [peer.protocol.accounts[shard].weight for peer in peers]
         parts = [peer.vector.flats[0][start:stop] for peer in peers]
-        mean = sum(w * part for w, part in zip(weights, parts, strict=True)) / sum(weights)
+        weighted = [w * part for w, part in zip(weights, parts, strict=True)]
+        mean = torch.stack(weighted).sum(0) / sum(weights)
         assert torch.allclose(merged[start:stop], mean[: len(merged) - start])
 
 
@@ -268,14 +269,14 @@ def test_an_exact_exchange_keeps_the_mean_whatever_gets_lost(shards: int) -> Non
 
 def weighted_sum(swarm: Swarm) -> Tensor:
     """Of all vectors, each shard by its own weights."""
-    total = 0.0
+    totals = []
     for peer in swarm._world.peers.values():
         parts = [
             account.weight / ONE * peer.vector.flats[0][slice(*bounds)]
             for account, bounds in zip(peer.protocol.accounts, in_numbers(peer.vector), strict=True)
         ]
-        total = total + torch.cat(parts)
-    return total
+        totals.append(torch.cat(parts))
+    return torch.stack(totals).sum(0)
 
 
 def in_numbers(vector: Vector) -> list[tuple[int, int]]:

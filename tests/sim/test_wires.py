@@ -276,7 +276,8 @@ def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> No
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        simulate(**{"task": "digits", "workers": 4, "steps": 5} | settings)
+        given: dict[str, Any] = {"task": "digits", "workers": 4, "steps": 5} | settings
+        simulate(**given)
 
 
 def test_memory_for_what_was_last_sent_is_counted() -> None:

@@ -38,7 +38,8 @@ def test_a_way_to_mix_is_found_by_its_name() -> None:
 
 @pytest.mark.parametrize("make", [Sliced, Background])
 def test_all_shares_are_mixed_in_order_and_each_once(make: Callable[[], Mixer]) -> None:
-    mixing, log = make(), []
+    mixing = make()
+    log: list[str] = []
     add(mixing, log, "a", 3)
     add(mixing, log, "b", 2)
     mixing.settle()
@@ -52,13 +53,15 @@ def test_all_shares_are_mixed_in_order_and_each_once(make: Callable[[], Mixer]) 
 
 
 def test_adding_mixes_nothing() -> None:
-    mixing, log = Sliced(), []
+    mixing = Sliced()
+    log: list[str] = []
     add(mixing, log, "a", 3)
     assert log == []
 
 
 def test_slices_are_mixed_until_the_time_is_used_up() -> None:
-    mixing, log, clock = Sliced(), [], Clock()
+    mixing, clock = Sliced(), Clock()
+    log: list[str] = []
     add(mixing, log, "a", 5, clock)
     mixing.advance(2.0, clock)
     assert log == ["a0", "a1"]
@@ -69,14 +72,16 @@ def test_slices_are_mixed_until_the_time_is_used_up() -> None:
 
 
 def test_the_clock_is_looked_at_once_per_slice() -> None:
-    mixing, log, clock = Sliced(), [], Clock()
+    mixing, clock = Sliced(), Clock()
+    log: list[str] = []
     add(mixing, log, "a", 50, clock)
     mixing.advance(10.0, clock)
     assert clock.looks == 1 + len(log) == 11
 
 
 def test_a_budget_of_nothing_still_goes_on() -> None:
-    mixing, log, clock = Sliced(), [], Clock()
+    mixing, clock = Sliced(), Clock()
+    log: list[str] = []
     add(mixing, log, "a", 2, clock)
     for _ in range(3):
         mixing.advance(0.0, clock)
@@ -84,7 +89,8 @@ def test_a_budget_of_nothing_still_goes_on() -> None:
 
 
 def test_one_call_goes_on_with_the_next_share() -> None:
-    mixing, log, clock = Sliced(), [], Clock()
+    mixing, clock = Sliced(), Clock()
+    log: list[str] = []
     add(mixing, log, "a", 1, clock)
     add(mixing, log, "b", 5, clock)
     mixing.advance(3.0, clock)
@@ -93,7 +99,8 @@ def test_one_call_goes_on_with_the_next_share() -> None:
 
 @pytest.mark.parametrize("make", [Sliced, Background])
 def test_no_more_than_a_few_shares_wait(make: Callable[..., Mixer]) -> None:
-    mixing, log = make(queued_max=2), []
+    mixing = make(queued_max=2)
+    log: list[str] = []
     for name in "abc":
         add(mixing, log, name, 2)
     assert log[:3] == ["a0", "a1", "a done"]
@@ -102,7 +109,8 @@ def test_no_more_than_a_few_shares_wait(make: Callable[..., Mixer]) -> None:
 
 
 def test_in_the_background_training_does_not_wait_until_it_settles() -> None:
-    mixing, log, go = Background(), [], threading.Event()
+    mixing, go = Background(), threading.Event()
+    log: list[str] = []
 
     def slow() -> Iterator[None]:
         go.wait(30)
@@ -132,7 +140,8 @@ def test_another_thread_mixes_in_the_background() -> None:
 
 
 def test_what_fails_in_the_background_is_heard_of_once_and_the_rest_is_mixed() -> None:
-    mixing, log = Background(), []
+    mixing = Background()
+    log: list[str] = []
 
     def broken() -> Iterator[None]:
         yield
@@ -157,7 +166,8 @@ def test_nothing_starts_where_nothing_is_mixed() -> None:
 
 @pytest.mark.parametrize("make", [Sliced, Background])
 def test_a_share_that_comes_after_the_end_is_not_lost(make: Callable[[], Mixer]) -> None:
-    mixing, log = make(), []
+    mixing = make()
+    log: list[str] = []
     add(mixing, log, "a", 1)
     mixing.close()
     add(mixing, log, "b", 1)
@@ -166,7 +176,8 @@ def test_a_share_that_comes_after_the_end_is_not_lost(make: Callable[[], Mixer])
 
 
 def test_one_thread_closes_while_another_mixes() -> None:
-    mixing, log = Sliced(), []
+    mixing = Sliced()
+    log: list[str] = []
     add(mixing, log, "a", 2000)
     other = threading.Thread(target=mixing.close)
     other.start()
