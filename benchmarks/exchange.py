@@ -10,6 +10,7 @@ import torch
 
 from ..gossip import ONE, GoSGD, ProtocolConfig, Turn
 from ..train import Peer, PeerConfig
+from ..train.allocator import keep_pages
 from .machine import machine
 from .partner import Flat, Partner, Pipe, admit, partner
 from .raw import RawReceiver, RawSender
@@ -95,6 +96,8 @@ def measure_exchange(
     """
     start_s = time.perf_counter()
     torch.set_num_threads(1)
+    # As `rumor peer` does. The references live in the same processes.
+    keep_pages()
     rows = [row for size_mb in sizes_mb for way in ways for row in _measure(size_mb, way, rounds)]
     return Result(
         name="exchange",
@@ -169,6 +172,7 @@ def _send_raw(raw: RawSender, other: Partner) -> float:
 
 def _serve(pipe: Pipe, address: str, n_params: int, way: Way) -> None:
     torch.set_num_threads(1)
+    keep_pages()
     config = PeerConfig(
         join=(address,), rule=GoSGD(0.0), linger_s=0, leave_s=1, protocol=way.protocol
     )

@@ -286,12 +286,14 @@ def stop_on_signals(stop: threading.Event) -> None:
 def _run(
     run_config: "RunConfig", peer_config: "PeerConfig", stop: threading.Event
 ) -> dict[str, Any]:
+    from ..train.allocator import keep_pages
     from ..train.run import run
 
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
     stop_on_signals(stop)
+    keep_pages()
     report = run(run_config, peer_config, stop=stop)
     accuracy = "" if report.accuracy is None else f"accuracy {report.accuracy:.4f}, "
     logging.getLogger("rumor").info(

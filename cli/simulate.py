@@ -120,9 +120,9 @@ def simulate(
     """
     with edge(debug=debug):
         from ..sim import SimulationConfig
-        from ..sim.allocator import keep_pages
         from ..sim.array_files import check_format
         from ..sim.run_files import check_folder
+        from ..train.allocator import keep_pages
 
         order: Any = shard_order
         config = SimulationConfig(

@@ -204,6 +204,7 @@ _OFFER: dict[str, Check] = {
     "escrow": _COUNT,
     "size_bytes": _COUNT,
     "frame_bytes": _integer(0, FRAME_BYTES_MAX),
+    "eager_bytes": _COUNT,
     "form": _form,
     "segment": _text(0, SEGMENT_LENGTH_MAX),
     "epoch": _COUNT,
@@ -286,8 +287,8 @@ def encoded_bytes(envelope: Envelope) -> int:
         values: list[Any] = [body.seq, body.accepted, body.credit_bytes]
     elif type(body) is Push or type(body) is Offer:
         form = [body.form.wire, body.form.copy, body.form.anchor]
-        values = [body.seq, body.escrow, body.size_bytes, body.frame_bytes, form, body.segment]
-        values += [body.epoch, body.round, body.note, body.step]
+        values = [body.seq, body.escrow, body.size_bytes, body.frame_bytes, body.eager_bytes]
+        values += [form, body.segment, body.epoch, body.round, body.note, body.step]
     else:
         values = [_plain(getattr(body, name)) for name in _BODIES[kind][1]]
     header = _PACKER.pack(_fields_of(envelope, check, kind, values))

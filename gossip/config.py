@@ -51,14 +51,14 @@ class ProtocolConfig:
     frame_bytes_min: int = 64 * 1024
     """Smallest frame: below this, what a message costs outweighs what it carries."""
 
-    frame_bytes_max: int = 4 << 20
-    """Largest frame; ZeroMQ slows down beyond 16 MiB."""
+    frame_bytes_max: int = 2 << 20
+    """Largest frame. More than a core's cache holds is slower again."""
 
     frame_s: float = 0.02
     """How long a frame shall take: slow links get smaller ones. Lower it where control messages
     are late."""
 
-    window_bytes: int = 8 << 20
+    window_bytes: int = 32 << 20
     """Bytes of one share that may be on their way: what a slow receiver can cost a sender."""
 
     staged_max: int = 8

@@ -121,6 +121,9 @@ class Inbox:
                 return
             arrival.attaching = True
             self._agenda.ask(Attach(share, message.segment, message.size_bytes, message.form))
+        elif not arrival.granted_bytes and message.eager_bytes >= self._window(arrival):
+            # Its sender knows already.
+            arrival.granted_bytes = self._window(arrival)
         else:
             self._grant(arrival)
 
@@ -149,7 +152,7 @@ class Inbox:
         size, start = arrival.offer.size_bytes, message.offset_bytes
         if not _is_frame(arrival.offer, message, frame_bytes):
             raise RemoteProtocolError("CHUNK is not a frame of its share", share.sender)
-        window = window_bytes(self._config, arrival.offer.frame_bytes)
+        window = self._window(arrival)
         if start + frame_bytes > max(arrival.granted_bytes, window):
             raise RemoteProtocolError("CHUNK was not granted", share.sender)
         arrival.chunks.add(message.index)
@@ -303,11 +306,14 @@ class Inbox:
         return now >= arrival.progress_s + self._config.stall_s
 
     def _grant(self, arrival: Arrival) -> None:
-        window = window_bytes(self._config, arrival.offer.frame_bytes)
-        window_end = arrival.received_bytes + window
+        window_end = arrival.received_bytes + self._window(arrival)
         arrival.granted_bytes = min(window_end, arrival.offer.size_bytes)
         share, credit_bytes = arrival.id, arrival.granted_bytes
         self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
+
+    def _window(self, arrival: Arrival) -> int:
+        window = window_bytes(self._config, arrival.offer.frame_bytes)
+        return min(window, arrival.offer.size_bytes)
 
     def _inspect_if_whole(self, arrival: Arrival) -> None:
         if arrival.whole:

@@ -129,6 +129,8 @@ class Offer:
     size_bytes: int
     frame_bytes: int = 0
     """Size of its frames but the last; 0 where it comes in one message."""
+    eager_bytes: int = 0
+    """Up to here its frames follow unasked."""
     form: Form = Form()
     """What it consists of."""
     segment: str = ""

@@ -125,16 +125,24 @@ class Outbox:
             self._sent(transfer, now)
             return
         link = self._links.to(peer, incarnation)
-        offer = replace(offer, frame_bytes=link.frame_bytes(offer.size_bytes))
-        transfer.offer, transfer.shown = offer, shown and link.reads_memory
+        transfer.shown = shown and link.reads_memory
+        frame_bytes = link.frame_bytes(offer.size_bytes)
+        eager_bytes = 0 if transfer.shown else self._credit(transfer, frame_bytes)
+        offer = replace(offer, frame_bytes=frame_bytes, eager_bytes=eager_bytes)
+        transfer.offer = offer
         self._agenda.send(peer, incarnation, offer, frame=(snapshot, 0, 0), shown=transfer.shown)
-        life, credit_bytes = self._credits.pop(peer, (0, 0))
         if transfer.shown:
             self._sent(transfer, now)
-        elif life == incarnation and credit_bytes:
-            window = window_bytes(self._config, offer.frame_bytes)
-            self._streamer.grant(transfer, min(credit_bytes, window), now)
+        elif eager_bytes:
+            self._streamer.grant(transfer, eager_bytes, now)
             self._stream(transfer, now)
+
+    def _credit(self, transfer: Transfer, frame_bytes: int) -> int:
+        """How much of a share may follow its offer; the credit is used up then."""
+        life, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
+        if life != transfer.incarnation:
+            return 0
+        return min(credit_bytes, window_bytes(self._config, frame_bytes), transfer.offer.size_bytes)
 
     def grant(self, peer: PeerId, incarnation: Incarnation, message: Grant, now: float) -> None:
         """Send as many frames as the receiver has room for.

@@ -35,7 +35,7 @@ from ..gossip.effects import (
     Wait,
 )
 from ..gossip.errors import DecodeError
-from ..gossip.messages import Chunk, End, Offer, Query
+from ..gossip.messages import Chunk, End, Grant, Offer, Pending, Query
 from ..gossip.transport import Received, Transport
 from .inputs import Attached, Input, Inspected, Receive, Step, Unsent, Wake
 from .journal import Journal
@@ -56,6 +56,11 @@ _SAY_S: Final = 5.0
 # An offer goes where its frames will go, and a question where the share went, so that neither
 # overtakes the other.
 _BULK: Final = (Offer, Chunk, End, Query)
+
+# Below this, a snapshot takes no longer than two threads take to hand over to one another.
+_EARLY_BYTES_MIN: Final = 16 << 20
+
+_IN_BETWEEN: Final = (Offer, Chunk, End, Grant, Query, Pending)
 
 _Job = Greet | Meet | Part | Send | Release
 _T = TypeVar("_T")
@@ -233,7 +238,9 @@ class Driver:
         large = {
             effect.snapshot
             for effect in effects
-            if type(effect) is Send and type(effect.envelope.body) is Offer
+            if type(effect) is Send
+            and type(effect.envelope.body) is Offer
+            and effect.envelope.body.size_bytes >= _EARLY_BYTES_MIN
         }
         snapshots = [e for e in effects if type(e) is Snapshot and e.id in large] if large else []
         for snapshot in snapshots:
@@ -285,8 +292,8 @@ class Driver:
         bulk = isinstance(envelope.body, _BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk)
         self._carry_out(effects, frame)
-        # Who waits has no use for one frame of many.
-        if not isinstance(envelope.body, Chunk):
+        # Who waits has no use for a share before it is whole; `_inspect` says when it is.
+        if not isinstance(envelope.body, _IN_BETWEEN):
             self._ready.set()
 
     def _receive_frame(self, envelope: Envelope, check: int, received: Received) -> Buffer:

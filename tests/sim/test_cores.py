@@ -75,7 +75,7 @@ def test_memory_is_told_in_mebibytes() -> None:
 
 def test_the_allocator_is_told_or_left_alone() -> None:
     """In a process of its own, for it concerns all of one."""
-    script = "from rumor.sim.allocator import keep_pages; print(keep_pages())"
+    script = "from rumor.train.allocator import keep_pages; print(keep_pages())"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
