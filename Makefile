@@ -5,6 +5,7 @@
 # make campaign    the tests that take minutes: a thousand more seeds of faults
 # make bench       speed, as ratios within one run (NAME="..." picks some)
 # make gallery     docs/topologies.md: the picture and the figures of every topology
+# make wires       docs/wires.md: what formats and shards do to training
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links grow slow
 # make clean       forget everything that was built, .venv included
 #
@@ -13,9 +14,9 @@ PYTHON ?= python3
 BIN    := .venv/bin
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-test cover campaign bench gallery stragglers: export OMP_NUM_THREADS := 1
+test cover campaign bench gallery stragglers wires: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check cover campaign bench gallery stragglers clean
+.PHONY: help demo test check cover campaign bench gallery stragglers wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -44,6 +45,9 @@ bench: .venv/.demo
 
 gallery: .venv/.demo
 	$(BIN)/python docs/gallery.py
+
+wires: .venv/.demo
+	$(BIN)/python docs/wires_table.py
 
 stragglers: .venv/.demo
 	$(BIN)/python docs/simulator_figure.py

@@ -312,7 +312,7 @@ class Inbox:
         self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
 
     def _window(self, arrival: Arrival) -> int:
-        window = window_bytes(self._config, arrival.offer.frame_bytes)
+        window = window_bytes(self._config, arrival.offer.frame_bytes, self._schema.shards)
         return min(window, arrival.offer.size_bytes)
 
     def _inspect_if_whole(self, arrival: Arrival) -> None:

@@ -4,7 +4,7 @@ from .config import ProtocolConfig
 from .messages import Incarnation
 from .roundtrip import RoundTrip
 
-__all__ = ["FRAMES_MAX", "Link", "Links", "window_bytes"]
+__all__ = ["FRAMES_MAX", "Link", "Links", "messages_max", "window_bytes"]
 
 FRAMES_MAX = 1 << 16
 """Frames of one share at most: a receiver keeps count of each."""
@@ -14,15 +14,23 @@ _SMOOTHING = 0.5
 
 
 _WINDOW_FRAMES = 64
+_MEMORY_RETRY_S = 60.0
 
 
-def window_bytes(config: ProtocolConfig, frame_bytes: int) -> int:
+def window_bytes(config: ProtocolConfig, frame_bytes: int, shards: int) -> int:
     """How much of one share may be on its way: so many bytes, and not too many frames.
 
-    Sockets bound what they queue by counting messages.
+    Sockets bound what they queue by counting messages: 64 frames of all shards together, and four
+    messages for each shard, see `messages_max`.
     """
+    frames = max(2, _WINDOW_FRAMES // shards)
     # A sender with frames of its own size must be able to send one.
-    return max(frame_bytes, min(config.window_bytes, _WINDOW_FRAMES * frame_bytes))
+    return max(frame_bytes, min(config.window_bytes, frames * frame_bytes))
+
+
+def messages_max(shards: int) -> int:
+    """How many messages about shares can be on their way to one neighbor, and some more."""
+    return _WINDOW_FRAMES + 4 * shards + 12
 
 
 class Link:
@@ -36,10 +44,17 @@ class Link:
     def __init__(self, config: ProtocolConfig, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
         self.roundtrip = RoundTrip()
-        self.reads_memory = True
-        """Whether it can read this peer's shared memory, as far as is known."""
+        self._memory_due_s = float("-inf")
         self._config = config
         self._bytes_s = 0.0
+
+    def reads_memory(self, now: float) -> bool:
+        """Whether it can read this peer's shared memory, as far as is known."""
+        return now >= self._memory_due_s
+
+    def did_not_read(self, now: float) -> None:
+        """Note that it could not, which may be for want of files: it is tried again later."""
+        self._memory_due_s = now + _MEMORY_RETRY_S
 
     def carried(self, size_bytes: int, seconds: float) -> None:
         """Note that so many bytes have arrived in so many seconds."""

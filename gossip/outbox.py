@@ -46,6 +46,7 @@ class Outbox:
         links: What is known of the ways toward neighbors; shared by all shards.
         pacer: What may be sent at all; shared by all shards.
         readers: Who needs which snapshot; shared by all shards.
+        shards: Into how many the vector is cut.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class Outbox:
         links: Links,
         pacer: Pacer,
         readers: Readers,
+        shards: int = 1,
     ) -> None:
+        self._shards = shards
         self._config = config
         self._agenda = agenda
         self._links = links
@@ -124,13 +127,22 @@ class Outbox:
             self._pacer.sent(offer.size_bytes, now)
             self._sent(transfer, now)
             return
-        link = self._links.to(peer, incarnation)
-        transfer.shown = shown and link.reads_memory
-        frame_bytes = link.frame_bytes(offer.size_bytes)
+        transfer.shown = shown and self._link(transfer).reads_memory(now)
+        if transfer.shown or self._streamer.acquire(transfer):
+            self._offer(transfer, now)
+        else:
+            transfer.deadline_s = _NEVER
+
+    def _offer(self, transfer: Transfer, now: float) -> None:
+        """Offer a share, and let as much of it follow as there is credit for."""
+        peer, incarnation, offer = transfer.peer, transfer.incarnation, transfer.offer
+        frame_bytes = self._link(transfer).frame_bytes(offer.size_bytes)
         eager_bytes = 0 if transfer.shown else self._credit(transfer, frame_bytes)
         offer = replace(offer, frame_bytes=frame_bytes, eager_bytes=eager_bytes)
-        transfer.offer = offer
-        self._agenda.send(peer, incarnation, offer, frame=(snapshot, 0, 0), shown=transfer.shown)
+        transfer.offer, transfer.pushed_s = offer, now
+        transfer.deadline_s = now + self._config.stall_s
+        frame = transfer.snapshot, 0, 0
+        self._agenda.send(peer, incarnation, offer, frame=frame, shown=transfer.shown)
         if transfer.shown:
             self._sent(transfer, now)
         elif eager_bytes:
@@ -142,7 +154,8 @@ class Outbox:
         life, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
         if life != transfer.incarnation:
             return 0
-        return min(credit_bytes, window_bytes(self._config, frame_bytes), transfer.offer.size_bytes)
+        window = window_bytes(self._config, frame_bytes, self._shards)
+        return min(credit_bytes, window, transfer.offer.size_bytes)
 
     def grant(self, peer: PeerId, incarnation: Incarnation, message: Grant, now: float) -> None:
         """Send as many frames as the receiver has room for.
@@ -151,15 +164,16 @@ class Outbox:
             RemoteProtocolError: It grants more than a window beyond what it can have received.
         """
         transfer = self._find(peer, incarnation, message.seq)
-        if transfer is None:
-            return
+        if transfer is None or not transfer.offer.frame_bytes:
+            return  # settled, or not offered yet
         unread = transfer.shown and transfer.state is TransferState.SENT
         if not unread and transfer.state not in (TransferState.OFFERED, TransferState.STREAMING):
             return
         self._streamer.grant(transfer, message.credit_bytes, now)
         if unread:
             # It could not read the memory after all, and nothing of the share was sent.
-            transfer.shown = self._links.to(peer, incarnation).reads_memory = False
+            transfer.shown = False
+            self._links.to(peer, incarnation).did_not_read(now)
         if transfer.reads:
             self._stream(transfer, now)
         else:
@@ -209,7 +223,11 @@ class Outbox:
 
     def go_on(self, peer: PeerId, now: float) -> None:
         """Send what bandwidth has held back, as far as it allows now."""
-        self._stream(self._transfers[peer], now)
+        transfer = self._transfers[peer]
+        if transfer.offer.frame_bytes:
+            self._stream(transfer, now)
+        elif self._streamer.acquire(transfer):
+            self._offer(transfer, now)
 
     def reclaim(self, weight: int) -> None:
         """Mix back the values of what came back; called where values may be changed.
@@ -272,7 +290,9 @@ class Outbox:
         return min([transfer.deadline_s for transfer in self._transfers.values()])
 
     def _stream(self, transfer: Transfer, now: float) -> None:
-        if self._streamer.go_on(transfer, now):
+        if not self._streamer.acquire(transfer):
+            transfer.state, transfer.deadline_s = TransferState.STREAMING, _NEVER
+        elif self._streamer.go_on(transfer, now):
             self._sent(transfer, now)
 
     def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> Transfer | None:

@@ -106,7 +106,7 @@ class Protocol:
     ) -> None:
         config = config or ProtocolConfig()
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
-        demands = demands_of(rule)
+        self._demands = demands = demands_of(rule)
         self._is_open = not demands.fixed_members
         if demands.staged_max > config.staged_max:
             config = replace(config, staged_max=demands.staged_max)
@@ -125,7 +125,7 @@ class Protocol:
         for shard in range(schema.shards):
             desk = agenda.beside(Account(id, incarnation, shard)) if shard else agenda
             inbox = Inbox(config, schema, desk, self._gate, self._is_open_to_shares)
-            outbox = Outbox(config, desk, links, pacer, readers)
+            outbox = Outbox(config, desk, links, pacer, readers, schema.shards)
             lanes.append(Lane(shard, desk, inbox, outbox))
         self._state = State(
             config=config,
@@ -162,6 +162,11 @@ class Protocol:
     def accounts(self) -> tuple[Account, ...]:
         """What this peer holds of each shard; read them, do not change them."""
         return tuple(lane.agenda.account for lane in self._state.lanes)
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether the anchor that its vector keeps is the swarm's."""
+        return self._state.is_anchored
 
     @property
     def weight_units(self) -> int:
@@ -339,12 +344,16 @@ class Protocol:
             return "not asked for"
         if self.phase is Phase.JOINING and offer.form != Form(copy=True, anchor=offer.form.anchor):
             return "not a copy"
-        if offer.form.wire != NATIVE and not self._can_read(offer.form):
-            return "a difference from an anchor that is not known here"
-        return ""
+        return "" if offer.form.wire == NATIVE else self._hindrance(offer.form)
 
-    def _can_read(self, form: Form) -> bool:
-        return self._state.is_anchored or not parse_wire(form.wire).needs_anchor
+    def _hindrance(self, form: Form) -> str:
+        """Why a share in this format is of no use here, or nothing."""
+        wire, demands = parse_wire(form.wire), self._demands
+        if wire.needs_anchor and not self._state.is_anchored:
+            return "a difference from an anchor that is not known here"
+        if demands.lossless or (demands.whole and not wire.is_dense):
+            return f"in a format that {self._rule.name} cannot use"
+        return ""
 
     def _is_open_to_shares(self) -> bool:
         return Phase.TRAINING <= self.phase < Phase.LEAVING and not self._departure.closing

@@ -51,14 +51,12 @@ class Streamer:
         transfer.state = TransferState.STREAMING
         transfer.deadline_s = now + self._config.stall_s
         offer, life = transfer.offer, (transfer.peer, transfer.incarnation)
-        turn = self._agenda.account.shard, transfer.peer
         while transfer.sent_bytes < offer.size_bytes:
             start, stop = transfer.sent_bytes, transfer.next_stop_bytes
             if stop > transfer.granted_bytes:
-                self._pacer.withdraw(turn)
                 return False
-            if not self._pacer.admits(turn, now):
-                # It is not stalled: it goes on when its turn has come.
+            if not self._pacer.may_send(now):
+                # It is not stalled: it goes on when there is bandwidth.
                 transfer.deadline_s = float("inf")
                 return False
             body = Chunk(offer.seq, start // offer.frame_bytes, start)
@@ -66,9 +64,13 @@ class Streamer:
             self._pacer.sent(stop - start, now)
             transfer.sent_bytes = stop
         self._agenda.send(*life, End(offer.seq))
-        self._pacer.withdraw(turn)
+        self.give_up(transfer)
         return True
+
+    def acquire(self, transfer: Transfer) -> bool:
+        """Whether a transfer may be offered now; if not, it will be its turn later."""
+        return self._pacer.acquire((self._agenda.account.shard, transfer.peer))
 
     def give_up(self, transfer: Transfer) -> None:
         """Send no more of a transfer."""
-        self._pacer.withdraw((self._agenda.account.shard, transfer.peer))
+        self._pacer.release((self._agenda.account.shard, transfer.peer))

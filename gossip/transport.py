@@ -29,8 +29,6 @@ Route = bytes
 # A ROUTER and a DEALER put CURVE's 33 bytes, and nothing else, on top of a part.
 _PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
 
-# Credit lets at most 64 frames of a share be on their way; this is the backstop beneath it.
-_BULK_MESSAGES_MAX: Final = 80
 _CONTROL_MESSAGES_MAX: Final = 512
 _SOCKETS_MAX: Final = 8192
 _ROUTES_MAX: Final = 16_384
@@ -104,13 +102,18 @@ class Transport:
     Args:
         bind: Where to listen, as ``tcp://host:port`` (port ``*``: the system's choice); None for
             a peer that only dials out.
+        bulk_messages_max: Messages of bulk that may be queued toward one peer, and as many from
+            one. Credit keeps honest peers below it; this is the backstop beneath it.
 
     Raises:
         ConfigError: This is no address.
         TransportError: The address cannot be bound; nothing stays open.
     """
 
-    def __init__(self, bind: str | None = "tcp://127.0.0.1:*") -> None:
+    def __init__(
+        self, bind: str | None = "tcp://127.0.0.1:*", *, bulk_messages_max: int = 80
+    ) -> None:
+        self._bulk_messages_max = bulk_messages_max
         bind = bind and parse_address(bind, any_port=True)
         self._context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, _sockets_max())
@@ -139,7 +142,7 @@ class Transport:
         for address in addresses:
             way = self._way(address)
             if way is not None and way.bulk is None:
-                way.bulk = self._dial(address, _BULK_MESSAGES_MAX)
+                way.bulk = self._dial(address, self._bulk_messages_max)
         self._close_unused(set(before) - set(addresses))
 
     def _is_dialable(self, address: str) -> bool:
@@ -221,7 +224,7 @@ class Transport:
 
     def _bind(self, bind: str) -> None:
         try:
-            router = self._socket(zmq.ROUTER, _BULK_MESSAGES_MAX)
+            router = self._socket(zmq.ROUTER, self._bulk_messages_max)
             # Unset, a message for a peer that has left would vanish without an error.
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.

@@ -105,8 +105,10 @@ class Bench:
                 self._vector.mix(made.payload, fraction, form, share.shard)
                 self._unstage(share)
             case Reclaim(snapshot, fraction):
-                payload, form, shard = self._snapshots[snapshot]
-                self._vector.mix(payload, fraction, form, shard)
+                # One that was not finite was never taken, and is passed over live, too.
+                if snapshot in self._snapshots:
+                    payload, form, shard = self._snapshots[snapshot]
+                    self._vector.mix(payload, fraction, form, shard)
             case Combine():
                 yield from self._combine(effect)
             case Drop():

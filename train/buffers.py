@@ -12,6 +12,8 @@ from torch import Tensor
 
 __all__ = ["BufferPool"]
 
+_SIZES_MAX = 16
+
 
 class BufferPool:
     """Lends buffers of bytes; what comes back is lent again. Any thread may use it.
@@ -36,6 +38,9 @@ class BufferPool:
     def take_back(self, buffer: Tensor) -> None:
         """Keep a buffer that nobody reads or writes any more."""
         self._kept[buffer.numel()].append(buffer)
+        # Strangers may offer shares of many sizes; the first that were met are the swarm's own.
+        for size_bytes in list(self._kept)[_SIZES_MAX:]:
+            self._kept.pop(size_bytes, None)
 
     def frames(self, buffer: Tensor) -> memoryview:
         """View a lent buffer as bytes to send, not copied; parts of the view are views too.

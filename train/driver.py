@@ -26,6 +26,8 @@ from ..gossip.effects import (
     Inspect,
     Meet,
     Part,
+    PeerDied,
+    PeerLeft,
     Record,
     Release,
     Send,
@@ -119,6 +121,7 @@ class Driver:
         self._stopping.set()
         self._transport.wake()
         self._thread.join()
+        self._workbench.close()
 
     def look(self, glance: Callable[[Protocol], _T]) -> _T:
         """Read something of the protocol, while no event changes it."""
@@ -198,8 +201,17 @@ class Driver:
         return effects
 
     def _carry_out(self, effects: Sequence[Effect], frame: Buffer = b"") -> bool:
-        waits, unusable = False, None
         early = self._begin_sending(effects)
+        try:
+            return self._carry_out_in_order(effects, frame, early)
+        finally:
+            for snapshot in early:
+                self._workbench.cancel(snapshot)
+
+    def _carry_out_in_order(
+        self, effects: Sequence[Effect], frame: Buffer, early: set[SnapshotId]
+    ) -> bool:
+        waits, unusable = False, None
         for effect in effects:
             match effect:
                 case Send() if effect.snapshot in early:
@@ -219,6 +231,9 @@ class Driver:
                     self._halted = reason
                 case Record():
                     pass
+                case PeerDied() | PeerLeft():
+                    self._workbench.forget_gone()
+                    self._on_event(effect)
                 case _:
                     try:
                         if not self._workbench.carry_out(effect, frame):
@@ -266,7 +281,7 @@ class Driver:
                     self._take_in(received)
                     self._flush()
                 if time.monotonic() >= due_s:
-                    self._carry_out(self._decide(Wake()))
+                    self._carry_out_here(self._decide(Wake()))
             self._flush()
         except BaseException as failure:
             # The training thread must hear of it, or it would train on alone without a word.
@@ -274,9 +289,15 @@ class Driver:
             _log.exception("the network thread failed")
         finally:
             self._transport.close()
-            self._workbench.close()
             if self._ledger is not None:
                 self._ledger.close()
+
+    def _carry_out_here(self, effects: Sequence[Effect], frame: Buffer = b"") -> None:
+        """Carry out effects on the network thread, which goes on whatever the values are."""
+        try:
+            self._carry_out(effects, frame)
+        except TrainingError as error:
+            _log.warning("%s", error)
 
     def _take_in(self, received: Received) -> None:
         self.tally.bytes_received += len(received.header)
@@ -291,7 +312,7 @@ class Driver:
         self.tally.bytes_received += envelope.frame_bytes
         bulk = isinstance(envelope.body, _BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk)
-        self._carry_out(effects, frame)
+        self._carry_out_here(effects, frame)
         # Who waits has no use for a share before it is whole; `_inspect` says when it is.
         if not isinstance(envelope.body, _IN_BETWEEN):
             self._ready.set()
@@ -310,9 +331,12 @@ class Driver:
             frame = received.frame()
             _require_whole(envelope, len(frame), checksum(frame) == check, received)
             return frame
-        with self._workbench.landing(stage, envelope.frame_bytes) as room:
-            size = received.frame_into(room) if received.more else 0
-            _require_whole(envelope, size, checksum(room) == check, received)
+        try:
+            with self._workbench.landing(stage, envelope.frame_bytes) as room:
+                size = received.frame_into(room) if received.more else 0
+                _require_whole(envelope, size, checksum(room) == check, received)
+        except TrainingError as error:
+            raise DecodeError(f"a share that cannot be read here: {error}") from error
         return b""
 
     def _flush(self) -> None:

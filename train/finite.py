@@ -47,7 +47,7 @@ def copy_finite(
     for into, block in zip(target.split(size), source.split(size), strict=True):
         into.copy_(block)
         total += overflowing_sum(into).item()
-        done_bytes += _BLOCK_BYTES
+        done_bytes += into.numel() * into.element_size()
         if copied is not None and math.isfinite(total):
             copied(done_bytes)
     return math.isfinite(total) or bool(torch.isfinite(target).all())

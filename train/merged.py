@@ -68,6 +68,8 @@ def open_model(path: Path) -> SavedModel:
         units = int(metadata.get("weight_units", 0))
         by_shard = tuple(int(part) for part in metadata.get("shard_units", f"{units}").split(","))
         runs = from_text(metadata.get("shard_runs", "{}"))
+        if any(run.shard >= len(by_shard) for several in runs.values() for run in several):
+            raise ValueError("it names more shards than weights")
     except (OSError, SafetensorError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
     return SavedModel(

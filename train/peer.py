@@ -32,6 +32,7 @@ from ..gossip.effects import (
     PeerRefused,
     SwarmGivenUp,
 )
+from ..gossip.link import messages_max
 from ..gossip.transport import Transport
 from ..gossip.weight import founders
 from ..gossip.wire import parse_wire
@@ -137,7 +138,8 @@ class Peer:
             IncompatiblePeer: The swarm trains another model; the first difference is named.
         """
         try:
-            transport = Transport(self.config.bind)
+            bulk_messages_max = messages_max(self.config.shards)
+            transport = Transport(self.config.bind, bulk_messages_max=bulk_messages_max)
         except TransportError as error:
             raise ConfigError(f"{error}: free the port, or name another with bind") from None
         try:
@@ -367,8 +369,8 @@ class Peer:
 
     def _check_anchor(self) -> None:
         # One that came in several shards can only be told when all of them are there.
-        if self.config.shards > 1 and self.vector.anchor_flats is not None:
-            swarm = self._running().look(lambda protocol: protocol.swarm)
+        anchored, swarm = self._running().look(lambda p: (p.is_anchored, p.swarm))
+        if self.config.shards > 1 and anchored:
             if self.vector.kept_anchor() != swarm:
                 raise TrainingError("the anchor that came is not the one of this swarm: join again")
 

@@ -17,7 +17,7 @@ from .learner import Learner
 from .peer import Peer
 from .recorder import Recorder
 from .report import Report, State
-from .shard_runs import as_text, runs_of
+from .shard_runs import as_text, runs_of, with_aliases
 
 __all__ = ["RunConfig", "run"]
 
@@ -158,9 +158,10 @@ class _Training:
             "step": str(self.learner.taken),
             "schema": self.peer.vector.schema.hash.hex(),
         }
-        if self.peer.config.shards > 1:
+        schema = self.peer.vector.schema
+        if schema.shards > 1:
             metadata["shard_units"] = ",".join(map(str, self.peer.shard_units))
-            metadata["shard_runs"] = as_text(runs_of(self.peer.vector.schema))
+            metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), self._model))
         tensors = {
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in self._model.state_dict().items()

@@ -149,7 +149,7 @@ class SegmentPool:
             os.close(fd)
             raise
         # What views the mapping keeps it alive; it is unmapped with the last of these.
-        close = weakref.finalize(mapping, _close, self._held, buffer.data_ptr())
+        close = weakref.finalize(mapping, _close, self._held, buffer.data_ptr(), fd)
         close.atexit = False
         self._held[buffer.data_ptr()] = _Held(fd, token, close)
         if self._pinned:
@@ -158,8 +158,11 @@ class SegmentPool:
 
 
 # Not a method, which would keep the pool, and so what it keeps, for as long as any mapping.
-def _close(held: dict[int, _Held], place: int) -> None:
-    os.close(held.pop(place).fd)
+def _close(held: dict[int, _Held], place: int, fd: int) -> None:
+    os.close(fd)
+    # By now, another segment may lie at that place.
+    if place in held and held[place].fd == fd:
+        del held[place]
 
 
 class _Mapped(NamedTuple):

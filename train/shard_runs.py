@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
+from torch import nn
+
 from ..gossip import Schema
 
-__all__ = ["Run", "Runs", "as_text", "from_text", "runs_of"]
+__all__ = ["Run", "Runs", "as_text", "from_text", "runs_of", "with_aliases"]
 
 
 class Run(NamedTuple):
@@ -39,6 +41,17 @@ def runs_of(schema: Schema) -> Runs:
                 runs.append(Run(start, stop, shard))
         found[tensor.name] = tuple(runs)
         offset += tensor.room_bytes
+    return found
+
+
+def with_aliases(runs: Runs, model: nn.Module) -> Runs:
+    """Let every name of a tied parameter have the runs of the one that is shared."""
+    state = model.state_dict()
+    by_place = {state[name].data_ptr(): several for name, several in runs.items() if name in state}
+    found = dict(runs)
+    for name, tensor in state.items():
+        if name not in found and tensor.data_ptr() in by_place:
+            found[name] = by_place[tensor.data_ptr()]
     return found
 
 

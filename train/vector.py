@@ -33,6 +33,9 @@ Term = str | tuple[Tensor, Form]
 _WHOLE = Form()
 
 
+_PLANS_MAX = 256
+
+
 class Vector:
     """The shared parameters and buffers of a module, laid into flat tensors.
 
@@ -133,6 +136,9 @@ class Vector:
         """
         found = self._plans.get((form, shard))
         if found is None:
+            # Strangers may offer shares of any fraction.
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
             found = self._plans[form, shard] = plan(self.schema, self._segments, form, shard)
         return found
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -39,6 +40,9 @@ from .vector import Term, Vector
 __all__ = ["Workbench"]
 
 _ALL = float("inf")
+
+# Snapshots that were not finite are released, too, and never taken.
+_RELEASED_MAX = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +99,11 @@ class Workbench:
         straight = vector.is_here and self._mixer is None
         self._staging = Staging(vector, attachments, straight=straight)
         self._snapshots: dict[SnapshotId, _Kept] = {}
+        self._lock = threading.Lock()
+        self._released: OrderedDict[SnapshotId, None] = OrderedDict()
         self._held: Held[memoryview] = Held()
+        # A leaver's values are settled by whichever thread hears the last answer.
+        self._values = threading.RLock()
         self._failures: dict[int, TrainingError] = {}
 
     def carry_out(self, effect: Effect, frame: Buffer = b"") -> bool:
@@ -124,6 +132,18 @@ class Workbench:
         Whoever asks for one waits until its bytes are there, and no longer.
         """
         self._prepare(effect)
+
+    def cancel(self, snapshot: SnapshotId) -> None:
+        """Let nobody wait for a snapshot that was expected and will not be taken."""
+        kept = self._snapshots.get(snapshot)
+        if kept is not None and kept.taken is None:
+            self._snapshots.pop(snapshot, None)
+            kept.progress.over()
+
+    def forget_gone(self) -> None:
+        """Let go of memory whose owners are gone."""
+        if self._attachments is not None:
+            self._attachments.forget_gone()
 
     def landing(self, stage: Stage, frame_bytes: int) -> AbstractContextManager[memoryview]:
         """Receive a frame straight to where it belongs, and carry out *stage* after that.
@@ -211,18 +231,22 @@ class Workbench:
     def _carry_out(self, effect: Effect, frame: Buffer) -> bool:
         match effect:
             case Snapshot():
-                self._take(effect)
+                with self._values:
+                    self._take(effect)
             case Release():
                 self._release(effect)
             case Reclaim():
-                self._reclaim(effect)
+                with self._values:
+                    self._reclaim(effect)
             case Stage():
                 if len(frame):
                     self._staging.take_in(effect, frame)
             case Mix():
-                self._mix(effect)
+                with self._values:
+                    self._mix(effect)
             case Combine():
-                self._combine(effect)
+                with self._values:
+                    self._combine(effect)
             case Drop():
                 self._drop(effect.share)
             case _:
@@ -239,17 +263,23 @@ class Workbench:
         return kept
 
     def _take(self, effect: Snapshot) -> None:
-        self.settle()
         kept = self._snapshots.get(effect.id) or self._prepare(effect)
-        rng = None if self._rounding is None else self._rounding(effect.id)
         try:
-            kept.taken = self._vector.take(
+            self.settle()
+            rng = None if self._rounding is None else self._rounding(effect.id)
+            taken = self._vector.take(
                 kept.host, effect.register, kept.form, kept.shard, rng, kept.progress.reached
             )
+            with self._lock:
+                kept.taken = taken
+                is_released = self._released.pop(effect.id, False) is None
+            if is_released:
+                self._drop_snapshot(effect.id)
         except BaseException:
             self._snapshots.pop(effect.id, None)
             raise
         finally:
+            # Whoever waits for it must not wait for ever.
             kept.progress.over()
 
     def _usable(self, snapshot: SnapshotId, stop_bytes: float = _ALL) -> _Kept | None:
@@ -273,12 +303,21 @@ class Workbench:
             raise failure
 
     def _release(self, effect: Release) -> None:
-        kept = self._snapshots.pop(effect.snapshot, None)
-        if kept is None:
-            return
+        with self._lock:
+            kept = self._snapshots.get(effect.snapshot)
+            if kept is None or kept.taken is None:
+                # Settled before it is taken, on another thread: it is let go right after that.
+                self._released[effect.snapshot] = None
+                while len(self._released) > _RELEASED_MAX:
+                    self._released.popitem(last=False)
+                return
         if effect.abandoned and self._segments is not None:
             self._segments.abandon(kept.host)
-        if kept.taken is not None:
+        self._drop_snapshot(effect.snapshot)
+
+    def _drop_snapshot(self, snapshot: SnapshotId) -> None:
+        kept = self._snapshots.pop(snapshot, None)
+        if kept is not None and kept.taken is not None:
             self._hold(kept.taken.mark, kept.view)
 
     def _reclaim(self, effect: Reclaim) -> None:

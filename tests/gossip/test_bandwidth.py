@@ -1,13 +1,13 @@
 """A peer that may send so much skips pushes beyond that; frames wait for their turn."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
 from rumor.gossip import ONE, GoSGD, ProtocolConfig, Turn
 from rumor.gossip.effects import Effect, PushSkipped, Send
-from rumor.gossip.messages import Ack, Chunk, End, Grant, Offer, Push
+from rumor.gossip.messages import Ack, Chunk, End, Grant, Offer, Push, Query
 
 from .scene import SMALL, WIDE, Scene
 from .vector import schema_of
@@ -17,6 +17,15 @@ SLOW = replace(SMALL, bandwidth_bytes_s=64.0)
 
 SLOW_FRAMES = replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)
 """A frame of 16 bytes takes a second."""
+
+
+def is_offer(effect: Effect) -> TypeGuard[Send]:
+    return isinstance(effect, Send) and type(effect.envelope.body) is Offer
+
+
+def to(effect: Effect) -> str:
+    assert isinstance(effect, Send)
+    return effect.envelope.destination
 
 
 def chunks(effects: list[Effect]) -> list[tuple[str, int, int]]:
@@ -75,7 +84,7 @@ def test_a_held_back_share_is_not_given_up() -> None:
     assert scene.peers["a"].account.outstanding
 
 
-def test_two_shares_go_out_one_after_the_other() -> None:
+def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_come() -> None:
     scene = Scene(SLOW_FRAMES)
     scene.founded("a", "b", "c")
 
@@ -83,30 +92,35 @@ def test_two_shares_go_out_one_after_the_other() -> None:
         turn.push("c", 5)
         turn.push("b", 5)
 
-    scene.turn("a", push_both)
-    found = []
-    for peer in ("b", "c"):
-        found += chunks(scene.receive(scene.letter(peer, "a", Grant(1, 64))))
-    for _ in range(7):
+    offered = [to(effect) for effect in scene.turn("a", push_both) if is_offer(effect)]
+    assert offered == ["c"]
+    found = chunks(scene.receive(scene.letter("c", "a", Grant(1, 64))))
+    for _ in range(8):
         scene.wait(1.0)
-        found += chunks(scene.wake("a"))
+        effects = scene.wake("a")
+        found += chunks(effects)
+        for effect in filter(is_offer, effects):
+            offered.append(to(effect))
+            found += chunks(scene.receive(scene.letter(to(effect), "a", Grant(1, 64))))
         assert scene.peers["a"].deadline() > scene.now
-    assert found == [(peer, 0, index) for peer in "bc" for index in range(4)]
+    assert offered == ["c", "b"]
+    assert found == [(peer, 0, index) for peer in "cb" for index in range(4)]
 
 
 def test_shards_share_the_bandwidth() -> None:
     scene = Scene(replace(SLOW_FRAMES, shards_per_push=2))
     scene.founded("a", "b", shards=2)
-    scene.turn("a", lambda turn: turn.push_shards("b", {0: 5, 1: 5}))
-    found = []
-    for shard in (1, 0):
-        schema = schema_of(16, shards=2).hash
-        granted = scene.letter("b", "a", Grant(1, 64), shard=shard, schema=schema)
-        found += chunks(scene.receive(granted))
-    for _ in range(7):
+    effects = scene.turn("a", lambda turn: turn.push_shards("b", {0: 5, 1: 5}))
+    found, schema = [], schema_of(16, shards=2).hash
+    for _ in range(9):
+        found += chunks(effects)
+        for effect in filter(is_offer, effects):
+            shard = effect.envelope.shard
+            granted = scene.letter("b", "a", Grant(1, 64), shard=shard, schema=schema)
+            found += chunks(scene.receive(granted))
         scene.wait(1.0)
-        found += chunks(scene.wake("a"))
-    assert found == [("b", shard, index) for shard in (1, 0) for index in range(4)]
+        effects = scene.wake("a")
+    assert found == [("b", shard, index) for shard in (0, 1) for index in range(4)]
 
 
 @pytest.mark.parametrize("how", ["refused", "exact", "dead", "restarted", "unsent"])
@@ -121,11 +135,11 @@ def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
 
     scene.turn("a", push_both)
     scene.receive(scene.letter("b", "a", Grant(1, 64)))
-    scene.receive(scene.letter("c", "a", Grant(1, 64)))
+    assert not scene.receive(scene.letter("c", "a", Grant(1, 64)))
     if how == "dead":
         for _ in range(39):
             scene.wait(1.0)
-            scene.receive(scene.letter("c", "a", Grant(1, 64)))
+            scene.receive(scene.letter("c", "a", Query(9)))
             assert not chunks(scene.wake("a"))
         assert list(scene.peers["a"].account.outstanding) == [("c", 1)]
     elif how == "restarted":
@@ -135,11 +149,11 @@ def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
     else:
         scene.receive(scene.letter("b", "a", Ack(1, 0)))
     scene.wait(1.0)
-    effects = scene.wake("a")
-    assert chunks(effects) == [("c", 0, 0)]
+    assert [to(effect) for effect in filter(is_offer, scene.wake("a"))] == ["c"]
+    assert chunks(scene.receive(scene.letter("c", "a", Grant(1, 64)))) == [("c", 0, 0)]
 
 
-def test_a_held_back_share_that_runs_out_of_credit_lets_others_go_first() -> None:
+def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
     scene = Scene(SLOW_FRAMES)
     scene.founded("a", "b", "c")
 
@@ -149,11 +163,12 @@ def test_a_held_back_share_that_runs_out_of_credit_lets_others_go_first() -> Non
 
     scene.turn("a", push_both)
     found = chunks(scene.receive(scene.letter("b", "a", Grant(1, 32))))
-    found += chunks(scene.receive(scene.letter("c", "a", Grant(1, 16))))
     for _ in range(3):
         scene.wait(1.0)
-        found += chunks(scene.wake("a"))
-    assert found == [("b", 0, 0), ("b", 0, 1), ("c", 0, 0)]
+        effects = scene.wake("a")
+        found += chunks(effects)
+        assert not any(map(is_offer, effects))
+    assert found == [("b", 0, 0), ("b", 0, 1)]
     assert chunks(scene.receive(scene.letter("b", "a", Grant(1, 64)))) == [("b", 0, 2)]
 
 

@@ -17,7 +17,7 @@ from rumor.gossip import ConfigError, ProtocolConfig
             {"window_bytes": 10, "frame_bytes": 20, "frame_bytes_min": 20, "frame_bytes_max": 20},
             "window_bytes is 10: it must hold a frame of 20",
         ),
-        ({"frame_bytes": 20}, "frame_bytes is 20: it must be from 65536 to 4194304"),
+        ({"frame_bytes": 20}, "frame_bytes is 20: it must be from 65536 to 2097152"),
         ({"frame_bytes_max": 70_000}, "frame_bytes is 1048576: it must be from 65536 to 70000"),
         ({"bandwidth_bytes_s": 0.0}, "bandwidth_bytes_s is 0.0: it must be above 0"),
         ({"shards_per_push": 0}, "shards_per_push is 0: it must be above 0"),

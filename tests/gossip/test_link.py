@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ProtocolConfig
-from rumor.gossip.link import FRAMES_MAX, Link, Links, window_bytes
+from rumor.gossip.link import FRAMES_MAX, Link, Links, messages_max, window_bytes
 
 CONFIG = ProtocolConfig()
 KIB, MIB = 1 << 10, 1 << 20
@@ -18,8 +18,8 @@ KIB, MIB = 1 << 10, 1 << 20
         (64 * KIB / 0.02, 64 * KIB),
         (20e6, 256 * KIB),  # 0.013 s each; twice as large would take 0.026 s
         (100e6, 1 * MIB),
-        (4 * MIB / 0.02, 4 * MIB),
-        (10e9, 4 * MIB),
+        (2 * MIB / 0.02, 2 * MIB),
+        (10e9, 2 * MIB),
     ],
 )
 def test_a_frame_takes_at_most_its_time_or_is_the_smallest(
@@ -64,16 +64,29 @@ def test_no_share_takes_more_frames_than_are_counted() -> None:
 
 
 def test_a_window_holds_a_frame_and_not_too_many_small_ones() -> None:
-    assert window_bytes(CONFIG, 64 * KIB) == 64 * 64 * KIB
-    assert window_bytes(CONFIG, 1 * MIB) == CONFIG.window_bytes
-    assert window_bytes(CONFIG, 16 * MIB) == 16 * MIB
+    assert window_bytes(CONFIG, 64 * KIB, 1) == 64 * 64 * KIB
+    assert window_bytes(CONFIG, 1 * MIB, 1) == CONFIG.window_bytes
+    assert window_bytes(CONFIG, 64 * MIB, 1) == 64 * MIB
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7, 32, 100])
+def test_the_windows_of_all_shards_together_fit_what_sockets_queue(shards: int) -> None:
+    frames = shards * (window_bytes(CONFIG, 64 * KIB, shards) // (64 * KIB))
+    offers, ends = shards, shards
+    assert frames + offers + ends < messages_max(shards)
+
+
+def test_memory_that_could_not_be_read_is_tried_again_a_minute_later() -> None:
+    link = Link(CONFIG, 1)
+    link.did_not_read(5.0)
+    assert not link.reads_memory(64.9) and link.reads_memory(65.0)
 
 
 def test_what_is_known_of_a_neighbor_is_forgotten_with_its_next_life() -> None:
     links = Links(CONFIG)
     first = links.to("b", 1)
-    first.reads_memory = False
+    first.did_not_read(5.0)
     assert links.to("b", 1) is first
-    assert links.to("b", 2) is not first and links.to("b", 2).reads_memory
+    assert links.to("b", 2) is not first and links.to("b", 2).reads_memory(5.0)
     assert links.to("b", 1) is links.to("b", 2), "an old life brings nothing back"
     assert links.to("c", 1) is not first

@@ -4,13 +4,13 @@ import pytest
 
 from rumor.gossip.pacer import Pacer
 
-A, B = (0, "a"), (1, "b")
+A, B, C = (0, "a"), (1, "b"), (0, "c")
 
 
 def test_without_a_rate_everything_may_go_out() -> None:
     pacer = Pacer(None)
     pacer.sent(10**12, 0.0)
-    assert pacer.is_free(0.0) and pacer.admits(A, 0.0) and pacer.admits(B, 0.0)
+    assert pacer.is_free(0.0) and pacer.acquire(A) and pacer.acquire(B) and pacer.may_send(0.0)
     assert pacer.due_s == float("inf") and pacer.front(0.0) is None
 
 
@@ -40,14 +40,24 @@ def test_what_goes_out_together_takes_as_long_as_one_after_the_other() -> None:
 
 def test_who_waited_first_goes_on_first_and_nothing_new_before() -> None:
     pacer = Pacer(100.0)
-    assert pacer.admits(A, 0.0)
+    assert pacer.acquire(A) and pacer.may_send(0.0)
     pacer.sent(100, 0.0)
-    assert not pacer.admits(B, 0.5) and not pacer.admits(A, 0.5)
+    assert not pacer.acquire(B) and not pacer.acquire(C) and pacer.acquire(A)
+    assert not pacer.may_send(0.5)
     assert pacer.front(0.5) is None and pacer.due_s == 1.0
     assert not pacer.is_free(1.0)
-    assert pacer.front(1.0) == A and not pacer.admits(B, 1.0) and pacer.admits(A, 1.0)
-    pacer.withdraw(A)
-    pacer.withdraw(A)
-    assert pacer.front(1.0) == B and pacer.admits(B, 1.0)
-    pacer.withdraw(B)
+    assert pacer.front(1.0) == A and pacer.may_send(1.0)
+    pacer.release(A)
+    pacer.release(A)
+    assert pacer.front(1.0) == B and not pacer.acquire(C) and pacer.acquire(B)
+    pacer.release(C)
+    pacer.release(B)
     assert pacer.is_free(1.0) and pacer.due_s == float("inf")
+
+
+def test_one_that_waits_for_something_else_is_not_woken_for_bandwidth() -> None:
+    pacer = Pacer(100.0)
+    assert pacer.acquire(A)
+    assert not pacer.acquire(B)
+    assert pacer.due_s == float("inf") and pacer.front(9.0) is None
+    assert not pacer.is_free(9.0)

@@ -118,9 +118,10 @@ class Vector:
             self.staged[attach.share] = memoryview(memory).toreadonly()
         return memory is not None
 
-    def values_of(self, snapshot: SnapshotId) -> Values:
-        """Look at the numbers of a snapshot."""
-        return self._numbers(self.snapshots[snapshot], self._taken[snapshot][1])
+    def latest(self, shard: int) -> Values:
+        """What the last snapshot of a shard holds."""
+        snapshot = max(id for id, (_, taken) in self._taken.items() if taken == shard)
+        return self._numbers(self.snapshots[snapshot], shard)
 
     def is_finite(self, inspect: Inspect) -> bool:
         """Look at a staged share."""

@@ -124,6 +124,9 @@ class Watch:
             case Record(entry):
                 self._stale_accounts = self._moved = True
                 host.ledgers[entry.shard].apply(entry)
+                if entry.kind is Kind.PUSHED and self.moments is not None:
+                    push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
+                    self.moments.pushed(push, host.vector.latest(entry.shard))
                 self._entry(host, entry, cause)
             case Send():
                 self._sent(host, effect)
@@ -175,9 +178,6 @@ class Watch:
         if isinstance(body, Offer):
             if body.form.copy:
                 self._copies[to] = life
-            if self.moments is not None and send.snapshot is not None:
-                values = host.vector.values_of(send.snapshot)
-                self.moments.pushed((life, to, body.seq, envelope.shard), values)
         elif isinstance(body, Chunk):
             self._streamed.add((life, to, body.seq, envelope.shard))
 
