@@ -57,6 +57,7 @@ def test_stall_steps_with_a_neighbor_and_says_which_rival_was_not_to_be_had(
         assert "tortoise was not measured: pip ended with status 1" in row.note
 
 
+@pytest.mark.slow
 def test_straggler_holds_a_fleet_against_a_barrier() -> None:
     result = measure_straggler(
         peers=2, slowdown=2.0, step_s=0.005, n_params=1000, burst_s=0.1, rounds=1
@@ -70,6 +71,7 @@ def test_straggler_holds_a_fleet_against_a_barrier() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_memory_pushes_toward_the_dead_and_kills_one_that_trains() -> None:
     result = measure_memory(
         size_mb=0.4,
@@ -85,6 +87,7 @@ def test_memory_pushes_toward_the_dead_and_kills_one_that_trains() -> None:
     assert all(row.ours > 0 and row.reference > 0 for row in pauses)
 
 
+@pytest.mark.slow
 def test_joining_makes_copies_over_either_way() -> None:
     result = checked(measure_joining(joiners=(1,), size_mb=1, rounds=1))
     assert [row.name for row in result.rows] == [

@@ -9,6 +9,7 @@ a member that it left, and fill the roster with names; OFFERs without chunks kee
 staged shares taken until they stall. Only keys keep such people out.
 """
 
+import os
 import random
 import resource
 import threading
@@ -43,6 +44,7 @@ from rumor.gossip.messages import (
 )
 from rumor.gossip.schema import Schema, TensorSpec
 from rumor.gossip.transport import Transport
+from rumor.gossip.wire import Form
 from rumor.train import Peer, PeerConfig
 from rumor.train.ledger_file import read_ledger
 
@@ -256,9 +258,21 @@ def damaged(chance: random.Random, wire: Wire) -> Message:
     return parts
 
 
-def share(seq: int, escrow: int, size_bytes: int) -> dict[str, int | bool]:
+def share(seq: int, escrow: int, size_bytes: int) -> dict[str, int]:
     numbers = {"epoch": U63, "round": U63, "note": U63, "step": U63}
-    return {"seq": seq, "escrow": escrow, "size_bytes": size_bytes, "copy": False} | numbers
+    return {"seq": seq, "escrow": escrow, "size_bytes": size_bytes} | numbers
+
+
+def any_offer(chance: random.Random, seq: int, number: int) -> Offer:
+    """What a stranger may say of a share: forms, frames and memory that nobody agreed on."""
+    form = Form(
+        chance.choice(["float32", "int8", f"topk:{chance.random() + 1e-9:.9f}"]),
+        copy=chance.random() < 0.2,
+        anchor=chance.random() < 0.2,
+    )
+    segment = chance.choice(["", f"{os.getpid()}:0:{bytes(16).hex()}", "1:2:3", "../../etc"])
+    frames = {"frame_bytes": chance.choice([0, 1, 4096, 1 << 20]), "eager_bytes": number}
+    return Offer(**share(seq, number, number), **frames, form=form, segment=segment)
 
 
 def any_body(chance: random.Random, size_bytes: int) -> Body:
@@ -266,9 +280,9 @@ def any_body(chance: random.Random, size_bytes: int) -> Body:
     seq = chance.choice([10**6, 2**32, 2**62, U63])
     number = chance.choice([0, 1, 2**31, 2**62, U63])
     bodies: list[Body] = [
-        Push(**share(seq, number, size_bytes)),  # type: ignore[arg-type]
-        Offer(**share(seq, number, number)),  # type: ignore[arg-type]
-        *(Grant(seq, number), Ack(seq, number), Query(seq), Pending(seq), End(seq)),
+        Push(**share(seq, number, size_bytes)),
+        any_offer(chance, seq, number),
+        *(Grant(seq, number), Ack(seq, number, number), Query(seq), Pending(seq), End(seq)),
         Chunk(seq, chance.choice([0, 1, 2**32 - 1]), number),
         *(Ask(), Leave(False), Leave(True)),
         Describe(Schema((TensorSpec("w", (2**48,) * 4, "float64"),))),
@@ -308,7 +322,7 @@ def harmless(chance: random.Random, real: Envelope) -> Message:
     if isinstance(body, Push):
         frame = b"\xff" * real.frame_bytes  # not a number, all of it
     elif isinstance(body, Offer):
-        body = replace(body, size_bytes=real.frame_bytes + 1)
+        body = replace(body, size_bytes=real.frame_bytes + 1, form=Form())
     elif isinstance(body, Chunk):
         frame = chance.randbytes(100)
     return message(replace(forged, body=body), frame)
