@@ -138,6 +138,7 @@ def test_a_graph_becomes_a_symmetric_matrix() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.slow
 def test_gossipy_takes_one_step_for_each_message_that_arrives(tmp_path: Path) -> None:
     """Where it is installed already: nothing is fetched for a test."""
     if not place(GOSSIPY).is_dir():
@@ -170,6 +171,7 @@ def test_gossipy_takes_one_step_for_each_message_that_arrives(tmp_path: Path) ->
 
 
 @pytest.mark.live
+@pytest.mark.slow
 def test_decent_averages_once_in_every_period() -> None:
     """Where it is installed already: nothing is fetched for a test."""
     if not place(DECENT).is_dir():

@@ -194,6 +194,7 @@ def test_an_engine_that_does_not_fit_says_why() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.slow
 def test_ours_runs_in_processes_of_its_own() -> None:
     result = measure_sim(nets={}, convolutional={"2.4 k": 40}, few=8, rounds=1)
     assert result.name == "sim"

@@ -143,7 +143,10 @@ def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
     "settings",
     [
         ("--wire", "int8", "--shards", "3"),
-        ("--exact", "--shards", "3", "--shards-per-push", "2", "--shard-order", "random"),
+        pytest.param(
+            ("--exact", "--shards", "3", "--shards-per-push", "2", "--shard-order", "random"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=" ".join,
 )
@@ -167,7 +170,10 @@ def test_formats_and_shards_are_repeated_bit_for_bit(
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("settings", "in_memory"),
-    [(("--wire", "topk:0.5"), sys.platform == "linux"), (("--no-shared-memory",), False)],
+    [
+        (("--wire", "topk:0.5"), sys.platform == "linux"),
+        pytest.param(("--no-shared-memory",), False, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_large_shares_are_repeated_however_they_travelled(

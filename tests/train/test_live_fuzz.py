@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -258,7 +259,7 @@ def damaged(chance: random.Random, wire: Wire) -> Message:
     return parts
 
 
-def share(seq: int, escrow: int, size_bytes: int) -> dict[str, int]:
+def share(seq: int, escrow: int, size_bytes: int) -> dict[str, Any]:
     numbers = {"epoch": U63, "round": U63, "note": U63, "step": U63}
     return {"seq": seq, "escrow": escrow, "size_bytes": size_bytes} | numbers
 
