@@ -226,7 +226,8 @@ class Outbox:
         transfer = self._transfers[peer]
         if transfer.offer.frame_bytes:
             self._stream(transfer, now)
-        elif self._streamer.acquire(transfer):
+        else:
+            self._streamer.acquire(transfer)  # its turn has come
             self._offer(transfer, now)
 
     def reclaim(self, weight: int) -> None:

@@ -69,6 +69,22 @@ def test_one_that_keeps_no_anchor_gets_numbers_as_they_are() -> None:
     assert forms(scene.push("b", "a", 5)) == [Form()]
 
 
+@pytest.mark.parametrize(
+    ("rule", "wire"),
+    [("adpsgd", "topk:0.25"), ("dpsgd", "topk:0.25"), ("allreduce", "int8")],
+)
+def test_a_share_in_a_format_that_a_rule_cannot_use_is_refused(rule: str, wire: str) -> None:
+    scene = Scene()
+    rules = {peer: make_rule(rule) for peer in "ab"}
+    scene.founded("a", "b", rules=rules, keeps_anchor=True)
+    assert scene.peers["b"].is_anchored
+    form = Form(wire)
+    size = form.size_bytes(SCHEMA, 0)
+    push = Push(seq=1, escrow=5, size_bytes=size, form=form, epoch=1, round=0, note=0, step=0)
+    effects = scene.receive(scene.letter("a", "b", push, frame_bytes=size))
+    assert ShareRefused("a", f"in a format that {rule} cannot use") in effects
+
+
 def test_topk_needs_no_anchor() -> None:
     scene = Scene(SPARSE)
     scene.founded("a", "b")
