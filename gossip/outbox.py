@@ -173,7 +173,7 @@ class Outbox:
         if unread:
             # It could not read the memory after all, and nothing of the share was sent.
             transfer.shown = False
-            self._links.to(peer, incarnation).did_not_read(now)
+            self._link(transfer).did_not_read(now)
         if transfer.reads:
             self._stream(transfer, now)
         else:
@@ -193,7 +193,7 @@ class Outbox:
             raise RemoteProtocolError("ACK of more than was sent", peer)
         # A question may have been answered instead of the push (Karn's rule).
         if transfer.questions == 0 and transfer.state is TransferState.SENT:
-            self._links.to(peer, incarnation).roundtrip.measured(now - transfer.pushed_s)
+            self._link(transfer).roundtrip.measured(now - transfer.pushed_s)
         if message.credit_bytes:
             credit_bytes = min(message.credit_bytes, self._config.window_bytes)
             self._credits[peer] = incarnation, credit_bytes

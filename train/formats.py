@@ -26,7 +26,7 @@ from .quantized import (
 )
 from .sparse import encode_largest, is_sound, mix_into
 
-__all__ = ["is_finite", "mix", "moved_bytes", "read", "write"]
+__all__ = ["is_finite", "mix", "read", "write"]
 
 _T = TypeVar("_T")
 
@@ -151,28 +151,6 @@ def is_finite(room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int) -> b
     if wire.name == "topk":
         return is_sound(first, second, n_numbers)
     return are_finite_codes(second) if wire.name == "int8" else all_finite(first)
-
-
-def moved_bytes(wire: Wire, dtype: torch.dtype, n_numbers: int, *, mixing: bool) -> int:
-    """Bytes that `write` or `mix` reads from main memory and writes to it, each once.
-
-    What the cache gives twice counts once, and noise for rounding does not count. With ``topk``
-    the numbers that travel count by themselves; in truth the system moves whole cache lines.
-
-    Args:
-        wire: The format.
-        dtype: Of the numbers.
-        n_numbers: How many there are.
-        mixing: Whether of `mix`, rather than `write`.
-    """
-    piece = n_numbers * dtype.itemsize
-    room = wire.room_bytes(_name(dtype), n_numbers, dtype.itemsize)
-    if not _converts(wire, dtype):
-        return room + (2 if mixing else 1) * piece
-    if wire.name == "topk":
-        sent = wire.kept(n_numbers) * dtype.itemsize
-        return room + (2 * sent if mixing else 2 * piece + sent)
-    return room + (3 if mixing else 2) * piece
 
 
 def _parts(

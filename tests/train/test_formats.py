@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rumor.gossip.wire import INT8_BLOCK, Wire, parse_wire
 from rumor.train import blocks, quantized
-from rumor.train.formats import is_finite, mix, moved_bytes, read, write
+from rumor.train.formats import is_finite, mix, read, write
 
 DENSE = ("float32", "bfloat16", "float16", "int8")
 ALL = (*DENSE, "topk:0.1")
@@ -342,20 +342,3 @@ def test_what_arrives_is_refused_unless_it_is_finite(name: str, bad: float) -> N
         dtype = {"float32": torch.float32, "float16": torch.float16}.get(name, torch.bfloat16)
         room.view(dtype)[2999] = bad
         assert not is_finite(room, wire, torch.float32, 3000)
-
-
-@pytest.mark.parametrize(
-    ("name", "written_bytes", "mixed_bytes"),
-    [
-        ("float32", 2 * 4096, 3 * 4096),
-        ("bfloat16", 2 * 4096 + 2048, 3 * 4096 + 2048),
-        ("int8", 2 * 4096 + 1024 + 64, 3 * 4096 + 1024 + 64),
-        ("topk:0.125", 2 * 4096 + 512 + 1024, 2 * 512 + 1024),
-    ],
-)
-def test_bytes_moved_are_those_read_and_written(
-    name: str, written_bytes: int, mixed_bytes: int
-) -> None:
-    wire = parse_wire(name)
-    assert moved_bytes(wire, torch.float32, 1024, mixing=False) == written_bytes
-    assert moved_bytes(wire, torch.float32, 1024, mixing=True) == mixed_bytes
