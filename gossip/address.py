@@ -4,7 +4,7 @@ import re
 
 from .errors import ConfigError
 
-__all__ = ["is_loopback", "is_wildcard", "parse_address", "split_address"]
+__all__ = ["is_loopback", "is_wildcard", "join_address", "parse_address", "split_address"]
 
 _SHAPE = re.compile(
     r"(?:tcp://)?(?P<host>\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[\w.-]+|\*):(?P<port>\d{1,9}|\*)", re.ASCII
@@ -53,6 +53,15 @@ def split_address(address: str) -> tuple[str, str]:
     """
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
     return host.strip("[]"), port
+
+
+def join_address(host: str, port: str) -> str:
+    """The address in the inner form of a host, without brackets, and a port.
+
+    >>> join_address("::1", "7700")
+    'tcp://[::1]:7700'
+    """
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def is_loopback(address: str) -> bool:

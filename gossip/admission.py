@@ -2,7 +2,12 @@
 
 A peer that was given no address founds at once. One of a roll call founds when all founders are
 there. A newcomer asks a holder of weight for its first share; where newcomers find nobody but one
-another, the one with the smallest id founds.
+another, the one with the smallest id founds. So does, after a longer while, a peer that returns
+with a checkpoint and finds nobody at all: it has the anchor, and what is founded twice from one
+anchor is one swarm.
+
+A donor that has more newcomers waiting than it can serve refers them to those who have just joined,
+so that the number of donors doubles with every copy.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +17,8 @@ import numpy as np
 
 from .effects import Founded, Greet, Joined
 from .ledger import Entry, Kind
-from .messages import Ask, Hello, Member, PeerId, Phase
+from .messages import Ask, Hello, Member, PeerId, Phase, Refer
+from .redial import Redial
 from .state import State
 from .weight import ONE
 from .wire import parse_wire
@@ -36,9 +42,15 @@ class Admission:
         self._seeds: tuple[str, ...] = ()
         self._founders = 1
         self._started = False
+        self._returns = False
         self._since_s = 0.0
         self._donor: PeerId | None = None
         self._asked_s = 0.0
+        self._was_given = False
+        config = state.config
+        self._redial = Redial[str](
+            config.seek_s, config.redial_s_max, lambda: float(self._rng.random())
+        )
 
     @cached_property
     def _rng(self) -> np.random.Generator:
@@ -49,18 +61,25 @@ class Admission:
         """Whether the swarm of whoever is met first becomes this peer's own."""
         return self._founders == 1
 
-    def start(self, now: float, seeds: Sequence[str], founders: int) -> None:
+    def start(
+        self, now: float, seeds: Sequence[str], founders: int, *, returns: bool = False
+    ) -> None:
         """Begin to look for a swarm, or found one where there is nobody to look for.
 
         Args:
             now: Seconds.
             seeds: Addresses to greet; more may be added by calling again.
             founders: How many peers found together; 1 for a peer that founds alone or joins.
+            returns: Whether it has been of this swarm before, and kept its anchor.
         """
         self._seeds = tuple(dict.fromkeys([*self._seeds, *seeds]))
         # Asked again, it only hears of more addresses: one that gave its swarm up founds no other.
         if not self._started:
             self._started, self._since_s, self._founders = True, now, founders
+            if returns:
+                # What it had accepted in its earlier life, it takes nobody else's word for.
+                self._returns = self._state.rooted = True
+                self._state.enter(self._anchor)
             if founders == 1 and not self._seeds:
                 self._found()
 
@@ -80,7 +99,8 @@ class Admission:
         """What this peer says of itself and, unless *alone*, of those it knows."""
         roster = self._state.roster
         members = (roster.me,) if alone else roster.members()
-        return Hello(members=members, rooted=self._state.rooted, reply=reply)
+        clock = () if alone else roster.clock.rows_beside({member.id for member in members})
+        return Hello(members=members, clock=clock, rooted=self._state.rooted, reply=reply)
 
     def joined(self, donor: PeerId) -> None:
         """Note that the first share was mixed, so that this peer is a copy of its donor."""
@@ -93,12 +113,18 @@ class Admission:
         state.refuse_all("another swarm")
         for lane in state.lanes:
             lane.copied = lane.anchored = False
+            lane.outbox.renounce()
             if lane.weight:
                 lane.agenda.record(Entry(Kind.BURNED, lane.weight))
+        for member in (*state.roster.others(alive=True), *state.roster.others(alive=False)):
+            # Who goes over to the other swarm, too, will say so.
+            state.roster.disown(member.id)
         state.enter(swarm)
+        state.swarm_is_rooted = False
+        state.roster.clock.forget_others()
         state.roster.advance(phase=Phase.SEEKING)
         self._founders = 1
-        self._since_s = now
+        self._since_s, self._donor = now, None
 
     def _found(self) -> None:
         state = self._state
@@ -108,42 +134,67 @@ class Admission:
         state.roster.advance(phase=Phase.TRAINING)
         state.agenda.ask(Founded())
 
-    def greet_seeds(self) -> None:
-        """Say hello to the given addresses where nobody is known yet."""
+    def greet_seeds(self, now: float) -> None:
+        """Say hello to the given addresses where nobody is known yet, ever more rarely."""
         if not self._seeds:
             return
         known = {a for member in self._state.roster.live() for a in member.addresses}
-        for address in self._seeds:
-            if address not in known:
-                envelope = self._state.agenda.envelope("", 0, self.hello(reply=True))
-                self._state.agenda.ask(Greet(address, envelope))
+        silent = [address for address in self._seeds if address not in known]
+        # While it seeks, somebody waits for it to begin: then none is put off.
+        if self._state.roster.phase > Phase.JOINING:
+            silent = self._redial.due(silent, now, len(silent))
+        if silent:
+            envelope = self._state.agenda.envelope("", 0, self.hello(reply=True))
+        for address in silent:
+            self._state.agenda.ask(Greet(address, envelope))
 
     def _seek_donor(self, now: float) -> None:
-        state = self._state
-        others = state.roster.others(alive=True)
-        donors = [member for member in others if member.phase.takes_shares]
+        roster = self._state.roster
+        others = roster.others(alive=True)
+        donors = [m for m in others if m.phase.takes_shares and roster.can_meet(m)]
         if donors:
             self._since_s = now
             self._ask(donors, now)
-        elif self._may_found(others) and now - self._since_s >= state.config.found_s:
+        elif self._may_found(others, now - self._since_s):
             self._found()
 
-    def _may_found(self, others: Sequence[Member]) -> bool:
+    def _may_found(self, others: Sequence[Member], waited_s: float) -> bool:
+        config, roster = self._state.config, self._state.roster
         # One that never met anybody keeps looking: a mistyped address must not found a swarm.
-        met_somebody = len(self._state.roster) > 1
+        if len(roster) == 1:
+            return self._returns and waited_s >= config.found_alone_s
         newcomers = all(member.phase <= Phase.JOINING for member in others)
-        first = all(self._state.roster.id < member.id for member in others)
-        return met_somebody and newcomers and first
+        first = all(roster.id < member.id for member in others)
+        return newcomers and first and waited_s >= config.found_s
 
     def _ask(self, donors: Sequence[Member], now: float) -> None:
+        """Ask somebody for a copy: another one, where the last has failed to give it."""
         state = self._state
         if any(lane.inbox.expects_copy() for lane in state.lanes):
+            self._was_given = True
             return
-        patient = now - self._asked_s < state.config.stall_s
-        if patient and any(member.id == self._donor for member in donors):
+        reachable = [m for m in donors if state.roster.is_reachable(m.id, now)]
+        failed, self._was_given = self._was_given, False
+        patient = not failed and now - self._asked_s < state.config.stall_s
+        if patient and any(member.id == self._donor for member in reachable):
             return
-        donor = donors[int(self._rng.integers(len(donors)))]
+        # Whoever broke off in the middle is asked again only where there is nobody else.
+        others = [member for member in reachable if member.id != self._donor]
+        choice = (others if failed or not patient else reachable) or reachable or donors
+        self._ask_one(choice[int(self._rng.integers(len(choice)))], now)
+
+    def _ask_one(self, donor: Member, now: float) -> None:
+        state = self._state
         self._donor, self._asked_s = donor.id, now
         state.roster.advance(phase=Phase.JOINING)
         needs_anchor = parse_wire(state.config.wire).needs_anchor and not state.is_anchored
         state.agenda.send(donor.id, donor.incarnation, Ask(needs_anchor))
+
+    def referred(self, sender: PeerId, body: Refer, now: float) -> None:
+        """Ask somebody to whom the donor refers, unless its copy is on its way already."""
+        state = self._state
+        named = [state.roster.member(member.id) for member in body.donors]
+        donors = [m for m in named if m is not None and m.phase.takes_shares]
+        waits = state.roster.phase is Phase.JOINING and self._donor == sender
+        if waits and donors and not any(lane.inbox.expects_copy() for lane in state.lanes):
+            self._ask_one(donors[int(self._rng.integers(len(donors)))], now)

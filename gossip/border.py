@@ -37,17 +37,29 @@ class Border:
             and envelope.destination_incarnation == account.incarnation
             and envelope.schema == state.schema.hash
             and envelope.swarm == state.agenda.swarm
-            and state.roster.is_known(source)
+            and state.roster.incarnation(source) >= envelope.source_incarnation
             and type(envelope.body) is not Describe
         ):
             # Nearly every message; all questions below would be answered with yes.
             return True
         return (
-            self._is_addressed_here(envelope)
+            self._is_of_this_time(envelope, now)
+            and self._is_addressed_here(envelope)
             and self._has_my_schema(envelope)
             and self._is_of_my_swarm(envelope, now)
             and self._is_known(envelope)
         )
+
+    def _is_of_this_time(self, envelope: Envelope, now: float) -> bool:
+        """Whether there can be such a life of the sender by now.
+
+        One life from the far future, were it believed, would shut out all later ones.
+        """
+        plausible = self._state.roster.is_plausible(envelope.source_incarnation, now)
+        if not plausible and isinstance(envelope.body, Hello):
+            why = "its clock is far ahead of this peer's: set both by the same time"
+            self._state.agenda.ask(PeerRefused(envelope.source, why))
+        return plausible
 
     def _is_addressed_here(self, envelope: Envelope) -> bool:
         me = self._state.agenda.account.life
@@ -119,9 +131,12 @@ class Border:
     def _must_yield(self, theirs: bytes, hello: Hello) -> bool:
         """Whether this peer gives up its swarm: nothing was accepted in it, nothing is on its way.
 
-        Where neither side accepted anything, the smaller hash stays.
+        Where neither side accepted anything, the smaller hash stays. A newcomer that hears of two
+        swarms with roots keeps to the one that it met first.
         """
         state = self._state
+        if state.swarm_is_rooted and not state.weight and state.roster.takers():
+            return False
         young = state.roster.phase <= Phase.TRAINING and not state.rooted
         free = not state.in_flight()
         return young and free and (hello.rooted or theirs < state.agenda.swarm)

@@ -15,6 +15,7 @@ from zlib import crc32
 import msgpack
 import xxhash
 
+from .clock import ROWS_TOLD_MAX
 from .errors import ConfigError, DecodeError, IncompatiblePeer, LocalProtocolError
 from .messages import (
     HEARTBEAT_MAX,
@@ -22,6 +23,7 @@ from .messages import (
     Ask,
     Body,
     Chunk,
+    ClockRow,
     Describe,
     End,
     Envelope,
@@ -34,6 +36,7 @@ from .messages import (
     Phase,
     Push,
     Query,
+    Refer,
 )
 from .schema import HASH_BYTES, Schema, TensorSpec, itemsize
 from .wire import Form, parse_wire
@@ -52,7 +55,7 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-VERSION = 2
+VERSION = 3
 
 HEADER_BYTES_MAX = 1 << 20
 """Largest first part, in bytes: a roster of some 10,000 peers, or a schema of as many tensors."""
@@ -62,6 +65,9 @@ FRAME_BYTES_MAX = 4 << 20
 
 SHARDS_MAX = 1 << 14
 """Most pieces that a vector is cut into."""
+
+REFERRED_MAX = 64
+"""Most donors that one message names."""
 
 SEGMENT_LENGTH_MAX = 128
 """Longest name of a place in shared memory."""
@@ -156,6 +162,11 @@ def _member(value: Any) -> Member:
     return Member(**_fields(value, _MEMBER))
 
 
+def _clock_row(value: Any) -> ClockRow:
+    peer, steps = _fields(value, {"peer": _PEER, "steps": _COUNT}).values()
+    return peer, steps
+
+
 def _dtype(value: Any) -> str:
     if type(value) is not str or itemsize(value) is None:
         raise _Bad("a dtype that can travel")
@@ -215,7 +226,15 @@ _OFFER: dict[str, Check] = {
 
 # The number of a message on the wire is its place in this table: append, never insert.
 _BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
-    (Hello, {"members": _each(_member, 1 << 14), "rooted": _flag, "reply": _flag}),
+    (
+        Hello,
+        {
+            "members": _each(_member, 1 << 14),
+            "clock": _each(_clock_row, ROWS_TOLD_MAX),
+            "rooted": _flag,
+            "reply": _flag,
+        },
+    ),
     (Describe, {"schema": _schema}),
     (Ask, {"anchor": _flag}),
     (Push, _OFFER),
@@ -227,6 +246,7 @@ _BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (Query, {"seq": _SEQ}),
     (Pending, {"seq": _SEQ}),
     (Leave, {"gone": _flag}),
+    (Refer, {"donors": _each(_member, REFERRED_MAX)}),
 )
 # One for all: making a packer costs as much as packing with it.
 _PACKER = msgpack.Packer()

@@ -71,19 +71,37 @@ class ProtocolConfig:
     """Longest wait between two questions about the same share."""
 
     stall_s: float = 10.0
-    """A transfer without progress for so long is given up."""
+    """A transfer that has not got going within this time is given up. Once its frames come, it is
+    their own pace that tells how long is too long: from a fifth of this to twelve times as much."""
 
     gossip_s: float = 1.0
     """Between two exchanges of the roster. Lower finds deaths sooner and costs messages."""
 
+    suspect_s: float = 12.0
+    """A peer whose heartbeat stands still for so long is passed over by pushes, and asked. This
+    and `dead_s` grow with the lag of this peer's own clock."""
+
     dead_s: float = 30.0
     """A peer whose heartbeat stands still for so long is held for dead; triple it on a WAN."""
+
+    redial_s_max: float = 60.0
+    """Longest mean wait between two attempts to reach a dead peer, or a seed that does not answer.
+    Lower heals partitions sooner and dials more."""
+
+    incarnation_ahead_max: int = 86_400_000
+    """How far ahead of this peer's own a life may claim to be: lives are counted in milliseconds
+    of the calendar, and this is a day. Beyond it, a damaged clock would shut its peer out of the
+    swarm for as long."""
 
     seek_s: float = 0.2
     """Between two greetings of an address while no swarm is found."""
 
     found_s: float = 5.0
     """How long newcomers that see only one another look for a holder before one founds."""
+
+    found_alone_s: float = 30.0
+    """How long a peer that returns with a checkpoint looks for its swarm before it founds it anew,
+    where it meets nobody at all."""
 
     roll_s: float = 60.0
     """How long a roll call waits for the missing founders."""

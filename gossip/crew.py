@@ -5,12 +5,12 @@ be n^2, and gossip would spend its time on telling everybody what everybody know
 phase are seen by all at once; nothing is sent, and silence kills nobody.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 
-from .messages import Incarnation, Member, PeerId, Phase
+from .messages import ClockRow, Incarnation, Member, PeerId, Phase
 from .roster import Change
 
-__all__ = ["Crew", "CrewRoster"]
+__all__ = ["Crew", "CrewClock", "CrewRoster"]
 
 
 class Crew:
@@ -29,6 +29,8 @@ class Crew:
         """Members that take part: neither leaving nor gone, in order of ids."""
         self.over = not self.ids
         """Whether everybody has taken all its steps, or has left."""
+        self.steps = 0
+        """Optimizer steps of all members together."""
         self._running = len(self.ids)
         self._takers: tuple[PeerId, ...] | None = None
 
@@ -49,6 +51,35 @@ class Crew:
             self.present.pop(id, None)
 
 
+class CrewClock:
+    """What `Clock` tells, where everybody sees every step at once.
+
+    Args:
+        crew: What all members share.
+        roster: Whose sight it is.
+    """
+
+    def __init__(self, crew: Crew, roster: "CrewRoster") -> None:
+        self._crew = crew
+        self._roster = roster
+
+    @property
+    def total(self) -> int:
+        """Steps of all members."""
+        return self._crew.steps
+
+    def rows(self) -> dict[PeerId, int]:
+        """Only this member's own: nobody has to be told the others'."""
+        return {self._roster.id: self._roster.step}
+
+    def rows_beside(self, told: Collection[PeerId]) -> tuple[ClockRow, ...]:
+        """None: nobody is absent."""
+        return ()
+
+    def forget_others(self) -> None:
+        """Do nothing: members belong to one swarm."""
+
+
 class CrewRoster:
     """One member's sight of the crew: what `Roster` offers to the protocol.
 
@@ -62,10 +93,15 @@ class CrewRoster:
         step: Optimizer steps that it has taken.
     """
 
+    news: tuple[Change, ...] = ()
+    """Nothing: nobody falls silent, and nobody is heard again."""
+
     def __init__(self, me: Member, crew: Crew) -> None:
         self.id = me.id
         self.phase = me.phase
         self.step = me.step
+        self.clock = CrewClock(crew, self)
+        self.outward: Set[PeerId] = frozenset()
         self._crew = crew
         self._passed_over: dict[PeerId, float] = {}
 
@@ -79,12 +115,16 @@ class CrewRoster:
         """Whether all members have taken their last step."""
         return self._crew.over
 
-    def advance(
-        self, *, phase: Phase | None = None, step: int | None = None, anchored: bool | None = None
-    ) -> None:
+    def stepped(self) -> None:
+        """Count an optimizer step of this member."""
+        self.step += 1
+        self._crew.steps += 1
+
+    def count(self, peer: PeerId, steps: int) -> None:
+        """Do nothing: every step was seen."""
+
+    def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
         """Change this member's own entry; whether it knows the anchor, the crew says."""
-        if step is not None:
-            self.step = step
         if phase is not None:
             self.phase = phase
             self._crew.enter(self.id, phase)
@@ -109,6 +149,26 @@ class CrewRoster:
         """Whether a push toward *peer* is worth trying."""
         until_s = self._passed_over.get(peer) if self._passed_over else None
         return peer in self._crew.present and (until_s is None or now >= until_s)
+
+    def is_alive(self, peer: PeerId) -> bool:
+        """Whether *peer* takes part."""
+        return peer in self._crew.present
+
+    def can_meet(self, member: Member) -> bool:
+        """Always."""
+        return True
+
+    def take_news(self) -> list[Change]:
+        """Hand over nothing."""
+        return []
+
+    def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
+        """Always: there are no other lives."""
+        return True
+
+    def spoke_since(self, peer: PeerId, since_s: float) -> bool:
+        """Whether *peer* takes part: members see one another without a word."""
+        return peer in self._crew.present
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
         """Those of *peers* toward whom a push is worth trying."""

@@ -1,16 +1,19 @@
 """How a peer stops: it finishes with the others, or leaves before them.
 
 Finishing is not leaving. A finished peer pushes and mixes on until all live peers have finished,
-merges with them for some rounds, and falls quiet. A leaver refuses what comes, waits until its own
-escrow is resolved, and pushes all its weight to a neighbor.
+merges with them for some rounds, and falls quiet. A leaver refuses what comes and pushes all that
+it holds to a neighbor at once, to one that has spoken since if there is any: neighbors may be dead,
+and it shall be gone within seconds. What comes back of its escrow it hands on after that.
 """
 
 from .ledger import Entry, Kind
-from .messages import Leave, Phase
+from .messages import Hello, Leave, PeerId, Phase
 from .state import State
 from .turn import Turn
 
 __all__ = ["Departure"]
+
+_HEIRS_ASKED_MAX = 8
 
 
 class Departure:
@@ -21,6 +24,7 @@ class Departure:
         self._round = 0
         self._rounds = 0
         self._burns = False
+        self._since_s = 0.0
 
     @property
     def merging(self) -> bool:
@@ -47,36 +51,48 @@ class Departure:
         """
         pushes, self._round = self._state.round - self._round, self._state.round
         if self._phase is Phase.FINISHED and self.merging:
-            alone = self._state.roster.takers() == (self._state.roster.id,)
-            self._rounds += max(pushes, int(alone))
+            self._rounds += max(pushes, int(self._is_alone()))
             if self._merged:
                 self._state.refuse_all("finished")
 
-    def leave(self, *, burn: bool) -> None:
+    def _is_alone(self) -> bool:
+        """Whether there is nobody whom it could ever push to."""
+        roster = self._state.roster
+        others = (roster.member(peer) for peer in roster.takers() if peer != roster.id)
+        return not any(other is not None and roster.can_meet(other) for other in others)
+
+    def leave(self, now: float, *, burn: bool) -> None:
         """Begin to leave.
 
         Args:
+            now: Seconds.
             burn: Destroy the weight instead of handing it on, also what is still in escrow and
                 comes back: the vector that would go with it is unusable.
         """
         self._burns = self._burns or burn
         if self._phase >= Phase.LEAVING:
             return
+        self._since_s = now
         self._state.roster.advance(phase=Phase.LEAVING)
         self._state.refuse_all("leaving")
         self._tell_all(gone=False)
+        if not self._burns:
+            self._look_for_heirs()
 
     def advance(self, now: float) -> None:
         """Go on to the next phase where nothing holds this one any more."""
         if self._phase >= Phase.LEAVING:
             # No further turn will be taken, and nobody trains on these values any more.
             self._state.reclaim()
-        if self._phase <= Phase.TRAINING or self._state.in_flight():
+        if self._phase <= Phase.TRAINING:
             return
-        if self._phase is Phase.FINISHED and self._merged:
+        open_ones = self._state.in_flight()
+        if self._phase is Phase.FINISHED and self._merged and not open_ones:
             self._state.roster.advance(phase=Phase.QUIET)
-        elif self._phase is Phase.LEAVING or (self._phase is Phase.LEFT and self._state.weight):
+        elif self._state.weight and self._phase in (Phase.LEAVING, Phase.LEFT):
             self._hand_on(now)
+        elif self._phase is Phase.LEAVING and not open_ones:
+            self._go()
 
     @property
     def _phase(self) -> Phase:
@@ -87,34 +103,55 @@ class Departure:
         may_close = self._state.may_close
         return self._rounds >= self._state.config.merge_rounds if may_close is None else may_close
 
+    def _look_for_heirs(self) -> None:
+        """Ask some neighbors whether they live: who answers can take the weight."""
+        roster, agenda = self._state.roster, self._state.agenda
+        hello = Hello(members=(roster.me,), rooted=self._state.rooted, reply=True)
+        takers = [m for m in roster.others(alive=True) if m.phase.takes_shares]
+        for member in filter(roster.can_meet, takers[:_HEIRS_ASKED_MAX]):
+            agenda.send(member.id, member.incarnation, hello)
+
     def _hand_on(self, now: float) -> None:
-        """Hand all weight on, then go; what was stranded may come back to one that has left."""
+        """Hand all weight on, or burn it where nobody is left to take it.
+
+        What was stranded may come back to one that has left.
+        """
         state = self._state
-        if state.weight and not self._burns and self._has_heir(now):
+        heirs, newcomers = ([], []) if self._burns else self._heirs()
+        if heirs or newcomers:
+            self._push_all(now, heirs, newcomers)
             return
         for lane in state.lanes:
             if lane.weight:
                 lane.agenda.record(Entry(Kind.BURNED, lane.weight))
-        if self._phase is Phase.LEAVING:
-            state.roster.advance(phase=Phase.LEFT)
-            self._tell_all(gone=True)
+        if self._phase is Phase.LEAVING and not state.in_flight():
+            self._go()
 
-    def _has_heir(self, now: float) -> bool:
-        """Push all weight to live peers; False where there is none, not even a busy one.
+    def _heirs(self) -> tuple[list[PeerId], list[PeerId]]:
+        """Live peers that take shares; newcomers, who become copies where nobody else is left."""
+        roster = self._state.roster
+        met = [m for m in roster.live() if m.id != roster.id and roster.can_meet(m)]
+        heirs = [member.id for member in met if member.phase.takes_shares]
+        return heirs, [m.id for m in met if m.phase is Phase.JOINING and not heirs]
 
-        Where only newcomers are left, one of them becomes a copy: the model must not be lost.
-        """
-        turn = Turn(self._state, now, trained=False, merging=False)
+    def _push_all(self, now: float, heirs: list[PeerId], newcomers: list[PeerId]) -> None:
+        """Push all weight to one of them, if one is free; else that is for later."""
+        state = self._state
+        turn = Turn(state, now, trained=False, merging=False)
         for returned in turn.returned:
-            self._state.roster.pass_over(returned.peer, now + self._state.config.retry_s)
-        newcomers = [m.id for m in self._state.roster.live() if m.phase is Phase.JOINING]
-        heirs = turn.live() or newcomers
-        shards = [lane.shard for lane in self._state.lanes if lane.weight]
-        heir = turn.draw(heirs, shards)
+            state.roster.pass_over(returned.peer, now + state.config.retry_s)
+        awake = [heir for heir in heirs if state.roster.spoke_since(heir, self._since_s)]
+        if heirs and not awake and now < self._since_s + state.config.gossip_s:
+            return  # somebody may answer yet, and then surely lives
+        shards = [lane.shard for lane in state.lanes if lane.weight]
+        heir = turn.draw(awake or heirs or newcomers, shards, urgent=True)
         if heir is not None:
             units = {shard: turn.weight_of(shard) for shard in shards}
             turn.push_shards(heir, units, copy=heir in newcomers, whole=True)
-        return bool(heirs)
+
+    def _go(self) -> None:
+        self._state.roster.advance(phase=Phase.LEFT)
+        self._tell_all(gone=True)
 
     def _tell_all(self, *, gone: bool) -> None:
         for member in self._state.roster.others(alive=True):

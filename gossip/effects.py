@@ -249,6 +249,20 @@ class PeerMet:
 
 
 @frozen
+class PeerSuspected:
+    """A peer has been silent for long enough to be passed over, and is asked whether it lives."""
+
+    peer: PeerId
+
+
+@frozen
+class PeerRecovered:
+    """A peer that was suspected, or held for dead, was heard again."""
+
+    peer: PeerId
+
+
+@frozen
 class PeerDied:
     """A peer is held for dead: its heartbeat stood still for too long."""
 
@@ -271,6 +285,13 @@ class PeerRefused:
 
 
 @frozen
+class Outlived:
+    """The swarm knows a later life of this very peer's name: only a still later one can join."""
+
+    incarnation: Incarnation
+
+
+@frozen
 class SwarmGivenUp:
     """Another swarm was met; this peer, which had accepted nothing yet, burns its weight."""
 
@@ -282,9 +303,12 @@ Event = (
     | ShareRefused
     | PushSkipped
     | PeerMet
+    | PeerSuspected
+    | PeerRecovered
     | PeerDied
     | PeerLeft
     | PeerRefused
+    | Outlived
     | SwarmGivenUp
 )
 

@@ -13,7 +13,7 @@ from .config import ProtocolConfig
 from .effects import Attach, Drop, Inspect, ShareId, ShareRefused, Stage
 from .errors import RemoteProtocolError
 from .ledger import Entry, Kind
-from .link import FRAMES_MAX, window_bytes
+from .link import FRAMES_MAX, patience_s, window_bytes
 from .messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push
 from .schema import Schema
 from .weight import WEIGHT_MAX
@@ -21,6 +21,9 @@ from .weight import WEIGHT_MAX
 __all__ = ["Arrival", "Inbox"]
 
 _NEVER = float("inf")
+
+_WINDOW_S = 2.0
+"""So many seconds of a share may be on their way."""
 
 
 @dataclass(slots=True)
@@ -30,6 +33,11 @@ class Arrival:
     id: ShareId
     offer: Offer
     progress_s: float
+    """When it last came on."""
+    gap_s: float = 0.0
+    """The longest pause between two of its frames so far."""
+    began_s: float = 0.0
+    """When its first frame came."""
     chunks: set[int] = field(default_factory=set)
     received_bytes: int = 0
     granted_bytes: int = 0
@@ -43,6 +51,22 @@ class Arrival:
     def whole(self) -> bool:
         """Whether all its bytes are staged."""
         return self.ended and self.received_bytes == self.offer.size_bytes
+
+    def came_on(self, size_bytes: int, now: float) -> None:
+        """Note that a frame has come."""
+        if self.received_bytes:
+            self.gap_s = max(self.gap_s, now - self.progress_s)
+        else:
+            self.began_s = now
+        self.received_bytes += size_bytes
+        self.progress_s = now
+
+    def bytes_in(self, seconds: float) -> float:
+        """How much of it comes in so many seconds, at the pace so far; without end if unknown."""
+        past_s = self.progress_s - self.began_s
+        # The first frame came with the offer, as it were: only what followed it tells a pace.
+        come = self.received_bytes - self.offer.frame_bytes
+        return come / past_s * seconds if past_s > 0 and come > 0 else float("inf")
 
     def wants(self, index: int) -> bool:
         """Whether there is room for a frame: in memory of its sender's there is none."""
@@ -65,7 +89,7 @@ class Inbox:
         config: ProtocolConfig,
         schema: Schema,
         agenda: Agenda,
-        gate: Callable[[Offer], str],
+        gate: Callable[[ShareId, Offer], str],
         is_open: Callable[[], bool],
     ) -> None:
         self._config = config
@@ -86,9 +110,14 @@ class Inbox:
             return ()
         return tuple([arrival for arrival in self._arrivals.values() if arrival.ready])
 
-    def expects_copy(self) -> bool:
-        """Whether a copy is on its way, so that no other donor need be asked."""
-        return any(arrival.offer.form.copy for arrival in self._arrivals.values())
+    def expects_copy(self, but: PeerId = "") -> bool:
+        """Whether a copy is on its way, so that no other donor need be asked.
+
+        Args:
+            but: Whose copies do not count.
+        """
+        arrivals = self._arrivals.values()
+        return any([a.offer.form.copy for a in arrivals if a.id.sender != but])
 
     def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
         """Take a whole share that came in one message.
@@ -156,8 +185,7 @@ class Inbox:
         if start + frame_bytes > max(arrival.granted_bytes, window):
             raise RemoteProtocolError("CHUNK was not granted", share.sender)
         arrival.chunks.add(message.index)
-        arrival.received_bytes += frame_bytes
-        arrival.progress_s = now
+        arrival.came_on(frame_bytes, now)
         self._agenda.ask(Stage(share, start, size, arrival.offer.form))
         # Credit is renewed by half windows: one GRANT per frame would double the messages.
         left_bytes = arrival.granted_bytes - arrival.received_bytes
@@ -243,8 +271,8 @@ class Inbox:
         """When `expire` has something to do at the earliest, seconds."""
         if not self._arrivals:
             return _NEVER
-        arriving = [a.progress_s for a in self._arrivals.values() if not a.ended or not a.whole]
-        return min(arriving, default=_NEVER) + self._config.stall_s
+        arriving = [arrival for arrival in self._arrivals.values() if not arrival.whole]
+        return min([self._stalls_s(arrival) for arrival in arriving], default=_NEVER)
 
     def _open(self, share: ShareId, message: Offer, now: float) -> Arrival | None:
         """Find or make the arrival of an offered share; None where that was decided."""
@@ -258,7 +286,7 @@ class Inbox:
         if not self._is_new(share):
             found = self._find(share)
             return found if found is not None and found.offer == message else None
-        reason = self._gate(message) or self._overfull(message.escrow)
+        reason = self._gate(share, message) or self._overfull(message.escrow)
         if reason:
             self._refuse(share, reason)
             return None
@@ -303,10 +331,16 @@ class Inbox:
 
     def _stalled(self, arrival: Arrival, now: float) -> bool:
         # The very sum that `deadline` gives: a difference may round to just below it, for ever.
-        return now >= arrival.progress_s + self._config.stall_s
+        return now >= self._stalls_s(arrival)
+
+    def _stalls_s(self, arrival: Arrival) -> float:
+        return arrival.progress_s + patience_s(self._config, arrival.gap_s)
 
     def _grant(self, arrival: Arrival) -> None:
-        window_end = arrival.received_bytes + self._window(arrival)
+        # Toward a slow sender a full window would be many seconds of queue, behind which its
+        # questions wait.
+        paced = max(arrival.bytes_in(_WINDOW_S), 2 * arrival.offer.frame_bytes)
+        window_end = arrival.received_bytes + int(min(paced, self._window(arrival)))
         arrival.granted_bytes = min(window_end, arrival.offer.size_bytes)
         share, credit_bytes = arrival.id, arrival.granted_bytes
         self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))

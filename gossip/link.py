@@ -4,7 +4,7 @@ from .config import ProtocolConfig
 from .messages import Incarnation
 from .roundtrip import RoundTrip
 
-__all__ = ["FRAMES_MAX", "Link", "Links", "messages_max", "window_bytes"]
+__all__ = ["FRAMES_MAX", "Link", "Links", "messages_max", "patience_s", "window_bytes"]
 
 FRAMES_MAX = 1 << 16
 """Frames of one share at most: a receiver keeps count of each."""
@@ -14,6 +14,10 @@ _SMOOTHING = 0.5
 
 
 _WINDOW_FRAMES = 64
+
+# A pause twenty times as long as any before is none that will end by itself.
+_STALL_GAPS = 20
+_STALL_SPAN = 5, 12
 _MEMORY_RETRY_S = 60.0
 
 
@@ -26,6 +30,20 @@ def window_bytes(config: ProtocolConfig, frame_bytes: int, shards: int) -> int:
     frames = max(2, _WINDOW_FRAMES // shards)
     # A sender with frames of its own size must be able to send one.
     return max(frame_bytes, min(config.window_bytes, frames * frame_bytes))
+
+
+def patience_s(config: ProtocolConfig, gap_s: float) -> float:
+    """How long a transfer may stand still before it is given up, seconds.
+
+    Args:
+        config: Sizes and times.
+        gap_s: The longest time that it, or another on the same way, stood still so far and then
+            went on; 0 where that is not known.
+    """
+    if gap_s <= 0:
+        return config.stall_s
+    least_s, most_s = config.stall_s / _STALL_SPAN[0], config.stall_s * _STALL_SPAN[1]
+    return min(max(_STALL_GAPS * gap_s, least_s), most_s)
 
 
 def messages_max(shards: int) -> int:

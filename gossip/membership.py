@@ -6,12 +6,24 @@ from functools import cached_property
 import numpy as np
 
 from .admission import Admission
-from .effects import PeerDied, PeerLeft, PeerMet
-from .messages import Envelope, Hello, Incarnation, Leave, PeerId, Phase
+from .effects import (
+    Halt,
+    Outlived,
+    PeerDied,
+    PeerLeft,
+    PeerMet,
+    PeerRecovered,
+    PeerSuspected,
+)
+from .messages import Envelope, Hello, Incarnation, Leave, Member, PeerId, Phase, Refer
+from .redial import Redial
 from .roster import Change
 from .state import State
 
 __all__ = ["Membership"]
+
+_REDIALS_MAX = 8
+"""Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
 
 
 class Membership:
@@ -29,6 +41,10 @@ class Membership:
         self._state = state
         self._admission = admission
         self._open_rng = rng
+        config = state.config
+        self._redial = Redial[PeerId](
+            config.gossip_s, config.redial_s_max, lambda: float(self._rng.random())
+        )
         self.told = state.roster.phase
         """The phase that all live peers were told of."""
         self.due_s = float("-inf")
@@ -49,6 +65,8 @@ class Membership:
             if lane.outbox.is_busy(peer):
                 gone = self._state.roster.has_left(peer)
                 lane.outbox.heard(peer, incarnation, now, gone=gone)
+        if self._state.roster.news:
+            self._follow_news(now)
 
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
         """Take in somebody's view, and answer with the own one where that is wanted."""
@@ -56,10 +74,25 @@ class Membership:
             self._state.agenda.send(
                 envelope.source, envelope.source_incarnation, self._admission.hello(reply=False)
             )
+        if envelope.swarm == self._state.agenda.swarm:
+            self._state.swarm_is_rooted |= body.rooted
+        for peer, steps in body.clock:
+            self._state.roster.count(peer, steps)
         for member in body.members:
-            direct = member.id == envelope.source
-            for change in self._state.roster.learn(member, now, direct=direct):
-                self._follow(change, now, direct=direct)
+            self._learn(member, now, direct=member.id == envelope.source)
+
+    def referred(self, body: Refer, now: float) -> None:
+        """Take in who has a share to give, as hearsay."""
+        for member in body.donors:
+            self._learn(member, now, direct=False)
+
+    def outlived_by(self, envelope: Envelope) -> None:
+        """Tell an earlier life of a peer, which wants to know who is there, of the later one."""
+        roster, source = self._state.roster, envelope.source
+        member = roster.member(source)
+        if isinstance(envelope.body, Hello) and envelope.body.reply and member is not None:
+            hello = Hello(members=(roster.me, member), rooted=self._state.rooted, reply=False)
+            self._state.agenda.send(source, envelope.source_incarnation, hello)
 
     def take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
         """Settle with a peer that is going, or is gone."""
@@ -80,19 +113,31 @@ class Membership:
         for change in self._state.roster.tick(now):
             self._follow(change, now)
         if self._phase > Phase.JOINING:  # until then they are greeted more often
-            self._admission.greet_seeds()
+            self._admission.greet_seeds(now)
+        roster = self._state.roster
+        partners = [m for m in roster.others(alive=True) if roster.can_meet(m)]
+        if partners:
+            self._say_hello(partners[int(self._rng.integers(len(partners)))].id, reply=True)
         # Dead peers are dialled for ever: without it a healed partition would stay split.
-        for alive in (True, False):
-            others = self._state.roster.others(alive=alive)
-            if others:
-                chosen = others[int(self._rng.integers(len(others)))]
-                self._say_hello(chosen.id, reply=True)
+        dead = [m.id for m in roster.others(alive=False) if roster.can_meet(m)]
+        for peer in self._redial.due(dead, now, _REDIALS_MAX):
+            self._say_hello(peer, reply=True)
 
     def tell_phase(self) -> None:
         """Let all live peers know at once where this one has moved on."""
         self.told = self._phase
         for member in self._state.roster.others(alive=True):
             self._say_hello(member.id, reply=False, alone=True)
+
+    def _learn(self, member: Member, now: float, *, direct: bool) -> None:
+        for change in self._state.roster.learn(member, now, direct=direct):
+            self._follow(change, now, direct=direct)
+        if self._state.roster.news:
+            self._follow_news(now)
+
+    def _follow_news(self, now: float) -> None:
+        for change in self._state.roster.take_news():
+            self._follow(change, now)
 
     def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
         self._state.agenda.ask(change)
@@ -101,12 +146,24 @@ class Membership:
                 self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
                 if not direct:
                     self._say_hello(change.peer, reply=True, alone=True)
+            case PeerSuspected():
+                self._say_hello(change.peer, reply=True, alone=True)
+            case PeerRecovered():
+                # What kept one of them away may have kept others, too.
+                self._redial.hurry()
             case PeerDied():
                 self._strand(change.peer)
             case PeerLeft():
                 # It may be a later life that left, and the first that is heard of it.
                 self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
                 self._strand(change.peer)
+            case Outlived() if self._phase > Phase.SEEKING:
+                self._state.agenda.ask(
+                    Halt(
+                        f"another peer called {self._state.roster.id} has started since: each "
+                        "needs a name of its own"
+                    )
+                )
             case _:
                 pass
 
@@ -115,5 +172,8 @@ class Membership:
             lane.outbox.died(peer)
 
     def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:
+        member = self._state.roster.member(peer)
+        if member is None or not self._state.roster.can_meet(member):
+            return
         hello = self._admission.hello(reply=reply, alone=alone)
         self._state.agenda.send(peer, self._state.roster.incarnation(peer), hello)

@@ -17,6 +17,7 @@ __all__ = [
     "Ask",
     "Body",
     "Chunk",
+    "ClockRow",
     "Describe",
     "End",
     "Envelope",
@@ -31,6 +32,7 @@ __all__ = [
     "Phase",
     "Push",
     "Query",
+    "Refer",
     "is_name",
 ]
 
@@ -84,7 +86,7 @@ class Member:
     """Rises once per gossip interval, at its owner only; at most `HEARTBEAT_MAX`."""
     phase: Phase
     step: int
-    """Optimizer steps taken."""
+    """Optimizer steps taken, those of earlier lives included, as far as it knows of them."""
     addresses: tuple[str, ...] = ()
     """Where it listens, as ``tcp://host:port``; empty for one that only dials out."""
     anchored: bool = False
@@ -93,11 +95,17 @@ class Member:
     """Alike for peers that can read one another's memory, 16 bytes; empty where none can."""
 
 
+ClockRow = tuple[PeerId, int]
+"""A peer, and how many optimizer steps it has taken."""
+
+
 @frozen_keywords
 class Hello:
     """Who I am and whom I know; the sender's own entry comes first."""
 
     members: tuple[Member, ...]
+    clock: tuple[ClockRow, ...] = ()
+    """Steps of peers that are not among the members any more."""
     rooted: bool
     """Whether the sender ever accepted a share of its swarm."""
     reply: bool
@@ -204,7 +212,28 @@ class Leave:
     """False while it still hands its weight on, True with its last word."""
 
 
-Body = Hello | Describe | Ask | Push | Offer | Grant | Chunk | End | Ack | Query | Pending | Leave
+@frozen
+class Refer:
+    """Answers a newcomer that would have to wait: these have just got what it asks for."""
+
+    donors: tuple[Member, ...]
+
+
+Body = (
+    Hello
+    | Describe
+    | Ask
+    | Push
+    | Offer
+    | Grant
+    | Chunk
+    | End
+    | Ack
+    | Query
+    | Pending
+    | Leave
+    | Refer
+)
 
 
 @frozen_keywords

@@ -278,6 +278,11 @@ class Outbox:
                 self._in_flight += 1
             self._query(transfer, now)
 
+    def renounce(self) -> None:
+        """Note that the swarm is given up: what is outstanding is of no use in another."""
+        for transfer in self._transfers.values():
+            transfer.renounced = True
+
     def ask_about(self, peer: PeerId, now: float) -> None:
         """Ask *peer*, which is about to go, what became of the share toward it."""
         transfer = self._transfers.get(peer)
@@ -328,7 +333,8 @@ class Outbox:
         return self._links.to(transfer.peer, transfer.incarnation)
 
     def _settle(self, transfer: Transfer, accepted: int) -> None:
-        if self._config.exact and accepted < transfer.offer.escrow:
+        comes_back = accepted < transfer.offer.escrow and not transfer.renounced
+        if self._config.exact and comes_back:
             # Values may only change between two steps: the weight waits for them.
             self._in_flight += transfer.state is TransferState.STRANDED
             transfer.state, transfer.accepted = TransferState.RETURNING, accepted
@@ -341,6 +347,8 @@ class Outbox:
         self._stop_reading(transfer)
         self._forget(transfer)
         self._note(Kind.SETTLED, transfer, accepted)
+        if transfer.renounced and accepted < transfer.offer.escrow:
+            self._agenda.record(Entry(Kind.BURNED, transfer.offer.escrow - accepted))
         if accepted == 0:
             offer = transfer.offer
             self._returned.append(Returned(transfer.peer, offer.epoch, offer.round))

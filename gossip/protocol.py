@@ -5,7 +5,7 @@ on a clock that never goes back), randomness comes in through the constructor, a
 is to happen outside is returned as a list of effects, to be carried out in order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,9 +14,11 @@ import numpy as np
 from .admission import Admission
 from .agenda import Agenda
 from .border import Border
+from .clock import Clock
 from .config import ProtocolConfig
-from .crew import Crew, CrewRoster
+from .crew import Crew, CrewClock, CrewRoster
 from .departure import Departure
+from .donation import Donations
 from .effects import (
     Effect,
     Halt,
@@ -45,6 +47,7 @@ from .messages import (
     Phase,
     Push,
     Query,
+    Refer,
 )
 from .outbox import Outbox
 from .pacer import Pacer
@@ -54,7 +57,6 @@ from .rule import Rule, demands_of, require_fit
 from .schema import Schema
 from .state import Lane, Neighbors, State
 from .turn import Turn
-from .weight import WEIGHT_MIN
 from .wire import NATIVE, Form, parse_wire
 
 __all__ = ["Protocol"]
@@ -83,6 +85,8 @@ class Protocol:
         keeps_anchor: Whether the vector keeps the anchor, which formats other than float32 need.
         host: Alike for peers that can read one another's memory, 16 bytes; empty for one whose
             memory nobody shall read.
+        clock: Optimizer steps of peers, its own earlier ones among them, as a checkpoint
+            remembers them.
 
     Raises:
         ConfigError: The rule cannot work with the format, or with shards.
@@ -103,6 +107,7 @@ class Protocol:
         crew: Crew | None = None,
         keeps_anchor: bool = False,
         host: bytes = b"",
+        clock: Mapping[PeerId, int] | None = None,
     ) -> None:
         config = config or ProtocolConfig()
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
@@ -132,7 +137,7 @@ class Protocol:
             schema=schema,
             neighbors=neighbors,
             agenda=agenda,
-            roster=Roster(me, config) if crew is None else CrewRoster(me, crew),
+            roster=Roster(me, config, clock) if crew is None else CrewRoster(me, crew),
             lanes=tuple(lanes),
             pacer=pacer,
             readers=readers,
@@ -145,7 +150,7 @@ class Protocol:
         self._border = Border(self._state, self._admission)
         self._departure = Departure(self._state)
         self._membership = Membership(self._state, self._admission, partial(rng, "gossip"))
-        self._asking: dict[PeerId, Ask] = {}
+        self._donations = Donations(self._state)
         self._seek_due_s = float("-inf")
 
     @property
@@ -197,6 +202,26 @@ class Protocol:
         """Everybody who is believed to run, this peer included, sorted by id."""
         return self._state.roster.live()
 
+    def known(self) -> tuple[Member, ...]:
+        """All others that are remembered and have not left, live or dead, sorted by id."""
+        roster = self._state.roster
+        both = (*roster.others(alive=True), *roster.others(alive=False))
+        return tuple(sorted(both, key=lambda member: member.id))
+
+    @property
+    def clock(self) -> Clock | CrewClock:
+        """Optimizer steps of all peers that ever were; read it, do not change it."""
+        return self._state.roster.clock
+
+    @property
+    def swarm_steps(self) -> int:
+        """Optimizer steps of all peers, as they were known at this peer's last turn.
+
+        Between two turns it stays the same, so that what follows from it, such as a learning
+        rate, is the same in a replay.
+        """
+        return self._state.swarm_steps
+
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
         state = self._state
@@ -208,17 +233,26 @@ class Protocol:
             due_s = min(due_s, self._seek_due_s)
         return due_s if phase is Phase.LEFT else min(due_s, self._membership.due_s)
 
-    def join(self, now: float, seeds: Sequence[str] = (), founders: int = 1) -> list[Effect]:
+    def join(
+        self,
+        now: float,
+        seeds: Sequence[str] = (),
+        founders: int = 1,
+        *,
+        returning: bool = False,
+    ) -> list[Effect]:
         """Start: found where there is nobody to look for, else look for a swarm.
 
         Args:
             now: Seconds.
             seeds: Addresses of any members; calling again adds to them.
             founders: How many peers, this one included, found together.
+            returning: Whether it comes back with a checkpoint, and the anchor in it: it looks for
+                its swarm, and founds it anew where after ``found_alone_s`` it has met nobody.
         """
         if self.phase is Phase.SEEKING:
             self._state.founders = founders
-            self._admission.start(now, seeds, founders)
+            self._admission.start(now, seeds, founders, returns=returning)
         return self.wake(now)
 
     def step(self, now: float, *, trained: bool = True) -> list[Effect]:
@@ -238,7 +272,8 @@ class Protocol:
             # One that gave its swarm up trains on until the first share of the other one comes.
             if phase > Phase.TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
-            state.roster.advance(step=state.roster.step + 1)
+            state.roster.stepped()
+        state.swarm_steps = state.roster.clock.total
         if state.config.exact:
             state.reclaim()
         if phase <= Phase.JOINING:
@@ -259,7 +294,7 @@ class Protocol:
         self._membership.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
-            self._admission.greet_seeds()
+            self._admission.greet_seeds(now)
             self._admission.tick(now)
         return self._finish_call(now)
 
@@ -277,7 +312,7 @@ class Protocol:
             burn: Destroy the weight, because the vector that would go with it is not finite; a
                 peer that is leaving may still find that out.
         """
-        self._departure.leave(burn=burn)
+        self._departure.leave(now, burn=burn)
         return self._finish_call(now)
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect]:
@@ -323,6 +358,8 @@ class Protocol:
                 if not self.swarm and self._admission.may_adopt:
                     self._state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
+            else:
+                self._membership.outlived_by(envelope)
         return self._finish_call(now)
 
     def _finish_call(self, now: float) -> list[Effect]:
@@ -336,14 +373,18 @@ class Protocol:
             state.readers.release_unread()
         return state.agenda.take()
 
-    def _gate(self, offer: Offer) -> str:
+    def _gate(self, share: ShareId, offer: Offer) -> str:
         """Why an offered share is refused at the door."""
         if self._departure.closing:
             return "finished" if self.phase < Phase.LEAVING else "leaving"
         if self.phase is Phase.SEEKING:
             return "not asked for"
-        if self.phase is Phase.JOINING and offer.form != Form(copy=True, anchor=offer.form.anchor):
-            return "not a copy"
+        if self.phase is Phase.JOINING:
+            if offer.form != Form(copy=True, anchor=offer.form.anchor):
+                return "not a copy"
+            # Two donors may have been asked; the bytes of the second would only slow the first.
+            if any([lane.inbox.expects_copy(but=share.sender) for lane in self._state.lanes]):
+                return "another copy is on its way"
         return "" if offer.form.wire == NATIVE else self._hindrance(offer.form)
 
     def _hindrance(self, form: Form) -> str:
@@ -381,10 +422,17 @@ class Protocol:
                 lane.outbox.pending(peer, life, body.seq, now)
             case Hello():
                 self._membership.greeted(envelope, body, now)
+                self._donations.follow(peer)
+                if self.phase <= Phase.JOINING and self._admission.may_adopt:
+                    # It may be the answer that was waited for.
+                    self._admission.tick(now)
             case Ask():
-                self._asking[peer] = body
+                self._donations.asked(peer, body)
+            case Refer():
+                self._membership.referred(body, now)
+                self._admission.referred(peer, body, now)
             case Leave():
-                self._asking.pop(peer, None)
+                self._donations.forget(peer)
                 self._membership.take_leave_of(peer, body, now)
             case _:  # a schema that is the same as mine
                 pass
@@ -421,20 +469,9 @@ class Protocol:
             # takes longer than a turn, there would always be one under way.
             return
         turn = Turn(self._state, now, trained=trained, merging=self.merging)
-        self._donate(turn)
+        if self._is_open:
+            self._donations.give(turn)
         hindrance = self._rule.step(turn)
         if hindrance is not None:
             self._state.agenda.ask(hindrance)
         self._departure.turned()
-
-    def _donate(self, turn: Turn) -> None:
-        """Give newcomers that asked a copy, and half of the weight with it."""
-        for peer, asked in tuple(self._asking.items()) if self._is_open else ():
-            member = self._state.roster.member(peer)
-            if member is None or member.phase > Phase.JOINING:
-                del self._asking[peer]
-            elif not turn.is_outstanding(peer) and turn.can_push(peer):
-                units = {lane.shard: lane.weight // 2 for lane in self._state.lanes}
-                if min(units.values()) >= WEIGHT_MIN:
-                    turn.push_shards(peer, units, copy=True, anchor=asked.anchor)
-                    del self._asking[peer]

@@ -4,19 +4,33 @@ A peer raises its own heartbeat once per gossip interval. An entry whose heartbe
 for too long is held for dead, until it rises again or its owner is heard. What is only known from
 hearsay does not count as live before its owner speaks or its heartbeat has risen twice.
 
-Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure detection).
+An entry that stands still for a while is first *suspected*: pushes pass it over, and it is asked.
+
+Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure detection); Das, Gupta
+and Motivala, DSN 2002, section 4.2 (suspicion).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from .clock import Clock
 from .config import ProtocolConfig
-from .effects import Meet, Part, PeerDied, PeerLeft, PeerMet
+from .effects import (
+    Meet,
+    Outlived,
+    Part,
+    PeerDied,
+    PeerLeft,
+    PeerMet,
+    PeerRecovered,
+    PeerSuspected,
+)
+from .lag import Lag
 from .messages import HEARTBEAT_MAX, Incarnation, Member, PeerId, Phase
 
 __all__ = ["Change", "Roster"]
 
-Change = Meet | Part | PeerMet | PeerDied | PeerLeft
+Change = Meet | Part | PeerMet | PeerSuspected | PeerRecovered | PeerDied | PeerLeft | Outlived
 
 _RISES_TO_BELIEVE = 2
 
@@ -29,8 +43,11 @@ class _Known:
     member: Member
     progress_s: float
     """When its heartbeat last rose, or it was last heard."""
+    spoke_s: float = float("-inf")
+    """When it was last heard itself."""
     rises: int = 0
     alive: bool = True
+    suspected: bool = False
     passed_over_until_s: float = 0.0
 
     @property
@@ -44,15 +61,25 @@ class Roster:
     Args:
         me: The peer's own entry at its start.
         config: How long silence may last, and how many peers are kept in mind.
+        clock: Steps of peers, as they are remembered from an earlier life.
     """
 
-    def __init__(self, me: Member, config: ProtocolConfig) -> None:
-        self.me = me
+    def __init__(
+        self, me: Member, config: ProtocolConfig, clock: Mapping[PeerId, int] | None = None
+    ) -> None:
+        self.clock = Clock(me.id, clock)
+        """Steps of all peers that ever were."""
+        self.me = replace(me, step=self.clock.own)
+        self.news: list[Change] = []
+        """Who was heard again, in order, until that is taken."""
         self._config = config
         self._others: dict[PeerId, _Known] = {}
-        self._ticked_s: float | None = None
+        self._lag = Lag(config.gossip_s)
+        self._started_s: float | None = None
+        self._ticked_s = 0.0
         # Asked for at every draw of a neighbor, and changed by few messages.
         self._takers: tuple[PeerId, ...] | None = None
+        self._outward: Set[PeerId] = frozenset()
 
     @property
     def id(self) -> PeerId:
@@ -66,7 +93,7 @@ class Roster:
 
     @property
     def step(self) -> int:
-        """Optimizer steps that this peer has taken."""
+        """Optimizer steps that this peer has taken, in this and earlier lives."""
         return self.me.step
 
     @property
@@ -74,17 +101,18 @@ class Roster:
         """Whether all live peers, this one included, have taken their last step."""
         return all(member.phase >= Phase.FINISHED for member in self.live())
 
-    def advance(
-        self, *, phase: Phase | None = None, step: int | None = None, anchored: bool | None = None
-    ) -> None:
-        """Change this peer's own entry; but for steps it is news, so that others take it in."""
+    def stepped(self) -> None:
+        """Count an optimizer step of this peer; others learn of it with the next heartbeat."""
+        self.clock.tick()
+        self.me = _at_step(self.me, self.clock.own)
+
+    def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
+        """Change this peer's own entry; it is news, so that others take it in."""
         if phase is not None:
             self.me = replace(self.me, phase=phase, heartbeat=self.me.heartbeat + 1)
             self._takers = None
         if anchored is not None and anchored != self.me.anchored:
             self.me = replace(self.me, anchored=anchored, heartbeat=self.me.heartbeat + 1)
-        if step is not None:
-            self.me = _at_step(self.me, step)
 
     def is_anchored(self, peer: PeerId) -> bool:
         """Whether *peer* knows the anchor."""
@@ -110,7 +138,33 @@ class Roster:
     def is_reachable(self, peer: PeerId, now: float) -> bool:
         """Whether a push toward *peer* is worth trying."""
         known = self._others.get(peer)
-        return known is not None and known.alive and now >= known.passed_over_until_s
+        return (
+            known is not None
+            and known.alive
+            and not known.suspected
+            and now >= known.passed_over_until_s
+            and self.can_meet(known.member)
+        )
+
+    def is_alive(self, peer: PeerId) -> bool:
+        """Whether *peer* is held for alive, even if it was silent for a while."""
+        known = self._others.get(peer)
+        return known is not None and known.alive
+
+    def spoke_since(self, peer: PeerId, since_s: float) -> bool:
+        """Whether *peer* itself was heard at that time or later."""
+        known = self._others.get(peer)
+        return known is not None and known.spoke_s >= since_s
+
+    def can_meet(self, member: Member) -> bool:
+        """Whether one of the two can dial the other: two that only dial out never meet."""
+        return bool(self.me.addresses or member.addresses)
+
+    @property
+    def outward(self) -> Set[PeerId]:
+        """Those among `takers` who only dial out."""
+        self.takers()
+        return self._outward
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
         """Those of *peers* toward whom a push is worth trying."""
@@ -129,7 +183,9 @@ class Roster:
     def takers(self) -> tuple[PeerId, ...]:
         """Live peers that take shares, this one included where it does, sorted."""
         if self._takers is None:
-            self._takers = tuple(m.id for m in self.live() if m.phase.takes_shares)
+            takers = [member for member in self.live() if member.phase.takes_shares]
+            self._takers = tuple([member.id for member in takers])
+            self._outward = frozenset([m.id for m in takers if not m.addresses])
         return self._takers
 
     def __len__(self) -> int:
@@ -169,12 +225,30 @@ class Roster:
             return True
         if known.member.incarnation > incarnation:
             return False
-        known.progress_s = now
-        if not (known.alive and known.believed):
-            known.alive = known.member.phase is not Phase.LEFT
+        known.progress_s = known.spoke_s = now
+        if known.suspected or not (known.alive and known.believed):
+            self._recover(known)
             known.rises = _RISES_TO_BELIEVE
-            self._takers = None
         return True
+
+    def take_news(self) -> list[Change]:
+        """Hand over what `heard` and `learn` have changed, and begin anew."""
+        news, self.news = self.news, []
+        return news
+
+    def _recover(self, known: _Known) -> None:
+        alive = known.member.phase is not Phase.LEFT
+        if alive and (known.suspected or not known.alive):
+            self.news.append(PeerRecovered(known.member.id))
+        known.alive, known.suspected = alive, False
+        self._takers = None
+
+    def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
+        """Whether there can be such a life by now, as this peer's own life tells the time."""
+        if self._started_s is None:
+            self._started_s = now
+        age = int((now - self._started_s) * 1000)
+        return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
 
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
         """Take in one entry of somebody's view.
@@ -188,12 +262,14 @@ class Roster:
             What changed.
         """
         if member.id == self.me.id:
+            yield from self._learn_of_me(member, now)
             return
         known = self._others.get(member.id)
         if known is None and len(self._others) >= self._config.members_max:
             return
         if known is None or known.member.incarnation < member.incarnation:
-            yield from self._admit(member, now, direct=direct)
+            if self.is_plausible(member.incarnation, now):
+                yield from self._admit(member, now, direct=direct)
         elif known.member.phase is not Phase.LEFT and (
             (known.member.incarnation, known.member.heartbeat)
             < (member.incarnation, member.heartbeat)
@@ -202,10 +278,24 @@ class Roster:
             if direct:
                 known.rises = _RISES_TO_BELIEVE
 
+    def _learn_of_me(self, member: Member, now: float) -> Iterator[Change]:
+        if member.incarnation > self.me.incarnation and self.is_plausible(member.incarnation, now):
+            yield Outlived(member.incarnation)
+        self.count(member.id, member.step)
+
+    def count(self, peer: PeerId, steps: int) -> None:
+        """Take in how many steps a peer has taken."""
+        self.clock.merge(peer, steps)
+        if peer == self.me.id:
+            self.me = _at_step(self.me, self.clock.own)
+
     def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
         gone, met_before = member.phase is Phase.LEFT, member.id in self._others
         known = _Known(member, now, rises=_RISES_TO_BELIEVE if direct else 0, alive=not gone)
+        if direct:
+            known.spoke_s = now
         self._others[member.id] = known
+        self.clock.merge(member.id, member.step)
         self._takers = None
         if not gone:
             yield Meet(member.id, member.addresses)
@@ -215,6 +305,8 @@ class Roster:
 
     def _refresh(self, known: _Known, member: Member, now: float) -> Iterator[Change]:
         before, known.member = known.member, member
+        if member.step != before.step:
+            self.clock.merge(member.id, member.step)
         known.progress_s = now
         known.rises += 1
         if before.phase is not member.phase or known.rises <= _RISES_TO_BELIEVE or not known.alive:
@@ -222,8 +314,10 @@ class Roster:
         if member.phase is Phase.LEFT:
             yield from self._bury(known)
             return
-        known.alive = True
+        if known.suspected or not known.alive:
+            self._recover(known)
         if member.addresses != before.addresses:
+            self._takers = None
             yield Meet(member.id, member.addresses)
 
     def disown(self, peer: PeerId) -> None:
@@ -239,7 +333,7 @@ class Roster:
             known.member = replace(
                 before, phase=Phase.LEFT, heartbeat=min(before.heartbeat + 1, HEARTBEAT_MAX)
             )
-            known.progress_s = self._ticked_s or known.progress_s
+            known.progress_s = max(known.progress_s, self._ticked_s)
             yield from self._bury(known)
 
     def leaving(self, peer: PeerId) -> None:
@@ -258,20 +352,29 @@ class Roster:
     def tick(self, now: float) -> Iterator[Change]:
         """Raise the own heartbeat and look who has fallen silent; once per gossip interval."""
         self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
-        self._forgive_own_stall(now)
+        stalled_s, self._ticked_s = self._lag.ticked(now), now
+        if stalled_s:
+            self._forgive(stalled_s)
+        dead_s = self._config.dead_s * self._lag.factor
+        suspect_s = min(self._config.suspect_s * self._lag.factor, dead_s)
         for peer, known in tuple(self._others.items()):
             silent_s = now - known.progress_s
+            if silent_s <= suspect_s:
+                continue
             if self._is_forgettable(known, silent_s):
                 del self._others[peer]
                 self._takers = None
-            elif known.alive and silent_s > self._config.dead_s:
-                known.alive = False
+            elif known.alive and silent_s > dead_s:
+                known.alive = known.suspected = False
                 self._takers = None
                 yield PeerDied(peer)
+            elif known.alive and not known.suspected and silent_s > suspect_s:
+                known.suspected = True
+                yield PeerSuspected(peer)
 
     def _vouches_for(self, known: _Known) -> bool:
         if known.member.phase is Phase.LEFT:
-            return (self._ticked_s or 0.0) - known.progress_s <= self._config.dead_s
+            return self._ticked_s - known.progress_s <= self._config.dead_s
         return known.alive and known.believed
 
     def _is_forgettable(self, known: _Known, silent_s: float) -> bool:
@@ -283,14 +386,11 @@ class Roster:
             return silent_s > _TOMBSTONE * self._config.dead_s
         return not known.believed and silent_s > self._config.dead_s
 
-    def _forgive_own_stall(self, now: float) -> None:
+    def _forgive(self, stalled_s: float) -> None:
         # A peer that was stopped itself has heard nobody. Without this it would wake up, hold
         # everybody for dead and spread the news.
-        before, self._ticked_s = self._ticked_s, now
-        if before is not None and now - before > 3 * self._config.gossip_s:
-            stalled_s = now - before - self._config.gossip_s
-            for known in self._others.values():
-                known.progress_s += stalled_s
+        for known in self._others.values():
+            known.progress_s += stalled_s
 
 
 def _at_step(member: Member, step: int) -> Member:

@@ -57,6 +57,12 @@ class Rounds:
         if self.members:
             return None
         live = turn.live()
+        if len(turn.outward) > 1:
+            first, second, *_ = sorted(turn.outward)
+            return Halt(
+                f"{first} and {second} only dial out, so that neither can reach the other, and "
+                f"{self._name} needs every link: give one of them an address, or use gosgd or sgp"
+            )
         if len(live) >= turn.founders:
             self.members = live
             self._lives = {peer: turn.incarnation(peer) for peer in live}

@@ -2,6 +2,7 @@
 
 from .effects import Wait
 from .errors import ConfigError
+from .messages import PeerId
 from .rule import Demands
 from .turn import Turn
 from .weight import WEIGHT_MIN
@@ -42,6 +43,7 @@ class SGP:
         self.outstanding_max = outstanding_max
         self.demands = Demands(staged_max=outstanding_max, whole=False)
         self._round = 0
+        self._passed_over: PeerId | None = None
 
     def step(self, turn: Turn) -> Wait | None:
         """Take the turn between two optimizer steps."""
@@ -59,7 +61,11 @@ class SGP:
         self._round += 1
         parts = len(neighbors) + 1
         units = {shard: turn.weight_of(shard) // parts for shard in turn.shards}
-        for peer in neighbors:
+        # Who went away empty-handed comes first the next time: where credit or bandwidth is short,
+        # the last of the order would give all its weight away and never get any.
+        first = neighbors.index(self._passed_over) if self._passed_over in neighbors else 0
+        self._passed_over = None
+        for peer in (*neighbors[first:], *neighbors[:first]):
             heavy = {s: given for s, given in units.items() if turn.weight_of(s) >= WEIGHT_MIN}
             if not heavy:
                 turn.skip("too little weight")
@@ -67,4 +73,5 @@ class SGP:
                 turn.push_shards(peer, heavy, round=self._round)
             else:
                 turn.skip("no credit")
+                self._passed_over = self._passed_over or peer
         turn.next_shards()

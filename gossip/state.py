@@ -77,8 +77,12 @@ class State:
     """The shard whose turn it is to be pushed."""
     rooted: bool = False
     """Whether a share of this swarm was ever accepted."""
+    swarm_is_rooted: bool = False
+    """Whether a member of this swarm has said that it accepted a share."""
     round: int = 0
     """Shares pushed so far."""
+    swarm_steps: int = 0
+    """Steps of the whole swarm, as they were known at the last turn."""
     passed: int = 0
     """Rounds of the topology that were passed over, for want of anybody to push to."""
     snapshots: SnapshotId = 0

@@ -3,7 +3,7 @@
 from .agenda import Agenda
 from .config import ProtocolConfig
 from .errors import RemoteProtocolError
-from .link import Links
+from .link import Links, patience_s
 from .messages import Chunk, End
 from .pacer import Pacer
 from .transfer import Transfer, TransferState
@@ -38,6 +38,7 @@ class Streamer:
         more_bytes = credit_bytes - transfer.granted_bytes
         if more_bytes > 0:
             if transfer.granted_bytes:
+                transfer.gap_s = max(transfer.gap_s, now - transfer.granted_s)
                 link = self._links.to(transfer.peer, transfer.incarnation)
                 link.carried(more_bytes, now - transfer.granted_s)
             transfer.granted_bytes, transfer.granted_s = credit_bytes, now
@@ -49,7 +50,7 @@ class Streamer:
             Whether that was the rest of it.
         """
         transfer.state = TransferState.STREAMING
-        transfer.deadline_s = now + self._config.stall_s
+        transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
         offer, life = transfer.offer, (transfer.peer, transfer.incarnation)
         while transfer.sent_bytes < offer.size_bytes:
             start, stop = transfer.sent_bytes, transfer.next_stop_bytes

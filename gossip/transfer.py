@@ -39,11 +39,15 @@ class Transfer:
     """Up to here its frames may be sent."""
     granted_s: float = 0.0
     """When that was last heard, seconds."""
+    gap_s: float = 0.0
+    """The longest time between two such answers so far."""
     questions: int = 0
     accepted: int = 0
     """What the receiver accepted of it; known while it is returning."""
     shown: bool = False
     """Whether the receiver reads it from memory, so that nothing is sent but the offer."""
+    renounced: bool = False
+    """Whether it is of a swarm that was given up, so that what comes back is burned."""
     reads: bool = True
     """Whether the snapshot is still needed."""
 

@@ -7,86 +7,27 @@ dials out is answered on the way its own messages came.
 The object belongs to one thread; only `wake` may be called from another.
 """
 
-import resource
 import socket as sockets
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import zmq
 
 from .address import parse_address
-from .codec import FRAME_BYTES_MAX, Buffer
+from .codec import Buffer
 from .errors import ConfigError, TransportError
 from .messages import PeerId
+from .transport_host import local_host
+from .transport_names import Names
+from .transport_received import Received, Route
+from .transport_ways import Ways, open_socket, reason, sockets_max, try_send
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
-Route = bytes
-"""How to answer a message that came in on the bound socket; empty for one that did not."""
-
-# A ROUTER and a DEALER put CURVE's 33 bytes, and nothing else, on top of a part.
-_PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
-
-_CONTROL_MESSAGES_MAX: Final = 512
-_SOCKETS_MAX: Final = 8192
 _ROUTES_MAX: Final = 16_384
 _BATCH: Final = 128
-
-
-class Received:
-    """A message that has come in, of which only the first part is read.
-
-    The frame, where there is one, stays with the socket until it is asked for, so that it can be
-    received where it belongs. That must be done before the next message is taken.
-
-    Attributes:
-        header: The first part.
-        route: How to answer it.
-        more: Whether there is a part that was not read yet.
-    """
-
-    __slots__ = ("_socket", "header", "more", "route")
-
-    def __init__(self, header: bytes, route: Route, socket: "zmq.Socket[bytes]") -> None:
-        self.header = header
-        self.route = route
-        self.more = bool(socket.getsockopt(zmq.RCVMORE))
-        self._socket = socket
-
-    def frame_into(self, room: memoryview) -> int:
-        """Receive the next part into memory at hand.
-
-        Returns:
-            How long the part is, in bytes: where that is more than the room, it was cut off.
-        """
-        size = self._socket.recv_into(room, flags=zmq.NOBLOCK)
-        self.more = bool(self._socket.getsockopt(zmq.RCVMORE))
-        return size
-
-    def frame(self) -> Buffer:
-        """Receive the next part into memory of its own; empty where there is none."""
-        if not self.more:
-            return b""
-        part = self._socket.recv(zmq.NOBLOCK, copy=False)
-        self.more = part.more
-        return part.buffer
-
-    def finish(self) -> bool:
-        """Throw away what was not read; whether there was anything."""
-        unread = self.more
-        while self.more:
-            self.frame()
-        return unread
-
-
-@dataclass(slots=True)
-class _Way:
-    """The sockets toward one address."""
-
-    control: "zmq.Socket[bytes]"
-    bulk: "zmq.Socket[bytes] | None" = None
 
 
 @dataclass(slots=True)
@@ -100,62 +41,76 @@ class Transport:
     """Sockets of one peer.
 
     Args:
-        bind: Where to listen, as ``tcp://host:port`` (port ``*``: the system's choice); None for
-            a peer that only dials out.
+        bind: Where to listen, as ``tcp://host:port`` (port ``*``: the system's choice), at one
+            place or several; ``[::]`` takes IPv4 in, too. None for a peer that only dials out.
         bulk_messages_max: Messages of bulk that may be queued toward one peer, and as many from
             one. Credit keeps honest peers below it; this is the backstop beneath it.
+        socks_proxy: HOST:PORT of a SOCKS 5 proxy through which everything is dialled; None for
+            none. libzmq 4.3.5 ends the whole process when a socket is closed whose proxy has
+            refused it or is gone: use one that outlives the peer and never refuses.
 
     Raises:
         ConfigError: This is no address.
-        TransportError: The address cannot be bound; nothing stays open.
+        TransportError: An address cannot be bound; nothing stays open.
     """
 
     def __init__(
-        self, bind: str | None = "tcp://127.0.0.1:*", *, bulk_messages_max: int = 80
+        self,
+        bind: str | Sequence[str] | None = "tcp://127.0.0.1:*",
+        *,
+        bulk_messages_max: int = 80,
+        socks_proxy: str | None = None,
     ) -> None:
+        binds = (bind,) if isinstance(bind, str) else tuple(bind or ())
+        binds = tuple(parse_address(each, any_port=True) for each in binds)
+        proxy = socks_proxy and parse_address(socks_proxy).removeprefix("tcp://")
         self._bulk_messages_max = bulk_messages_max
-        bind = bind and parse_address(bind, any_port=True)
         self._context = zmq.Context(io_threads=1)
-        self._context.set(zmq.MAX_SOCKETS, _sockets_max())
+        self._context.set(zmq.MAX_SOCKETS, sockets_max())
         self._poller = zmq.Poller()
-        self._ways: dict[str, _Way] = {}
-        self._addresses: dict[PeerId, tuple[str, ...]] = {}
+        self._ways = Ways(self._context, self._poller, bulk_messages_max, proxy)
+        # A proxy is told names as they are: it stands where they mean something.
+        self._names = None if proxy else Names()
+        self._places: dict[str, tuple[str, ...]] = {}
+        self._peers: dict[PeerId, tuple[str, ...]] = {}
+        self._reached: dict[tuple[PeerId, bool], str] = {}
         self._routes: OrderedDict[PeerId, _Routes] = OrderedDict()
         self._router: zmq.Socket[bytes] | None = None
-        self.address: str | None = None
-        """Where it listens, the port filled in."""
+        self.addresses: tuple[str, ...] = ()
+        """Where it listens, the ports filled in."""
         self.malformed = 0
         """Messages dropped for having too many parts."""
-        if bind is not None:
-            self._bind(bind)
+        if binds:
+            self._bind(binds)
         # Not a pipe: after `close` its number may be another file's, and a late wake write there.
         self._wake_in, self._wake_out = sockets.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._poller.register(self._wake_in.fileno(), zmq.POLLIN)
 
-    def meet(self, peer: PeerId, addresses: Sequence[str]) -> None:
-        """Open the ways to *peer*, or change them where its addresses are others now."""
-        addresses = tuple(filter(self._is_dialable, addresses))
-        before = self._addresses.get(peer, ())
-        self._addresses[peer] = addresses
-        for address in addresses:
-            way = self._way(address)
-            if way is not None and way.bulk is None:
-                way.bulk = self._dial(address, self._bulk_messages_max)
-        self._close_unused(set(before) - set(addresses))
+    @property
+    def address(self) -> str | None:
+        """Where it listens, the port filled in; the first, where there are several."""
+        return self.addresses[0] if self.addresses else None
 
-    def _is_dialable(self, address: str) -> bool:
-        # Addresses come from strangers, and ZeroMQ would open files and multicast for some.
-        try:
-            return parse_address(address) == address != self.address
-        except ConfigError:
-            return False
+    def meet(self, peer: PeerId, addresses: Sequence[str]) -> None:
+        """Open the ways to *peer*, or change them where its addresses are others now.
+
+        One that cannot be dialled costs nothing but the trying; a name is looked up meanwhile.
+        """
+        before = self._peers.get(peer, ())
+        self._peers[peer] = tuple(filter(self._is_dialable, addresses))
+        for address in self._peers[peer]:
+            for place in self._dialled(address):
+                self._ways.open(place, bulk=True)
+        self._close_unused(set(before) - set(self._peers[peer]))
 
     def part(self, peer: PeerId) -> None:
         """Close the ways to *peer*, unless another is reached by the same."""
         self._routes.pop(peer, None)
-        self._close_unused(self._addresses.pop(peer, ()))
+        for bulk in (False, True):
+            self._reached.pop((peer, bulk), None)
+        self._close_unused(self._peers.pop(peer, ()))
 
     def learn(self, peer: PeerId, route: Route, *, bulk: bool) -> None:
         """Note on which way a message of *peer* came in, to answer on it where no other is."""
@@ -172,19 +127,28 @@ class Transport:
         Returns:
             False where nobody could be reached (yet); the message is gone then.
         """
-        way = self._way(address) if self._is_dialable(address) else None
-        return way is not None and _try_send(way.control, parts)
+        if not self._is_dialable(address):
+            return False
+        places = self._dialled(address)
+        for place in places:
+            self._ways.open(place, bulk=False)
+        return any(self._ways.send(place, parts, bulk=False) for place in places)
 
     def send(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
-        """Send to a peer, never waiting.
+        """Send to a peer, never waiting: where it was last reached, or else at other addresses.
 
         Returns:
             False where the network refused, so that the message can never arrive. True promises
             nothing but that it was handed over.
         """
-        for address in self._addresses.get(peer, ()):
-            way = self._way(address)
-            if way is not None and _try_send((bulk and way.bulk) or way.control, parts):
+        addresses = self._peers.get(peer, ())
+        places = [place for address in addresses for place in self._dialled(address)]
+        # To jump to and fro between two that work would change the order of messages.
+        places.sort(key=lambda place: place != self._reached.get((peer, bulk)))
+        for place in places:
+            self._ways.open(place, bulk=True)
+            if self._ways.send(place, parts, bulk=bulk):
+                self._reached[peer, bulk] = place
                 return True
         return self._send_back(peer, parts, bulk)
 
@@ -222,76 +186,59 @@ class Transport:
         self._wake_in.close()
         self._wake_out.close()
 
-    def _bind(self, bind: str) -> None:
+    def _bind(self, binds: Sequence[str]) -> None:
         try:
-            router = self._socket(zmq.ROUTER, self._bulk_messages_max)
+            router = open_socket(self._context, zmq.ROUTER, self._bulk_messages_max)
             # Unset, a message for a peer that has left would vanish without an error.
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
-            router.setsockopt(zmq.IPV6, int("[" in bind))
-            router.bind(bind)
+            for bind in binds:
+                # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
+                router.setsockopt(zmq.IPV6, int("[" in bind))
+                router.bind(bind)
+                self.addresses += (router.getsockopt_string(zmq.LAST_ENDPOINT),)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
-            raise TransportError(f"cannot listen at {bind}: {_reason(error)}") from None
-        self.address = router.getsockopt_string(zmq.LAST_ENDPOINT)
+            raise TransportError(f"cannot listen at {bind}: {reason(error)}") from None
         self._router = router
         self._poller.register(router, zmq.POLLIN)
 
-    def _socket(self, kind: int, messages_max: int) -> "zmq.Socket[bytes]":
-        socket = self._context.socket(kind)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.SNDHWM, messages_max)
-        socket.setsockopt(zmq.RCVHWM, messages_max)
-        # Without it, one handshake of 512 MiB by a stranger costs 512 MiB.
-        socket.setsockopt(zmq.MAXMSGSIZE, _PART_BYTES_MAX)
-        socket.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
-        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-        return socket
-
-    def _dial(self, address: str, messages_max: int) -> "zmq.Socket[bytes] | None":
-        """A socket toward *address*; None where there can be none, or one too many."""
+    def _is_dialable(self, address: str) -> bool:
+        # Addresses come from strangers, and ZeroMQ would open files and multicast for some.
         try:
-            socket = self._socket(zmq.DEALER, messages_max)
-        except zmq.ZMQError:
-            return None
-        socket.setsockopt(zmq.IPV6, 1)
-        # Nothing is queued for a peer that is not connected: a send fails at once instead.
-        socket.setsockopt(zmq.IMMEDIATE, 1)
-        socket.setsockopt(zmq.RECONNECT_IVL, 100)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
-        try:
-            socket.connect(address)
-        except zmq.ZMQError:
-            # Strangers name addresses, too: one that ZeroMQ cannot read is merely out of reach.
-            socket.close()
-            return None
-        self._poller.register(socket, zmq.POLLIN)
-        return socket
+            return parse_address(address) == address and address not in self.addresses
+        except ConfigError:
+            return False
 
-    def _way(self, address: str) -> _Way | None:
-        way = self._ways.get(address)
-        if way is None:
-            control = self._dial(address, _CONTROL_MESSAGES_MAX)
-            if control is None:
-                return None
-            way = self._ways[address] = _Way(control)
-        return way
+    def _dialled(self, address: str) -> tuple[str, ...]:
+        """The places that an address stands for now; ways to those that it stood for are closed."""
+        if self._names is None:
+            return (address,)
+        places = self._names.places(address)
+        if places == (address,):
+            return places
+        former = self._places.get(address, ())
+        if places != former:
+            self._places[address] = places
+            self._close_places(set(former) - set(places))
+        return places
 
-    def _close_unused(self, addresses: Sequence[str] | set[str]) -> None:
-        used = {address for several in self._addresses.values() for address in several}
-        for address in sorted(set(addresses) - used):
-            way = self._ways.pop(address, None)
-            for socket in (way.control, way.bulk) if way else ():
-                if socket is not None:
-                    self._poller.unregister(socket)
-                    socket.close(linger=200)
+    def _close_unused(self, addresses: Collection[str]) -> None:
+        self._close_places(
+            {place for address in addresses for place in self._places.pop(address, (address,))}
+        )
+
+    def _close_places(self, places: Collection[str]) -> None:
+        if places:
+            used = {address for several in self._peers.values() for address in several}
+            kept = {place for each in used for place in self._places.get(each, (each,))}
+            self._ways.close(set(places) - kept)
 
     def _send_back(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
         routes = self._routes.get(peer)
         if self._router is None or routes is None:
             return False
         route = routes.last.get(bulk) or next(iter(routes.last.values()))
-        return _try_send(self._router, [route, *parts])
+        return try_send(self._router, [route, *parts])
 
     def _drain(self, socket: "zmq.Socket[bytes]") -> Iterator[Received]:
         for _ in range(_BATCH):
@@ -319,47 +266,3 @@ class Transport:
                 pass
         except BlockingIOError:
             pass
-
-
-def _sockets_max() -> int:
-    # A socket that dials takes two files. As many are left for those who dial us, and for others.
-    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return (
-        _SOCKETS_MAX if files_max == resource.RLIM_INFINITY else min(_SOCKETS_MAX, files_max // 4)
-    )
-
-
-def _try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:
-    try:
-        socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
-    except zmq.Again:
-        return False
-    except zmq.ZMQError as error:
-        if error.errno == zmq.EHOSTUNREACH:
-            return False
-        raise TransportError(f"sending failed: {_reason(error)}") from None
-    return True
-
-
-def _reason(error: zmq.ZMQError) -> str:
-    """What went wrong, without the address that pyzmq adds."""
-    return zmq.strerror(error.errno or 0)
-
-
-def local_host(toward: str | None = None) -> str:
-    """This machine's address on the network.
-
-    Args:
-        toward: A host: the address is that of the interface which leads to it. The interface of
-            the default route unless given.
-
-    Returns:
-        An IPv4 address, or the machine's name where it has no route.
-    """
-    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as probe:
-        try:
-            # Connecting a datagram socket sends nothing; it only looks the route up.
-            probe.connect((toward or "192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except (OSError, UnicodeError):  # the latter for a name that can be none
-            return sockets.gethostname()

@@ -1,6 +1,6 @@
 """One peer's turn at a step boundary: what its rule may see and do."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from .frozen import frozen
 from .inbox import Arrival
 from .messages import Incarnation, Offer, PeerId, Phase, Push
 from .outbox import Returned
+from .pairing import pair
 from .state import State, Weighing
 from .weight import WEIGHT_MIN, mixing_fraction
 from .wire import NATIVE, Form, parse_wire
@@ -159,7 +160,15 @@ class Turn:
         state = self._state
         round = state.round + state.passed if round is None else round
         members = self.live() if members is None else members
-        return tuple(state.neighbors(members, state.roster.id, round))
+        me, outward = state.roster.id, state.roster.outward
+        if len(outward) < 2:
+            return tuple(state.neighbors(members, me, round))
+        return pair(lambda peer: state.neighbors(members, peer, round), me, members, outward)
+
+    @property
+    def outward(self) -> Set[PeerId]:
+        """Live peers that take shares and only dial out: two of them cannot exchange."""
+        return self._state.roster.outward
 
     def weights(
         self, round: int, members: Sequence[PeerId] | None = None
@@ -194,7 +203,7 @@ class Turn:
             return "left"
         if member.incarnation != incarnation:
             return "restarted"
-        is_there = roster.is_reachable(peer, float("inf"))
+        is_there = roster.is_alive(peer)
         if member.phase > Phase.FINISHED:
             return "leaving" if is_there else "left"
         return "" if is_there else "died"
@@ -217,7 +226,11 @@ class Turn:
         return any([lane.outbox.is_busy(peer) for lane in self._lanes])
 
     def draw(
-        self, among: Sequence[PeerId] | None = None, shards: Sequence[int] | None = None
+        self,
+        among: Sequence[PeerId] | None = None,
+        shards: Sequence[int] | None = None,
+        *,
+        urgent: bool = False,
     ) -> PeerId | None:
         """A peer at random that a share can be pushed to now, None where there is none.
 
@@ -226,9 +239,10 @@ class Turn:
         Args:
             among: Whom to choose from, the neighbors of this round unless given.
             shards: What is to be pushed, the shards whose turn it is unless given.
+            urgent: Whether credit is no matter, because the peer is about to go.
         """
         among = self.neighbors() if among is None else among
-        if not self._has_credit():
+        if not (urgent or self._has_credit()):
             return None
         for shard in self.shards if shards is None else shards:
             among = self._lanes[shard].outbox.free_of(among)

@@ -9,10 +9,9 @@ from rumor.gossip import PeerId, ProtocolConfig, Rule, Turn
 from rumor.gossip.effects import Halt, Wait
 from rumor.gossip.rule import Demands, demands_of
 from rumor.gossip.state import Neighbors
-
-from .host import Host
-from .network import CALM, Network, Peers, Weather
-from .vector import SIZE, Values
+from rumor.sim.torture.host import Host
+from rumor.sim.torture.network import CALM, Network, Peers, Weather
+from rumor.sim.torture.vector import SIZE, Values
 
 __all__ = ["BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed", "gradient", "starts"]
 

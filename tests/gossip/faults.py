@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from rumor.gossip import PeerId, Phase, ProtocolConfig, stream
-
-from .host import Host
-from .network import CALM, Network, Peers, Weather, complete, ring, spread
-from .picky import Picky
-from .vector import SIZE
+from rumor.sim.torture.host import Host
+from rumor.sim.torture.network import CALM, Network, Peers, Weather, complete, ring, spread
+from rumor.sim.torture.picky import Picky
+from rumor.sim.torture.vector import SIZE
 
 __all__ = ["FAULTS_S", "Fault", "Scenario", "draw", "draw_wide", "run"]
 

@@ -21,10 +21,10 @@ from rumor.gossip.effects import Effect, Greet, Inspect, Send, ShareId, Snapshot
 from rumor.gossip.messages import Body, Hello, Offer
 from rumor.gossip.rule import Demands
 from rumor.gossip.state import Neighbors
+from rumor.sim.torture.network import complete
+from rumor.sim.torture.vector import SCHEMA, schema_of
 
-from .network import complete
 from .transcript import line_of
-from .vector import SCHEMA, schema_of
 
 __all__ = ["ANCHOR", "OTHER_ANCHOR", "SMALL", "WIDE", "Scene", "Scripted"]
 
@@ -255,12 +255,16 @@ class Scene:
         )
 
     def introduce(
-        self, source: PeerId, to: PeerId, *, incarnation: int = 1, schema: Schema = SCHEMA
+        self,
+        source: PeerId,
+        to: PeerId,
+        *,
+        incarnation: int = 1,
+        schema: Schema = SCHEMA,
+        phase: Phase = Phase.TRAINING,
     ) -> None:
         """Let *to* hear hello of a peer that is not on the table."""
-        member = Member(
-            id=source, incarnation=incarnation, heartbeat=1, phase=Phase.TRAINING, step=0
-        )
+        member = Member(id=source, incarnation=incarnation, heartbeat=1, phase=phase, step=0)
         hello = Hello(members=(member,), rooted=False, reply=False)
         envelope = self.letter(source, to, hello, incarnation=incarnation, schema=schema.hash)
         self.receive(envelope)

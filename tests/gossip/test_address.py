@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip.address import is_loopback, is_wildcard, parse_address, split_address
+from rumor.gossip.address import (
+    is_loopback,
+    is_wildcard,
+    join_address,
+    parse_address,
+    split_address,
+)
 from rumor.gossip.errors import ConfigError
 
 
@@ -75,6 +81,11 @@ def test_an_address_is_split_into_host_and_port() -> None:
     assert split_address("tcp://node-a:7700") == ("node-a", "7700")
     assert split_address("tcp://[::1]:7700") == ("::1", "7700")
     assert split_address("tcp://127.0.0.1:*") == ("127.0.0.1", "*")
+
+
+@pytest.mark.parametrize("address", ["tcp://node-a:7700", "tcp://[::1]:1", "tcp://[::]:*"])
+def test_what_was_split_is_joined_again(address: str) -> None:
+    assert join_address(*split_address(address)) == address
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8", "[::1]"])

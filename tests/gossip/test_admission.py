@@ -132,8 +132,8 @@ def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
     scene = Scene()
     scene.enter("a")
     scene.join("a", "b")
-    scene.receive(scene.letter("b", "a", hello(member("c", Phase.TRAINING)), swarm=b""))
-    assert scene.sent(passes(scene, "a", 0.2), Ask)
+    heard = scene.letter("b", "a", hello(member("c", Phase.TRAINING)), swarm=b"")
+    assert scene.sent(scene.receive(heard), Ask)
     push = Push(
         seq=1, escrow=5, size_bytes=128, form=Form(copy=True), epoch=0, round=0, note=0, step=0
     )
@@ -147,18 +147,18 @@ def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -
     scene.enter("a")
     scene.join("a", "b")
     donors = [member(id, Phase.TRAINING) for id in "bcdef"]
-    scene.receive(scene.letter("b", "a", hello(*donors)))
-    asked = [e for e in passes(scene, "a", 9.8) if scene.sent([e], Ask)]
-    assert len(asked) == 1
-    assert len(scene.sent(passes(scene, "a", 10.0), Ask)) == 1
+    effects = scene.receive(scene.letter("b", "a", hello(*donors)))
+    assert len(scene.sent(effects, Ask)) == 1
+    assert not scene.sent(passes(scene, "a", 9.6), Ask)
+    assert len(scene.sent(passes(scene, "a", 0.8), Ask)) == 1
 
 
 def test_a_newcomer_that_gets_a_copy_asks_nobody_else() -> None:
     scene = Scene(replace(SMALL, stall_s=0.5))
     scene.enter("a")
     scene.join("a", "b")
-    scene.receive(scene.letter("b", "a", hello(member("b", Phase.TRAINING))))
-    assert scene.sent(passes(scene, "a", 0.2), Ask)
+    heard = scene.letter("b", "a", hello(member("b", Phase.TRAINING)))
+    assert scene.sent(scene.receive(heard), Ask)
     push = Push(
         seq=1, escrow=5, size_bytes=128, form=Form(copy=True), epoch=0, round=0, note=0, step=0
     )

@@ -10,10 +10,10 @@ import pytest
 from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule
 from rumor.gossip.adpsgd import ADPSGD
 from rumor.gossip.effects import PushSkipped
+from rumor.sim.torture.network import CALM, Weather, complete, ring, spread
 from rumor.topology import View
 
 from .crowd import BAD, CONFIG, Crowd, starts
-from .network import CALM, Weather, complete, ring, spread
 from .scene import Scene
 
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])

@@ -7,9 +7,9 @@ import pytest
 
 from rumor.gossip import ONE, PeerId, Phase, Rule
 from rumor.gossip.allreduce import AllReduce
+from rumor.sim.torture.network import CALM, Weather, ring
 
 from .crowd import BAD, CONFIG, LR, PATIENT, Crowd, gradient, starts
-from .network import CALM, Weather, ring
 
 
 def rule(peer: PeerId) -> Rule:

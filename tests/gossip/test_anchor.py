@@ -10,9 +10,9 @@ from rumor.gossip.messages import Ask, Hello, Offer, Push
 from rumor.gossip.rule import require_fit
 from rumor.gossip.rules import RULES, make_rule
 from rumor.gossip.wire import Form
+from rumor.sim.torture.vector import SCHEMA, schema_of
 
 from .scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
-from .vector import SCHEMA, schema_of
 
 HALVES = replace(SMALL, wire="bfloat16")
 SPARSE = replace(SMALL, wire="topk:0.25")
@@ -30,9 +30,7 @@ def seeking(
     scene.join("a")
     scene.enter("b", keeps_anchor=keeps, anchor=anchor)
     scene.join("b", "a")
-    scene.deliver()
-    scene.wait(0.2)
-    scene.wake("b")
+    scene.deliver(Hello)
 
 
 def anchored(scene: Scene, peer: str, of: str) -> bool:

@@ -8,9 +8,9 @@ import pytest
 from rumor.gossip import ONE, GoSGD, ProtocolConfig, Turn
 from rumor.gossip.effects import Effect, PushSkipped, Send
 from rumor.gossip.messages import Ack, Chunk, End, Grant, Offer, Push, Query
+from rumor.sim.torture.vector import schema_of
 
 from .scene import SMALL, WIDE, Scene
-from .vector import schema_of
 
 SLOW = replace(SMALL, bandwidth_bytes_s=64.0)
 """A share of 64 bytes takes a second."""

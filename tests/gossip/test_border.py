@@ -17,10 +17,10 @@ from rumor.gossip import (
 )
 from rumor.gossip.effects import Effect, PeerRefused, SwarmGivenUp
 from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Offer, Query
+from rumor.sim.torture.network import Network, Peers, Weather
+from rumor.sim.torture.vector import SCHEMA
 
-from .network import Network, Peers, Weather
 from .scene import ANCHOR, OTHER_ANCHOR, Scene
-from .vector import SCHEMA
 
 OFFER = Offer(seq=1, escrow=9, size_bytes=64, frame_bytes=64, epoch=0, round=0, note=0, step=0)
 OTHER_SCHEMA = Schema((TensorSpec("x", (5,), "float64"),))
@@ -96,7 +96,7 @@ def test_a_young_founder_gives_its_swarm_up_for_one_that_has_taken_root() -> Non
     a = scene.peers["a"]
     assert SwarmGivenUp() in effects
     assert (a.account.weight, a.account.burned, a.swarm) == (0, ONE, OTHER_ANCHOR)
-    assert a.phase is Phase.SEEKING
+    assert a.phase is Phase.JOINING
 
 
 def test_of_two_young_swarms_the_one_with_the_smaller_hash_stays() -> None:

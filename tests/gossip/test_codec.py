@@ -42,6 +42,7 @@ from rumor.gossip.messages import (
     Phase,
     Push,
     Query,
+    Refer,
 )
 from rumor.gossip.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema, TensorSpec
 from rumor.gossip.wire import Form
@@ -116,6 +117,7 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Hello: st.builds(
         Hello,
         members=st.lists(MEMBER, max_size=4).map(tuple),
+        clock=st.lists(st.tuples(PEER, COUNT), max_size=4).map(tuple),
         rooted=st.booleans(),
         reply=st.booleans(),
     ),
@@ -130,6 +132,7 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Query: st.builds(Query, SEQ),
     Pending: st.builds(Pending, SEQ),
     Leave: st.builds(Leave, st.booleans()),
+    Refer: st.builds(Refer, st.lists(MEMBER, max_size=4).map(tuple)),
 }
 
 
@@ -201,7 +204,7 @@ TENSORS = (TensorSpec("weight", (3, 4), "float32"), TensorSpec("count", (), "int
 SAMPLES: dict[str, list[Buffer]] = {
     type(envelope.body).__name__.lower(): framed(envelope, frame)
     for envelope, frame in [
-        (sample(Hello(members=ROSTER, rooted=True, reply=False)), b""),
+        (sample(Hello(members=ROSTER, clock=(("gone", 7),), rooted=True, reply=False)), b""),
         (sample(Describe(Schema(TENSORS, shards=1))), b""),
         (sample(Ask()), b""),
         (sample(Push(seq=1, escrow=2**39, **NUMBERS)), bytes(range(64))),
@@ -213,6 +216,7 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Query(7)), b""),
         (sample(Pending(8)), b""),
         (sample(Leave(False)), b""),
+        (sample(Refer(ROSTER[:1])), b""),
     ]
 }
 """One message of each kind."""
@@ -248,7 +252,7 @@ def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer]
     assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
 
 
-def test_a_message_on_the_wire_is_as_it_was_in_version_2() -> None:
+def test_a_message_on_the_wire_is_as_it_was_in_version_3() -> None:
     header = (
         "9b"
         "c410000102030405060708090a0b0c0d0e0f"  # swarm
@@ -260,12 +264,12 @@ def test_a_message_on_the_wire_is_as_it_was_in_version_2() -> None:
         "08" "9306cf0000008000000000ce00800000"  # ACK of share 6: 2**39 units, 8 MiB of credit
     )  # fmt: skip
     (part,) = SAMPLES["ack"]
-    assert bytes(part[:4]) == b"RMR\x02" and VERSION == 2
+    assert bytes(part[:4]) == b"RMR\x03" and VERSION == 3
     assert bytes(part[8:]).hex() == header
 
 
 def test_no_kind_of_message_ever_changes_its_number() -> None:
-    order = "hello describe ask push offer grant chunk end ack query pending leave".split()
+    order = "hello describe ask push offer grant chunk end ack query pending leave refer".split()
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
 
@@ -325,7 +329,7 @@ def test_a_header_can_be_read_before_its_frame_is_there(kind: str) -> None:
 def test_another_version_of_the_protocol_is_named() -> None:
     first = bytearray(SAMPLES["ack"][0])
     first[3] = 9
-    with pytest.raises(IncompatiblePeer, match="it speaks version 9, and this peer version 2"):
+    with pytest.raises(IncompatiblePeer, match="it speaks version 9, and this peer version 3"):
         decode([first])
 
 

@@ -7,9 +7,8 @@ from rumor.gossip import ONE, GoSGD, Member, Phase, Protocol, ProtocolConfig, st
 from rumor.gossip.crew import Crew, CrewRoster
 from rumor.gossip.effects import Effect, Greet, Inspect, Mix, Send
 from rumor.gossip.messages import Hello, Leave, Offer
-
-from .network import complete
-from .vector import SCHEMA
+from rumor.sim.torture.network import complete
+from rumor.sim.torture.vector import SCHEMA
 
 IDS = ("ada", "bob", "cyd")
 CONFIG = ProtocolConfig(gossip_s=float("inf"), dead_s=float("inf"))
@@ -82,7 +81,7 @@ def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
         roster.advance(phase=Phase.TRAINING)
     before = ada.takers()
     assert before == IDS
-    bob.advance(step=5)
+    bob.stepped()
     bob.advance(phase=Phase.FINISHED)
     assert cyd.takers() is before
     bob.advance(phase=Phase.LEAVING)
@@ -111,7 +110,9 @@ def test_a_member_that_could_not_be_reached_is_passed_over_for_a_while() -> None
 
 def test_a_roster_of_a_crew_answers_as_any_does() -> None:
     _, (ada, bob, _) = rosters()
-    bob.advance(phase=Phase.TRAINING, step=3)
+    bob.advance(phase=Phase.TRAINING)
+    for _ in range(3):
+        bob.stepped()
     assert bob.me == Member(id="bob", incarnation=1, heartbeat=0, phase=Phase.TRAINING, step=3)
     assert len(ada) == 3
     assert ada.members() == (ada.me,)

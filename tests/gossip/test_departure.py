@@ -1,4 +1,4 @@
-"""Finishing is not leaving; a leaver hands all its weight on, once its escrow is resolved."""
+"""Finishing is not leaving; a leaver hands on its weight, and what comes back of its escrow."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import pytest
 from rumor.gossip import ONE, GoSGD, Member, Phase, ProtocolConfig
 from rumor.gossip.effects import PeerLeft
 from rumor.gossip.messages import Ack, Ask, Hello, Leave, Push
+from rumor.sim.torture.network import Network, Peers, Weather
 
-from .network import Network, Peers, Weather
 from .scene import Scene
 
 
@@ -30,7 +30,7 @@ def test_a_leaver_hands_its_weight_on_and_says_goodbye() -> None:
     assert b.account.weight == 2 * ONE and [m.id for m in b.live()] == ["b"]
 
 
-def test_a_leaver_waits_for_its_own_escrow_first() -> None:
+def test_a_leaver_waits_for_its_own_escrow_where_there_is_no_other_heir() -> None:
     scene = Scene()
     scene.founded("a", "b")
     scene.push("a", "b", ONE // 2)
@@ -56,7 +56,7 @@ def test_a_leaver_whose_heir_refuses_finds_another() -> None:
     scene = Scene()
     scene.founded("a", "b", "c")
     scene.leave("a")
-    scene.deliver(Push)
+    scene.deliver(Hello, Push)
     first = next(iter(scene.peers["a"].account.outstanding))[0]
     scene.refuse_all(first)
     scene.deliver(Ack)

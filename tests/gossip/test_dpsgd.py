@@ -9,12 +9,12 @@ import pytest
 from rumor.gossip import ONE, PeerId, Phase, Rule
 from rumor.gossip.dpsgd import DPSGD
 from rumor.gossip.effects import Halt
+from rumor.sim.torture.network import CALM, Weather, complete, ring, spread
+from rumor.sim.torture.vector import Values
 from rumor.topology import View, over
 
 from .crowd import BAD, CONFIG, LR, Crowd, gradient, starts
-from .network import CALM, Weather, complete, ring, spread
 from .scene import Scene
-from .vector import Values
 
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 

@@ -6,7 +6,7 @@ import pytest
 
 from rumor.gossip import ONE, Entry, Kind, Phase, ProtocolConfig, Turn
 from rumor.gossip.effects import Drop, Effect, Reclaim, Record, Release, Snapshot
-from rumor.gossip.messages import Ack, Leave, Push, Query
+from rumor.gossip.messages import Ack, Hello, Leave, Push, Query
 
 from .scene import SMALL, WIDE, Scene
 
@@ -188,11 +188,12 @@ def test_a_death_does_not_strand_what_is_about_to_be_mixed_back() -> None:
 def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
     scene = pushed()
     scene.leave("a")
-    scene.mail.clear()
+    scene.deliver(Hello)
+    assert scene.peers["a"].account.weight == 0
     effects = scene.receive(scene.letter("b", "a", Ack(1, HALF // 2)))
     (push,) = scene.sent(effects, Push)
-    assert push.escrow == ONE - HALF // 2
-    assert effects.index(Reclaim(1, 1 / 3)) < effects.index(Snapshot(2, "x"))
+    assert push.escrow == HALF - HALF // 2
+    assert effects.index(Reclaim(1, 1.0)) < effects.index(Snapshot(3, "x"))
 
 
 def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> None:

@@ -10,9 +10,9 @@ from rumor.gossip.link import FRAMES_MAX
 from rumor.gossip.messages import Ack, Body, Chunk, End, Grant, Offer, Pending, Push, Query
 from rumor.gossip.weight import WEIGHT_MAX
 from rumor.gossip.wire import Form
+from rumor.sim.torture.vector import schema_of
 
 from .scene import OTHER_ANCHOR, SMALL, WIDE, Scene
-from .vector import schema_of
 
 OFFER = Offer(
     seq=1, escrow=ONE // 2, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0
@@ -203,7 +203,7 @@ def test_a_newcomer_takes_nothing_that_it_did_not_ask_for() -> None:
     made = Scene()
     made.enter("b")
     made.join("b", "a")
-    made.introduce("a", "b")
+    made.introduce("a", "b", phase=Phase.SEEKING)
     copy = replace(PUSH, size_bytes=128, form=Form(copy=True))
     assert ShareRefused("a", "not asked for") in made.receive(
         made.letter("a", "b", copy, frame_bytes=128)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip import GoSGD
+from rumor.sim.torture.network import Network, Peers
 
 from .faults import Scenario, draw, draw_wide, run
-from .network import Network, Peers
 
 SEEDS = 160
 WIDE_SEEDS = 80

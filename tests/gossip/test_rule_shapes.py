@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from rumor.gossip import ONE, PeerId, ProtocolConfig, Rule
+from rumor.sim.torture.host import Host
+from rumor.sim.torture.network import CALM, Network, Peers, Weather, ring
+from rumor.sim.torture.vector import SIZE, Values
 
-from .host import Host
-from .network import CALM, Network, Peers, Weather, ring
 from .shapes import D2, RelaySum
-from .vector import SIZE, Values
 
 BAD = Weather(loss=0.15, duplicates=0.1, delay_s=0.02)
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])

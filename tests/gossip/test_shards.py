@@ -31,9 +31,9 @@ from rumor.gossip.effects import (
 from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Leave, Push, Query
 from rumor.gossip.weight import WEIGHT_MIN
 from rumor.gossip.wire import Form
+from rumor.sim.torture.vector import schema_of
 
 from .scene import ANCHOR, SMALL, Scene
-from .vector import schema_of
 
 THREE = schema_of(24, shards=3)
 

@@ -19,6 +19,7 @@ import zmq
 from rumor.gossip.codec import FRAME_BYTES_MAX, Buffer
 from rumor.gossip.errors import ConfigError, TransportError
 from rumor.gossip.transport import Received, Route, Transport, local_host
+from rumor.gossip.transport_names import Names
 
 pytestmark = pytest.mark.live
 
@@ -544,7 +545,241 @@ def test_ipv6_is_listened_at_and_dialled() -> None:
         assert contents(receive(there)) == [[b"x"]]
 
 
+def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
+    try:
+        both = Transport(("tcp://127.0.0.1:*", "tcp://[::1]:*"))
+    except TransportError as error:
+        pytest.skip(str(error))
+    with closing(both):
+        first, second = both.addresses
+        assert first.startswith("tcp://127.0.0.1:") and second.startswith("tcp://[::1]:")
+        assert both.address == first
+        for address in both.addresses:
+            until(lambda: here.greet(address, [address.encode()]))  # noqa: B023
+        came = contents(receive(both, 2))
+        assert sorted(came) == sorted([[first.encode()], [second.encode()]])
+        assert not both.greet(second, [b"to itself"])
+
+
+def test_who_listens_nowhere_has_no_address() -> None:
+    for bind in (None, ()):
+        with closing(Transport(bind)) as hidden:
+            assert (hidden.address, hidden.addresses) == (None, ())
+
+
+@needs_proc
+def test_of_several_addresses_one_in_use_closes_the_others(there: Transport) -> None:
+    before = files()
+    with pytest.raises(TransportError, match=f"cannot listen at {listens_at(there)}: .*in use"):
+        Transport(("tcp://127.0.0.1:*", listens_at(there)))
+    until(lambda: files() == before)
+
+
+def test_what_reached_a_peer_last_is_used_again(here: Transport, there: Transport) -> None:
+    closed = Transport()
+    closed.close()
+    here.meet("there", [listens_at(closed), listens_at(there)])
+    insist(here, "there", [b"first"], bulk=False)
+    with closing(Transport(closed.address)) as other:
+        until(lambda: here.greet(listens_at(other), [b"it is dialled, too"]))
+        for index in range(5):
+            insist(here, "there", [bytes([index])], bulk=False)
+        came = contents(receive(there, 6))
+    assert came == [[b"first"], *([bytes([index])] for index in range(5))]
+
+
+def test_the_other_address_is_used_where_the_one_that_worked_is_gone(
+    here: Transport, there: Transport
+) -> None:
+    with closing(Transport()) as other:
+        here.meet("there", [listens_at(other)])
+        insist(here, "there", [b"x"], bulk=True)
+        assert contents(receive(other)) == [[b"x"]]
+        here.meet("there", [listens_at(other), listens_at(there)])
+    # What is sent before the end of the other is noticed is lost with it.
+    until(lambda: here.send("there", [b"y"], bulk=True) and any(there.poll(0.01)))
+
+
+def test_a_peer_is_not_sent_what_is_for_another_that_moved_to_its_place(
+    here: Transport, there: Transport
+) -> None:
+    here.meet("first", [listens_at(there)])
+    insist(here, "first", [b"x"], bulk=False)
+    with closing(Transport()) as elsewhere:
+        here.meet("second", [listens_at(there)])
+        here.meet("first", [listens_at(elsewhere)])
+        insist(here, "first", [b"y"], bulk=False)
+        assert contents(receive(elsewhere)) == [[b"y"]]
+        assert contents(receive(there)) == [[b"x"]]
+
+
+def port_of(transport: Transport) -> str:
+    return listens_at(transport).rsplit(":", 1)[1]
+
+
+Answers = list[tuple[object, ...]]
+
+
+def answering(host: str, port: int) -> Answers:
+    """What a name server says of a host of IPv4."""
+    return [(sockets.AF_INET, sockets.SOCK_STREAM, 6, "", (host, port))]
+
+
+def test_a_name_is_looked_up_and_its_host_reached(
+    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(host: str, port: int, **_: object) -> Answers:
+        assert host == "node-a"
+        # The first of its addresses is of another time.
+        return [*answering("127.0.0.9", port), *answering("127.0.0.1", port)]
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    address = f"tcp://node-a:{port_of(there)}"
+    here.meet("there", [address])
+    insist(here, "there", [b"x"], bulk=True)
+    until(lambda: here.greet(address, [b"y"]))
+    assert sorted(contents(receive(there, 2))) == [[b"x"], [b"y"]]
+
+
+@pytest.mark.parametrize("failure", [OSError("no such host"), UnicodeError("label too long")])
+def test_a_name_that_means_nothing_is_out_of_reach_and_harms_nobody(
+    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def look_up(*_: object, **__: object) -> Answers:
+        raise failure
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    here.meet("there", ["tcp://no-such-host.invalid:7700", listens_at(there)])
+    insist(here, "there", [b"x"], bulk=True)
+    assert not here.greet("tcp://no-such-host.invalid:7700", [b"x"])
+    assert contents(receive(there)) == [[b"x"]]
+
+
+def test_a_name_server_that_never_answers_holds_up_nobody(
+    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def look_up(host: str, port: int, **_: object) -> Answers:
+        assert answers.wait(TIMEOUT_S)
+        return answering("127.0.0.1", port)
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    names = [f"tcp://node-{index}:{port_of(there)}" for index in range(40)]
+    here.meet("there", [*names, listens_at(there)])
+    threads = threading.active_count()
+    for index in range(50):
+        insist(here, "there", [bytes([index])], bulk=True)
+        assert not here.greet(names[0], [b"x"])
+    # Not one for each name, nor one for each time that it is asked for.
+    assert threading.active_count() == threads < 40
+    assert contents(receive(there, 50)) == [[bytes([index])] for index in range(50)]
+    answers.set()
+    until(lambda: here.greet(names[0], [b"found"]))
+    assert contents(receive(there)) == [[b"found"]]
+
+
+def test_a_host_that_has_moved_is_found_again(
+    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = "127.0.0.9"
+
+    def look_up(_: str, port: int, **__: object) -> Answers:
+        return answering(host, port)
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    monkeypatch.setattr("rumor.gossip.transport_names._BELIEVED_S", 0.0)
+    here.meet("there", [f"tcp://node-a:{port_of(there)}"])
+    assert not here.send("there", [b"x"], bulk=True)
+    host = "127.0.0.1"
+    insist(here, "there", [b"y"], bulk=True)
+    assert contents(receive(there)) == [[b"y"]]
+
+
+def test_a_name_that_cannot_be_looked_up_any_more_means_what_it_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lookups = 0
+
+    def look_up(_: str, port: int, **__: object) -> Answers:
+        nonlocal lookups
+        lookups += 1
+        if lookups > 1:
+            raise OSError("no name server")
+        return answering("10.0.0.5", port)
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    monkeypatch.setattr("rumor.gossip.transport_names._BELIEVED_S", 0.0)
+    names = Names()
+    until(lambda: names.places("tcp://node-a:7700") == ("tcp://10.0.0.5:7700",))
+    until(lambda: lookups > 2 or names.places("tcp://node-a:7700") == ())
+    assert names.places("tcp://node-a:7700") == ("tcp://10.0.0.5:7700",)
+
+
+def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sockets, "getaddrinfo")
+    for address in ("tcp://10.0.0.5:1", "tcp://[::1]:1", "tcp://[fe80::1%eth0]:1"):
+        assert Names().places(address) == (address,)
+
+
+def test_of_too_many_names_to_look_up_the_oldest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rumor.gossip.transport_names._NAMES_MAX", 2)
+    monkeypatch.setattr(sockets, "getaddrinfo", lambda _, port, **__: answering("10.0.0.5", port))
+    names = Names()
+    for name in ("a", "b", "c"):
+        until(lambda: names.places(f"tcp://{name}:1") == ("tcp://10.0.0.5:1",))  # noqa: B023
+    assert names.places("tcp://b:1") and not names.places("tcp://a:1")
+
+
+def test_sockets_do_not_redial_in_lockstep(here: Transport) -> None:
+    for index in range(8):
+        here.meet(f"peer-{index}", [f"tcp://127.0.0.1:{index + 1}"])
+    waits = {
+        (socket.getsockopt(zmq.RECONNECT_IVL), socket.getsockopt(zmq.RECONNECT_IVL_MAX))
+        for way in here._ways._ways.values()
+        for socket in (way.control, way.bulk)
+        if socket is not None
+    }
+    assert len(waits) > 8
+    assert all(50 <= first <= 150 and 2500 <= last <= 5000 for first, last in waits)
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.1", "socks5://127.0.0.1:1080", "127.0.0.1:0", "*:1"])
+def test_what_cannot_be_a_proxy_is_a_mistake_of_the_user(proxy: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        Transport(socks_proxy=proxy)
+
+
+def test_what_is_dialled_is_asked_of_the_proxy_names_as_they_are(there: Transport) -> None:
+    heard = {
+        f"tcp://127.0.0.1:{port_of(there)}": b"\1\x7f\0\0\1",
+        f"tcp://node-a:{port_of(there)}": b"\3\6node-a",
+        f"tcp://[::1]:{port_of(there)}": b"\4" + bytes(15) + b"\1",
+    }
+    with sockets.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(TIMEOUT_S)
+        host, port = proxy.getsockname()
+        with closing(Transport(None, socks_proxy=f"{host}:{port}")) as here:
+            for address, wanted in heard.items():
+                assert not here.greet(address, [b"x"])
+                client, _ = proxy.accept()
+                with client:
+                    client.settimeout(TIMEOUT_S)
+                    assert client.recv(3) == b"\5\1\0"
+                    client.sendall(b"\5\0")
+                    request = client.recv(100)
+                    assert request[:3] == b"\5\1\0" and request[3:-2] == wanted
+                    assert request[-2:] == int(port_of(there)).to_bytes(2, "big")
+                    client.sendall(b"\5\0\0\1" + bytes(6))
+
+
 def test_the_way_toward_a_host_says_which_address_is_ours() -> None:
     assert local_host("127.0.0.1") == "127.0.0.1"
     assert local_host()
     assert local_host("a" * 300) == sockets.gethostname()
+
+
+def test_the_way_toward_a_host_of_ipv6_is_of_ipv6() -> None:
+    assert local_host("::1") in ("::1", sockets.gethostname())

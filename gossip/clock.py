@@ -1,0 +1,81 @@
+"""How far the whole swarm has come: optimizer steps of every peer, merged by maximum.
+
+Each peer raises its own row and takes over whatever is higher in the rows of others, those of peers
+that are long gone included. All rows can only grow, so that messages may be lost, repeated or
+come in any order: everybody tends to the same total, with no coordinator.
+
+Source: the grow-only counter of Shapiro, Preguica, Baquero and Zawirski, INRIA RR-7506, 2011,
+specification 6.
+"""
+
+from collections.abc import Collection, Mapping
+
+from .messages import ClockRow, PeerId
+
+__all__ = ["CLOCK_ROWS_MAX", "ROWS_TOLD_MAX", "Clock"]
+
+CLOCK_ROWS_MAX = 1 << 14
+"""Peers that are counted; steps of further names are passed over."""
+
+ROWS_TOLD_MAX = 1 << 10
+"""Rows of absent peers that one HELLO carries; the rest follows with the next ones."""
+
+
+class Clock:
+    """One peer's count of everybody's steps.
+
+    Args:
+        me: Whose it is.
+        rows: Steps by peer, as they are remembered from an earlier life.
+
+    >>> clock = Clock("a", {"a": 3})
+    >>> clock.tick(); clock.merge("b", 10); clock.merge("b", 7)
+    >>> clock.own, clock.total
+    (4, 14)
+    """
+
+    def __init__(self, me: PeerId, rows: Mapping[PeerId, int] | None = None) -> None:
+        self._me = me
+        self._rows = {me: 0, **(rows or {})}
+        self.total = sum(self._rows.values())
+        """Steps of all peers that ever were, as far as is known."""
+        self._told = 0
+
+    @property
+    def own(self) -> int:
+        """Steps of this peer, those of its earlier lives included."""
+        return self._rows[self._me]
+
+    def tick(self) -> None:
+        """Count one step of this peer."""
+        self._rows[self._me] += 1
+        self.total += 1
+
+    def merge(self, peer: PeerId, steps: int) -> None:
+        """Take over a row where it is higher; of this peer, too: an earlier life may have it."""
+        before = self._rows.get(peer, 0)
+        if steps > before and (before or len(self._rows) < CLOCK_ROWS_MAX or peer in self._rows):
+            self._rows[peer] = steps
+            self.total += steps - before
+
+    def rows(self) -> dict[PeerId, int]:
+        """Steps by peer, sorted by id."""
+        return dict(sorted(self._rows.items()))
+
+    def rows_beside(self, told: Collection[PeerId]) -> tuple[ClockRow, ...]:
+        """Rows of peers whose entries are not told anyway, some of them at a time.
+
+        Args:
+            told: Ids of the members whose entries travel along.
+        """
+        absent = [row for row in sorted(self._rows.items()) if row[0] not in told and row[1]]
+        if len(absent) <= ROWS_TOLD_MAX:
+            return tuple(absent)
+        start = self._told % len(absent)
+        self._told = start + ROWS_TOLD_MAX
+        return tuple((absent + absent)[start : start + ROWS_TOLD_MAX])
+
+    def forget_others(self) -> None:
+        """Count anew, in another swarm."""
+        self._rows = {self._me: self.own}
+        self.total = self.own

@@ -1,0 +1,40 @@
+"""Presets of times: each is a valid one, and they come in order."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from rumor.gossip import ConfigError, ProtocolConfig
+from rumor.gossip.timing import TIMINGS, Timing, timing
+
+NAMES = ("local", "lan", "wan")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_changes_fields_that_there_are_and_makes_a_valid_config(name: str) -> None:
+    config = replace(ProtocolConfig(), **timing(name))
+    assert timing(name) == {key: getattr(config, key) for key in timing(name)}
+    assert config.gossip_s < config.suspect_s < config.dead_s
+    assert config.suspect_s >= 3 * config.gossip_s, "a single lost heartbeat is no reason"
+    assert config.found_s < config.found_alone_s
+
+
+def test_lan_is_what_peers_do_unless_told_otherwise() -> None:
+    assert replace(ProtocolConfig(), **timing("lan")) == ProtocolConfig()
+
+
+def test_the_wider_the_network_the_longer_the_patience() -> None:
+    assert tuple(TIMINGS) == NAMES
+    for field in fields(Timing):
+        times = [getattr(TIMINGS[name], field.name) for name in NAMES]
+        assert times == sorted(times), field.name
+
+
+def test_on_a_wan_silence_lasts_three_times_as_long() -> None:
+    lan, wan = TIMINGS["lan"], TIMINGS["wan"]
+    assert (wan.suspect_s, wan.dead_s) == (3 * lan.suspect_s, 3 * lan.dead_s)
+
+
+def test_a_preset_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(ConfigError, match="timing is 'moon': it must be one of local, lan, wan"):
+        timing("moon")
