@@ -1,0 +1,283 @@
+"""Faults as data: a list of what goes wrong when, for simulations, live swarms and campaigns.
+
+A schedule is JSON, a list of objects: ``[{"at_s": 3.0, "kind": "crash", "peer": 2}, ...]``. `KINDS`
+says which kinds there are and what each takes.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..gossip.errors import ConfigError
+from .fault_kinds import KINDS, LIVE_KINDS, Kind, allowed, fits
+
+__all__ = [
+    "KINDS",
+    "LIVE_KINDS",
+    "Fault",
+    "Kind",
+    "as_json",
+    "check_faults",
+    "read_faults",
+    "resolve",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong. What is not given is None; `KINDS` says what a kind takes."""
+
+    at_s: float
+    """When, seconds from the start."""
+
+    kind: str
+    """A key of `KINDS`."""
+
+    peer: str | int | None = None
+    """Of whom: a name, or a position in the list of peers of a run."""
+
+    to: str | int | None = None
+    """The other end of a cut."""
+
+    peers: tuple[str | int, ...] | None = None
+    """Of whom, where these are several."""
+
+    groups: tuple[tuple[str | int, ...], ...] | None = None
+    """Who can still reach one another."""
+
+    for_s: float | None = None
+    """How long it lasts, seconds; to the end of the run where it is not given."""
+
+    factor: float | None = None
+    """How many times as long steps take."""
+
+    by_s: float | None = None
+    """How far a clock jumps or how much later messages come, seconds."""
+
+    rate: float | None = None
+    """Probability for each message."""
+
+    every_s: float | None = None
+    """How often it happens again, seconds."""
+
+    count: int | None = None
+    """How many."""
+
+    state: str | None = None
+    """Whether a checkpoint is ``kept`` or ``lost``."""
+
+    one_way: bool | None = None
+    """Whether only one direction is cut."""
+
+    after: int | None = None
+    """Effects of the next event that are still carried out."""
+
+    accepting: bool | None = None
+    """Whether it happens as soon as something has been accepted."""
+
+    row: int | None = field(default=None, compare=False, repr=False)
+    """Where it stands in its file, counted from 1; messages name it."""
+
+
+_NAMES = tuple(entry.name for entry in fields(Fault) if entry.name != "row")
+
+
+def read_faults(source: str | Path) -> tuple[Fault, ...]:
+    """Read a schedule.
+
+    Args:
+        source: A file in UTF-8; or the JSON itself, a text that begins with a bracket.
+
+    Returns:
+        The faults in order of time; those of one time as they are given.
+
+    Raises:
+        ConfigError: It cannot be read, is not of that form, or a value is out of range. The message
+            names the fault, counted from 1, and the field.
+    """
+    is_text = isinstance(source, str) and source.lstrip().startswith("[")
+    content = _parse(str(source) if is_text else _read(Path(source)))
+    if not isinstance(content, list):
+        raise ConfigError('it must be a list of faults: [{"at_s": 3.0, "kind": ...}, ...]')
+    found = [_fault(entry, row) for row, entry in enumerate(content, 1)]
+    return tuple(sorted(found, key=lambda fault: fault.at_s))
+
+
+def as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
+    """Write faults as a file has them, without what is not given.
+
+    >>> as_json([Fault(at_s=3.0, kind="crash", peer=2)])
+    [{'at_s': 3.0, 'kind': 'crash', 'peer': 2}]
+    """
+    return [
+        {name: _listed(value) for name in _NAMES if (value := getattr(fault, name)) is not None}
+        for fault in faults
+    ]
+
+
+def check_faults(
+    faults: Sequence[Fault], peers: Sequence[str], kinds: Collection[str] = tuple(KINDS)
+) -> None:
+    """Hold faults against the run that they are for.
+
+    Args:
+        faults: In any order.
+        peers: Names of the run's peers. Newcomers of ``join`` need not be among them.
+        kinds: What this run can do.
+
+    Raises:
+        ConfigError: A fault is not of its form, of another kind, or of no peer of this run; the
+            message names it.
+    """
+    joined = sum([fault.count or 1 for fault in faults if fault.kind == "join"])
+    known = {*peers, *(f"join-{number}" for number in range(1, joined + 1))}
+    for position, fault in enumerate(faults, 1):
+        where = _where(fault.row or position)
+        _check(_given(fault), where)
+        if fault.kind not in kinds:
+            raise ConfigError(
+                f"{where}: {fault.kind} cannot be done here. What can is {', '.join(kinds)}"
+            )
+        for name, peer in _peers_of(fault):
+            _check_peer(peer, peers, known, f"{where}: {name}")
+        _check_ends(fault, peers, where)
+
+
+def resolve(faults: Iterable[Fault], peers: Sequence[str]) -> tuple[Fault, ...]:
+    """Put names in place of positions.
+
+    Args:
+        faults: Which `check_faults` finds nothing wrong with.
+        peers: Names of the run's peers.
+
+    >>> resolve([Fault(at_s=0.0, kind="leave", peer=1)], ["a", "b"])[0].peer
+    'b'
+    """
+
+    def named(peer: str | int | None) -> str | None:
+        return peers[peer] if isinstance(peer, int) else peer
+
+    def all_named(group: tuple[str | int, ...]) -> tuple[str | int, ...]:
+        return tuple(peers[peer] if isinstance(peer, int) else peer for peer in group)
+
+    return tuple(
+        replace(
+            fault,
+            peer=named(fault.peer),
+            to=named(fault.to),
+            peers=fault.peers and all_named(fault.peers),
+            groups=fault.groups and tuple(all_named(group) for group in fault.groups),
+        )
+        for fault in faults
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8") from error
+
+
+def _parse(text: str) -> object:
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"line {error.lineno} is not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise ConfigError("it is nested too deeply for a list of faults") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ConfigError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
+    return found
+
+
+def _fault(entry: object, row: int) -> Fault:
+    where = _where(row)
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where} is {json.dumps(entry)}: it must be an object")
+    given = {name: value for name, value in entry.items() if value is not None}
+    _check(given, where)
+    return Fault(**{name: _frozen(value) for name, value in given.items()}, row=row)
+
+
+def _check(given: Mapping[str, Any], where: str) -> None:
+    """Hold what was given of one fault against what its kind takes."""
+    for name in ("at_s", "kind"):
+        if name not in given:
+            raise ConfigError(f"{where} needs {name}: {allowed(name)}")
+    if not fits("kind", given["kind"]):
+        close = get_close_matches(str(given["kind"]), KINDS, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else "."
+        raise ConfigError(
+            f"{where} is of unknown kind {_shown(given['kind'])}{hint} Kinds are {', '.join(KINDS)}"
+        )
+    kind = KINDS[given["kind"]]
+    where, takes = f"{where} ({given['kind']})", ("at_s", "kind", *kind.takes)
+    for name in kind.needs:
+        if name not in given:
+            raise ConfigError(f"{where} needs {name}: {allowed(name)}")
+    for name, value in given.items():
+        if name not in takes:
+            raise ConfigError(f"{where} takes no {name!r}; its fields are {', '.join(takes)}")
+        if not fits(name, value):
+            raise ConfigError(f"{where}: {name} is {_shown(value)}: it must be {allowed(name)}")
+
+
+def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], where: str) -> None:
+    if isinstance(peer, int):
+        if peer >= len(peers):
+            last = f"they are 0 to {len(peers) - 1}" if peers else "there is none"
+            raise ConfigError(f"{where} {peer} is no peer's index in this run: {last}")
+    elif peer not in known:
+        close = get_close_matches(peer, sorted(known), n=1)
+        hint = f", did you mean {close[0]!r}?" if close else f"; the first is {peers[0]!r}"
+        raise ConfigError(f"{where} {peer!r} is no peer of this run{hint}")
+
+
+def _check_ends(fault: Fault, peers: Sequence[str], where: str) -> None:
+    """A cut has two ends, and nobody stands on both sides of a partition."""
+    (named,) = resolve([fault], peers)
+    if named.to is not None and named.to == named.peer:
+        raise ConfigError(f"{where}: to is {named.to!r}, the peer itself: it must be another")
+    grouped = [peer for group in named.groups or () for peer in group]
+    for peer in grouped:
+        if grouped.count(peer) > 1:
+            raise ConfigError(f"{where}: groups have {peer!r} twice: a peer is in one of them")
+
+
+def _peers_of(fault: Fault) -> list[tuple[str, str | int]]:
+    """Every mention of a peer, and the field that it is in."""
+    found = [("peer", fault.peer), ("to", fault.to)]
+    found += [("peers", peer) for peer in fault.peers or ()]
+    found += [("groups", peer) for group in fault.groups or () for peer in group]
+    return [(name, peer) for name, peer in found if peer is not None]
+
+
+def _given(fault: Fault) -> dict[str, Any]:
+    return {name: value for name in _NAMES if (value := getattr(fault, name)) is not None}
+
+
+def _where(row: int) -> str:
+    return f"fault {row}"
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(part) for part in value) if isinstance(value, list) else value
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _shown(value: object) -> str:
+    return json.dumps(_listed(value), default=repr)

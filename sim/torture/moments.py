@@ -1,0 +1,101 @@
+"""Invariant I5: where nobody trains, mixing moves models and never their weighted sum.
+
+What counts is ``sum(weight * x)`` of all lives, and of every open escrow what of it nobody has
+accepted yet, times the values that were pushed. Of each shard on its own.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...gossip import ONE, Account, Entry, Kind, PeerId
+from ...gossip.messages import Incarnation
+from .vector import Values, Vector
+from .violation import Violation
+
+__all__ = ["Moments"]
+
+_Life = tuple[PeerId, Incarnation]
+_Push = tuple[_Life, _Life, int, int]
+
+_ROUNDING = 1e-9
+
+
+class Moments:
+    """Where every unit's worth of values is, float64, each as long as its shard."""
+
+    def __init__(self) -> None:
+        self._lives: dict[_Life, tuple[Vector, Sequence[Account]]] = {}
+        # By shard: what was founded, less what went down with the dead or was destroyed.
+        self._expected: dict[int, Values] = {}
+        self._scale: dict[int, float] = {}
+        self._pushed: dict[_Push, Values] = {}
+        self._left: dict[_Push, int] = {}
+        self._stale: set[int] = set()
+
+    def opened(self, life: _Life, vector: Vector, ledgers: Sequence[Account]) -> None:
+        """Note that a life began, with nothing."""
+        self._lives[life] = vector, ledgers
+
+    def died(self, life: _Life) -> None:
+        """Let go of what a life held. What it had under way may still be accepted.
+
+        It ended in the middle of something: what that makes of the sum is nobody's fault.
+        """
+        del self._lives[life]
+        for shard in self._expected:
+            self._expected[shard] = self._found(shard)
+
+    def pushed(self, push: _Push, values: Values) -> None:
+        """Note the values that go with an escrow."""
+        self._pushed[push] = values
+
+    def entry(self, life: _Life, entry: Entry) -> None:
+        """Follow one line of a life's ledger."""
+        shard, other = entry.shard, (entry.peer, entry.incarnation)
+        mine, theirs = (life, other, entry.seq, shard), (other, life, entry.seq, shard)
+        self._stale.add(shard)
+        match entry.kind:
+            case Kind.FOUNDED:
+                self._add(shard, entry.units, self._x(life, shard))
+                self._scale[shard] = self._scale.get(shard, 0.0) + entry.units / ONE
+            case Kind.BURNED:
+                self._add(shard, -entry.units, self._x(life, shard))
+            case Kind.PUSHED:
+                self._left[mine] = entry.units
+            case Kind.ACCEPTED:
+                if entry.units:
+                    self._left[theirs] -= entry.units
+            case Kind.SETTLED:
+                del self._left[mine]
+                self._pushed.pop(mine, None)
+            case _:
+                pass
+
+    def check(self) -> None:
+        """Hold what is there against what must be."""
+        for shard in self._stale:
+            found, expected = self._found(shard), self._expected[shard]
+            off = np.abs(found - expected).max()
+            if not off <= _ROUNDING * self._scale[shard]:
+                raise Violation("I5", f"the weighted sum of shard {shard} is off by {off}")
+        self._stale.clear()
+
+    def _add(self, shard: int, units: int, values: Values) -> None:
+        before = self._expected.get(shard, np.zeros_like(values))
+        self._expected[shard] = before + units / ONE * values
+
+    def _found(self, shard: int) -> Values:
+        total = np.zeros_like(self._expected[shard])
+        for life, (_, ledgers) in self._lives.items():
+            if ledgers[shard].weight:
+                total += ledgers[shard].weight / ONE * self._x(life, shard)
+        for push, left in self._left.items():
+            # Before its offer is sent, a push has taken nothing along that anybody could mix.
+            if left and push[3] == shard and push in self._pushed:
+                total += left / ONE * self._pushed[push]
+        return total
+
+    def _x(self, life: _Life, shard: int) -> Values:
+        vector, _ = self._lives[life]
+        return vector.x[vector.part(shard)]

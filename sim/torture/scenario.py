@@ -1,0 +1,238 @@
+"""What one seed stands for: a swarm with its options, and a list of all that goes wrong with it.
+
+Each option draws from a stream of its own, and so does the list of faults: turning one option off,
+or taking a fault away, shifts nothing else.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ...gossip import SGP, ConfigError, GoSGD, PeerId, ProtocolConfig, Rule, stream
+from ..faults import Fault, check_faults, resolve
+from .agony import draw_faults
+from .picky import Picky
+from .vector import SIZE
+from .weather import CALM, Weather
+
+__all__ = ["FAULTS_S", "OPTIONS", "WORKERS_MAX", "WORKERS_MIN", "Scenario", "draw"]
+
+FAULTS_S = 15.0
+"""Faults that are drawn happen before this time, seconds."""
+
+WORKERS_MIN, WORKERS_MAX = 2, 64
+
+CONFIG = ProtocolConfig(
+    query_s_min=0.2,
+    query_s_max=1.5,
+    stall_s=1.5,
+    gossip_s=0.5,
+    suspect_s=1.5,
+    dead_s=3.0,
+    redial_s_max=4.0,
+    found_s=1.5,
+    found_alone_s=3.0,
+    roll_s=3.0,
+    retry_s=0.5,
+    staged_max=3,
+    merge_rounds=20,
+    inline_bytes_max=256,
+)
+"""A tenth of the defaults, so that a minute is long enough for everything to settle."""
+
+_WIDE = 20
+"""Numbers of a vector that is large enough to be cut: 192 bytes in one shard, 64 each in three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A swarm, and what is done to it."""
+
+    seed: int
+    peers: tuple[PeerId, ...]
+    founders: int = 1
+    """How many call the roll together; the others join."""
+    rule: str = "gosgd"
+    config: ProtocolConfig = CONFIG
+    ring: bool = False
+    size: int = SIZE
+    """Numbers of the vector."""
+    shards: int = 1
+    host: bytes = b""
+    """Where they can read one another's memory; empty where they cannot."""
+    dial_out: frozenset[PeerId] = frozenset()
+    """Who listens nowhere."""
+    weather: Weather = CALM
+    """What there is when nothing is wrong."""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def faults_s(self) -> float:
+        """When the faults are over, seconds."""
+        return max([FAULTS_S, *(fault.at_s + 1.0 for fault in self.faults)])
+
+    def make_rule(self) -> Rule:
+        """A rule for one peer."""
+        return _RULES[self.rule]()
+
+    def with_faults(self, faults: tuple[Fault, ...]) -> "Scenario":
+        """The same swarm, and other faults.
+
+        Raises:
+            ConfigError: One of them is of no peer of this swarm.
+        """
+        check_faults(faults, self.peers)
+        return replace(self, faults=resolve(faults, self.peers))
+
+
+_RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
+    {
+        "picky": lambda: Picky(0.6),
+        "gosgd": lambda: GoSGD(0.6),
+        "gosgd-per-second": lambda: GoSGD(2.0, emission="per-second"),
+        "sgp": SGP,
+    }
+)
+"""Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
+
+
+def _frames(size: int) -> dict[str, Any]:
+    """Settings under which frames are of one size."""
+    return {"frame_bytes": size, "frame_bytes_min": size, "frame_bytes_max": size}
+
+
+_NARROW_WIRES: tuple[dict[str, Any], ...] = (
+    # Shares measure 64 bytes and copies 128: only shares go in one message, or nothing does.
+    {"inline_bytes_max": 64, **_frames(24), "window_bytes": 24},
+    {"inline_bytes_max": 1, **_frames(16), "window_bytes": 48},
+)
+
+_WIDE_WIRES: tuple[dict[str, Any], ...] = (
+    {"inline_bytes_max": 1, **_frames(48), "window_bytes": 96},
+    {"inline_bytes_max": 1, "frame_bytes": 32, "frame_bytes_min": 8, "frame_bytes_max": 64,
+     "window_bytes": 64},
+)  # fmt: skip
+
+
+def _founders(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, founders=1 + int(rng.random() * len(scenario.peers)))
+
+
+def _rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    # Half of all seeds are picky: of all rules it is the one that asks most of the protocol.
+    names = ("picky", "picky", "picky", *_RULES)
+    return replace(scenario, rule=names[int(rng.integers(len(names)))])
+
+
+def _ring(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, ring=bool(rng.random() < 0.3))
+
+
+def _wide(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, size=_WIDE if rng.random() < 0.5 else SIZE)
+
+
+def _frame_sizes(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    wires = _WIDE_WIRES if scenario.size == _WIDE else _NARROW_WIRES
+    kind = int(rng.integers(3))
+    if kind == len(wires):
+        return scenario
+    return replace(scenario, config=replace(scenario.config, **wires[kind]))
+
+
+def _shards(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    shards = int(rng.integers(1, 4)) if scenario.size == _WIDE else 1
+    config = replace(
+        scenario.config,
+        shards_per_push=int(rng.integers(1, 4)),
+        shard_order="random" if rng.random() < 0.5 else "round-robin",
+    )
+    return replace(scenario, shards=shards, config=config)
+
+
+def _exact(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, config=replace(scenario.config, exact=bool(rng.random() < 0.25)))
+
+
+def _bandwidth(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    bytes_s = (None, None, None, 300.0, 2000.0)[int(rng.integers(5))]
+    return replace(scenario, config=replace(scenario.config, bandwidth_bytes_s=bytes_s))
+
+
+def _memory(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, host=b"the-same-machine" if rng.random() < 0.25 else b"")
+
+
+def _dial_out(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    # Somebody has to listen, and the first is as good as any.
+    many = rng.random() < 0.25
+    chosen = [peer for peer in scenario.peers[1:] if rng.random() < 0.5]
+    return replace(scenario, dial_out=frozenset(chosen if many else ()))
+
+
+def _tells(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, weather=replace(scenario.weather, tells=bool(rng.random() < 0.5)))
+
+
+def _orderly(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, weather=replace(scenario.weather, orderly=bool(rng.random() < 0.5)))
+
+
+_Option = Callable[[Scenario, np.random.Generator], Scenario]
+
+_OPTIONS: Mapping[str, _Option] = MappingProxyType(
+    {
+        "founders": _founders,
+        "rules": _rules,
+        "ring": _ring,
+        "wide": _wide,
+        "frames": _frame_sizes,
+        "shards": _shards,
+        "exact": _exact,
+        "bandwidth": _bandwidth,
+        "memory": _memory,
+        "dial-out": _dial_out,
+        "tells": _tells,
+        "orderly": _orderly,
+    }
+)
+
+OPTIONS = tuple(_OPTIONS)
+"""What a seed decides about its swarm; each of them can be left out."""
+
+
+def draw(
+    seed: int,
+    workers: int = 6,
+    without: Collection[str] = (),
+    faults: tuple[Fault, ...] | None = None,
+) -> Scenario:
+    """Draw a scenario.
+
+    Args:
+        seed: Of everything.
+        workers: How many peers it has at most at the start; fewer workers are those of a smaller
+            number, too.
+        without: Some of `OPTIONS` that are left as they are in a plain swarm.
+        faults: What goes wrong; drawn from the seed, too, unless given.
+
+    Raises:
+        ConfigError: Too few or too many workers, an unknown option, or a fault of no such peer.
+    """
+    if not WORKERS_MIN <= workers <= WORKERS_MAX:
+        raise ConfigError(f"workers is {workers}: it must be from {WORKERS_MIN} to {WORKERS_MAX}")
+    for name in without:
+        if name not in _OPTIONS:
+            raise ConfigError(f"unknown option {name!r}: options are {', '.join(OPTIONS)}")
+    n = WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (workers - 1))
+    scenario = Scenario(seed=seed, peers=tuple(f"p{index}" for index in range(n)))
+    for name, option in _OPTIONS.items():
+        if name not in without:
+            scenario = option(scenario, stream(seed, "torture", name))
+    if faults is None:
+        rng = stream(seed, "torture", "faults")
+        faults = draw_faults(rng, scenario.peers, FAULTS_S, diverge=not scenario.config.exact)
+    return scenario.with_faults(faults)

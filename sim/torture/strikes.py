@@ -1,0 +1,205 @@
+"""Faults as they fall on a simulated network."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+from ...gossip import PeerId, Phase
+from ..faults import Fault
+from .host import Host
+from .network import Network
+from .saved import Saved
+from .weather import SPELLS
+
+__all__ = ["Strikes"]
+
+RESET_EVERY_S = 0.2
+"""How often connections are reset where a fault lasts and does not say."""
+
+
+class Strikes:
+    """Carries faults out.
+
+    Args:
+        network: What they fall on.
+        peers: Who is there at the start; newcomers are told these, and whoever else listens.
+        dial_out: Who listens nowhere, and is of no use as an address.
+        until_s: When it is all over: what is to come back by itself does so by then, seconds.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        peers: tuple[PeerId, ...],
+        dial_out: frozenset[PeerId],
+        until_s: float,
+    ) -> None:
+        self._network = network
+        self._peers = peers
+        self._dial_out = dial_out
+        self._until_s = until_s
+        self._newcomers = 0
+        self._jumps: dict[PeerId, float] = {}
+        network.reseeds = self.addresses_for
+
+    def plan(self, faults: tuple[Fault, ...]) -> None:
+        """Let faults, with names for peers, happen at their times."""
+        for fault in faults:
+            self._network.later(fault.at_s, partial(self.strike, fault))
+
+    def strike(self, fault: Fault) -> None:
+        """Carry a fault out now; one of a peer that does not run does nothing."""
+        self._network.watch.seen[f"fault: {fault.kind}"] += 1
+        if fault.kind in SPELLS:
+            self._network.sky.begin(fault)
+            self._after(fault, lambda: self._network.sky.end(fault))
+        elif fault.kind in _AT_LARGE:
+            _AT_LARGE[fault.kind](self, fault)
+        else:
+            host = self._network.hosts.get(str(fault.peer))
+            if fault.kind == "restart":
+                self._restart(str(fault.peer), fault.state)
+            elif host is not None and host.running:
+                _ON_HOSTS[fault.kind](self, host, fault)
+
+    def calm(self) -> None:
+        """Let everything that is wrong be over."""
+        for host in self._network.running():
+            host.resume()
+            host.slowness = 1.0
+            host.crash_after, host.crash_accepting = None, False
+
+    def addresses_for(self, peer: PeerId) -> tuple[str, ...]:
+        """Whom a peer is told when it starts: everybody else who listens."""
+        known = dict.fromkeys([*self._peers, *self._network.hosts])
+        return tuple(sorted(other for other in known if other not in {peer, *self._dial_out}))
+
+    def _after(self, fault: Fault, action: Callable[[], object]) -> None:
+        """Do something when a fault has lasted, if it ends by itself."""
+        if fault.for_s is not None:
+            self._network.later(fault.for_s, action)
+
+    def _crash(self, host: Host, fault: Fault) -> None:
+        if fault.accepting:
+            host.crash_accepting = True
+        elif fault.after is not None:
+            host.crash_after = fault.after
+        else:
+            host.crash()
+
+    def _restart(self, peer: PeerId, state: str | None) -> None:
+        network = self._network
+        before = network.hosts.get(peer)
+        if before is None or before.running:
+            return
+        if state == "lost":
+            # On another machine, whose clock is right.
+            network.saved.pop(peer, None)
+            self._jumps.pop(peer, None)
+        saved = network.saved.get(peer)
+        skew_s = self._jumps.get(peer, 0.0)
+        incarnation = max(self._born(skew_s), saved.incarnation + 1 if saved else 0)
+        seeds = self.addresses_for(peer)
+        if saved is not None and saved.values is not None:
+            network.watch.seen["restart with state"] += 1
+            seeds = tuple(dict.fromkeys([*seeds, *saved.addresses]))
+        network.start(peer, seeds=seeds, incarnation=incarnation, saved=saved, skew_s=skew_s)
+        self._keep_incarnation(peer, saved)
+
+    def start(self, peer: PeerId, seeds: tuple[str, ...], founders: int = 1) -> None:
+        """Start the first life of a peer."""
+        self._network.start(peer, seeds=seeds, founders=founders, incarnation=self._born(0.0))
+        self._keep_incarnation(peer, None)
+
+    def _keep_incarnation(self, peer: PeerId, saved: Saved | None) -> None:
+        incarnation = self._network.hosts[peer].ledger.incarnation
+        if saved is None:
+            self._network.saved[peer] = Saved(incarnation=incarnation)
+        else:
+            self._network.saved[peer] = Saved(
+                incarnation=incarnation,
+                swarm=saved.swarm,
+                values=saved.values,
+                clock=saved.clock,
+                addresses=saved.addresses,
+            )
+
+    def _born(self, skew_s: float) -> int:
+        """A life is named by the millisecond in which it begins."""
+        return 1 + int((self._network.now + skew_s) * 1000)
+
+    def _mass_restart(self, fault: Fault) -> None:
+        network, down = self._network, []
+        for peer in fault.peers or sorted(network.hosts):
+            host = network.hosts.get(str(peer))
+            if host is not None and host.running:
+                host.crash()
+                down.append(host.id)
+        if down and not network.running():
+            network.watch.seen["mass restart"] += 1
+        back_s = min(fault.for_s or 0.0, self._until_s - network.now)
+        for peer in down:
+            network.later(back_s, partial(self._restart, peer, fault.state))
+
+    def _pause(self, host: Host, fault: Fault) -> None:
+        until_s = self._network.now + (self._until_s if fault.for_s is None else fault.for_s)
+        host.pause(until_s)
+        self._network.later(until_s - self._network.now, lambda: self._resume(host, until_s))
+
+    def _resume(self, host: Host, until_s: float) -> None:
+        if host.paused_until_s <= until_s:
+            host.resume()
+
+    def _slow(self, host: Host, fault: Fault) -> None:
+        host.slowness = fault.factor or 1.0
+        self._after(fault, lambda: setattr(host, "slowness", 1.0))
+
+    def _jump(self, host: Host, fault: Fault) -> None:
+        by_s = fault.by_s or 0.0
+        self._jumps[host.id] = self._jumps.get(host.id, 0.0) + by_s
+        host.jump(by_s)
+
+    def _diverge(self, host: Host, fault: Fault) -> None:
+        if host.protocol.phase is Phase.TRAINING:
+            host.poison()
+
+    def _reset(self, fault: Fault) -> None:
+        self._network.reset(None if fault.peer is None else str(fault.peer))
+        if fault.for_s is not None:
+            every_s = fault.every_s or RESET_EVERY_S
+            if self._network.now + every_s < min(fault.at_s + fault.for_s, self._until_s):
+                self._network.later(every_s, lambda: self._reset(fault))
+
+    def _join(self, fault: Fault) -> None:
+        for number in range(fault.count or 1):
+            self._newcomers += 1
+            peer = f"join-{self._newcomers}"
+            # Its random numbers are its own, whoever joined before.
+            self._network.keys[peer] = f"join@{fault.at_s}#{number}"
+            self.start(peer, self.addresses_for(peer))
+
+    def _heal(self, fault: Fault) -> None:
+        self._network.sky.heal()
+
+
+_ON_HOSTS: Mapping[str, Callable[[Strikes, Host, Fault], None]] = MappingProxyType(
+    {
+        "crash": Strikes._crash,
+        "pause": Strikes._pause,
+        "continue": lambda strikes, host, fault: host.resume(),
+        "slow": Strikes._slow,
+        "clock-jump": Strikes._jump,
+        "leave": lambda strikes, host, fault: host.leave(),
+        "finish": lambda strikes, host, fault: host.finish(),
+        "diverge": Strikes._diverge,
+    }
+)
+
+_AT_LARGE: Mapping[str, Callable[[Strikes, Fault], None]] = MappingProxyType(
+    {
+        "mass-restart": Strikes._mass_restart,
+        "reset": Strikes._reset,
+        "join": Strikes._join,
+        "heal": Strikes._heal,
+    }
+)
