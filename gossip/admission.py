@@ -75,12 +75,13 @@ class Admission:
         self._seeds = tuple(dict.fromkeys([*self._seeds, *seeds]))
         # Asked again, it only hears of more addresses: one that gave its swarm up founds no other.
         if not self._started:
-            self._started, self._since_s, self._founders = True, now, founders
+            self._started, self._since_s = True, now
+            self._founders = 1 if returns else founders
             if returns:
                 # What it had accepted in its earlier life, it takes nobody else's word for.
                 self._returns = self._state.rooted = True
                 self._state.enter(self._anchor)
-            if founders == 1 and not self._seeds:
+            if self._founders == 1 and not self._seeds:
                 self._found()
 
     def tick(self, now: float) -> None:
@@ -99,7 +100,7 @@ class Admission:
         """What this peer says of itself and, unless *alone*, of those it knows."""
         roster = self._state.roster
         members = (roster.me,) if alone else roster.members()
-        clock = () if alone else roster.clock.rows_beside({member.id for member in members})
+        clock = () if alone else roster.clock.rows_beside({m.id: m.step for m in members})
         return Hello(members=members, clock=clock, rooted=self._state.rooted, reply=reply)
 
     def joined(self, donor: PeerId) -> None:
@@ -129,6 +130,9 @@ class Admission:
     def _found(self) -> None:
         state = self._state
         state.enter(self._anchor)
+        if self._founders > 1:
+            # While it called the roll, members of other swarms may have said hello, too.
+            state.roster.clock.forget_others()
         for lane in state.lanes:
             lane.agenda.record(Entry(Kind.FOUNDED, ONE))
         state.roster.advance(phase=Phase.TRAINING)

@@ -8,9 +8,9 @@ Source: the grow-only counter of Shapiro, Preguica, Baquero and Zawirski, INRIA 
 specification 6.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from .messages import ClockRow, PeerId
+from .messages import STEPS_MAX, ClockRow, PeerId
 
 __all__ = ["CLOCK_ROWS_MAX", "ROWS_TOLD_MAX", "Clock"]
 
@@ -48,12 +48,13 @@ class Clock:
 
     def tick(self) -> None:
         """Count one step of this peer."""
-        self._rows[self._me] += 1
-        self.total += 1
+        if self.own < STEPS_MAX:
+            self._rows[self._me] += 1
+            self.total += 1
 
     def merge(self, peer: PeerId, steps: int) -> None:
         """Take over a row where it is higher; of this peer, too: an earlier life may have it."""
-        before = self._rows.get(peer, 0)
+        before, steps = self._rows.get(peer, 0), min(steps, STEPS_MAX)
         if steps > before and (before or len(self._rows) < CLOCK_ROWS_MAX or peer in self._rows):
             self._rows[peer] = steps
             self.total += steps - before
@@ -62,13 +63,14 @@ class Clock:
         """Steps by peer, sorted by id."""
         return dict(sorted(self._rows.items()))
 
-    def rows_beside(self, told: Collection[PeerId]) -> tuple[ClockRow, ...]:
-        """Rows of peers whose entries are not told anyway, some of them at a time.
+    def rows_beside(self, told: Mapping[PeerId, int]) -> tuple[ClockRow, ...]:
+        """Rows that are higher than what is told anyway, some of them at a time.
 
         Args:
-            told: Ids of the members whose entries travel along.
+            told: Steps in the entries that travel along, by peer. A peer that came back without
+                its checkpoint counts fewer than it had taken before.
         """
-        absent = [row for row in sorted(self._rows.items()) if row[0] not in told and row[1]]
+        absent = [row for row in sorted(self._rows.items()) if row[1] > told.get(row[0], 0)]
         if len(absent) <= ROWS_TOLD_MAX:
             return tuple(absent)
         start = self._told % len(absent)

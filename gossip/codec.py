@@ -19,6 +19,7 @@ from .clock import ROWS_TOLD_MAX
 from .errors import ConfigError, DecodeError, IncompatiblePeer, LocalProtocolError
 from .messages import (
     HEARTBEAT_MAX,
+    STEPS_MAX,
     Ack,
     Ask,
     Body,
@@ -151,7 +152,7 @@ _MEMBER: dict[str, Check] = {
     "incarnation": _integer(1, _U63),
     "heartbeat": _integer(0, HEARTBEAT_MAX),
     "phase": lambda value: Phase(_integer(0, max(Phase))(value)),
-    "step": _COUNT,
+    "step": _integer(0, STEPS_MAX),
     "addresses": _each(_text(1, 256), 16),
     "anchored": _flag,
     "host": _octets(0, HASH_BYTES),
@@ -163,7 +164,7 @@ def _member(value: Any) -> Member:
 
 
 def _clock_row(value: Any) -> ClockRow:
-    peer, steps = _fields(value, {"peer": _PEER, "steps": _COUNT}).values()
+    peer, steps = _fields(value, {"peer": _PEER, "steps": _integer(0, STEPS_MAX)}).values()
     return peer, steps
 
 

@@ -5,7 +5,7 @@ be n^2, and gossip would spend its time on telling everybody what everybody know
 phase are seen by all at once; nothing is sent, and silence kills nobody.
 """
 
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from .messages import ClockRow, Incarnation, Member, PeerId, Phase
 from .roster import Change
@@ -72,7 +72,7 @@ class CrewClock:
         """Only this member's own: nobody has to be told the others'."""
         return {self._roster.id: self._roster.step}
 
-    def rows_beside(self, told: Collection[PeerId]) -> tuple[ClockRow, ...]:
+    def rows_beside(self, told: Mapping[PeerId, int]) -> tuple[ClockRow, ...]:
         """None: nobody is absent."""
         return ()
 

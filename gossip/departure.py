@@ -25,6 +25,8 @@ class Departure:
         self._rounds = 0
         self._burns = False
         self._since_s = 0.0
+        self.due_s = float("inf")
+        """When a leaver waits no longer for the answer of a possible heir, seconds."""
 
     @property
     def merging(self) -> bool:
@@ -81,6 +83,7 @@ class Departure:
 
     def advance(self, now: float) -> None:
         """Go on to the next phase where nothing holds this one any more."""
+        self.due_s = float("inf")
         if self._phase >= Phase.LEAVING:
             # No further turn will be taken, and nobody trains on these values any more.
             self._state.reclaim()
@@ -141,8 +144,10 @@ class Departure:
         for returned in turn.returned:
             state.roster.pass_over(returned.peer, now + state.config.retry_s)
         awake = [heir for heir in heirs if state.roster.spoke_since(heir, self._since_s)]
-        if heirs and not awake and now < self._since_s + state.config.gossip_s:
-            return  # somebody may answer yet, and then surely lives
+        due_s = self._since_s + state.config.gossip_s
+        if heirs and not awake and now < due_s:
+            self.due_s = due_s  # somebody may answer until then, and surely lives
+            return
         shards = [lane.shard for lane in state.lanes if lane.weight]
         heir = turn.draw(awake or heirs or newcomers, shards, urgent=True)
         if heir is not None:

@@ -41,6 +41,8 @@ class Arrival:
     chunks: set[int] = field(default_factory=set)
     received_bytes: int = 0
     granted_bytes: int = 0
+    paced_bytes: int = 0
+    """How much beyond what had come was granted last."""
     ended: bool = False
     attaching: bool = False
     """Whether it is being looked if it can be read from its sender's memory."""
@@ -152,9 +154,9 @@ class Inbox:
             self._agenda.ask(Attach(share, message.segment, message.size_bytes, message.form))
         elif not arrival.granted_bytes and message.eager_bytes >= self._window(arrival):
             # Its sender knows already.
-            arrival.granted_bytes = self._window(arrival)
+            arrival.granted_bytes = arrival.paced_bytes = self._window(arrival)
         else:
-            self._grant(arrival)
+            self._grant(arrival, repeat=True)
 
     def attached(self, share: ShareId, *, usable: bool) -> None:
         """Take a share from its sender's memory, or have it sent where that cannot be read."""
@@ -189,7 +191,7 @@ class Inbox:
         self._agenda.ask(Stage(share, start, size, arrival.offer.form))
         # Credit is renewed by half windows: one GRANT per frame would double the messages.
         left_bytes = arrival.granted_bytes - arrival.received_bytes
-        if arrival.granted_bytes < size and left_bytes <= window // 2:
+        if arrival.granted_bytes < size and left_bytes <= arrival.paced_bytes // 2:
             self._grant(arrival)
         self._inspect_if_whole(arrival)
 
@@ -336,14 +338,22 @@ class Inbox:
     def _stalls_s(self, arrival: Arrival) -> float:
         return arrival.progress_s + patience_s(self._config, arrival.gap_s)
 
-    def _grant(self, arrival: Arrival) -> None:
-        # Toward a slow sender a full window would be many seconds of queue, behind which its
+    def _grant(self, arrival: Arrival, *, repeat: bool = False) -> None:
+        """Let more of a share come; what was granted once stays granted.
+
+        Args:
+            arrival: The share.
+            repeat: Whether to say it also where it is no more than before.
+        """
+        # From a slow sender a full window would be many seconds of queue, behind which its
         # questions wait.
         paced = max(arrival.bytes_in(_WINDOW_S), 2 * arrival.offer.frame_bytes)
-        window_end = arrival.received_bytes + int(min(paced, self._window(arrival)))
-        arrival.granted_bytes = min(window_end, arrival.offer.size_bytes)
-        share, credit_bytes = arrival.id, arrival.granted_bytes
-        self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
+        arrival.paced_bytes = int(min(paced, self._window(arrival)))
+        stop = min(arrival.received_bytes + arrival.paced_bytes, arrival.offer.size_bytes)
+        if stop > arrival.granted_bytes or repeat:
+            arrival.granted_bytes = max(stop, arrival.granted_bytes)
+            share, credit_bytes = arrival.id, arrival.granted_bytes
+            self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
 
     def _window(self, arrival: Arrival) -> int:
         window = window_bytes(self._config, arrival.offer.frame_bytes, self._schema.shards)

@@ -26,7 +26,7 @@ class Lag:
     >>> [lag.ticked(now) for now in (0.0, 1.0, 3.0, 63.0)]
     [0.0, 0.0, 0.0, 59.0]
     >>> lag.factor
-    2.9375
+    3.1875
     """
 
     def __init__(self, interval_s: float) -> None:

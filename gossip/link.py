@@ -105,6 +105,12 @@ class Links:
         self._config = config
         self._links: dict[str, Link] = {}
 
+    def roundtrip_s(self) -> float | None:
+        """From a push to its answer, the mean over neighbors, seconds; None where none is known."""
+        known = [link.roundtrip.mean_s for link in self._links.values()]
+        trips = [mean_s for mean_s in known if mean_s is not None]
+        return sum(trips) / len(trips) if trips else None
+
     def to(self, peer: str, incarnation: Incarnation) -> Link:
         """The way toward one life of a peer."""
         link = self._links.get(peer)

@@ -13,6 +13,7 @@ from .wire import Form
 
 __all__ = [
     "HEARTBEAT_MAX",
+    "STEPS_MAX",
     "Ack",
     "Ask",
     "Body",
@@ -47,6 +48,7 @@ def is_name(text: str) -> bool:
 
 
 HEARTBEAT_MAX = 2**62
+STEPS_MAX = 2**62
 
 Incarnation = int
 """Which life of a peer: larger after every restart, 0 where it is not known."""

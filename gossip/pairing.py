@@ -45,7 +45,9 @@ def pair(
     place = {member: index for index, member in enumerate(members)}
 
     def relay(one: PeerId, other: PeerId) -> PeerId:
-        return relays[(place[one] + place[other]) % len(relays)]
+        low, high = sorted((place[one], place[other]))
+        # Places of neighbors on a ring differ by 1, those of a star's leaves in one of the two.
+        return relays[(30 * low + high) % len(relays)]
 
     if peer in outward:
         led = [relay(peer, other) if other in outward else other for other in own]

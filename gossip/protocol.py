@@ -132,18 +132,21 @@ class Protocol:
             inbox = Inbox(config, schema, desk, self._gate, self._is_open_to_shares)
             outbox = Outbox(config, desk, links, pacer, readers, schema.shards)
             lanes.append(Lane(shard, desk, inbox, outbox))
+        roster = Roster(me, config, clock) if crew is None else CrewRoster(me, crew)
         self._state = State(
             config=config,
             schema=schema,
             neighbors=neighbors,
             agenda=agenda,
-            roster=Roster(me, config, clock) if crew is None else CrewRoster(me, crew),
+            roster=roster,
             lanes=tuple(lanes),
+            links=links,
             pacer=pacer,
             readers=readers,
             rng=rng("rule"),
             anchor=anchor if keeps_anchor else b"",
             outstanding_max=rule.outstanding_max,
+            swarm_steps=roster.clock.total,
         )
         self._rule = rule
         self._admission = Admission(self._state, anchor, partial(rng, "admission"))
@@ -225,7 +228,7 @@ class Protocol:
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
         state = self._state
-        due_s = state.pacer.due_s
+        due_s = min(state.pacer.due_s, self._departure.due_s)
         for lane in state.lanes:
             due_s = min(due_s, lane.inbox.deadline(), lane.outbox.deadline())
         phase = state.roster.phase

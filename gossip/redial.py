@@ -7,7 +7,7 @@ the same moment.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 __all__ = ["Redial"]
 
@@ -15,6 +15,14 @@ _T = TypeVar("_T", bound=Hashable)
 
 _JITTER = 0.5
 """A wait lies within this part of its mean on either side."""
+
+
+class _Wait(NamedTuple):
+    since_s: float
+    """When it was dialled last."""
+    due_s: float
+    wait_s: float
+    """The mean of the next wait."""
 
 
 class Redial(Generic[_T]):
@@ -30,7 +38,7 @@ class Redial(Generic[_T]):
         self._first_s = first_s
         self._most_s = max(first_s, most_s)
         self._draw = draw
-        self._waits: dict[_T, tuple[float, float]] = {}
+        self._waits: dict[_T, _Wait] = {}
 
     def due(self, silent: Iterable[_T], now: float, most: int) -> list[_T]:
         """Those of *silent* whose time has come; they are taken to be dialled now.
@@ -40,15 +48,23 @@ class Redial(Generic[_T]):
             now: Seconds.
             most: How many at a time, those first who have waited longest.
         """
-        self._waits = {one: self._waits.get(one, (now, self._first_s)) for one in silent}
-        waiting = sorted((due_s, n, one) for n, (one, (due_s, _)) in enumerate(self._waits.items()))
-        chosen = [one for due_s, _, one in waiting[:most] if due_s <= now]
+        first = _Wait(now, now, self._first_s)
+        self._waits = {one: self._waits.get(one, first) for one in silent}
+        waiting = [one for one, wait in self._waits.items() if wait.due_s <= now]
+        chosen = sorted(waiting, key=lambda one: self._waits[one].since_s)[:most]
         for one in chosen:
-            wait_s = self._waits[one][1]
+            wait_s = self._waits[one].wait_s
             drawn_s = wait_s * (1 + _JITTER * (2 * self._draw() - 1))
-            self._waits[one] = now + drawn_s, min(2 * wait_s, self._most_s)
+            self._waits[one] = _Wait(now, now + drawn_s, min(2 * wait_s, self._most_s))
         return chosen
 
     def hurry(self) -> None:
-        """Begin anew with all: what cut one of them off may be over for the others, too."""
-        self._waits.clear()
+        """Let all be due again: what cut one of them off may be over for the others, too.
+
+        Those come first who were not dialled for longest, so that one who comes and goes all the
+        time does not keep the others from their turn.
+        """
+        self._waits = {
+            one: _Wait(wait.since_s, wait.since_s, self._first_s)
+            for one, wait in self._waits.items()
+        }

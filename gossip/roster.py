@@ -354,7 +354,7 @@ class Roster:
         self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
         stalled_s, self._ticked_s = self._lag.ticked(now), now
         if stalled_s:
-            self._forgive(stalled_s)
+            self._forgive(stalled_s, now)
         dead_s = self._config.dead_s * self._lag.factor
         suspect_s = min(self._config.suspect_s * self._lag.factor, dead_s)
         for peer, known in tuple(self._others.items()):
@@ -386,11 +386,11 @@ class Roster:
             return silent_s > _TOMBSTONE * self._config.dead_s
         return not known.believed and silent_s > self._config.dead_s
 
-    def _forgive(self, stalled_s: float) -> None:
+    def _forgive(self, stalled_s: float, now: float) -> None:
         # A peer that was stopped itself has heard nobody. Without this it would wake up, hold
         # everybody for dead and spread the news.
         for known in self._others.values():
-            known.progress_s += stalled_s
+            known.progress_s = min(known.progress_s + stalled_s, now)
 
 
 def _at_step(member: Member, step: int) -> Member:

@@ -22,6 +22,11 @@ class RoundTrip:
         self._mean_s: float | None = None
         self._deviation_s = 0.0
 
+    @property
+    def mean_s(self) -> float | None:
+        """Smoothed round trip, seconds; None where none was measured."""
+        return self._mean_s
+
     def measured(self, seconds: float) -> None:
         """Take one measured round trip into account."""
         if self._mean_s is None:

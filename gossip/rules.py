@@ -31,7 +31,7 @@ def make_rule(name: str, p: float | None = None, emission: str = "per-step") -> 
         name: One of ``RULES``.
         p: Pushes per step or second for ``gosgd``, exchanges per step for ``adpsgd``; None for the
             rule's own default, 0.1 and 1. The other rules exchange after every step.
-        emission: ``"per-step"``; ``gosgd`` also knows ``"per-second"``.
+        emission: ``"per-step"``; ``gosgd`` also knows ``"per-second"`` and ``"adaptive"``.
 
     Raises:
         ConfigError: There is no such rule, or it does not take these settings.

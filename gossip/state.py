@@ -11,6 +11,7 @@ from .config import ProtocolConfig
 from .crew import CrewRoster
 from .effects import SnapshotId
 from .inbox import Inbox
+from .link import Links
 from .messages import PeerId
 from .outbox import Outbox
 from .pacer import Pacer
@@ -63,6 +64,8 @@ class State:
     roster: Roster | CrewRoster
     lanes: tuple[Lane, ...]
     """One for each shard."""
+    links: Links
+    """What is known of the ways toward neighbors."""
     pacer: Pacer
     """What may be sent at all."""
     readers: Readers

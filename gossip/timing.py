@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
+from typing import Any
 
 from .errors import ConfigError
 
@@ -60,7 +61,7 @@ TIMINGS: Mapping[str, Timing] = MappingProxyType(
 """By name; ``lan`` has the defaults of `ProtocolConfig`."""
 
 
-def timing(name: str) -> dict[str, float]:
+def timing(name: str) -> dict[str, Any]:
     """The fields of `ProtocolConfig` that a preset sets.
 
     Raises:

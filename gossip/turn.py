@@ -112,6 +112,10 @@ class Turn:
         """Units held now, escrow not counted; of the first shard, where there are several."""
         return self._lanes[0].weight
 
+    def roundtrip_s(self) -> float | None:
+        """From a push to its answer, the mean over neighbors, seconds; None where none is known."""
+        return self._state.links.roundtrip_s()
+
     def weight_of(self, shard: int) -> int:
         """Units of one shard held now, escrow not counted."""
         return self._lanes[shard].weight

@@ -85,6 +85,7 @@ class Scene:
         config: ProtocolConfig | None = None,
         keeps_anchor: bool = False,
         host: bytes = b"",
+        clock: Mapping[PeerId, int] | None = None,
     ) -> Protocol:
         """Make a peer, which does not join yet; its address is its id."""
         self.rules[id] = Scripted()
@@ -100,6 +101,7 @@ class Scene:
             addresses=(id,) if addresses is None else addresses,
             keeps_anchor=keeps_anchor,
             host=host,
+            clock=clock,
         )
         return self.peers[id]
 
@@ -134,9 +136,13 @@ class Scene:
         self.deliver()
         self.lines.clear()
 
-    def join(self, id: PeerId, *seeds: str, founders: int = 1) -> list[Effect]:
+    def join(
+        self, id: PeerId, *seeds: str, founders: int = 1, returning: bool = False
+    ) -> list[Effect]:
         """Start a peer."""
-        return self._do(id, "joins", lambda p, now: p.join(now, seeds, founders))
+        return self._do(
+            id, "joins", lambda p, now: p.join(now, seeds, founders, returning=returning)
+        )
 
     def wake(self, id: PeerId) -> list[Effect]:
         """Let time do its work at a peer."""

@@ -15,7 +15,7 @@ from rumor.gossip import (
     Schema,
     TensorSpec,
 )
-from rumor.gossip.effects import Effect, PeerRefused, SwarmGivenUp
+from rumor.gossip.effects import Effect, Meet, PeerMet, PeerRefused, SwarmGivenUp
 from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Offer, Query
 from rumor.sim.torture.network import Network, Peers, Weather
 from rumor.sim.torture.vector import SCHEMA
@@ -196,3 +196,49 @@ def test_an_envelope_says_which_swarm_it_is_of() -> None:
         if hasattr(effect, "envelope")
     ]
     assert isinstance(letter, Envelope) and letter.swarm == ANCHOR
+
+
+FAR = 10**9
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("body", [Ask(), OFFER, Query(1), Ack(1, 0)])
+def test_no_word_of_a_life_from_far_ahead_is_taken_in(body: Body, known: bool) -> None:
+    scene = rooted()
+    if known:
+        scene.push("a", "b", 5)
+    before = dict(scene.peers["a"].account.decided), dict(scene.peers["a"].account.outstanding)
+    assert scene.receive(scene.letter("b", "a", body, incarnation=FAR)) == []
+    account = scene.peers["a"].account
+    assert (account.decided, account.outstanding) == before
+
+
+def test_one_whose_clock_is_far_ahead_is_told_of_by_name() -> None:
+    scene = alone()
+    effects = scene.receive(scene.letter("b", "a", hello(rooted=False), incarnation=FAR))
+    assert effects == [
+        PeerRefused("b", "its clock is far ahead of this peer's: set both by the same time")
+    ]
+    assert scene.peers["a"].known() == ()
+
+
+def test_a_swarm_is_not_given_up_for_a_life_from_far_ahead() -> None:
+    scene = alone()
+    letter = scene.letter("b", "a", hello(rooted=True), swarm=OTHER_ANCHOR, incarnation=FAR)
+    assert SwarmGivenUp() not in scene.receive(letter)
+    assert scene.peers["a"].swarm == ANCHOR
+
+
+def test_a_life_a_little_ahead_is_welcome() -> None:
+    scene = alone()
+    later = Member(id="b", incarnation=10**6, heartbeat=1, phase=Phase.TRAINING, step=0)
+    body = Hello(members=(later,), rooted=False, reply=False)
+    effects = scene.receive(scene.letter("b", "a", body, incarnation=10**6))
+    assert Meet("b", ()) in effects and PeerMet("b") in effects
+
+
+def test_a_word_of_a_later_life_is_looked_at_as_closely_as_a_strangers() -> None:
+    """One that has only been known in an earlier life has not said hello in this one."""
+    scene = rooted()
+    effects = scene.receive(scene.letter("b", "a", Query(1), incarnation=FAR, swarm=OTHER_ANCHOR))
+    assert effects == []

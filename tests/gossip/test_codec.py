@@ -26,6 +26,7 @@ from rumor.gossip.codec import (
 from rumor.gossip.errors import DecodeError, IncompatiblePeer, LocalProtocolError
 from rumor.gossip.messages import (
     HEARTBEAT_MAX,
+    STEPS_MAX,
     Ack,
     Ask,
     Body,
@@ -68,6 +69,8 @@ def shards_of(schema: Schema) -> SearchStrategy[int]:
 
 
 COUNT, SEQ, LIFE, PEER = whole(0, U63), whole(1, U63), whole(1, U63), text(1, 64)
+STEPS = whole(0, STEPS_MAX)
+STEPS = whole(0, STEPS_MAX)
 
 MEMBER = st.builds(
     Member,
@@ -75,7 +78,7 @@ MEMBER = st.builds(
     incarnation=LIFE,
     heartbeat=whole(0, HEARTBEAT_MAX),
     phase=st.sampled_from(Phase),
-    step=COUNT,
+    step=STEPS,
     addresses=st.lists(text(1, 256), max_size=16).map(tuple),
     anchored=st.booleans(),
     host=st.binary(min_size=HASH_BYTES, max_size=HASH_BYTES) | st.just(b""),
@@ -117,7 +120,7 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Hello: st.builds(
         Hello,
         members=st.lists(MEMBER, max_size=4).map(tuple),
-        clock=st.lists(st.tuples(PEER, COUNT), max_size=4).map(tuple),
+        clock=st.lists(st.tuples(PEER, STEPS), max_size=4).map(tuple),
         rooted=st.booleans(),
         reply=st.booleans(),
     ),
@@ -386,6 +389,27 @@ def test_a_frame_of_another_message_is_refused() -> None:
         (
             {"body": Hello(members=(replace(ROSTER[0], host=b"me"),), rooted=True, reply=True)},
             "members must be host must be bytes of length",
+        ),
+        (
+            {"body": Hello(members=(replace(ROSTER[0], step=2**62 + 1),), rooted=True, reply=True)},
+            "members must be step must be an integer in",
+        ),
+        (
+            {"body": Hello(members=(), clock=(("", 1),), rooted=True, reply=True)},
+            "clock must be peer must be text of 1 to 64 characters",
+        ),
+        (
+            {"body": Hello(members=(), clock=(("a", 2**62 + 1),), rooted=True, reply=True)},
+            "clock must be steps must be an integer in",
+        ),
+        (
+            {"body": Hello(members=(), clock=(("a", 1),) * 1025, rooted=True, reply=True)},
+            "clock must be an array of at most 1024",
+        ),
+        ({"body": Refer(ROSTER[:1] * 65)}, "donors must be an array of at most 64"),
+        (
+            {"body": Refer((replace(ROSTER[0], incarnation=0),))},
+            "donors must be incarnation must be an integer in",
         ),
         (
             {"body": Describe(Schema((TensorSpec("w", (1,), "complex64"),)))},

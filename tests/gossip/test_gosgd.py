@@ -22,6 +22,7 @@ from .scene import Scene
         {"p": float("nan")},
         {"outstanding_max": 0},
         {"p": -1.0, "emission": "per-second"},
+        {"p": 1.1, "emission": "adaptive"},
     ],
 )
 def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:
@@ -55,6 +56,28 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
     for steps in (10, 1000):
         due = pushes(GoSGD(3.0, emission="per-second"), steps=steps, step_s=100 / steps)
         assert abs(due - 300) < 6 * 18
+
+
+def adaptive_pushes(delay_s: float) -> int:
+    """Pushes of two peers in a thousand seconds of 1 s steps, where a message takes so long."""
+    rules = {peer: GoSGD(0.5, emission="adaptive") for peer in ("a", "b")}
+    peers = Peers(rule=rules.__getitem__, step_s=lambda peer: 1.0)
+    network = Network(0, peers, Weather(delay_s=delay_s))
+    for peer in rules:
+        network.start(peer, seeds=tuple(rules), founders=2)
+    network.run(1000.0)
+    return sum(sum(seq for seq, _ in host.ledger.decided.values()) for host in network.running())
+
+
+def test_adaptive_emission_is_that_per_step_where_answers_come_at_once() -> None:
+    assert pushes(GoSGD(0.3, emission="adaptive"), steps=500, step_s=1.0) == pushes(
+        GoSGD(0.3), steps=500, step_s=1.0
+    )
+
+
+def test_adaptive_emission_falls_as_shares_take_longer() -> None:
+    near, far = adaptive_pushes(0.01), adaptive_pushes(2.0)
+    assert far < near / 3
 
 
 def test_when_all_have_finished_it_pushes_at_every_turn() -> None:

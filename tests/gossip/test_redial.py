@@ -16,7 +16,7 @@ def fixed(draw: float = 0.5, first_s: float = 1.0, most_s: float = 60.0) -> Redi
 
 
 def drawn(seed: int, most_s: float = 60.0) -> Redial[str]:
-    rng = stream(seed, "redial")
+    rng = stream(seed, "a", "redial")
     return Redial(1.0, most_s, lambda: float(rng.random()))
 
 

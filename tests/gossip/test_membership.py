@@ -1,0 +1,393 @@
+"""Views are exchanged, the silent are asked, the dead are dialled, and the clock is everybody's."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from rumor.gossip import ONE, Kind, Member, Phase, ProtocolConfig
+from rumor.gossip.codec import decode, encode
+from rumor.gossip.effects import (
+    Effect,
+    Halt,
+    Outlived,
+    PeerDied,
+    PeerMet,
+    PeerRecovered,
+    PeerRefused,
+    PeerSuspected,
+    Record,
+    Send,
+)
+from rumor.gossip.messages import STEPS_MAX, ClockRow, Hello, Incarnation, Push, Query, Refer
+
+from .scene import OTHER_ANCHOR, Scene
+
+BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
+
+FAR = 10**9
+"""A life that cannot be yet: it is eleven days ahead."""
+
+
+def member(
+    id: str,
+    *,
+    incarnation: Incarnation = 1,
+    heartbeat: int = 1,
+    step: int = 0,
+    phase: Phase = Phase.TRAINING,
+    addresses: tuple[str, ...] | None = None,
+) -> Member:
+    return Member(
+        id=id,
+        incarnation=incarnation,
+        heartbeat=heartbeat,
+        phase=phase,
+        step=step,
+        addresses=(id,) if addresses is None else addresses,
+    )
+
+
+def hello(*members: Member, clock: tuple[ClockRow, ...] = (), reply: bool = False) -> Hello:
+    return Hello(members=members, clock=clock, rooted=True, reply=reply)
+
+
+def tells(scene: Scene, to: str, *members: Member, reply: bool = False) -> list[Effect]:
+    """Let the first of these say hello, and tell of the others."""
+    life = members[0].incarnation
+    body = hello(*members, reply=reply)
+    return scene.receive(scene.letter(members[0].id, to, body, incarnation=life))
+
+
+def addressed(effects: list[Effect], kind: type[object] = Hello) -> list[str]:
+    """To whom messages of one kind go."""
+    envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
+    return [e.destination for e in envelopes if isinstance(e.body, kind)]
+
+
+def quiet(scene: Scene, id: str, seconds: float) -> list[Effect]:
+    """Let time pass at a peer that hears nobody."""
+    effects: list[Effect] = []
+    for _ in range(round(seconds)):
+        scene.wait(1.0)
+        effects += scene.wake(id)
+    return effects
+
+
+def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
+    scene = Scene(config)
+    scene.founded(*ids)
+    scene.mail.clear()
+    return scene
+
+
+def live_on(scene: Scene, seconds: int, *ids: str) -> None:
+    """Let time pass while these talk with one another."""
+    for _ in range(seconds):
+        scene.wait(1.0)
+        for id in ids:
+            scene.wake(id)
+        scene.deliver()
+
+
+def written(effects: list[Effect], kind: Kind) -> list[int]:
+    return [e.entry.units for e in effects if isinstance(e, Record) and e.entry.kind is kind]
+
+
+def test_a_peer_that_falls_silent_is_asked_before_it_is_held_for_dead() -> None:
+    scene = together("a", "b")
+    effects = quiet(scene, "a", 30.0)
+    events = [e for e in effects if isinstance(e, PeerSuspected | PeerDied | PeerRecovered)]
+    assert events == [PeerSuspected("b"), PeerDied("b")]
+    asked = effects[effects.index(PeerSuspected("b")) + 1]
+    assert isinstance(asked, Send) and asked.envelope.destination == "b"
+    assert isinstance(asked.envelope.body, Hello) and asked.envelope.body.reply
+
+
+def test_one_that_answers_recovers_once_and_its_escrow_is_asked_about() -> None:
+    scene = together("a", "b")
+    scene.push("a", "b", 5)
+    scene.mail.clear()
+    quiet(scene, "a", 20.0)
+    assert scene.peers["a"].account.outstanding["b", 1].stranded
+    effects = tells(scene, "a", member("b", heartbeat=99))
+    assert effects.count(PeerRecovered("b")) == 1 and addressed(effects, Query) == ["b"]
+    assert PeerRecovered("b") not in tells(scene, "a", member("b", heartbeat=100))
+
+
+def test_any_message_is_a_sign_of_life() -> None:
+    scene = together("a", "b")
+    quiet(scene, "a", 20.0)
+    effects = scene.receive(scene.letter("b", "a", Query(1)))
+    assert effects.count(PeerRecovered("b")) == 1
+    assert [m.id for m in scene.peers["a"].live()] == ["a", "b"]
+
+
+def test_hearsay_brings_a_dead_peer_back_once() -> None:
+    scene = together("a", "b", "c")
+    for _ in range(20):
+        scene.wait(1.0)
+        tells(scene, "a", member("c", heartbeat=round(scene.now) + 50))
+        scene.wake("a")
+    before = scene.peers["a"].known()
+    assert [m.id for m in before] == ["b", "c"], "the dead are remembered"
+    assert [m.id for m in scene.peers["a"].live()] == ["a", "c"]
+    effects = tells(scene, "a", member("c", heartbeat=98), member("b", heartbeat=99))
+    assert effects.count(PeerRecovered("b")) == 1
+    assert [m.id for m in scene.peers["a"].live()] == ["a", "b", "c"]
+
+
+def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
+    scene = together("a", "b")
+    quiet(scene, "a", 12.0)
+    dials = [addressed(quiet(scene, "a", 60.0)).count("b") for _ in range(5)]
+    # The first ones come soon; later, waits of 8 s in the mean, between half of that and half more.
+    assert dials[0] >= max(dials[1:]) and all(5 <= count <= 15 for count in dials[1:])
+
+
+def test_many_dead_are_not_dialled_all_at_once() -> None:
+    scene = together("a", *(f"p{index:02}" for index in range(20)))
+    quiet(scene, "a", 10.0)
+    dialled = Counter[str]()
+    for _ in range(30):
+        once = addressed(quiet(scene, "a", 1.0))
+        assert len(once) <= 8
+        dialled.update(once)
+    assert len(dialled) == 20, "and nobody is forgotten"
+
+
+def test_a_seed_that_does_not_answer_is_greeted_for_ever_but_ever_more_rarely() -> None:
+    scene = Scene(BRIEF)
+    scene.enter("a")
+    scene.join("a", "b", "typo", founders=2)
+    scene.introduce("b", "a", phase=Phase.SEEKING)
+    scene.wait(0.2)
+    scene.wake("a")
+    assert scene.peers["a"].phase is Phase.TRAINING
+
+    def greeted() -> int:
+        scene.lines.clear()
+        quiet(scene, "a", 60.0)
+        return sum("greet typo" in line for line in scene.lines)
+
+    counts = [greeted() for _ in range(4)]
+    assert all(4 <= count <= 15 for count in counts[1:])
+
+
+def test_two_that_only_dial_out_are_never_written_to_one_another() -> None:
+    scene = Scene(BRIEF)
+    a = scene.enter("a", addresses=())
+    scene.join("a")
+    silent = member("c", addresses=())
+    effects = tells(scene, "a", member("b"), silent)
+    effects += tells(scene, "a", member("b", heartbeat=2), replace(silent, heartbeat=2))
+    effects += tells(scene, "a", member("b", heartbeat=3), replace(silent, heartbeat=3))
+    assert [m.id for m in a.live()] == ["a", "b", "c"]
+    effects += scene.step("a") + scene.finish("a") + quiet(scene, "a", 60.0)
+    assert "b" in addressed(effects) and "c" not in addressed(effects)
+    assert PeerDied("c") in effects
+
+
+def test_the_steps_of_a_swarm_are_the_same_for_all() -> None:
+    scene = together("a", "b", "c")
+    for count, id in enumerate("abc"):
+        for _ in range(count + 1):
+            scene.step(id)
+    live_on(scene, 10, *"abc")
+    rows = {"a": 1, "b": 2, "c": 3}
+    assert all(p.clock.rows() == rows and p.clock.total == 6 for p in scene.peers.values())
+
+
+def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
+    scene = together("a", "b")
+    for _ in range(7):
+        scene.step("b")
+    live_on(scene, 3, "a", "b")
+    del scene.peers["b"]
+    live_on(scene, 15, "a")
+    assert [m.id for m in scene.peers["a"].live()] == ["a"]
+    scene.enter("c")
+    scene.join("c", "a")
+    live_on(scene, 3, "a", "c")
+    assert scene.peers["c"].clock.rows() == {"b": 7, "c": 0}
+    assert scene.peers["c"].clock.total == 7
+
+
+def test_steps_of_a_life_that_lost_its_checkpoint_are_counted_by_all_alike() -> None:
+    scene = together("a", "d")
+    tells(scene, "a", member("b", step=100))
+    for beat in range(1, 9):
+        tells(scene, "a", member("b", incarnation=2, heartbeat=beat, step=3))
+        live_on(scene, 1, "a", "d")
+    totals = [scene.peers[id].clock.total for id in "ad"]
+    assert totals == [100, 100]
+
+
+def test_one_that_lost_its_checkpoint_goes_on_counting_where_it_stood() -> None:
+    scene = together("a", "b")
+    for _ in range(5):
+        scene.step("b")
+    live_on(scene, 5, "a", "b")
+    scene.enter("b", incarnation=2)
+    scene.join("b", "a")
+    for _ in range(40):
+        scene.wait(0.2)
+        for id in "ab":
+            scene.wake(id)
+        scene.deliver()
+    scene.step("b", trained=False)
+    assert scene.peers["b"].clock.rows()["b"] == 5 == scene.peers["a"].clock.rows()["b"]
+
+
+def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
+    scene = Scene()
+    peer = scene.enter("a", clock={"a": 3, "b": 10})
+    scene.join("a")
+    assert (peer.clock.total, peer.known()) == (13, ())
+    scene.step("a")
+    assert (peer.clock.rows(), peer.swarm_steps) == ({"a": 4, "b": 10}, 14)
+
+
+def test_before_its_first_turn_a_returning_peer_knows_the_steps_of_its_checkpoint() -> None:
+    scene = Scene()
+    peer = scene.enter("a", clock={"a": 3, "b": 10})
+    assert peer.swarm_steps == 13
+
+
+def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
+    scene = together("a", "b")
+    a = scene.peers["a"]
+    scene.step("a")
+    assert a.swarm_steps == 1
+    tells(scene, "a", member("b", heartbeat=99, step=40))
+    assert (a.clock.total, a.swarm_steps) == (41, 1)
+    scene.step("a", trained=False)
+    assert a.swarm_steps == 41
+
+
+def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
+    """Or one row of a damaged peer would make all further words of its victim unreadable."""
+    scene = together("a", "b")
+    body = hello(member("b", heartbeat=99, step=STEPS_MAX), clock=(("a", STEPS_MAX),))
+    scene.receive(scene.letter("b", "a", body))
+    effects = scene.turn("a", lambda turn: turn.push("b", 5)) + quiet(scene, "a", 2.0)
+    envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
+    assert {type(envelope.body) for envelope in envelopes} >= {Hello, Push}
+    for envelope in envelopes:
+        frame = bytes(envelope.frame_bytes)
+        assert decode(encode(envelope, frame)) == envelope
+
+
+def test_in_another_swarm_the_steps_of_the_first_one_do_not_count() -> None:
+    scene = Scene()
+    a = scene.enter("a", clock={"a": 2, "z": 50})
+    scene.join("a")
+    letter = scene.letter("b", "a", hello(member("b", step=7)), swarm=OTHER_ANCHOR)
+    scene.receive(letter)
+    assert a.swarm == OTHER_ANCHOR and a.clock.rows() == {"a": 2, "b": 7}
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_life_from_far_ahead_changes_nothing(direct: bool) -> None:
+    scene = together("a", "b", "c")
+    scene.push("a", "b", ONE // 2)
+    a = scene.peers["a"]
+    account, known = replace(a.account), a.known()
+    ahead = member("b", incarnation=FAR, heartbeat=999, step=10**6, phase=Phase.LEFT)
+    if direct:
+        effects = tells(scene, "a", ahead)
+        assert [type(e) for e in effects] == [PeerRefused]
+    else:
+        effects = tells(scene, "a", member("c", heartbeat=99), ahead)
+    assert not written(effects, Kind.WRITTEN_OFF)
+    assert a.account.outstanding == account.outstanding and a.account.weight == account.weight
+    assert [m for m in a.known() if m.id == "b"] == [m for m in known if m.id == "b"]
+    assert a.clock.total < 10**6
+    assert scene.receive(scene.letter("b", "a", Query(1))) != [], "the true one is listened to"
+
+
+def test_a_referral_to_a_life_from_far_ahead_is_not_believed() -> None:
+    scene = together("a", "b")
+    scene.push("a", "b", 5)
+    effects = scene.receive(scene.letter("b", "a", Refer((member("b", incarnation=FAR),))))
+    assert effects == []
+
+
+def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:
+    scene = together("a", "b")
+    scene.push("a", "b", 5)
+    effects = tells(scene, "a", member("b", incarnation=2))
+    assert len(written(effects, Kind.WRITTEN_OFF)) == 1 and PeerMet("b") in effects
+
+
+def test_one_that_seeks_learns_that_somebody_outlived_it() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b")
+    effects = tells(scene, "a", member("b"), member("a", incarnation=5))
+    assert Outlived(5) in effects and not [e for e in effects if isinstance(e, Halt)]
+
+
+def test_one_that_was_outlived_later_stops() -> None:
+    scene = together("a", "b")
+    effects = tells(scene, "a", member("b", heartbeat=99), member("a", incarnation=5))
+    (halt,) = [e for e in effects if isinstance(e, Halt)]
+    assert Outlived(5) in effects
+    assert halt.reason == (
+        "another peer called a has started since: each needs a name of its own"
+    )
+
+
+def test_a_member_tells_an_earlier_life_of_the_later_one() -> None:
+    scene = together("a", "b")
+    tells(scene, "b", member("a", incarnation=4))
+    scene.mail.clear()
+    effects = tells(scene, "b", member("a", incarnation=3), reply=True)
+    ((answer, life),) = [
+        (e.envelope.body, e.envelope.destination_incarnation)
+        for e in effects
+        if isinstance(e, Send)
+    ]
+    assert isinstance(answer, Hello) and life == 3 and not answer.reply
+    assert [(m.id, m.incarnation) for m in answer.members] == [("b", 1), ("a", 4)]
+    assert not tells(scene, "b", member("a", incarnation=3)), "unless it wants no answer"
+    assert not scene.receive(scene.letter("a", "b", Query(1), incarnation=3))
+
+
+def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_a_later_one() -> (
+    None
+):
+    scene = together("b", "c")
+    tells(scene, "b", member("a", incarnation=7))
+    scene.enter("a", incarnation=3)
+    effects = scene.join("a", "b")
+    for _ in range(4):
+        letters = [letter for letter in scene.mail if letter.destination in "ab"]
+        scene.mail.clear()
+        for letter in letters:
+            effects += scene.receive(letter)
+        scene.wait(0.2)
+        effects += scene.wake("a")
+    assert Outlived(7) in effects and scene.peers["a"].phase <= Phase.JOINING
+    scene.mail.clear()
+    scene.enter("a", incarnation=8)
+    scene.join("a", "b")
+    for _ in range(20):
+        scene.wait(0.2)
+        scene.wake("a")
+        scene.deliver()
+        for id in "abc":
+            scene.step(id, trained=id != "a" or scene.peers["a"].phase is Phase.TRAINING)
+    assert scene.peers["a"].phase is Phase.TRAINING
+
+
+def test_all_that_are_remembered_are_the_peer_table() -> None:
+    scene = together("a", "b", "c", "d")
+    tells(scene, "a", member("d", heartbeat=99, phase=Phase.LEFT))
+    for _ in range(20):
+        scene.wait(1.0)
+        tells(scene, "a", member("c", heartbeat=round(scene.now) + 50))
+        scene.wake("a")
+    a = scene.peers["a"]
+    assert [m.id for m in a.live()] == ["a", "c"]
+    assert [(m.id, m.addresses) for m in a.known()] == [("b", ("b",)), ("c", ("c",))]
