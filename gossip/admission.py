@@ -46,6 +46,7 @@ class Admission:
         self._since_s = 0.0
         self._donor: PeerId | None = None
         self._asked_s = 0.0
+        self._said_s = 0.0
         self._was_given = False
         config = state.config
         self._redial = Redial[str](
@@ -180,7 +181,10 @@ class Admission:
         reachable = [m for m in donors if state.roster.is_reachable(m.id, now)]
         failed, self._was_given = self._was_given, False
         patient = not failed and now - self._asked_s < state.config.stall_s
-        if patient and any(member.id == self._donor for member in reachable):
+        donor = next((member for member in reachable if member.id == self._donor), None)
+        if patient and donor is not None:
+            if now - self._said_s >= state.config.gossip_s:
+                self._say(donor, now)  # it may not have heard it
             return
         # Whoever broke off in the middle is asked again only where there is nobody else.
         others = [member for member in reachable if member.id != self._donor]
@@ -188,9 +192,12 @@ class Admission:
         self._ask_one(choice[int(self._rng.integers(len(choice)))], now)
 
     def _ask_one(self, donor: Member, now: float) -> None:
-        state = self._state
         self._donor, self._asked_s = donor.id, now
-        state.roster.advance(phase=Phase.JOINING)
+        self._state.roster.advance(phase=Phase.JOINING)
+        self._say(donor, now)
+
+    def _say(self, donor: Member, now: float) -> None:
+        state, self._said_s = self._state, now
         needs_anchor = parse_wire(state.config.wire).needs_anchor and not state.is_anchored
         state.agenda.send(donor.id, donor.incarnation, Ask(needs_anchor))
 

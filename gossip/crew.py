@@ -213,6 +213,10 @@ class CrewRoster:
         """Whether a message of *peer* is to be taken in; those of members always are."""
         return True
 
+    def absorb(self, members: Sequence[Member], now: float) -> list[Member]:
+        """Take in nothing: everything is known."""
+        return []
+
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
         """Learn nothing: everything is known."""
         return iter(())

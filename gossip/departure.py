@@ -145,11 +145,12 @@ class Departure:
             state.roster.pass_over(returned.peer, now + state.config.retry_s)
         awake = [heir for heir in heirs if state.roster.spoke_since(heir, self._since_s)]
         due_s = self._since_s + state.config.gossip_s
-        if heirs and not awake and now < due_s:
-            self.due_s = due_s  # somebody may answer until then, and surely lives
-            return
+        if heirs and now < due_s:
+            self.due_s = due_s  # whoever answers until then surely lives
         shards = [lane.shard for lane in state.lanes if lane.weight]
-        heir = turn.draw(awake or heirs or newcomers, shards, urgent=True)
+        heir = turn.draw(awake, shards, urgent=True)
+        if heir is None and (now >= due_s or not heirs):
+            heir = turn.draw(heirs or newcomers, shards, urgent=True)
         if heir is not None:
             units = {shard: turn.weight_of(shard) for shard in shards}
             turn.push_shards(heir, units, copy=heir in newcomers, whole=True)

@@ -22,6 +22,9 @@ from .state import State
 
 __all__ = ["Membership"]
 
+_TOLD_MAX = 64
+"""Peers that one speaks to at once: n peers that all told all others would be n^2 messages."""
+
 _REDIALS_MAX = 8
 """Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
 
@@ -71,14 +74,15 @@ class Membership:
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
         """Take in somebody's view, and answer with the own one where that is wanted."""
         if body.reply:
-            self._state.agenda.send(
-                envelope.source, envelope.source_incarnation, self._admission.hello(reply=False)
-            )
+            # Who speaks of itself alone, to a peer that it names, only asks whether that lives.
+            asks_after_me = len(body.members) == 1 and envelope.destination_incarnation > 0
+            hello = self._admission.hello(reply=False, alone=asks_after_me)
+            self._state.agenda.send(envelope.source, envelope.source_incarnation, hello)
         if envelope.swarm == self._state.agenda.swarm:
             self._state.swarm_is_rooted |= body.rooted
         for peer, steps in body.clock:
             self._state.roster.count(peer, steps)
-        for member in body.members:
+        for member in self._state.roster.absorb(body.members, now):
             self._learn(member, now, direct=member.id == envelope.source)
 
     def referred(self, body: Refer, now: float) -> None:
@@ -124,9 +128,13 @@ class Membership:
             self._say_hello(peer, reply=True)
 
     def tell_phase(self) -> None:
-        """Let all live peers know at once where this one has moved on."""
+        """Let live peers know at once where this one has moved on: all, where they are not many."""
         self.told = self._phase
-        for member in self._state.roster.others(alive=True):
+        told = self._state.roster.others(alive=True)
+        if len(told) > _TOLD_MAX:
+            chosen = self._rng.choice(len(told), _TOLD_MAX, replace=False, shuffle=False)
+            told = tuple(told[index] for index in sorted(chosen.tolist()))
+        for member in told:
             self._say_hello(member.id, reply=False, alone=True)
 
     def _learn(self, member: Member, now: float, *, direct: bool) -> None:
@@ -144,7 +152,8 @@ class Membership:
         match change:
             case PeerMet():
                 self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
-                if not direct:
+                # In a crowd that meets, two heartbeats confirm a peer with fewer messages.
+                if not direct and len(self._state.roster) <= _TOLD_MAX:
                     self._say_hello(change.peer, reply=True, alone=True)
             case PeerSuspected():
                 self._say_hello(change.peer, reply=True, alone=True)

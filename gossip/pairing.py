@@ -46,8 +46,9 @@ def pair(
 
     def relay(one: PeerId, other: PeerId) -> PeerId:
         low, high = sorted((place[one], place[other]))
-        # Places of neighbors on a ring differ by 1, those of a star's leaves in one of the two.
-        return relays[(30 * low + high) % len(relays)]
+        # Neighbors on a ring lie 1 apart, leaves of a star have one place in common: with a factor
+        # next to a prime, both spread evenly over any number of relays that there can be.
+        return relays[(1_000_002 * low + high) % len(relays)]
 
     if peer in outward:
         led = [relay(peer, other) if other in outward else other for other in own]

@@ -10,6 +10,7 @@ Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure de
 and Motivala, DSN 2002, section 4.2 (suspicion).
 """
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -79,6 +80,7 @@ class Roster:
         self._ticked_s = 0.0
         # Asked for at every draw of a neighbor, and changed by few messages.
         self._takers: tuple[PeerId, ...] | None = None
+        self._order: list[_Known] | None = None
         self._outward: Set[PeerId] = frozenset()
 
     @property
@@ -99,7 +101,8 @@ class Roster:
     @property
     def over(self) -> bool:
         """Whether all live peers, this one included, have taken their last step."""
-        return all(member.phase >= Phase.FINISHED for member in self.live())
+        others = (k.member for k in self._others.values() if k.alive and k.believed)
+        return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
 
     def stepped(self) -> None:
         """Count an optimizer step of this peer; others learn of it with the next heartbeat."""
@@ -131,9 +134,14 @@ class Roster:
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
         """Everybody else who is held for alive, or for dead but not gone, sorted by id."""
-        members = (k.member for k in self._others.values() if k.alive is alive)
-        present = (member for member in members if member.phase is not Phase.LEFT)
-        return tuple(sorted(present, key=lambda member: member.id))
+        members = (known.member for known in self._in_order() if known.alive is alive)
+        return tuple([member for member in members if member.phase is not Phase.LEFT])
+
+    def _in_order(self) -> list[_Known]:
+        """Everybody else, sorted by id."""
+        if self._order is None:
+            self._order = [known for _, known in sorted(self._others.items())]
+        return self._order
 
     def is_reachable(self, peer: PeerId, now: float) -> bool:
         """Whether a push toward *peer* is worth trying."""
@@ -177,8 +185,9 @@ class Roster:
 
     def live(self) -> tuple[Member, ...]:
         """Everybody who is believed to run, this peer included, sorted by id."""
-        members = [k.member for k in self._others.values() if k.alive and k.believed]
-        return tuple(sorted([self.me, *members], key=lambda member: member.id))
+        members = [k.member for k in self._in_order() if k.alive and k.believed]
+        insort(members, self.me, key=lambda member: member.id)
+        return tuple(members)
 
     def takers(self) -> tuple[PeerId, ...]:
         """Live peers that take shares, this one included where it does, sorted."""
@@ -197,8 +206,12 @@ class Roster:
         These are the live ones and the lately departed. A peer that passed on what it only has
         from hearsay, or holds for dead, would teach it anew to whoever has just forgotten it.
         """
-        others = (known for _, known in sorted(self._others.items()) if self._vouches_for(known))
-        return self.me, *(known.member for known in others)
+        vouched = [
+            known.member
+            for known in self._in_order()
+            if (known.alive and known.rises >= _RISES_TO_BELIEVE) or self._is_lately_gone(known)
+        ]
+        return self.me, *vouched
 
     def member(self, peer: PeerId) -> Member | None:
         """The latest entry of *peer*."""
@@ -250,6 +263,46 @@ class Roster:
         age = int((now - self._started_s) * 1000)
         return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
 
+    def absorb(self, members: Sequence[Member], now: float) -> list[Member]:
+        """Take in all of a view that only says that somebody goes on, which is nearly all.
+
+        Args:
+            members: The view.
+            now: Seconds.
+
+        Returns:
+            The rest, which is for `learn`.
+        """
+        others, rest = self._others, []
+        for member in members:
+            known = others.get(member.id)
+            if known is None:
+                rest.append(member)
+                continue
+            before = known.member
+            if member.incarnation == before.incarnation and (
+                member.heartbeat <= before.heartbeat or self._goes_on(known, member)
+            ):
+                if member.heartbeat > before.heartbeat:
+                    known.member, known.progress_s = member, now
+                    if member.step != before.step:
+                        self.clock.merge(member.id, member.step)
+            elif member.incarnation >= before.incarnation:
+                rest.append(member)
+        return rest
+
+    @staticmethod
+    def _goes_on(known: _Known, member: Member) -> bool:
+        """Whether nothing about a peer has changed but the heartbeat and the step."""
+        before = known.member
+        return (
+            known.alive
+            and not known.suspected
+            and known.rises >= _RISES_TO_BELIEVE
+            and member.phase is before.phase
+            and member.addresses == before.addresses
+        )
+
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
         """Take in one entry of somebody's view.
 
@@ -295,6 +348,7 @@ class Roster:
         if direct:
             known.spoke_s = now
         self._others[member.id] = known
+        self._order = None
         self.clock.merge(member.id, member.step)
         self._takers = None
         if not gone:
@@ -323,7 +377,7 @@ class Roster:
     def disown(self, peer: PeerId) -> None:
         """Forget a peer that turned out to belong to another swarm."""
         self._others.pop(peer, None)
-        self._takers = None
+        self._takers = self._order = None
 
     def left(self, peer: PeerId) -> Iterator[Change]:
         """Note the last word of *peer*."""
@@ -363,7 +417,7 @@ class Roster:
                 continue
             if self._is_forgettable(known, silent_s):
                 del self._others[peer]
-                self._takers = None
+                self._takers = self._order = None
             elif known.alive and silent_s > dead_s:
                 known.alive = known.suspected = False
                 self._takers = None
@@ -372,10 +426,9 @@ class Roster:
                 known.suspected = True
                 yield PeerSuspected(peer)
 
-    def _vouches_for(self, known: _Known) -> bool:
-        if known.member.phase is Phase.LEFT:
-            return self._ticked_s - known.progress_s <= self._config.dead_s
-        return known.alive and known.believed
+    def _is_lately_gone(self, known: _Known) -> bool:
+        silent_s = self._ticked_s - known.progress_s
+        return known.member.phase is Phase.LEFT and silent_s <= self._config.dead_s
 
     def _is_forgettable(self, known: _Known, silent_s: float) -> bool:
         """Whether an entry is of no more use: it was never believed, or has long left.

@@ -10,8 +10,10 @@ from rumor.gossip.effects import Halt, Wait
 from rumor.gossip.rule import Demands, demands_of
 from rumor.gossip.state import Neighbors
 from rumor.sim.torture.host import Host
-from rumor.sim.torture.network import CALM, Network, Peers, Weather
+from rumor.sim.torture.network import Network
+from rumor.sim.torture.peers import Peers
 from rumor.sim.torture.vector import SIZE, Values
+from rumor.sim.torture.weather import CALM, Weather
 
 __all__ = ["BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed", "gradient", "starts"]
 

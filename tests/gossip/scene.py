@@ -21,7 +21,7 @@ from rumor.gossip.effects import Effect, Greet, Inspect, Send, ShareId, Snapshot
 from rumor.gossip.messages import Body, Hello, Offer
 from rumor.gossip.rule import Demands
 from rumor.gossip.state import Neighbors
-from rumor.sim.torture.network import complete
+from rumor.sim.torture.peers import complete
 from rumor.sim.torture.vector import SCHEMA, schema_of
 
 from .transcript import line_of
@@ -303,9 +303,7 @@ class Scene:
                 case Greet(address, envelope):
                     body = envelope.body
                     assert isinstance(body, Hello)
-                    self.mail.append(
-                        replace(envelope, destination=address, destination_incarnation=1)
-                    )
+                    self.mail.append(replace(envelope, destination=address))
             self.lines.append(f"      {line_of(effect)}")
         return effects
 

@@ -10,7 +10,8 @@ import pytest
 from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule
 from rumor.gossip.adpsgd import ADPSGD
 from rumor.gossip.effects import PushSkipped
-from rumor.sim.torture.network import CALM, Weather, complete, ring, spread
+from rumor.sim.torture.peers import complete, ring, spread
+from rumor.sim.torture.weather import CALM, Weather
 from rumor.topology import View
 
 from .crowd import BAD, CONFIG, Crowd, starts

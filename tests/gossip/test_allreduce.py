@@ -7,7 +7,8 @@ import pytest
 
 from rumor.gossip import ONE, PeerId, Phase, Rule
 from rumor.gossip.allreduce import AllReduce
-from rumor.sim.torture.network import CALM, Weather, ring
+from rumor.sim.torture.peers import ring
+from rumor.sim.torture.weather import CALM, Weather
 
 from .crowd import BAD, CONFIG, LR, PATIENT, Crowd, gradient, starts
 

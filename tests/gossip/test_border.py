@@ -16,9 +16,11 @@ from rumor.gossip import (
     TensorSpec,
 )
 from rumor.gossip.effects import Effect, Meet, PeerMet, PeerRefused, SwarmGivenUp
-from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Offer, Query
-from rumor.sim.torture.network import Network, Peers, Weather
+from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Leave, Offer, Query
+from rumor.sim.torture.network import Network
+from rumor.sim.torture.peers import Peers
 from rumor.sim.torture.vector import SCHEMA
+from rumor.sim.torture.weather import Weather
 
 from .scene import ANCHOR, OTHER_ANCHOR, Scene
 
@@ -242,3 +244,45 @@ def test_a_word_of_a_later_life_is_looked_at_as_closely_as_a_strangers() -> None
     scene = rooted()
     effects = scene.receive(scene.letter("b", "a", Query(1), incarnation=FAR, swarm=OTHER_ANCHOR))
     assert effects == []
+
+
+def test_one_that_gives_its_swarm_up_forgets_who_was_in_it() -> None:
+    scene = alone()
+    scene.introduce("c", "a")
+    scene.receive(scene.letter("b", "a", hello(rooted=True), swarm=OTHER_ANCHOR))
+    a = scene.peers["a"]
+    assert [m.id for m in a.known()] == ["b"] and a.swarm == OTHER_ANCHOR
+    assert a.clock.rows() == {"a": 0}
+
+
+def test_a_newcomer_between_two_swarms_with_roots_keeps_to_the_first() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b", "c")
+    scene.receive(scene.letter("b", "a", hello(rooted=True)))
+    c = replace(scene.peers["a"].known()[0], id="c", addresses=("c",))
+    other = Hello(members=(c,), rooted=True, reply=False)
+    for _ in range(3):
+        effects = scene.receive(scene.letter("c", "a", other, swarm=OTHER_ANCHOR))
+        assert SwarmGivenUp() not in effects
+    assert scene.peers["a"].swarm == ANCHOR
+    # Once nobody of the first one is left, it may belong to the other.
+    scene.receive(scene.letter("b", "a", Leave(True)))
+    effects = scene.receive(scene.letter("c", "a", other, swarm=OTHER_ANCHOR))
+    assert SwarmGivenUp() in effects and scene.peers["a"].swarm == OTHER_ANCHOR
+
+
+def test_what_was_stranded_in_a_swarm_that_was_given_up_is_not_handed_on_in_the_other() -> None:
+    scene = alone()
+    scene.introduce("c", "a")
+    scene.push("a", "c", ONE // 2)
+    for _ in range(40):
+        scene.wait(1.0)
+        scene.wake("a")
+    a = scene.peers["a"]
+    assert a.account.outstanding["c", 1].stranded
+    effects = scene.receive(scene.letter("b", "a", hello(rooted=True), swarm=OTHER_ANCHOR))
+    assert SwarmGivenUp() in effects and a.account.weight == 0
+    scene.receive(scene.letter("c", "a", Ack(1, 0)))
+    assert a.account.weight == 0 and not a.account.outstanding
+    assert a.account.burned == a.account.founded == ONE

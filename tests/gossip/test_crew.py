@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 
 from rumor.gossip import ONE, GoSGD, Member, Phase, Protocol, ProtocolConfig, stream
 from rumor.gossip.crew import Crew, CrewRoster
 from rumor.gossip.effects import Effect, Greet, Inspect, Mix, Send
 from rumor.gossip.messages import Hello, Leave, Offer
-from rumor.sim.torture.network import complete
+from rumor.gossip.roster import Roster
+from rumor.sim.torture.peers import complete
 from rumor.sim.torture.vector import SCHEMA
 
 IDS = ("ada", "bob", "cyd")
@@ -166,3 +168,69 @@ def test_in_a_crew_large_shares_go_in_frames_and_none_is_shown() -> None:
         peer.join(0.0, founders=len(IDS))
     sent = [effect for effect in peers[0].step(0.1) if isinstance(effect, Send)]
     assert [(type(send.envelope.body), send.shown) for send in sent] == [(Offer, False)]
+
+
+def test_the_clock_of_a_crew_counts_every_step_at_once() -> None:
+    crew, (ada, bob, cyd) = rosters()
+    for _ in range(3):
+        bob.stepped()
+    cyd.stepped()
+    assert [roster.clock.total for roster in (ada, bob, cyd)] == [4, 4, 4] and crew.steps == 4
+    assert [roster.clock.rows() for roster in (ada, bob, cyd)] == [
+        {"ada": 0},
+        {"bob": 3},
+        {"cyd": 1},
+    ]
+
+
+def test_nobody_of_a_crew_has_to_be_told_of_steps() -> None:
+    _, (ada, bob, _) = rosters()
+    bob.stepped()
+    ada.count("bob", 70)
+    ada.clock.forget_others()
+    assert ada.clock.rows_beside({}) == () and ada.clock.total == 1 and ada.step == 0
+
+
+def test_in_a_crew_all_can_meet_and_nobody_is_heard_again() -> None:
+    _, (ada, bob, _) = rosters()
+    assert ada.can_meet(bob.me) and not ada.outward
+    assert ada.spoke_since("bob", 100.0) and not ada.spoke_since("zoe", 0.0)
+    assert ada.is_plausible(2**62, 0.0)
+    assert list(ada.news) == [] == ada.take_news()
+    bob.advance(phase=Phase.LEAVING)
+    assert not ada.is_alive("bob") and not ada.spoke_since("bob", 100.0)
+
+
+def test_the_steps_of_a_crew_are_known_to_its_protocols_after_their_turns() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    for peer in peers.values():
+        peer.step(1.0)
+    assert [peer.swarm_steps for peer in peers.values()] == [1, 2, 3]
+    assert {peer.clock.total for peer in peers.values()} == {3}
+    assert peers["ada"].known() == ()
+
+
+def test_a_leaver_of_a_crew_hands_on_at_once() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    sent = [e.envelope for e in peers["cyd"].leave(1.0) if isinstance(e, Send)]
+    assert [envelope.body.escrow for envelope in sent if isinstance(envelope.body, Offer)] == [ONE]
+
+
+def test_whatever_a_roster_is_asked_a_members_can_be_asked_in_the_same_words() -> None:
+    _, (ada, _, _) = rosters()
+    own = Roster(member("ada"), CONFIG)
+    names = [name for name in dir(own) if not name.startswith("_")]
+    assert "absorb" in names and "clock" in names
+    for name in names:
+        asked, here = getattr(own, name), getattr(ada, name)
+        if callable(asked):
+            assert list(signature(asked).parameters) == list(signature(here).parameters), name
+
+
+def test_in_a_crew_a_view_says_nothing() -> None:
+    _, (ada, bob, _) = rosters()
+    assert list(ada.absorb([bob.me, member("zoe")], 0.0)) == []

@@ -7,7 +7,9 @@ import pytest
 
 from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, Rule, Turn
 from rumor.gossip.effects import PushSkipped
-from rumor.sim.torture.network import Network, Peers, Weather, complete, ring, spread
+from rumor.sim.torture.network import Network
+from rumor.sim.torture.peers import Peers, complete, ring, spread
+from rumor.sim.torture.weather import Weather
 from rumor.topology import View
 
 from .scene import Scene

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ProtocolConfig
-from rumor.gossip.link import FRAMES_MAX, Link, Links, messages_max, window_bytes
+from rumor.gossip.link import FRAMES_MAX, Link, Links, messages_max, patience_s, window_bytes
 
 CONFIG = ProtocolConfig()
 KIB, MIB = 1 << 10, 1 << 20
@@ -90,3 +90,35 @@ def test_what_is_known_of_a_neighbor_is_forgotten_with_its_next_life() -> None:
     assert links.to("b", 2) is not first and links.to("b", 2).reads_memory(5.0)
     assert links.to("b", 1) is links.to("b", 2), "an old life brings nothing back"
     assert links.to("c", 1) is not first
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "seconds"),
+    [(0.0, 10.0), (1e-6, 2.0), (0.1, 2.0), (0.2, 4.0), (6.0, 120.0), (1e9, 120.0)],
+)
+def test_patience_is_twenty_times_the_longest_pause_within_bounds(
+    gap_s: float, seconds: float
+) -> None:
+    assert patience_s(CONFIG, gap_s) == pytest.approx(seconds)
+
+
+def test_patience_is_measured_by_what_is_configured() -> None:
+    hasty = replace(CONFIG, stall_s=1.0)
+    assert [patience_s(hasty, gap_s) for gap_s in (0.0, 1e-6, 1e9)] == [1.0, 0.2, 12.0]
+
+
+def test_before_any_answer_no_round_trip_is_known() -> None:
+    links = Links(CONFIG)
+    assert links.roundtrip_s() is None
+    links.to("b", 1)
+    assert links.roundtrip_s() is None
+
+
+def test_a_round_trip_is_that_of_the_mean_neighbor() -> None:
+    links = Links(CONFIG)
+    for peer, seconds in (("b", 0.1), ("c", 0.3)):
+        links.to(peer, 1).roundtrip.measured(seconds)
+    links.to("d", 1)
+    assert links.roundtrip_s() == pytest.approx(0.2)
+    links.to("c", 2)
+    assert links.roundtrip_s() == pytest.approx(0.1), "a later life is another way"

@@ -333,9 +333,25 @@ def test_one_that_was_outlived_later_stops() -> None:
     effects = tells(scene, "a", member("b", heartbeat=99), member("a", incarnation=5))
     (halt,) = [e for e in effects if isinstance(e, Halt)]
     assert Outlived(5) in effects
-    assert halt.reason == (
-        "another peer called a has started since: each needs a name of its own"
-    )
+    assert halt.reason == ("another peer called a has started since: each needs a name of its own")
+
+
+def test_one_that_was_outlived_gets_away_although_nobody_takes_its_word_any_more() -> None:
+    """All answer its hellos, so that nobody ever seems dead, and none of them its questions."""
+    scene = together("a", "b", "c")
+    for id in "bc":
+        tells(scene, id, member("a", incarnation=5))
+    tells(scene, "a", member("b", heartbeat=99), member("a", incarnation=5))
+    scene.leave("a")
+    for _ in range(60):
+        scene.wait(1.0)
+        for id in "abc":
+            scene.wake(id)
+        letters, scene.mail = list(scene.mail), type(scene.mail)()
+        for letter in letters:
+            if (letter.destination, letter.destination_incarnation) != ("a", 5):
+                scene.receive(letter)
+    assert scene.peers["a"].done
 
 
 def test_a_member_tells_an_earlier_life_of_the_later_one() -> None:
@@ -391,3 +407,43 @@ def test_all_that_are_remembered_are_the_peer_table() -> None:
     a = scene.peers["a"]
     assert [m.id for m in a.live()] == ["a", "c"]
     assert [(m.id, m.addresses) for m in a.known()] == [("b", ("b",)), ("c", ("c",))]
+
+
+def crowd(count: int) -> Scene:
+    """A peer a that has met so many."""
+    scene = Scene(BRIEF)
+    scene.enter("a")
+    scene.join("a")
+    tells(scene, "a", *(member(f"p{index:03}") for index in range(count)))
+    for index in range(count):
+        tells(scene, "a", member(f"p{index:03}", heartbeat=2))
+    scene.mail.clear()
+    return scene
+
+
+@pytest.mark.parametrize(("count", "told"), [(1, 1), (64, 64), (65, 64), (200, 64)])
+def test_of_a_crowd_only_some_are_told_of_a_change_of_phase_at_once(count: int, told: int) -> None:
+    scene = crowd(count)
+    assert len(scene.peers["a"].live()) == 1 + count
+    to = addressed(scene.finish("a"))
+    assert len(set(to)) == len(to) == told
+
+
+def test_of_a_crowd_that_is_heard_of_nobody_is_spoken_to_at_once() -> None:
+    for count, spoken_to in ((3, 3), (200, 0)):
+        scene = crowd(count)
+        new = [member(f"q{index}") for index in range(3)]
+        effects = tells(scene, "a", member("p000", heartbeat=9), *new)
+        assert len([e for e in effects if isinstance(e, PeerMet)]) == 3
+        assert len(addressed(effects)) == spoken_to
+
+
+def test_who_is_only_asked_after_tells_of_itself_alone() -> None:
+    scene = together("a", "b", "c")
+    for entries, told in (([member("b", heartbeat=50)], ["a"]), ([], ["a", "b", "c"])):
+        body = hello(*(entries or (member("b", heartbeat=51), member("c"))), reply=True)
+        (answer,) = scene.sent(scene.receive(scene.letter("b", "a", body)), Hello)
+        assert [m.id for m in answer.members] == told
+    greeting = scene.letter("d", "a", hello(member("d"), reply=True), to_incarnation=0)
+    (answer,) = scene.sent(scene.receive(greeting), Hello)
+    assert [m.id for m in answer.members] == ["a", "b", "c"], "a newcomer wants to know everybody"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -82,16 +83,22 @@ def test_a_single_one_that_only_dials_out_needs_no_relay() -> None:
     assert pair(graph.__getitem__, "a", "abc", {"a"}) == ("b", "c")
 
 
-def test_links_are_spread_over_the_relays() -> None:
+@pytest.mark.parametrize("count", [2, 7, 8, 30, 31, 32])
+def test_links_are_spread_over_the_relays(count: int) -> None:
     """One relay for all would carry everybody's shares."""
-    members = [f"p{index:02}" for index in range(24)]
-    outward = set(members[:16])
-    ring = {peer: [members[n - 1], members[(n + 1) % 24]] for n, peer in enumerate(members)}
-    complete = {peer: [other for other in members if other != peer] for peer in members}
-    assert all(set(paired(complete, outward)[peer]) == set(members[16:]) for peer in outward)
-    # Eight relays for fifteen links: two each, with two ends each, and two neighbors of their own.
-    served = [len(paired(ring, outward)[peer]) for peer in members[16:]]
+    members = [f"p{index:03}" for index in range(3 * count)]
+    outward = set(members[: 2 * count])
+    ring = {m: [members[n - 1], members[(n + 1) % len(members)]] for n, m in enumerate(members)}
+    # Twice as many links as relays, less one: two each, with two ends each, beside two neighbors.
+    served = [len(paired(ring, outward)[peer]) for peer in members[2 * count :]]
     assert max(served) <= 6
+
+
+def test_where_all_are_linked_with_all_everybody_who_can_be_dialled_is_a_neighbor() -> None:
+    members = [f"p{index:02}" for index in range(12)]
+    complete = {peer: [other for other in members if other != peer] for peer in members}
+    found = paired(complete, set(members[:8]))
+    assert all(set(found[peer]) == set(members[8:]) for peer in members[:8])
 
 
 def outward_scene() -> Scene:

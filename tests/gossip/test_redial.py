@@ -1,6 +1,7 @@
 """Whoever does not answer is dialled for ever, ever more rarely, and not all at once."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -28,14 +29,14 @@ def dialled_at(redial: Redial[str], seconds: float, step_s: float = 0.25) -> lis
 
 def test_waits_double_up_to_the_longest() -> None:
     times = dialled_at(fixed(most_s=8.0), 60.0)
-    waits = [after - before for before, after in zip(times, times[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(times)]
     assert waits[:6] == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
 
 @pytest.mark.parametrize(("draw", "factor"), [(0.0, 0.5), (0.25, 0.75), (1.0, 1.5)])
 def test_a_wait_lies_within_half_of_its_mean_on_either_side(draw: float, factor: float) -> None:
     times = dialled_at(fixed(draw, first_s=4.0, most_s=16.0), 200.0)
-    waits = [after - before for before, after in zip(times, times[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(times)]
     assert waits[:4] == [4 * factor, 8 * factor, 16 * factor, 16 * factor]
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rumor.gossip import Member, Phase, ProtocolConfig
 from rumor.gossip.effects import (
@@ -41,9 +43,9 @@ def roster() -> Roster:
 WARY = ProtocolConfig(suspect_s=4.0, dead_s=10.0)
 
 
-def wary(**settings: float) -> Roster:
+def wary(config: ProtocolConfig = WARY) -> Roster:
     """One that suspects before it holds for dead, and has met b."""
-    view = Roster(member("a"), replace(WARY, **settings))
+    view = Roster(member("a"), config)
     list(view.learn(B, 0.0, direct=True))
     return view
 
@@ -331,7 +333,7 @@ def test_a_stall_forgives_nobody_more_than_its_silence() -> None:
 
 
 def test_where_suspicion_would_take_longer_than_death_there_is_none() -> None:
-    changes = ticked(wary(suspect_s=50.0), seconds(1, 60))
+    changes = ticked(wary(replace(WARY, suspect_s=50.0)), seconds(1, 60))
     assert changes == [(11.0, PeerDied("b"))]
 
 
@@ -413,3 +415,63 @@ def test_who_spoke_is_told_from_who_was_only_heard_of() -> None:
     assert view.spoke_since("b", 3.0) and not view.spoke_since("b", 3.1)
     list(view.learn(member("c"), 4.0, direct=True))
     assert view.spoke_since("c", 4.0)
+
+
+ENTRIES = st.builds(
+    Member,
+    id=st.sampled_from("abc"),
+    incarnation=st.integers(1, 2),
+    heartbeat=st.integers(1, 6),
+    phase=st.sampled_from([Phase.TRAINING, Phase.TRAINING, Phase.FINISHED, Phase.LEFT]),
+    step=st.integers(0, 9),
+    addresses=st.sampled_from([("tcp://x:1",), ("tcp://x:1",), ()]),
+    anchored=st.booleans(),
+)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["view", "view", "speaks", "tick"]), st.lists(ENTRIES, max_size=4)),
+    max_size=25,
+)
+
+
+@given(EVENTS)
+def test_a_view_that_is_absorbed_says_the_same_as_one_that_is_learnt(
+    events: list[tuple[str, list[Member]]],
+) -> None:
+    slow, quick = Roster(member("a"), WARY), Roster(member("a"), WARY)
+    for second, (what, entries) in enumerate(events):
+        now, said = 1.5 * second, []
+        for view in (slow, quick):
+            changes: list[Change] = []
+            if what == "tick":
+                changes += view.tick(now)
+            elif what == "speaks":
+                view.heard("b", 1, now)
+            else:
+                rest = entries if view is slow else view.absorb(entries, now)
+                for entry in rest:
+                    changes += view.learn(entry, now, direct=False)
+            said.append((changes, view.take_news()))
+        assert said[0] == said[1]
+        for name in ("b", "c"):
+            assert slow.is_reachable(name, now) is quick.is_reachable(name, now)
+        assert (slow.me, slow.live(), slow.members()) == (quick.me, quick.live(), quick.members())
+        assert (slow.takers(), slow.outward) == (quick.takers(), quick.outward)
+        assert (slow.clock.rows(), slow.clock.total) == (quick.clock.rows(), quick.clock.total)
+        for alive in (False, True):
+            assert slow.others(alive=alive) == quick.others(alive=alive)
+
+
+def test_everybody_is_listed_by_id_in_whatever_order_they_came_and_went() -> None:
+    view = Roster(member("m"), WARY)
+    for id in "zbqa":
+        list(view.learn(member(id), 0.0, direct=True))
+        assert ids(view) == sorted(ids(view))
+    view.disown("q")
+    list(view.learn(replace(member("z", incarnation=2), phase=Phase.FINISHED), 0.0, direct=True))
+    assert ids(view) == ["a", "b", "m", "z"]
+    assert [(m.id, m.incarnation) for m in view.others(alive=True)] == [
+        ("a", 1),
+        ("b", 1),
+        ("z", 2),
+    ]
+    assert [m.id for m in view.members()] == ["m", "a", "b", "z"], "its own entry comes first"

@@ -8,8 +8,10 @@ import pytest
 
 from rumor.gossip import ONE, PeerId, ProtocolConfig, Rule
 from rumor.sim.torture.host import Host
-from rumor.sim.torture.network import CALM, Network, Peers, Weather, ring
+from rumor.sim.torture.network import Network
+from rumor.sim.torture.peers import Peers, ring
 from rumor.sim.torture.vector import SIZE, Values
+from rumor.sim.torture.weather import CALM, Weather
 
 from .shapes import D2, RelaySum
 

@@ -12,8 +12,10 @@ from rumor.gossip.effects import PushSkipped, Wait
 from rumor.gossip.messages import Ack, Push
 from rumor.gossip.sgp import SGP
 from rumor.gossip.weight import WEIGHT_MIN
-from rumor.sim.torture.network import Network, Peers, Weather, complete, ring, spread
+from rumor.sim.torture.network import Network
+from rumor.sim.torture.peers import Peers, complete, ring, spread
 from rumor.sim.torture.vector import Values
+from rumor.sim.torture.weather import Weather
 from rumor.topology import View
 
 from .crowd import BAD, LR, PATIENT, Crowd, gradient, starts

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -555,7 +556,8 @@ def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
         assert first.startswith("tcp://127.0.0.1:") and second.startswith("tcp://[::1]:")
         assert both.address == first
         for address in both.addresses:
-            until(lambda: here.greet(address, [address.encode()]))  # noqa: B023
+            here.meet("both", [address])
+            insist(here, "both", [address.encode()], bulk=False)
         came = contents(receive(both, 2))
         assert sorted(came) == sorted([[first.encode()], [second.encode()]])
         assert not both.greet(second, [b"to itself"])
@@ -728,8 +730,12 @@ def test_of_too_many_names_to_look_up_the_oldest_is_forgotten(
     monkeypatch.setattr("rumor.gossip.transport_names._NAMES_MAX", 2)
     monkeypatch.setattr(sockets, "getaddrinfo", lambda _, port, **__: answering("10.0.0.5", port))
     names = Names()
+
+    def found(name: str) -> bool:
+        return names.places(f"tcp://{name}:1") == ("tcp://10.0.0.5:1",)
+
     for name in ("a", "b", "c"):
-        until(lambda: names.places(f"tcp://{name}:1") == ("tcp://10.0.0.5:1",))  # noqa: B023
+        until(partial(found, name))
     assert names.places("tcp://b:1") and not names.places("tcp://a:1")
 
 
@@ -737,7 +743,10 @@ def test_sockets_do_not_redial_in_lockstep(here: Transport) -> None:
     for index in range(8):
         here.meet(f"peer-{index}", [f"tcp://127.0.0.1:{index + 1}"])
     waits = {
-        (socket.getsockopt(zmq.RECONNECT_IVL), socket.getsockopt(zmq.RECONNECT_IVL_MAX))
+        (
+            int(socket.getsockopt(zmq.RECONNECT_IVL)),
+            int(socket.getsockopt(zmq.RECONNECT_IVL_MAX)),
+        )
         for way in here._ways._ways.values()
         for socket in (way.control, way.bulk)
         if socket is not None

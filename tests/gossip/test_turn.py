@@ -228,3 +228,100 @@ def test_without_credit_no_round_is_passed_over() -> None:
     asked.clear()
     assert PushSkipped("no neighbor free") in scene.turn("a", Turn.push_half)
     assert asked == [2]
+
+
+def outward_ring(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+    """A ring, which gives up its last link in odd rounds."""
+    if peer not in live:
+        return ()
+    at = live.index(peer)
+    both = live[at - 1], live[(at + 1) % len(live)]
+    return tuple(sorted(set(both) - {peer}))
+
+
+def dialling_out(*ids: PeerId) -> Scene:
+    """Peers a to d in a ring, some of which only dial out."""
+    scene = Scene()
+    for id in "abcd":
+        scene.enter(id, neighbors=outward_ring, addresses=() if id in ids else (id,))
+    for id in "abcd":
+        scene.join(id, *(other for other in "abcd" if other != id and other not in ids), founders=4)
+    for _ in range(8):
+        scene.deliver()
+        scene.wait(1.0)
+        for id in "abcd":
+            scene.wake(id)
+    scene.deliver()
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("ids", "neighbors"),
+    [
+        ("", {"a": "bd", "b": "ac", "c": "bd", "d": "ac"}),
+        ("a", {"a": "bd", "b": "ac", "c": "bd", "d": "ac"}),
+        ("abc", {"a": "d", "b": "d", "c": "d", "d": "abc"}),
+    ],
+)
+def test_a_topology_leads_no_link_between_two_that_only_dial_out(
+    ids: str, neighbors: dict[str, str]
+) -> None:
+    scene, seen = dialling_out(*ids), dict[str, str]()
+
+    def look(turn: Turn) -> None:
+        seen[turn.me] = "".join(sorted(turn.neighbors()))
+        assert turn.outward == set(ids)
+
+    for id in "abcd":
+        scene.turn(id, look)
+    assert seen == neighbors
+
+
+def test_whoever_is_pushed_to_can_be_reached() -> None:
+    scene = dialling_out("a", "b", "c")
+    for id in "abcd":
+        scene.turn(id, Turn.push_half)
+    pushes = [(m.source, m.destination) for m in scene.mail if isinstance(m.body, Push)]
+    assert len(pushes) == 4 and all("d" in ends for ends in pushes)
+
+
+def test_credit_is_no_matter_to_one_that_goes() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c", "d")
+    drawn = []
+
+    def draw(turn: Turn) -> None:
+        turn.push("b", 5)
+        turn.push("c", 5)
+        drawn.extend([turn.draw(), turn.draw(urgent=True), turn.draw(["b"], urgent=True)])
+
+    scene.turn("a", draw)
+    assert drawn == [None, "d", None]
+
+
+def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
+    scene = two()
+    for _ in range(15):
+        scene.wait(1.0)
+        scene.wake("a")
+    seen = []
+    scene.turn(
+        "a",
+        lambda turn: seen.extend(
+            [turn.draw(), turn.can_push("b"), turn.fate("b", 1), turn.neighbors()]
+        ),
+    )
+    assert seen == [None, False, "", ("b",)]
+
+
+def test_how_long_an_answer_takes_is_learnt_from_answers() -> None:
+    scene, seen = two(), []
+    look = lambda turn: seen.append(turn.roundtrip_s())  # noqa: E731
+    scene.turn("a", look)
+    scene.push("a", "b", 5)
+    scene.deliver()
+    scene.wait(0.25)
+    scene.mix_all("b")
+    scene.deliver()
+    scene.turn("a", look)
+    assert seen == [None, 0.25]
