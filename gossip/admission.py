@@ -160,6 +160,9 @@ class Admission:
         if donors:
             self._since_s = now
             self._ask(donors, now)
+        elif not self._returns and any(m.id in self._state.returning for m in others):
+            # It brings what was learnt before, and founds if anybody does.
+            self._since_s = now
         elif self._may_found(others, now - self._since_s):
             self._found()
 
@@ -169,7 +172,9 @@ class Admission:
         if len(roster) == 1:
             return self._returns and waited_s >= config.found_alone_s
         newcomers = all(member.phase <= Phase.JOINING for member in others)
-        first = all(roster.id < member.id for member in others)
+        returning = self._state.returning
+        rivals = [m for m in others if not self._returns or m.id in returning]
+        first = all(roster.id < member.id for member in rivals)
         return newcomers and first and waited_s >= config.found_s
 
     def _ask(self, donors: Sequence[Member], now: float) -> None:

@@ -71,7 +71,7 @@ class Departure:
             burn: Destroy the weight instead of handing it on, also what is still in escrow and
                 comes back: the vector that would go with it is unusable.
         """
-        self._burns = self._burns or burn
+        self._burns = self._burns or burn or self._state.outlived
         if self._phase >= Phase.LEAVING:
             return
         self._since_s = now
@@ -89,7 +89,8 @@ class Departure:
             self._state.reclaim()
         if self._phase <= Phase.TRAINING:
             return
-        open_ones = self._state.in_flight()
+        # Nobody settles anything with a life that is over.
+        open_ones = 0 if self._state.outlived else self._state.in_flight()
         if self._phase is Phase.FINISHED and self._merged and not open_ones:
             self._state.roster.advance(phase=Phase.QUIET)
         elif self._state.weight and self._phase in (Phase.LEAVING, Phase.LEFT):
@@ -127,7 +128,7 @@ class Departure:
         for lane in state.lanes:
             if lane.weight:
                 lane.agenda.record(Entry(Kind.BURNED, lane.weight))
-        if self._phase is Phase.LEAVING and not state.in_flight():
+        if self._phase is Phase.LEAVING and (state.outlived or not state.in_flight()):
             self._go()
 
     def _heirs(self) -> tuple[list[PeerId], list[PeerId]]:

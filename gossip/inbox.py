@@ -22,6 +22,9 @@ __all__ = ["Arrival", "Inbox"]
 
 _NEVER = float("inf")
 
+# Its sender hears of a share that comes on so many times before it would give it up.
+_SIGNS = 10
+
 _WINDOW_S = 2.0
 """So many seconds of a share may be on their way."""
 
@@ -41,6 +44,8 @@ class Arrival:
     chunks: set[int] = field(default_factory=set)
     received_bytes: int = 0
     granted_bytes: int = 0
+    granted_s: float = 0.0
+    """When its sender was told last."""
     paced_bytes: int = 0
     """How much beyond what had come was granted last."""
     ended: bool = False
@@ -155,10 +160,11 @@ class Inbox:
         elif not arrival.granted_bytes and message.eager_bytes >= self._window(arrival):
             # Its sender knows already.
             arrival.granted_bytes = arrival.paced_bytes = self._window(arrival)
+            arrival.granted_s = now
         else:
-            self._grant(arrival, repeat=True)
+            self._grant(arrival, now, repeat=True)
 
-    def attached(self, share: ShareId, *, usable: bool) -> None:
+    def attached(self, share: ShareId, now: float, *, usable: bool) -> None:
         """Take a share from its sender's memory, or have it sent where that cannot be read."""
         arrival = self._find(share)
         if arrival is None or not arrival.attaching:
@@ -169,7 +175,7 @@ class Inbox:
             arrival.ended = True
             self._agenda.ask(Inspect(share))
         else:
-            self._grant(arrival)
+            self._grant(arrival, now)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
         """Stage one frame. One that belongs to no open arrival, or came before, is dropped.
@@ -192,7 +198,10 @@ class Inbox:
         # Credit is renewed by half windows: one GRANT per frame would double the messages.
         left_bytes = arrival.granted_bytes - arrival.received_bytes
         if arrival.granted_bytes < size and left_bytes <= arrival.paced_bytes // 2:
-            self._grant(arrival)
+            self._grant(arrival, now)
+        elif now >= arrival.granted_s + self._config.stall_s / _SIGNS:
+            # On a slow link half a window takes long, and its sender must know that it comes on.
+            self._grant(arrival, now, repeat=True)
         self._inspect_if_whole(arrival)
 
     def place_of(self, share: ShareId, message: Chunk, frame_bytes: int) -> Stage | None:
@@ -338,11 +347,12 @@ class Inbox:
     def _stalls_s(self, arrival: Arrival) -> float:
         return arrival.progress_s + patience_s(self._config, arrival.gap_s)
 
-    def _grant(self, arrival: Arrival, *, repeat: bool = False) -> None:
+    def _grant(self, arrival: Arrival, now: float, *, repeat: bool = False) -> None:
         """Let more of a share come; what was granted once stays granted.
 
         Args:
             arrival: The share.
+            now: Seconds.
             repeat: Whether to say it also where it is no more than before.
         """
         # From a slow sender a full window would be many seconds of queue, behind which its
@@ -352,6 +362,7 @@ class Inbox:
         stop = min(arrival.received_bytes + arrival.paced_bytes, arrival.offer.size_bytes)
         if stop > arrival.granted_bytes or repeat:
             arrival.granted_bytes = max(stop, arrival.granted_bytes)
+            arrival.granted_s = now
             share, credit_bytes = arrival.id, arrival.granted_bytes
             self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
 

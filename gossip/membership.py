@@ -78,12 +78,21 @@ class Membership:
             asks_after_me = len(body.members) == 1 and envelope.destination_incarnation > 0
             hello = self._admission.hello(reply=False, alone=asks_after_me)
             self._state.agenda.send(envelope.source, envelope.source_incarnation, hello)
-        if envelope.swarm == self._state.agenda.swarm:
-            self._state.swarm_is_rooted |= body.rooted
+        self._note_roots(envelope, body)
         for peer, steps in body.clock:
             self._state.roster.count(peer, steps)
         for member in self._state.roster.absorb(body.members, now):
             self._learn(member, now, direct=member.id == envelope.source)
+
+    def _note_roots(self, envelope: Envelope, body: Hello) -> None:
+        state = self._state
+        if not body.rooted:
+            state.returning.discard(envelope.source)
+        elif envelope.swarm == state.agenda.swarm:
+            state.swarm_is_rooted = True
+            # One that has a part of a copy is rooted, too, but not while it seeks.
+            if body.members and body.members[0].phase is Phase.SEEKING:
+                state.returning.add(envelope.source)
 
     def referred(self, body: Refer, now: float) -> None:
         """Take in who has a share to give, as hearsay."""
@@ -166,7 +175,8 @@ class Membership:
                 # It may be a later life that left, and the first that is heard of it.
                 self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
                 self._strand(change.peer)
-            case Outlived() if self._phase > Phase.SEEKING:
+            case Outlived() if self._phase > Phase.SEEKING and not self._state.outlived:
+                self._state.outlived = True
                 self._state.agenda.ask(
                     Halt(
                         f"another peer called {self._state.roster.id} has started since: each "

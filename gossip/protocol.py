@@ -291,14 +291,15 @@ class Protocol:
         for lane in state.lanes:
             lane.inbox.expire(now)
             lane.outbox.query_due(now)
-        while (front := state.pacer.front(now)) is not None:
-            shard, peer = front
-            state.lanes[shard].outbox.go_on(peer, now)
         self._membership.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
             self._admission.greet_seeds(now)
             self._admission.tick(now)
+        # Last, because a transfer toward one that was just held for dead has let the link go.
+        while (front := state.pacer.front(now)) is not None:
+            shard, peer = front
+            state.lanes[shard].outbox.go_on(peer, now)
         return self._finish_call(now)
 
     def finish(self, now: float) -> list[Effect]:
@@ -325,7 +326,7 @@ class Protocol:
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect]:
         """Answer an `Attach`."""
-        self._state.lanes[share.shard].inbox.attached(share, usable=usable)
+        self._state.lanes[share.shard].inbox.attached(share, now, usable=usable)
         return self._finish_call(now)
 
     def place_of(self, envelope: Envelope) -> Stage | None:

@@ -1,7 +1,7 @@
 """Everything that one peer's protocol remembers, in one place that its parts share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -82,6 +82,10 @@ class State:
     """Whether a share of this swarm was ever accepted."""
     swarm_is_rooted: bool = False
     """Whether a member of this swarm has said that it accepted a share."""
+    returning: set[PeerId] = field(default_factory=set)
+    """Newcomers that have been of this swarm before."""
+    outlived: bool = False
+    """Whether a later life of this peer has begun, so that nobody deals with this one any more."""
     round: int = 0
     """Shares pushed so far."""
     swarm_steps: int = 0

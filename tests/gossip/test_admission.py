@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from rumor.gossip import ONE, Member, Phase, ProtocolConfig
 from rumor.gossip.effects import (
     Effect,
@@ -9,9 +11,7 @@ from rumor.gossip.effects import (
     Greet,
     Joined,
     Mix,
-    PeerRefused,
     Send,
-    SwarmGivenUp,
 )
 from rumor.gossip.messages import Ack, Ask, Hello, Leave, Push
 from rumor.gossip.weight import WEIGHT_MIN
@@ -216,16 +216,6 @@ def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
     assert [push.escrow for push in scene.sent(scene.step("a"), Push)] == [ONE // 2]
 
 
-def returned(*ids: str, config: ProtocolConfig = SMALL, seeds: str = "") -> Scene:
-    """Peers that come back with their checkpoints, and know one another's addresses."""
-    scene = Scene(config)
-    for id in ids:
-        scene.enter(id, incarnation=2)
-    for id in ids:
-        scene.join(id, *(other for other in ids + tuple(seeds) if other != id), returning=True)
-    return scene
-
-
 def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect]:
     """Let time pass at all peers, which talk, and return all that they ask for."""
     effects: list[Effect] = []
@@ -241,125 +231,6 @@ def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect]
             if letter.destination in scene.peers:
                 effects += scene.receive(letter)
     return effects
-
-
-def test_after_a_mass_restart_one_founds_and_all_others_join_it() -> None:
-    scene = returned(*"abcdefgh")
-    effects = goes_on(scene, SMALL.found_s - 0.4)
-    assert Founded() not in effects
-    effects = goes_on(scene, 10.0)
-    assert effects.count(Founded()) == 1
-    assert len([e for e in effects if isinstance(e, Joined)]) == 7
-    assert scene.peers["a"].account.founded == ONE, "the smallest id"
-    assert {(p.phase, p.swarm) for p in scene.peers.values()} == {(Phase.TRAINING, ANCHOR)}
-
-
-def test_where_the_first_of_them_stays_away_the_next_one_founds() -> None:
-    scene = returned(*"bcd", seeds="a")
-    effects = goes_on(scene, 15.0)
-    assert effects.count(Founded()) == 1 and scene.peers["b"].account.founded == ONE
-
-
-def test_one_that_returns_alone_founds_its_swarm_anew_after_a_while() -> None:
-    scene = returned("a", seeds="b")
-    a = scene.peers["a"]
-    assert (a.phase, a.swarm) == (Phase.SEEKING, ANCHOR)
-    assert Founded() not in passes(scene, "a", SMALL.found_alone_s - 0.4)
-    effects = passes(scene, "a", 0.8)
-    assert Founded() in effects and (a.account.weight, a.swarm) == (ONE, ANCHOR)
-
-
-def test_one_that_returns_and_knows_nobody_founds_at_once() -> None:
-    scene = Scene()
-    scene.enter("a")
-    assert Founded() in scene.join("a", returning=True)
-
-
-def test_two_that_returned_apart_are_one_swarm_when_they_meet() -> None:
-    scene = returned("a", seeds="b")
-    passes(scene, "a", 31.0)
-    scene.mail.clear()
-    scene.enter("b", incarnation=2)
-    scene.join("b", "x", returning=True)
-    passes(scene, "b", 31.0)
-    scene.mail.clear()
-    scene.join("b", "a")
-    effects = scene.receive(
-        scene.letter(
-            "b",
-            "a",
-            replace(hello(replace(scene.peers["b"].live()[0])), reply=True),
-            incarnation=2,
-            to_incarnation=2,
-        )
-    )
-    scene.deliver()
-    assert not [e for e in effects if isinstance(e, SwarmGivenUp | PeerRefused)]
-    assert [p.account.founded for p in scene.peers.values()] == [ONE, ONE]
-    assert all(len(p.live()) == 2 for p in scene.peers.values())
-
-
-def test_one_that_returns_to_a_living_swarm_joins_with_nothing() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.enter("c", incarnation=2, clock={"c": 9})
-    scene.join("c", "a", returning=True)
-    effects = goes_on(scene, 5.0)
-    assert Founded() not in effects
-    c = scene.peers["c"]
-    assert (c.phase, c.account.founded) == (Phase.TRAINING, 0)
-    assert sum(p.account.weight for p in scene.peers.values()) == 2 * ONE
-    assert scene.peers["a"].clock.rows()["c"] >= 9
-
-
-def test_a_returning_peer_founds_no_second_time_with_those_who_train() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.enter("c", incarnation=2)
-    scene.join("c", "a", "b", founders=3, returning=True)
-    assert Founded() not in goes_on(scene, 5.0)
-    assert scene.peers["c"].phase is Phase.TRAINING
-
-
-def test_one_that_returns_takes_no_other_swarm_for_its_own() -> None:
-    scene = returned("a", seeds="b")
-    for rooted in (False, True):
-        stranger = replace(hello(member("b", Phase.TRAINING)), rooted=rooted, reply=True)
-        effects = scene.receive(
-            scene.letter("b", "a", stranger, swarm=OTHER_ANCHOR, to_incarnation=2)
-        )
-        assert SwarmGivenUp() not in effects and not scene.sent(effects, Ask)
-        assert bool([e for e in effects if isinstance(e, PeerRefused)]) is rooted
-        (answer,) = scene.sent(effects, Hello)
-        assert answer.rooted, "what it had accepted before is not nothing"
-    a = scene.peers["a"]
-    assert (a.phase, a.swarm) == (Phase.SEEKING, ANCHOR)
-    assert a.known() == ()
-
-
-def test_a_young_founder_gives_its_swarm_up_for_those_who_return() -> None:
-    scene = Scene()
-    scene.enter("a", anchor=OTHER_ANCHOR)
-    scene.join("a")
-    for id in "bc":
-        scene.enter(id, incarnation=2)
-        scene.join(id, "a", "b", "c", returning=True)
-    effects = goes_on(scene, 30.0)
-    assert SwarmGivenUp() in effects
-    assert {(p.phase, p.swarm) for p in scene.peers.values()} == {(Phase.TRAINING, ANCHOR)}
-
-
-def test_one_that_lost_its_checkpoint_keeps_nobody_from_founding_anew() -> None:
-    """It has the smallest id, so that all wait for it, and not the anchor."""
-    scene = Scene()
-    scene.enter("a", anchor=OTHER_ANCHOR)
-    for id in "bcd":
-        scene.enter(id, incarnation=2)
-    for id in "abcd":
-        others = (other for other in "abcd" if other != id)
-        scene.join(id, *others, returning=id != "a")
-    goes_on(scene, 60.0)
-    assert {(p.phase, p.swarm) for p in scene.peers.values()} == {(Phase.TRAINING, ANCHOR)}
 
 
 def test_one_of_a_roll_call_does_not_count_another_swarms_steps() -> None:
@@ -417,32 +288,21 @@ def test_where_no_donor_can_be_reached_just_now_one_is_asked_all_the_same() -> N
     assert scene.sent(passes(scene, "a", 0.4), Ask)
 
 
-def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew() -> None:
+@pytest.mark.parametrize("own", [ANCHOR, OTHER_ANCHOR, b"a-smaller-anchor"])
+def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew(own: bytes) -> None:
+    """Nobody holds anything in the swarm whose name they had taken over, be its hash smaller."""
     scene = Scene()
     for id in "ab":
-        scene.enter(id)
+        scene.enter(id, anchor=own)
         scene.join(id, "z")
         for other in "ab":
             if other != id:
-                scene.receive(
-                    scene.letter(other, id, hello(member(other, Phase.SEEKING)), swarm=b"")
-                )
+                entry = replace(member(other, Phase.SEEKING), addresses=(other,))
+                scene.receive(scene.letter(other, id, hello(entry), swarm=b""))
     for id in "ab":
         scene.receive(scene.letter("z", id, hello(member("z", Phase.TRAINING))))
         scene.receive(scene.letter("z", id, Leave(True)))
     scene.mail.clear()
     assert goes_on(scene, 15.0).count(Founded()) == 1
     assert all(peer.phase is Phase.TRAINING for peer in scene.peers.values())
-
-
-def test_a_stranger_that_meets_one_who_returns_founds_no_swarm_of_its_own() -> None:
-    """It would only have to give it up again: it has heard of the other, and that has roots."""
-    scene = Scene()
-    scene.enter("a", anchor=OTHER_ANCHOR)
-    scene.enter("b", incarnation=2)
-    scene.join("a", "b")
-    scene.join("b", "a", returning=True)
-    goes_on(scene, 60.0)
-    a, b = scene.peers["a"], scene.peers["b"]
-    assert {(p.phase, p.swarm) for p in (a, b)} == {(Phase.TRAINING, ANCHOR)}
-    assert (a.account.founded, a.account.burned, b.account.founded) == (0, 0, ONE)
+    assert {peer.swarm for peer in scene.peers.values()} == {own}
