@@ -100,7 +100,9 @@ class Admission:
     def hello(self, *, reply: bool, alone: bool = False) -> Hello:
         """What this peer says of itself and, unless *alone*, of those it knows."""
         roster = self._state.roster
-        members = (roster.me,) if alone else roster.members()
+        # During a roll call there is nobody yet whose name could be kept alive by hearsay.
+        calls = roster.phase is Phase.SEEKING and self._founders > 1
+        members = (roster.me,) if alone else roster.members(unconfirmed=calls)
         clock = () if alone else roster.clock.rows_beside({m.id: m.step for m in members})
         return Hello(members=members, clock=clock, rooted=self._state.rooted, reply=reply)
 

@@ -131,15 +131,21 @@ class Border:
     def _must_yield(self, theirs: bytes, hello: Hello) -> bool:
         """Whether this peer gives up its swarm: nothing was accepted in it, nothing is on its way.
 
-        Where neither side accepted anything, the smaller hash stays. A newcomer that hears of two
-        swarms with roots keeps to the one that it met first.
+        Where neither side accepted anything, a founder's swarm stays, and of two the one
+        with the smaller hash. A newcomer that hears of two swarms with roots keeps to the first.
         """
         state = self._state
         if state.swarm_is_rooted and not state.weight and state.roster.takers():
             return False
         young = state.roster.phase <= Phase.TRAINING and not state.rooted
-        free = not state.in_flight()
-        return young and free and (hello.rooted or theirs < state.agenda.swarm)
+        if not young or state.in_flight():
+            return False
+        if hello.rooted:
+            return True
+        # Of a swarm that nobody holds anything of, only the name is left.
+        they_hold = bool(hello.members) and hello.members[0].phase.takes_shares
+        i_hold = state.roster.phase is Phase.TRAINING
+        return they_hold if they_hold is not i_hold else theirs < state.agenda.swarm
 
     def _answer(self, envelope: Envelope, *, reply: bool = False) -> None:
         hello = self._admission.hello(reply=reply, alone=reply)

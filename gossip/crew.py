@@ -192,7 +192,7 @@ class CrewRoster:
     def __len__(self) -> int:
         return len(self._crew.ids)
 
-    def members(self) -> tuple[Member, ...]:
+    def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
         """What is told to others: no more than this member's own entry."""
         return (self.me,)
 

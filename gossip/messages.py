@@ -109,7 +109,7 @@ class Hello:
     clock: tuple[ClockRow, ...] = ()
     """Steps of peers that are not among the members any more."""
     rooted: bool
-    """Whether the sender ever accepted a share of its swarm."""
+    """Whether the sender ever accepted a share of its swarm, or had one accepted."""
     reply: bool
     """Whether an answer is wanted."""
 

@@ -412,6 +412,8 @@ class Protocol:
                 lane.inbox.push(ShareId(peer, life, body.seq, shard), body, size, now)
             case Ack():
                 lane.outbox.ack(peer, life, body, now)
+                # Somebody holds what came from here: this swarm is not one peer's own any more.
+                self._state.rooted |= body.accepted > 0
             case Offer():
                 lane.inbox.offer(ShareId(peer, life, body.seq, shard), body, now)
             case Chunk():

@@ -200,16 +200,20 @@ class Roster:
     def __len__(self) -> int:
         return 1 + len(self._others)
 
-    def members(self) -> tuple[Member, ...]:
+    def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
         """What is told to others: this peer's entry first, then those it vouches for, sorted.
 
         These are the live ones and the lately departed. A peer that passed on what it only has
         from hearsay, or holds for dead, would teach it anew to whoever has just forgotten it.
+
+        Args:
+            unconfirmed: Whether to tell of those, too, who are alive from hearsay only.
         """
+        rises = 0 if unconfirmed else _RISES_TO_BELIEVE
         vouched = [
             known.member
             for known in self._in_order()
-            if (known.alive and known.rises >= _RISES_TO_BELIEVE) or self._is_lately_gone(known)
+            if (known.alive and known.rises >= rises) or self._is_lately_gone(known)
         ]
         return self.me, *vouched
 

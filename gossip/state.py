@@ -79,7 +79,7 @@ class State:
     cursor: int = 0
     """The shard whose turn it is to be pushed."""
     rooted: bool = False
-    """Whether a share of this swarm was ever accepted."""
+    """Whether a share of this swarm was ever accepted, by this peer or from it."""
     swarm_is_rooted: bool = False
     """Whether a member of this swarm has said that it accepted a share."""
     returning: set[PeerId] = field(default_factory=set)

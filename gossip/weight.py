@@ -5,8 +5,11 @@ __all__ = ["ONE", "WEIGHT_MAX", "WEIGHT_MIN", "founders", "half", "mixing_fracti
 ONE = 2**40
 """What a founder brings, in units."""
 
-WEIGHT_MIN = 2**20
-"""Below this a peer skips its pushes: a millionth of a founder is not worth a message."""
+WEIGHT_MIN = 2**12
+"""Below this a peer skips its pushes, so that halves stay halves to a few thousandths.
+
+Not much more: each crash takes its peer's weight with it for good, and a swarm in which peers are
+killed all the time goes on for as many halvings of the total as lie between this and `ONE`."""
 
 WEIGHT_MAX = 2**61
 """More than two million founders: whoever offers more lies, and it would not fit into a message."""

@@ -286,3 +286,37 @@ def test_what_was_stranded_in_a_swarm_that_was_given_up_is_not_handed_on_in_the_
     scene.receive(scene.letter("c", "a", Ack(1, 0)))
     assert a.account.weight == 0 and not a.account.outstanding
     assert a.account.burned == a.account.founded == ONE
+
+
+def test_a_founder_does_not_yield_to_the_mere_name_of_a_swarm() -> None:
+    """A newcomer may still speak for a swarm whose last member has died."""
+    scene = alone()
+    for phase, gives_up in ((Phase.SEEKING, False), (Phase.JOINING, False), (Phase.TRAINING, True)):
+        entry = Member(id="b", incarnation=1, heartbeat=1, phase=phase, step=0, addresses=("b",))
+        body = Hello(members=(entry,), rooted=False, reply=False)
+        effects = scene.receive(scene.letter("b", "a", body, swarm=b"\0" * 16))
+        assert (SwarmGivenUp() in effects) is gives_up
+
+
+@pytest.mark.parametrize(
+    ("theirs", "phase", "gives_up"),
+    [
+        (b"\xff" * 16, Phase.TRAINING, True),
+        (b"\0" * 16, Phase.TRAINING, True),
+        (b"\xff" * 16, Phase.SEEKING, False),
+        (b"\0" * 16, Phase.SEEKING, True),
+    ],
+)
+def test_one_that_holds_nothing_goes_to_whoever_holds_something(
+    theirs: bytes, phase: Phase, gives_up: bool
+) -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "z")
+    entry = Member(id="c", incarnation=1, heartbeat=1, phase=Phase.SEEKING, step=0)
+    scene.receive(scene.letter("c", "a", Hello(members=(entry,), rooted=False, reply=False)))
+    assert scene.peers["a"].swarm == ANCHOR
+    entry = replace(entry, id="b", phase=phase)
+    body = Hello(members=(entry,), rooted=False, reply=False)
+    effects = scene.receive(scene.letter("b", "a", body, swarm=theirs))
+    assert (SwarmGivenUp() in effects) is gives_up
