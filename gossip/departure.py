@@ -82,13 +82,11 @@ class Departure:
             self._look_for_heirs()
 
     def advance(self, now: float) -> None:
-        """Go on to the next phase where nothing holds this one any more."""
+        """Go on to the next phase where nothing holds this one any more; not before it finishes."""
         self.due_s = float("inf")
         if self._phase >= Phase.LEAVING:
             # No further turn will be taken, and nobody trains on these values any more.
             self._state.reclaim()
-        if self._phase <= Phase.TRAINING:
-            return
         # Nobody settles anything with a life that is over.
         open_ones = 0 if self._state.outlived else self._state.in_flight()
         if self._phase is Phase.FINISHED and self._merged and not open_ones:

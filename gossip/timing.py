@@ -22,6 +22,7 @@ class Timing:
     found_alone_s: float
     stall_s: float
     query_s_max: float
+    retry_s: float
 
 
 TIMINGS: Mapping[str, Timing] = MappingProxyType(
@@ -35,6 +36,7 @@ TIMINGS: Mapping[str, Timing] = MappingProxyType(
             found_alone_s=10.0,
             stall_s=5.0,  # nothing on one machine is silent for longer
             query_s_max=5.0,
+            retry_s=0.2,  # a reset connection is back within a few hundredths
         ),
         "lan": Timing(
             gossip_s=1.0,  # 23 KiB a second at 1,000 peers
@@ -45,6 +47,7 @@ TIMINGS: Mapping[str, Timing] = MappingProxyType(
             found_alone_s=30.0,
             stall_s=10.0,
             query_s_max=30.0,
+            retry_s=1.0,
         ),
         "wan": Timing(
             gossip_s=2.0,  # traffic is paid for, and round trips are long
@@ -55,6 +58,7 @@ TIMINGS: Mapping[str, Timing] = MappingProxyType(
             found_alone_s=90.0,
             stall_s=30.0,  # links pause for longer, and lose what they carry
             query_s_max=60.0,
+            retry_s=2.0,
         ),
     }
 )

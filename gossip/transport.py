@@ -237,7 +237,13 @@ class Transport:
         routes = self._routes.get(peer)
         if self._router is None or routes is None:
             return False
-        route = routes.last.get(bulk) or next(iter(routes.last.values()))
+        route = routes.last.get(bulk)
+        if route is None:
+            # Where its own way was open before, it is full now, or opens again in a moment; control
+            # would wait behind bulk that takes its way.
+            if (peer, bulk) in self._reached:
+                return False
+            route = next(iter(routes.last.values()))
         return try_send(self._router, [route, *parts])
 
     def _drain(self, socket: "zmq.Socket[bytes]") -> Iterator[Received]:

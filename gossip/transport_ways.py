@@ -19,8 +19,9 @@ _CONTROL_MESSAGES_MAX: Final = 512
 _SOCKETS_MAX: Final = 8192
 
 # ZeroMQ adds as much as the first again, by chance, to each wait, and that is nothing beside the
-# longest: a swarm whose network comes back would redial in lockstep.
-_REDIAL_MS: Final = (50, 150)
+# longest: a swarm whose network comes back would redial in lockstep. The first is short, or on a
+# link that is reset five times a second there would be no time left to send in.
+_REDIAL_MS: Final = (20, 40)
 _REDIAL_MS_MAX: Final = (2_500, 5_000)
 
 

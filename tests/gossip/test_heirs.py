@@ -209,3 +209,13 @@ def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while
     assert heirs(scene) == ["b"], "c may answer yet"
     by_deadline(scene, "a", scene.now + 2 * scene.config.gossip_s)
     assert sorted(heirs(scene)) == ["b", "c"]
+
+
+def test_of_several_shards_each_is_burned_as_far_as_there_is_any() -> None:
+    scene = Scene()
+    scene.founded("a", "b", shards=2)
+    scene.turn("a", lambda turn: turn.push("b", ONE, shard=0))
+    scene.leave("a", burn=True)
+    a = scene.peers["a"]
+    assert [account.burned for account in a.accounts] == [0, ONE]
+    assert not a.done, "the first one is still on its way"

@@ -20,7 +20,7 @@ from rumor.gossip.effects import (
 )
 from rumor.gossip.messages import ClockRow, Hello, Incarnation, Query, Refer
 
-from .scene import Scene
+from .scene import ANCHOR, OTHER_ANCHOR, Scene
 
 BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 
@@ -347,3 +347,15 @@ def test_who_is_only_asked_after_tells_of_itself_alone() -> None:
     greeting = scene.letter("d", "a", hello(member("d"), reply=True), to_incarnation=0)
     (answer,) = scene.sent(scene.receive(greeting), Hello)
     assert [m.id for m in answer.members] == ["a", "b", "c"], "a newcomer wants to know everybody"
+
+
+def test_roots_of_another_swarm_are_none_of_ones_own() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b", founders=2)
+    seeking = member("b", phase=Phase.SEEKING)
+    scene.receive(scene.letter("b", "a", hello(seeking), swarm=OTHER_ANCHOR))
+    for _ in range(4):
+        scene.wait(1.0)
+        scene.wake("a")
+    assert scene.peers["a"].phase is Phase.TRAINING and scene.peers["a"].swarm == ANCHOR

@@ -172,3 +172,15 @@ def test_a_share_gets_through_however_slowly_its_frames_come(frame_s: float) -> 
             made.wake(id)
         made.mix_all("b")
     assert made.peers["b"].account.weight == ONE + ONE // 2
+
+
+def test_where_the_pace_has_fallen_nothing_is_granted_that_was_granted_before() -> None:
+    patient = replace(WIDER, stall_s=100.0)
+    made = Scene(patient)
+    made.enter("b", schema=LONG)
+    made.join("b")
+    made.introduce("a", "b", schema=LONG)
+    offered(made)
+    granted = [g for index in range(8) for g in frame(made, index, 0.01)]
+    assert granted[-1] == 256
+    assert [frame(made, index, 2.4) for index in range(8, 12)] == [[]] * 4

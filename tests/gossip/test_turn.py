@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from rumor.gossip import ONE, LocalProtocolError, PeerId, Share, Turn
-from rumor.gossip.effects import Combine, Drop, Mix, PushSkipped, ShareRefused, Snapshot
+from rumor.gossip.dpsgd import DPSGD
+from rumor.gossip.effects import Combine, Drop, Halt, Mix, PushSkipped, ShareRefused, Snapshot
 from rumor.gossip.messages import Ack, Push
 from rumor.gossip.outbox import Returned
 from rumor.gossip.state import Neighbors
@@ -325,3 +326,22 @@ def test_how_long_an_answer_takes_is_learnt_from_answers() -> None:
     scene.deliver()
     scene.turn("a", look)
     assert seen == [None, 0.25]
+
+
+def test_a_synchronous_rule_halts_where_two_founders_only_dial_out() -> None:
+    scene = Scene()
+    for id in "abc":
+        scene.enter(id, rule=DPSGD(), addresses=("c",) if id == "c" else ())
+    for id in "abc":
+        scene.join(id, *("c" if id != "c" else ""), founders=3)
+    for _ in range(6):
+        scene.deliver()
+        scene.wait(1.0)
+        for id in "abc":
+            scene.wake(id)
+    scene.deliver()
+    (halt,) = [effect for effect in scene.step("c") if isinstance(effect, Halt)]
+    assert halt.reason == (
+        "a and b only dial out, so that neither can reach the other, and dpsgd needs every link: "
+        "give one of them an address, or use gosgd or sgp"
+    )
