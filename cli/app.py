@@ -17,6 +17,7 @@ from .peer import peer
 from .replay import replay
 from .simulate import simulate
 from .topology import topology
+from .torture import torture
 
 __all__ = ["app", "run"]
 
@@ -55,6 +56,7 @@ app.command()(simulate)
 app.command()(replay)
 app.command()(merge)
 app.command()(topology)
+app.command()(torture)
 app.command()(bench)
 
 

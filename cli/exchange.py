@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..gossip import ConfigError, ProtocolConfig
+from ..gossip.timing import timing
 from ..gossip.wire import NATIVE
 from .rates import parse_rate
 
@@ -45,6 +46,9 @@ class ExchangeConfig:
     no_shared_memory: bool = False
     """Whether neighbors on one machine exchange through sockets, too."""
 
+    timing: str = "lan"
+    """How patient peers are with one another."""
+
     def __post_init__(self) -> None:
         if self.shards < 1:
             raise ConfigError(f"shards is {self.shards}: it must be at least 1")
@@ -80,7 +84,9 @@ class ExchangeConfig:
 
     def _protocol(self) -> ProtocolConfig:
         order: Any = self.shard_order
+        times: dict[str, Any] = timing(self.timing)
         return ProtocolConfig(
+            **times,
             wire=self.wire,
             shards_per_push=self.shards_per_push,
             shard_order=order,

@@ -1,11 +1,8 @@
 """``rumor launch``: several peers on this machine, watched to their end."""
 
 import json
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,10 +21,12 @@ from .exchange_options import (
     ShardsPerPush,
     WireName,
 )
+from .local_run import complaint, run_swarm, with_faults, worked
 from .options import (
     GOSSIP,
     OUTPUT,
     BatchSize,
+    CheckpointEvery,
     Debug,
     Device,
     EmissionName,
@@ -37,32 +36,34 @@ from .options import (
     LearningRate,
     LeaveSeconds,
     LogEvery,
+    LrScheduleSpec,
     P,
     Partition,
     RuleName,
     Seed,
     Steps,
     TaskName,
+    TimingName,
     TopologySpec,
+    TotalSteps,
 )
-from .plan import PROGRAM, LaunchConfig, check, make_folders
-from .supervise import supervise
-from .table import display_on
+from .plan import LaunchConfig
 
-if TYPE_CHECKING:
-    from ..train.tasks import Task
-    from .outcome import Outcome
+__all__ = ["launch"]
 
-__all__ = ["launch", "run_swarm", "worked"]
+FAULTS = "What goes wrong"
 
 
 def launch(
+    ctx: typer.Context,
     peers: Annotated[
         int, typer.Option("--peers", "-n", help="How many processes.", rich_help_panel=GOSSIP)
     ] = 4,
     task: TaskName = "digits",
     steps: Steps = None,
+    total_steps: TotalSteps = None,
     lr: LearningRate = None,
+    lr_schedule: LrScheduleSpec = "constant",
     batch_size: BatchSize = None,
     partition: Partition = "shared",
     seed: Seed = 0,
@@ -80,6 +81,7 @@ def launch(
     mixing: Mixing = "step",
     mix_budget_ms: MixBudget = 2.0,
     no_shared_memory: NoSharedMemory = False,
+    timing: TimingName = "lan",
     step_s_min: Annotated[
         float | None,
         typer.Option(
@@ -108,6 +110,27 @@ def launch(
         ),
     ] = 3600.0,
     leave_s: LeaveSeconds = 10.0,
+    faults: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What is done to peers and network, and when: a JSON list such as "
+            '[{"at_s": 3, "kind": "crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. '
+            "Times count from when all peers train. docs/faults.md names the kinds.",
+            show_default="none",
+            rich_help_panel=FAULTS,
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Go on with the run in that folder: all its peers from their last checkpoints, as "
+            "they were, or with another --steps, --total-steps or --lr, say.",
+            show_default="a new run",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -119,6 +142,7 @@ def launch(
     ] = None,
     log_every: LogEvery = 10,
     eval_every: EvalEvery = 50,
+    checkpoint_every: CheckpointEvery = "60s",
     journal: Journal = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -128,6 +152,10 @@ def launch(
     The launcher only starts and watches them: they find one another and go on without it, and
     killing one is to the others a machine that died. Ctrl-C makes them leave; a second one kills
     them. If the launcher itself is killed (SIGKILL), the peers go on to the end.
+
+    With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
+    again, newcomers join. Where it is the network that fails, peers dial one another through
+    proxies within the launcher, and exchange nothing through shared memory.
 
     Exit status: 0 if at least one peer finished and every unit of weight is accounted for
     (peers that were killed or failed are named); 1 if not; 2 for wrong arguments.
@@ -150,9 +178,12 @@ def launch(
                 mixing=mixing,
                 mix_budget_ms=mix_budget_ms,
                 no_shared_memory=no_shared_memory,
+                timing=timing,
             ),
             steps=steps,
+            total_steps=total_steps,
             lr=lr,
+            lr_schedule=lr_schedule,
             batch_size=batch_size,
             partition=partition,
             seed=seed,
@@ -164,69 +195,34 @@ def launch(
             eval_every=eval_every,
             linger_s=linger_s,
             leave_s=leave_s,
+            checkpoint_every=checkpoint_every,
             journal=journal,
             out=out,
         )
-        summary = run_swarm(config)
+        resumption = None
+        if resume is not None:
+            from .resumption import read_run
+
+            resumption = read_run(resume, _typed(ctx))
+            config = resumption.config
+        if faults is not None:
+            config = with_faults(config, faults)
+        summary = run_swarm(config, resumption=resumption)
         _show(summary, as_json=as_json)
         if not worked(summary):
-            fail(_complaint(summary), FAILED)
+            fail(complaint(summary), FAILED)
 
 
-def run_swarm(config: LaunchConfig, program: Sequence[str] = PROGRAM) -> dict[str, Any]:
-    """Run a swarm from its validation to its summary.
-
-    Args:
-        config: What to run.
-        program: What starts a peer; its options are appended.
-
-    Returns:
-        The summary, which also lies in the run's folder.
-
-    Raises:
-        ConfigError: It cannot start; nothing was written.
-        TrainingError: A peer left files that cannot be read.
-        OSError: A file cannot be written, or a process not started.
-    """
-    task, out = check(config)
-    steps = config.steps or task.steps
-    places = make_folders(config, steps, out, program)
-    title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
-    started_s = time.monotonic()
-    with display_on(sys.stderr, title) as display:
-        sights = supervise(places, steps, display)
-    wall_s = time.monotonic() - started_s
-
-    from .outcome import read_outcome
-
-    outcomes = [read_outcome(place, sight) for place, sight in zip(places, sights, strict=True)]
-    return _conclude(config, task, steps, out, wall_s, outcomes)
-
-
-def worked(summary: dict[str, Any]) -> bool:
-    """Whether a run counts as a success: somebody finished, and the ledger balances."""
-    finished = any(peer["state"] == "finished" for peer in summary["peers_detail"])
-    exact: bool = summary["weight_units_total"] == summary["weight_units_expected"]
-    return finished and exact
-
-
-def _conclude(
-    config: LaunchConfig,
-    task: "Task",
-    steps: int,
-    out: Path,
-    wall_s: float,
-    outcomes: "Sequence[Outcome]",
-) -> dict[str, Any]:
-    from .outcome import balance
-    from .picture import draw
-    from .summary import merge_outcomes, summarize
-
-    merged = merge_outcomes(outcomes, task, out / "model.safetensors")
-    summary = summarize(config, steps, out, wall_s, outcomes, balance(outcomes), merged)
-    (out / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    draw(summary, [outcome.rows for outcome in outcomes], out / "training.png")
-    return summary
+def _typed(ctx: typer.Context) -> dict[str, Any]:
+    """What was typed of the settings of a run, by name."""
+    no_settings = ("resume", "as_json", "debug")
+    return {
+        name: value
+        for name, value in ctx.params.items()
+        if name not in no_settings
+        and (source := ctx.get_parameter_source(name)) is not None
+        and source.name != "DEFAULT"
+    }
 
 
 def _show(summary: dict[str, Any], *, as_json: bool) -> None:
@@ -236,14 +232,3 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     from .report import report
 
     report(summary, Console())
-
-
-def _complaint(summary: dict[str, Any]) -> str:
-    if summary["weight_units_total"] != summary["weight_units_expected"]:
-        return "the ledgers do not balance: weight was lost or created, which is a bug"
-    peers = summary["peers_detail"]
-    if all(peer["state"] == "left" for peer in peers):
-        return "stopped before the end"
-    whys = [peer["why"] for peer in peers if peer["state"] == "failed" and peer["why"]]
-    first = f": {whys[0]}" if whys else ""
-    return f"no peer finished{first} (logs: {summary['out']}/peers/*/log.txt)"

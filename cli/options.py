@@ -6,6 +6,7 @@ import typer
 
 __all__ = [
     "BatchSize",
+    "CheckpointEvery",
     "Debug",
     "Device",
     "EmissionName",
@@ -15,13 +16,17 @@ __all__ = [
     "LearningRate",
     "LeaveSeconds",
     "LogEvery",
+    "LrScheduleSpec",
     "P",
     "Partition",
     "RuleName",
     "Seed",
+    "SocksProxy",
     "Steps",
     "TaskName",
+    "TimingName",
     "TopologySpec",
+    "TotalSteps",
 ]
 
 TRAINING = "What is trained"
@@ -40,7 +45,28 @@ TaskName = Annotated[
 Steps = Annotated[
     int | None,
     typer.Option(
-        help="Optimizer steps of each peer.", show_default="the task's", rich_help_panel=TRAINING
+        help="Optimizer steps of each peer.",
+        show_default="the task's, unless --total-steps is given",
+        rich_help_panel=TRAINING,
+    ),
+]
+TotalSteps = Annotated[
+    int | None,
+    typer.Option(
+        help="Stop when all peers together, those that are gone included, have taken so many "
+        "steps. With --steps, whichever comes first.",
+        show_default="no limit",
+        rich_help_panel=TRAINING,
+    ),
+]
+LrScheduleSpec = Annotated[
+    str,
+    typer.Option(
+        "--lr-schedule",
+        metavar="SPEC",
+        help="constant, cosine or linear, as in cosine:warmup=0.05,floor=0.1: how the learning "
+        "rate falls over --total-steps by the whole swarm's clock, else over the peer's own steps.",
+        rich_help_panel=TRAINING,
     ),
 ]
 LearningRate = Annotated[
@@ -102,9 +128,10 @@ P = Annotated[
 EmissionName = Annotated[
     str,
     typer.Option(
-        metavar="per-step|per-second",
+        metavar="per-step|per-second|adaptive",
         help="gosgd: per-step, each peer counts the same, whatever its speed; "
-        "per-second, each step counts the same.",
+        "per-second, each step counts the same; adaptive, a share is under way for the part --p of "
+        "the time, however slow the links.",
         rich_help_panel=GOSSIP,
     ),
 ]
@@ -122,6 +149,33 @@ LeaveSeconds = Annotated[
         metavar="S",
         help="How long handing the weight on may take, for a peer that leaves.",
         rich_help_panel=GOSSIP,
+    ),
+]
+TimingName = Annotated[
+    str,
+    typer.Option(
+        metavar="local|lan|wan",
+        help="How patient peers are with one another: on one machine, in one network, or across "
+        "the internet.",
+        rich_help_panel=GOSSIP,
+    ),
+]
+SocksProxy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="A SOCKS5 proxy that all connections to other peers go through.",
+        show_default="none",
+        rich_help_panel=GOSSIP,
+    ),
+]
+CheckpointEvery = Annotated[
+    str,
+    typer.Option(
+        metavar="INTERVAL",
+        help="How often a checkpoint is written into --out: 60s, 5min or 500steps, both as in "
+        "60s,500steps for whichever comes first, or never.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 LogEvery = Annotated[

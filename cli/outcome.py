@@ -7,10 +7,10 @@ from typing import Any
 from ..gossip import Account, Audit, audit
 from ..gossip.errors import TrainingError
 from ..gossip.weight import founders
-from ..train.ledger_file import read_ledger
+from ..train.ledger_file import read_ledgers
 from ..train.merged import SavedModel, open_model
-from .plan import Place
-from .watch import Sight, State, Tail, read_report
+from .places import Place
+from .watch import Former, Sight, State, Tail, read_report
 
 __all__ = ["Balance", "Death", "Outcome", "balance", "read_outcome"]
 
@@ -35,10 +35,14 @@ class Outcome:
     skipped: int
     refusals: int
     accounts: tuple[Account, ...]
-    """What its ledger says, by shard; empty where it never opened one."""
+    """What the ledger of its last life says, by shard; empty where it never opened one."""
     model: SavedModel | None
     rows: tuple[dict[str, Any], ...]
-    """Its metrics."""
+    """Its metrics, of all lives."""
+    former: tuple[Former, ...] = ()
+    """How its earlier lives ended."""
+    former_accounts: tuple[Account, ...] = ()
+    """What the ledgers of those say."""
 
     @property
     def weight_units(self) -> int:
@@ -63,9 +67,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """One peer that took weight with it, or ended badly without any."""
+    """One life of a peer that took weight with it, or ended badly without any."""
 
     outcome: Outcome
+    """Of the peer."""
+    life: int
+    """Which of its lives, counted from 1."""
+    state: State
+    """How that one ended."""
+    why: str
+    step: int
     units: int
     """Its weight, and its escrow that nobody accepted."""
 
@@ -92,16 +103,36 @@ class Balance:
 
 def balance(outcomes: Sequence[Outcome]) -> Balance:
     """Account for every unit that was founded, from the ledgers alone."""
-    accounts = [account for outcome in outcomes for account in outcome.accounts]
-    dead = [outcome for outcome in outcomes if outcome.is_dead]
-    lives = {o.id: {o.accounts[0].life} for o in dead if o.accounts}
+    accounts = [account for o in outcomes for account in (*o.former_accounts, *o.accounts)]
+    dead = [
+        (outcome, number, former, former.lives)
+        for outcome in outcomes
+        for number, former in enumerate((*outcome.former, *_last(outcome)), 1)
+    ]
     deaths = tuple(
-        Death(outcome=outcome, units=audit(accounts, lives.get(outcome.id, ())).died)
-        for outcome in dead
+        Death(
+            outcome=outcome,
+            life=number,
+            state=former.state,
+            why=former.why,
+            step=former.step,
+            units=audit(accounts, lives).died,
+        )
+        for outcome, number, former, lives in dead
     )
     shards = max((len(outcome.accounts) for outcome in outcomes), default=1)
-    whole = audit(accounts, set().union(*lives.values()))
+    whole = audit(accounts, frozenset().union(*(lives for *_, lives in dead)))
     return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
+
+
+def _last(outcome: Outcome) -> tuple[Former, ...]:
+    """The last life of a peer, where it is a death; none where it ended in order."""
+    if not outcome.is_dead:
+        return ()
+    known = {life for former in outcome.former for life in former.lives}
+    lives = frozenset(account.life for account in outcome.accounts) - known
+    end = Former(state=outcome.state, why=outcome.why, step=outcome.steps, lives=lives)
+    return (end,)
 
 
 def read_outcome(place: Place, sight: Sight) -> Outcome:
@@ -114,7 +145,9 @@ def read_outcome(place: Place, sight: Sight) -> Outcome:
     Raises:
         TrainingError: Its ledger contradicts itself, or its model cannot be read.
     """
-    rows = tuple(Tail(place.folder / "metrics.jsonl").rows())
+    folders = (*place.former, place.folder)
+    rows = tuple(row for folder in folders for row in Tail(folder / "metrics.jsonl").rows())
+    former, accounts = _accounts(place, sight)
     figures = _last_figures(rows, sight) | (read_report(place.folder) or {})
     path = place.folder / "model.safetensors"
     return Outcome(
@@ -131,21 +164,27 @@ def read_outcome(place: Place, sight: Sight) -> Outcome:
         pushes=figures.get("pushes", 0),
         skipped=figures.get("skipped", 0),
         refusals=figures.get("refusals", 0),
-        accounts=_accounts(place),
+        accounts=accounts,
         model=open_model(path) if path.exists() else None,
         rows=rows,
+        former=tuple(sight.former),
+        former_accounts=former,
     )
 
 
-def _accounts(place: Place) -> tuple[Account, ...]:
-    path = place.folder / "ledger.jsonl"
-    # A peer that is killed early may have made the file and not written its first line.
-    if not Tail(path).rows():
-        return ()
+def _accounts(place: Place, sight: Sight) -> tuple[tuple[Account, ...], tuple[Account, ...]]:
+    """What its ledgers say: those of its former lives, and that of the last one."""
+    accounts: tuple[Account, ...] = ()
     try:
-        return read_ledger(path)
+        for folder in (*place.former, place.folder):
+            accounts += read_ledgers(folder)
     except TrainingError as error:
-        raise TrainingError(f"the ledger of {place.id} is of no use: {error}") from error
+        raise TrainingError(f"a ledger of {place.id} is of no use: {error}") from error
+    over = {life for former in sight.former for life in former.lives}
+    count = sum(
+        account.life == accounts[-1].life and account.life not in over for account in accounts
+    )
+    return accounts[: len(accounts) - count], accounts[len(accounts) - count :]
 
 
 def _last_figures(rows: Sequence[dict[str, Any]], sight: Sight) -> dict[str, Any]:

@@ -5,15 +5,11 @@ import logging
 import signal
 import sys
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..gossip.errors import ConfigError
-from ..gossip.rules import make_rule
 from .edge import edge
-from .exchange import ExchangeConfig
 from .exchange_options import (
     Bandwidth,
     Exact,
@@ -27,10 +23,8 @@ from .exchange_options import (
     WireName,
 )
 from .options import (
-    GOSSIP,
-    OUTPUT,
-    TRAINING,
     BatchSize,
+    CheckpointEvery,
     Debug,
     Device,
     EmissionName,
@@ -40,14 +34,35 @@ from .options import (
     LearningRate,
     LeaveSeconds,
     LogEvery,
+    LrScheduleSpec,
     P,
     Partition,
     RuleName,
     Seed,
+    SocksProxy,
     Steps,
     TaskName,
+    TimingName,
     TopologySpec,
+    TotalSteps,
 )
+from .peer_options import (
+    Advertise,
+    Bind,
+    Count,
+    DialOnly,
+    Founders,
+    Id,
+    Index,
+    Join,
+    JoinTimeout,
+    Linger,
+    PeerOut,
+    Rendezvous,
+    Resume,
+    StepMin,
+)
+from .peer_settings import make_settings, resumed_options
 
 if TYPE_CHECKING:
     from ..train.config import PeerConfig
@@ -55,115 +70,14 @@ if TYPE_CHECKING:
 
 __all__ = ["peer", "stop_on_signals"]
 
-Index = Annotated[
-    int,
-    typer.Option(
-        help="Which part of the data is this peer's, from 0 to --count - 1.",
-        rich_help_panel=TRAINING,
-    ),
-]
-Count = Annotated[
-    int,
-    typer.Option(
-        help="How many parts the data have, unless shared. All peers must give the same.",
-        rich_help_panel=TRAINING,
-    ),
-]
-StepMin = Annotated[
-    float,
-    typer.Option(metavar="S", help="Steps sleep to at least S seconds.", rich_help_panel=TRAINING),
-]
-Bind = Annotated[
-    str,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Where to listen: tcp://0.0.0.0:7700 lets other machines in, port * is the system's "
-        "choice.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-DialOnly = Annotated[
-    bool,
-    typer.Option(
-        "--dial-only",
-        help="Do not listen at all: a full member that others cannot dial.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-Advertise = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="The address that others shall dial, where it is not the one that is bound "
-        "(NAT, containers, several interfaces).",
-        rich_help_panel=GOSSIP,
-    ),
-]
-Join = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Address of any member; may be given several times. Without one, this peer founds "
-        "a swarm.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-Rendezvous = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="A folder that all peers see, through which they find one another.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-Founders = Annotated[
-    int,
-    typer.Option(
-        help="How many peers start together and found the swarm, this one included.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-Linger = Annotated[
-    float,
-    typer.Option(
-        metavar="S",
-        help="How long a peer that has taken all its steps waits for the others.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-JoinTimeout = Annotated[
-    float | None,
-    typer.Option(
-        metavar="S",
-        help="How long to look for a swarm before giving up.",
-        show_default="for ever",
-        rich_help_panel=GOSSIP,
-    ),
-]
-Id = Annotated[
-    str | None,
-    typer.Option(
-        "--id",
-        help="Its name, unique in the swarm.",
-        show_default="a random one",
-        rich_help_panel=GOSSIP,
-    ),
-]
-PeerOut = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Folder for its model, metrics, ledger, peer.json and journal.",
-        show_default="none are written",
-        rich_help_panel=OUTPUT,
-    ),
-]
-
 
 def peer(
+    ctx: typer.Context,
     task: TaskName = "digits",
     steps: Steps = None,
+    total_steps: TotalSteps = None,
     lr: LearningRate = None,
+    lr_schedule: LrScheduleSpec = "constant",
     batch_size: BatchSize = None,
     partition: Partition = "shared",
     index: Index = 0,
@@ -172,7 +86,7 @@ def peer(
     device: Device = "auto",
     step_s_min: StepMin = 0.0,
     prefetch: Prefetch = None,
-    bind: Bind = "tcp://127.0.0.1:*",
+    bind: Bind = None,
     dial_only: DialOnly = False,
     advertise: Advertise = None,
     join: Join = None,
@@ -192,10 +106,14 @@ def peer(
     mixing: Mixing = "step",
     mix_budget_ms: MixBudget = 2.0,
     no_shared_memory: NoSharedMemory = False,
+    timing: TimingName = "lan",
+    socks_proxy: SocksProxy = None,
     linger_s: Linger = 30.0,
     leave_s: LeaveSeconds = 10.0,
     join_timeout_s: JoinTimeout = None,
     out: PeerOut = None,
+    resume: Resume = None,
+    checkpoint_every: CheckpointEvery = "60s",
     log_every: LogEvery = 10,
     eval_every: EvalEvery = 50,
     journal: Journal = False,
@@ -205,64 +123,18 @@ def peer(
     """Be one peer of a swarm: found one, or join by the address of any member.
 
     SIGTERM or Ctrl-C makes it leave, handing its weight to another peer; a second one ends it
-    at once.
+    at once. With --out it writes checkpoints, and --resume goes on from the last one.
 
     Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
     arguments, a port in use among them.
     """
     stop = threading.Event()
     with edge(debug=debug):
-        if journal and out is None:
-            raise ConfigError("--journal needs --out: name a folder for it")
-        chosen = make_rule(rule, p, emission)
-        exchange = ExchangeConfig(
-            wire=wire,
-            shards=shards,
-            shards_per_push=shards_per_push,
-            shard_order=shard_order,
-            exact=exact,
-            bandwidth=bandwidth,
-            mixing=mixing,
-            mix_budget_ms=mix_budget_ms,
-            no_shared_memory=no_shared_memory,
-        )
-        # torch takes a second to import: a typo is answered before.
-        from ..train.config import PeerConfig
-        from ..train.run import RunConfig
-
-        peer_config = PeerConfig(
-            id=id,
-            bind=None if dial_only else bind,
-            advertise=advertise,
-            join=tuple(join or ()),
-            rendezvous=rendezvous,
-            founders=founders,
-            topology=topology,
-            rule=chosen,
-            seed=seed,
-            out=out,
-            linger_s=linger_s,
-            leave_s=leave_s,
-            join_timeout_s=join_timeout_s,
-            **exchange.settings(),
-        )
-        run_config = RunConfig(
-            task=task,
-            steps=steps,
-            lr=lr,
-            batch_size=batch_size,
-            partition=partition,
-            index=index,
-            count=count,
-            seed=seed,
-            device=device,
-            out=out,
-            log_every=log_every,
-            eval_every=eval_every,
-            step_s_min=step_s_min,
-            journal=journal,
-            prefetch=prefetch,
-        )
+        # As one mapping, options can be kept for the next life, and taken up by it.
+        options = dict(ctx.params)
+        if resume is not None:
+            options = resumed_options(options, _given(ctx))
+        run_config, peer_config = make_settings(options)
         report = _run(run_config, peer_config, stop)
         if as_json:
             print(json.dumps(report))
@@ -281,6 +153,15 @@ def stop_on_signals(stop: threading.Event) -> None:
 
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, leave)
+
+
+def _given(ctx: typer.Context) -> set[str]:
+    """Names of the options that were typed."""
+    return {
+        name
+        for name in ctx.params
+        if (source := ctx.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    }
 
 
 def _run(

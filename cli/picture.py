@@ -1,6 +1,6 @@
 """The picture of a run: loss, accuracy and consensus distance over the steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .disagreement import estimate
+from .fault_marks import mark_faults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,6 +69,7 @@ def draw(summary: Mapping[str, Any], peers: Sequence[Rows], path: Path) -> None:
         _draw_loss(loss, summary, peers)
         _draw_quality(quality, summary, peers)
         _draw_consensus(consensus, summary, peers)
+        mark_faults((loss, quality, consensus), summary)
         loss.set_xlim(0, _last_step(peers) * (1 + MARGIN) or 1)
         for axes in (loss, consensus):
             axes.yaxis.set_major_formatter("{x:g}")
@@ -82,9 +84,10 @@ def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) 
     for index, rows in enumerate(peers):
         steps, values = _series(rows, "loss")
         color = _color(index, len(peers))
-        axes.plot(steps, values, color=color, alpha=0.3, linewidth=0.8)
-        axes.plot(steps, _smooth(values), color=color, linewidth=1.5, label=_label(summary, index))
-        _mark_end(axes, summary["peers_detail"][index], steps, _smooth(values), color)
+        axes.plot(*_by_life(steps, values), color=color, alpha=0.3, linewidth=0.8)
+        steps, values = _by_life(steps, values, _smooth)
+        axes.plot(steps, values, color=color, linewidth=1.5, label=_label(summary, index))
+        _mark_end(axes, summary["peers_detail"][index], steps, values, color)
     if len(peers) <= len(PALETTE):
         axes.legend(loc="upper right", ncols=2)
 
@@ -96,6 +99,7 @@ def _draw_quality(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows
     for index, rows in enumerate(peers):
         steps, values = _series(rows, "test_loss" if measured == "loss" else "accuracy")
         color = _color(index, len(peers))
+        steps, values = _by_life(steps, values)
         axes.plot(steps, values, color=color, marker="o", markersize=3, linewidth=1.3)
         _mark_end(axes, summary["peers_detail"][index], steps, values, color)
     if measured == "loss":
@@ -111,7 +115,7 @@ def _draw_consensus(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Ro
     axes.set_yscale("log")
     steps, distances = estimate(peers)
     steps, distances = steps[distances > 0], distances[distances > 0]
-    axes.plot(steps, distances, color=INK, marker="o", markersize=3, linewidth=1.3)
+    axes.plot(*_by_life(steps, distances), color=INK, marker="o", markersize=3, linewidth=1.3)
     final = summary["consensus_distance"]
     if final is None:
         return
@@ -180,6 +184,17 @@ def _series(rows: Rows, key: str) -> tuple[NDArray[np.float64], NDArray[np.float
     return array[:, 0], array[:, 1]
 
 
+def _by_life(
+    steps: NDArray[np.float64],
+    values: NDArray[np.float64],
+    smooth: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda values: values,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The same with a gap wherever steps go back: there, a peer has begun its next life."""
+    begins = np.flatnonzero(np.diff(steps) <= 0) + 1
+    smoothed = np.concatenate([smooth(life) for life in np.split(values, begins)])
+    return np.insert(steps, begins, np.nan), np.insert(smoothed, begins, np.nan)
+
+
 def _smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """A centered moving mean over a fifteenth of the rows, over fewer at both ends."""
     kernel = np.ones(max(1, len(values) // 15) | 1)
@@ -194,4 +209,5 @@ def _width(peers: Sequence[Rows]) -> int:
 
 
 def _last_step(peers: Sequence[Rows]) -> float:
-    return float(max((rows[-1]["step"] for rows in peers if rows), default=0))
+    # A life that resumes begins at an earlier step than the last one ended.
+    return float(max((row["step"] for rows in peers for row in rows), default=0))

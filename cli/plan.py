@@ -2,10 +2,9 @@
 
 import math
 import re
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +15,16 @@ from ..topology import parse
 from .exchange import ExchangeConfig
 
 if TYPE_CHECKING:
+    from ..sim.faults import Fault
     from ..train.tasks import Task
 
-__all__ = ["LaunchConfig", "Place", "check", "make_folders", "parse_slow"]
+__all__ = ["LaunchConfig", "check", "parse_slow", "step_s_min"]
 
 STEP_S_MIN_SLOW = 0.02
 """A step's least time where --slow is given alone: well above what a small model takes."""
 
 # What a run leaves in its folder; any of them there means that the folder is taken.
 TRACES = ("peers", "rendezvous", "summary.json", "model.safetensors", "training.png")
-
-# -P, or a file types.py in the working directory would stand in for Python's own.
-PROGRAM = (sys.executable, "-P", "-m", "rumor.cli", "peer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +57,18 @@ class LaunchConfig:
     """What a push carries, at what rate, and when it is mixed."""
 
     steps: int | None = None
-    """Of each peer; None for the task's own, and so for the next two."""
+    """Of each peer; None for the task's own, and so for ``lr`` and ``batch_size``; without a limit
+    where there is a ``total_steps``."""
+
+    total_steps: int | None = None
+    """Of all peers together; None for no such limit."""
 
     lr: float | None = None
 
     batch_size: int | None = None
+
+    lr_schedule: str = "constant"
+    """How the learning rate falls."""
 
     partition: str = "shared"
     """Who trains on which samples."""
@@ -95,14 +99,21 @@ class LaunchConfig:
     leave_s: float = 10.0
     """How long a peer that leaves may take to hand its weight on, seconds."""
 
+    checkpoint_every: str = "60s"
+    """How often each peer writes a checkpoint."""
+
     journal: bool = False
     """Whether each peer writes a journal, from which the run can be repeated."""
 
     out: Path | None = None
     """The run's folder; None for a new one under ``runs``."""
 
+    faults: tuple["Fault", ...] = ()
+    """What is done to peers and to the network between them, in order of time, peers by name; see
+    `read_live_faults`."""
+
     def __post_init__(self) -> None:
-        for name in ("peers", "steps", "batch_size", "log_every", "eval_every"):
+        for name in ("peers", "steps", "total_steps", "batch_size", "log_every", "eval_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"--{_typed(name)} is {value}: it must be at least 1")
@@ -127,6 +138,12 @@ class LaunchConfig:
             )
         make_rule(self.rule, self.p, self.emission)
 
+    def changes(self) -> list[tuple[str, str]]:
+        """Fields that are not as by default, which a peer's options of that name are, too."""
+        names = ("lr_schedule", "checkpoint_every")
+        defaults = {entry.name: entry.default for entry in fields(self)}
+        return [(n, getattr(self, n)) for n in names if getattr(self, n) != defaults[n]]
+
     def ids(self) -> tuple[str, ...]:
         """What the peers are called: as the nodes of the topology's file, or peer-0 and so on.
 
@@ -138,18 +155,12 @@ class LaunchConfig:
         return names or tuple(f"peer-{index:0{digits}}" for index in range(self.peers))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """One peer's place in a run: what it is called, where it writes, how it is started."""
-
-    index: int
-    id: str
-    folder: Path
-    command: tuple[str, ...]
-
-
-def check(config: LaunchConfig) -> tuple["Task", Path]:
+def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]:
     """Find out whether a run can start at all, and where it goes.
+
+    Args:
+        config: The run.
+        resumes: Whether it goes on in its folder, which is a run's then.
 
     Returns:
         The task, and the run's folder, which is not made yet.
@@ -158,49 +169,20 @@ def check(config: LaunchConfig) -> tuple["Task", Path]:
         ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
             exchange so, or the folder is taken.
     """
-    out = _folder(config)
+    out = config.out if resumes and config.out is not None else _folder(config)
     from ..train.config import PeerConfig
+    from ..train.interval import parse_interval
+    from ..train.lr_schedule import parse_lr_schedule
     from ..train.partition import split
     from ..train.tasks import load_task
 
     # Each peer would refuse it, after the folders were made.
     PeerConfig(rule=make_rule(config.rule, config.p, config.emission), **config.exchange.settings())
+    parse_interval(config.checkpoint_every)
+    parse_lr_schedule(config.lr_schedule)
     task = load_task(config.task, seed=config.seed)
     split(config.partition, task.train[1], config.peers, config.seed)
     return task, out
-
-
-def make_folders(
-    config: LaunchConfig, steps: int, out: Path, program: Sequence[str] = PROGRAM
-) -> list[Place]:
-    """Make the run's folders and say how to start each peer.
-
-    Args:
-        config: The run.
-        steps: Of each peer.
-        out: The run's folder.
-        program: What a peer's options are appended to.
-
-    Raises:
-        OSError: A folder cannot be made.
-    """
-    (out / "rendezvous").mkdir(parents=True)
-    places = []
-    for index, id in enumerate(config.ids()):
-        folder = out / "peers" / id
-        folder.mkdir(parents=True)
-        options = _options(config, steps, index) | {
-            "--id": id,
-            "--rendezvous": str(out / "rendezvous"),
-            "--out": str(folder),
-        }
-        # One argument each, or a value that begins with a dash would be taken for an option.
-        command = (*program, *(f"{name}={value}" for name, value in options.items()))
-        command = (*command, *config.exchange.arguments())
-        if config.journal:
-            command = (*command, "--journal")
-        places.append(Place(index=index, id=id, folder=folder, command=command))
-    return places
 
 
 def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
@@ -229,34 +211,13 @@ def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
     return factors
 
 
-def _options(config: LaunchConfig, steps: int, index: int) -> dict[str, object]:
+def step_s_min(config: LaunchConfig, index: int) -> float:
+    """How long a peer's steps take at least, seconds."""
     factors = parse_slow(config.slow, config.peers)
-    step_s_min = config.step_s_min
-    if step_s_min is None:
-        step_s_min = STEP_S_MIN_SLOW if factors else 0.0
-    options = {
-        "--task": config.task,
-        "--steps": steps,
-        "--lr": config.lr,
-        "--batch-size": config.batch_size,
-        "--partition": config.partition,
-        "--index": index,
-        "--count": config.peers,
-        "--founders": config.peers,
-        "--topology": config.topology,
-        "--rule": config.rule,
-        "--p": config.p,
-        "--emission": config.emission,
-        "--seed": config.seed,
-        "--device": config.device,
-        "--step-s-min": step_s_min * factors.get(index, 1.0),
-        "--prefetch": config.prefetch,
-        "--log-every": config.log_every,
-        "--eval-every": config.eval_every,
-        "--linger-s": config.linger_s,
-        "--leave-s": config.leave_s,
-    }
-    return {name: value for name, value in options.items() if value is not None}
+    least = config.step_s_min
+    if least is None:
+        least = STEP_S_MIN_SLOW if factors else 0.0
+    return least * factors.get(index, 1.0)
 
 
 def _folder(config: LaunchConfig) -> Path:

@@ -22,12 +22,16 @@ from .options import (
     RuleName,
     Seed,
     Steps,
+    TimingName,
     TopologySpec,
+    TotalSteps,
 )
 from .simulate_options import (
     Bandwidth,
+    CheckpointSeconds,
     Duplicates,
     Engine,
+    Faults,
     Format,
     Latency,
     Loss,
@@ -62,6 +66,7 @@ STOPPED = 130
 def simulate(
     task: SimulatedTask = "digits",
     steps: Steps = None,
+    total_steps: TotalSteps = None,
     time_s: TimeSeconds = None,
     lr: LearningRate = None,
     batch_size: BatchSize = None,
@@ -88,6 +93,9 @@ def simulate(
     bandwidth_mbit: Bandwidth = None,
     loss: Loss = None,
     duplicates: Duplicates = None,
+    faults: Faults = None,
+    timing: TimingName = "lan",
+    checkpoint_every_s: CheckpointSeconds = 60.0,
     engine: Engine = "auto",
     threads: Threads = None,
     window: Window = None,
@@ -110,6 +118,10 @@ def simulate(
     A quarter of 256 workers four times as fast as the rest, over the internet:
 
     `rumor simulate -n 256 --speeds 1x:75%,4x:25% --network wan`
+
+    Two halves of 16 that cannot reach one another for a while:
+
+    `rumor simulate -n 16 --partition dirichlet:0.1 --faults examples/partition.json`
 
     How far apart 10,000 workers stay under noise, without a model:
 
@@ -140,6 +152,7 @@ def simulate(
             exact=exact,
             push_mbit=push_mbit,
             steps=steps,
+            total_steps=total_steps,
             time_s=time_s,
             lr=lr,
             batch_size=batch_size,
@@ -154,6 +167,9 @@ def simulate(
             bandwidth_mbit=bandwidth_mbit,
             loss=loss,
             duplicates=duplicates,
+            faults=faults or (),
+            timing=timing,
+            checkpoint_every_s=checkpoint_every_s,
             engine=engine,
             threads=threads,
             window=window,

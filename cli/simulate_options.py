@@ -10,8 +10,10 @@ from .options import GOSSIP, OUTPUT, TRAINING
 
 __all__ = [
     "Bandwidth",
+    "CheckpointSeconds",
     "Duplicates",
     "Engine",
+    "Faults",
     "Format",
     "Latency",
     "Loss",
@@ -35,6 +37,7 @@ __all__ = [
 
 SPEED = "How fast workers are"
 NETWORK = "What lies between them"
+FAULTS = "What goes wrong"
 COMPUTING = "How it is computed"
 
 SimulatedTask = Annotated[
@@ -160,6 +163,27 @@ Duplicates = Annotated[
         help="Probability that a message comes twice.",
         show_default="the network's",
         rich_help_panel=NETWORK,
+    ),
+]
+Faults = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.json",
+        help='Faults, as in [{"at_s": 3, "kind": "crash", "peer": 2}]: crash, restart, '
+        "mass-restart, pause, continue, slow, clock-jump, cut, partition, heal, loss, duplicate, "
+        "replay, delay, reset, join, leave, finish, diverge. With them each worker gossips about "
+        "who lives, as real peers do.",
+        show_default="nothing",
+        rich_help_panel=FAULTS,
+    ),
+]
+CheckpointSeconds = Annotated[
+    float,
+    typer.Option(
+        "--checkpoint-every-s",
+        metavar="S",
+        help="Virtual time between two checkpoints of a worker that is to start again from one.",
+        rich_help_panel=FAULTS,
     ),
 ]
 Engine = Annotated[

@@ -1,11 +1,13 @@
 """What a simulation came to, as a person reads it: figures, and what they mean."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from .simulate_faults import Row, describe_faults
 
 __all__ = ["Row", "describe_run", "print_run"]
 
@@ -13,14 +15,6 @@ LISTED_MAX = 5
 """Workers that a sentence names before it counts the rest."""
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-
-
-class Row(NamedTuple):
-    """One thing to know of a run."""
-
-    name: str
-    value: str
-    words: str
 
 
 def print_run(summary: dict[str, Any], console: Console) -> None:
@@ -63,6 +57,7 @@ def describe_run(summary: dict[str, Any]) -> list[Row]:
         *_traffic(summary),
         *_waiting(summary),
         *_stopped(summary),
+        *describe_faults(summary),
         _speed(summary),
         Row("engine", str(summary["engine"]), summary.get("engine_why") or ""),
     ]

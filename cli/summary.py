@@ -78,23 +78,25 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task, path: Path) -> Merge
 
 def summarize(
     config: LaunchConfig,
-    steps: int,
+    steps: int | None,
     out: Path,
     wall_s: float,
     outcomes: Sequence[Outcome],
     balance: Balance,
     merged: Merged | None,
+    faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Build the object that ``--json`` prints.
 
     Args:
         config: What was asked for.
-        steps: Of each peer.
+        steps: Of each peer; None where only all together have a number of them.
         out: The run's folder.
         wall_s: From the first process's start to the last one's end, seconds.
         outcomes: Of all peers.
         balance: Where the weight is.
         merged: The merged model, where there is one.
+        faults: What was done to peers and network, and when.
 
     Returns:
         JSON values only: what is not finite or not known is None.
@@ -107,6 +109,8 @@ def summarize(
         "peers": config.peers,
         "seed": config.seed,
         "steps": steps,
+        "total_steps": config.total_steps,
+        "lr_schedule": config.lr_schedule,
         "p": getattr(make_rule(config.rule, config.p, config.emission), "p", None),
         "emission": config.emission,
         "exchange": config.exchange.as_json(),
@@ -127,6 +131,7 @@ def summarize(
         "peers_detail": [_detail(outcome) for outcome in outcomes],
         "dead": [_loss(death) for death in balance.deaths],
         "ledger": asdict(balance.audit),
+        "faults": list(faults),
         "out": str(out),
     }
 
@@ -137,6 +142,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "id": outcome.id,
         "state": str(outcome.state),
         "why": outcome.why or None,
+        "lives": len(outcome.former) + 1,
         "steps": outcome.steps,
         "steps_per_s": _finite(outcome.steps_per_s),
         "accuracy": _finite(outcome.accuracy),
@@ -156,9 +162,10 @@ def _loss(death: Death) -> dict[str, Any]:
     return {
         "peer": death.outcome.index,
         "id": death.outcome.id,
-        "state": str(death.outcome.state),
-        "why": death.outcome.why,
-        "step": death.outcome.steps,
+        "life": death.life,
+        "state": str(death.state),
+        "why": death.why,
+        "step": death.step,
         "weight": founders(death.units) / shards,
         "weight_units": death.units,
     }

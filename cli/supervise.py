@@ -4,19 +4,17 @@ The launcher is no part of the swarm. Peers find one another through files, exch
 it, and go on to the end if it dies; killing one of them is a machine's death to the others.
 """
 
-import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from .plan import Place
+from .crew import Crew
 from .watch import Sight, Watch
 
-__all__ = ["Display", "Interrupt", "supervise"]
+__all__ = ["Display", "Faults", "Interrupt", "supervise"]
 
 LOOK_S = 0.2
 
@@ -30,79 +28,95 @@ class Display(Protocol):
         """Show where the peers are, and what has happened to some of them."""
 
 
+class Faults(Protocol):
+    """As much of `Chaos` as supervising needs."""
+
+    @property
+    def next_s(self) -> float:
+        """How long there is nothing to do, seconds."""
+
+    @property
+    def will_revive(self) -> bool:
+        """Whether somebody is down who will be started again."""
+
+    def update(self) -> list[str]:
+        """Do what is due, and say what it was."""
+
+    def cancel(self) -> None:
+        """Do nothing more."""
+
+
 class Interrupt:
     """What a user who presses Ctrl-C is answered: at first peers leave, then they are killed.
 
     Args:
-        processes: The peers.
+        crew: The peers.
     """
 
-    def __init__(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-        self._processes = processes
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
         self.count = 0
 
     def __call__(self, number: int, frame: object) -> None:
         """Handle a signal."""
         self.count += 1
-        if self.count == 1:
-            print(
-                "\nstopping: peers hand their weight on and leave; once more kills them",
-                file=sys.stderr,
-            )
-        for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM if self.count == 1 else signal.SIGKILL)
+        if self.count > 1:
+            self._crew.kill_all()
+            return
+        print(
+            "\nstopping: peers hand their weight on and leave; once more kills them",
+            file=sys.stderr,
+        )
+        self._crew.leave_all()
 
 
-def supervise(places: Sequence[Place], steps: int, display: Display) -> list[Sight]:
-    """Start a process for each place, and watch them until the last one has ended.
+def supervise(
+    crew: Crew, watch: Watch, display: Display, faults: Faults | None = None
+) -> list[Sight]:
+    """Start all processes, and watch them until the last one has ended.
 
     Args:
-        places: Where peers write, and how they are started.
-        steps: That each is to take.
+        crew: The peers, none of which was started yet.
+        watch: Sees them.
         display: Shows it.
+        faults: What is done to them.
 
     Returns:
-        How each was seen to end, in the order of *places*.
+        How each was seen to end, in the order of the crew.
 
     Raises:
         OSError: A process could not be started; those that were are killed.
     """
-    processes: list[subprocess.Popen[bytes]] = []
-    interrupt = Interrupt(processes)
+    interrupt = Interrupt(crew)
     started_s = time.monotonic()
     try:
         with _handling(interrupt):
-            for place in places:
-                processes.append(_start(place))
-            watch = Watch(places, processes, steps)
-            while not watch.over:
-                time.sleep(LOOK_S)
-                news = watch.update()
+            crew.start()
+            while not watch.over or (faults is not None and faults.will_revive):
+                news = _wait(faults, crew, interrupt) + watch.update()
                 display.show(watch.sights, news, time.monotonic() - started_s)
     except BaseException:
-        for process in processes:
-            process.kill()
-            process.wait()
+        crew.kill_all()
+        crew.wait()
         raise
     return watch.sights
 
 
-def _start(place: Place) -> subprocess.Popen[bytes]:
-    with open(place.folder / "log.txt", "wb") as log:
-        process = subprocess.Popen(
-            place.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=_environment(os.environ),
-            # A session of its own, or the terminal would send its Ctrl-C to the peers too, and
-            # they would take the launcher's for the second one.
-            start_new_session=True,
-        )
-    # For whoever wants to stop or kill this one peer.
-    (place.folder / "pid").write_text(f"{process.pid}\n")
-    return process
+def _wait(faults: Faults | None, crew: Crew, interrupt: Interrupt) -> list[str]:
+    """Do what is due until it is time to look again; says what it was."""
+    news: list[str] = []
+    look_s = time.monotonic() + LOOK_S
+    while (rest_s := look_s - time.monotonic()) > 0:
+        if faults is None:
+            time.sleep(rest_s)
+        else:
+            if interrupt.count:
+                faults.cancel()
+                # Of a peer that was being paused while the signal came.
+                crew.release_all()
+            news += faults.update()
+            time.sleep(min(rest_s, faults.next_s))
+    return news
 
 
 @contextmanager
@@ -113,8 +127,3 @@ def _handling(interrupt: Interrupt) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    # Peers share this machine: with a thread per core each, they would fight over the cores.
-    return {"OMP_NUM_THREADS": "1", **inherited}

@@ -118,7 +118,7 @@ def summarize(sights: Sequence[Sight], elapsed_s: float) -> str:
     among = running or [sight for sight in sights if sight.state is State.FINISHED] or sights
     steps = sorted({sight.step for sight in among})
     counts = {state: sum(sight.state is state for sight in sights) for state in State}
-    parts = [f"step {_span(steps)} of {sights[0].steps}"]
+    parts = [f"step {_span(steps)}{_of(sights[0])}"]
     if losses := [sight.loss for sight in among if sight.loss is not None]:
         parts.append(f"loss {sum(losses) / len(losses):.3f}")
     if accuracies := [sight.accuracy for sight in among if sight.accuracy is not None]:
@@ -134,7 +134,7 @@ def _waiting(sights: Sequence[Sight]) -> str:
     if State.FINISHED not in states or states & {State.STARTING, State.TRAINING}:
         return ""
     if State.KILLED in states:
-        return "all steps are taken; waiting until the silent are held for dead (30 s)"
+        return "all steps are taken; waiting until the silent are held for dead"
     return "all steps are taken; agreeing on the average"
 
 
@@ -145,13 +145,13 @@ def _cells(sight: Sight) -> list[RenderableType]:
         sight.id,
         Text(sight.state, style=color),
         ProgressBar(
-            total=sight.steps,
-            completed=sight.step,
+            total=1.0,
+            completed=sight.progress,
             width=16,
             complete_style=color,
             finished_style=color,
         ),
-        f"{sight.step}/{sight.steps}",
+        f"{sight.step}/{sight.steps}" if sight.steps else str(sight.step),
         _number(speed, ".0f" if speed and speed >= 100 else ".1f"),
         _number(sight.loss, ".4f"),
         _number(sight.accuracy, ".4f"),
@@ -159,6 +159,12 @@ def _cells(sight: Sight) -> list[RenderableType]:
         str(sight.pushes),
         _number(sight.live, "d"),
     ]
+
+
+def _of(sight: Sight) -> str:
+    own = f" of {sight.steps}" if sight.steps else ""
+    common = f", {sight.swarm_steps} of {sight.steps_total} in all" if sight.steps_total else ""
+    return own + common
 
 
 def _number(value: float | None, form: str) -> str:

@@ -3,14 +3,24 @@
 import json
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from .plan import Place
+from .places import Place
 
-__all__ = ["Process", "Sight", "State", "Tail", "Watch", "last_words", "read_report"]
+__all__ = [
+    "Former",
+    "Process",
+    "Sight",
+    "State",
+    "Tail",
+    "Watch",
+    "last_words",
+    "lives_in",
+    "read_report",
+]
 
 
 class State(StrEnum):
@@ -47,13 +57,13 @@ class Tail:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._offset = 0
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows that were completed since the last call."""
         try:
-            with open(self._path, "rb") as file:
+            with open(self.path, "rb") as file:
                 file.seek(self._offset)
                 text = file.read()
         except FileNotFoundError:
@@ -63,13 +73,24 @@ class Tail:
         return [json.loads(line) for line in whole.splitlines() if line]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Former:
+    """How a life of a peer ended that was not its last."""
+
+    state: State
+    why: str
+    step: int
+    lives: frozenset[tuple[str, int]]
+    """Which of the lives in its ledgers these were: its name and an incarnation each."""
+
+
 @dataclass(slots=True)
 class Sight:
     """What is known of one peer now."""
 
     id: str
-    steps: int
-    """How many it is to take."""
+    steps: int | None
+    """How many it is to take; None where only all together have a number of them."""
     state: State = State.STARTING
     step: int = 0
     step_s: float | None = None
@@ -79,36 +100,104 @@ class Sight:
     weight: float | None = None
     pushes: int = 0
     live: int | None = None
+    swarm_steps: int = 0
+    """Of all peers together, as this one knows."""
+    steps_total: int | None = None
+    """How many all together are to take; None where only each has a number of them."""
     why: str = ""
     """How it ended, where it did not finish."""
+    former: list[Former] = field(default_factory=list)
+    """Its earlier lives."""
+
+    @property
+    def progress(self) -> float:
+        """How much of its training is done, from 0 to 1."""
+        own = self.step / self.steps if self.steps else 0.0
+        common = self.swarm_steps / self.steps_total if self.steps_total else 0.0
+        return min(1.0, max(own, common))
 
     def take(self, row: dict[str, Any]) -> None:
         """Bring it up to date with one row of metrics; what a row leaves out stays."""
-        for name in ("step", "step_s", "loss", "accuracy", "test_loss", "weight", "pushes", "live"):
+        for name in _FIGURES:
             if row.get(name) is not None:
                 setattr(self, name, row[name])
+
+
+_FIGURES = (
+    *("step", "step_s", "loss", "accuracy", "test_loss", "weight", "pushes", "live"),
+    "swarm_steps",
+)
 
 
 class Watch:
     """The peers of one run.
 
     Args:
-        places: Where they write.
-        processes: In the same order.
+        places: Where they write; what is changed in it later is seen.
+        processes: In the same order, and so of these.
         steps: That each is to take.
+        steps_total: That all together are to take.
     """
 
-    def __init__(self, places: Sequence[Place], processes: Sequence[Process], steps: int) -> None:
-        self.sights = [Sight(place.id, steps) for place in places]
+    def __init__(
+        self,
+        places: Sequence[Place],
+        processes: Sequence[Process],
+        steps: int | None,
+        steps_total: int | None = None,
+    ) -> None:
+        self.sights: list[Sight] = []
         self._places = places
         self._processes = processes
-        self._tails = [Tail(place.folder / "metrics.jsonl") for place in places]
-        self._over = [False] * len(places)
+        self._steps = steps, steps_total
+        self._tails: list[Tail] = []
+        self._over: list[bool] = []
+        self._news: list[str] = []
+        for _ in places:
+            self.joined()
 
     @property
     def over(self) -> bool:
         """Whether all processes have ended."""
         return all(self._over)
+
+    @property
+    def began(self) -> bool:
+        """Whether nobody is still on the way to the first step."""
+        return all(
+            sight.state is not State.STARTING or over
+            for sight, over in zip(self.sights, self._over, strict=True)
+        )
+
+    def joined(self) -> None:
+        """See one more peer, whose place and process have been added."""
+        place = self._places[len(self.sights)]
+        self.sights.append(Sight(place.id, self._steps[0], steps_total=self._steps[1]))
+        self._tails.append(Tail(place.folder / "metrics.jsonl"))
+        self._over.append(False)
+
+    def recall(self, index: int, former: Former) -> None:
+        """Take note of what a peer was before it was started by this launcher."""
+        sight = self.sights[index]
+        sight.former.append(former)
+        for row in self._tails[index].rows():
+            sight.take(row)
+
+    def ended(self, index: int) -> None:
+        """See the end of a life before the next one begins: its process is not there any more."""
+        self._look(index)
+        sight, place = self.sights[index], self._places[index]
+        known = {life for former in sight.former for life in former.lives}
+        lives = frozenset(lives_in(place) - known)
+        sight.former.append(Former(state=sight.state, why=sight.why, step=sight.step, lives=lives))
+
+    def reborn(self, index: int) -> None:
+        """See the next life of a peer, whose place and process have been changed."""
+        sight, path = self.sights[index], self._places[index].folder / "metrics.jsonl"
+        sight.state, sight.why = State.STARTING, ""
+        if self._tails[index].path != path:
+            self._tails[index] = Tail(path)
+        self._over[index] = False
 
     def update(self) -> list[str]:
         """Look again.
@@ -116,21 +205,25 @@ class Watch:
         Returns:
             Sentences about what has happened to peers since the last call.
         """
-        news: list[str] = []
-        for index, sight in enumerate(self.sights):
-            if self._over[index]:
-                continue
-            before = sight.state
-            status = self._processes[index].poll()
-            for row in self._tails[index].rows():
-                sight.take(row)
-                sight.state = State.FINISHED if sight.step >= sight.steps else State.TRAINING
-            if status is not None:
-                self._over[index] = True
-                sight.state, sight.why = _ending(self._places[index].folder, status)
-            if sight.state is not before and sight.state in OVER:
-                news.append(_sentence(sight))
+        for index in range(len(self.sights)):
+            self._look(index)
+        news, self._news = self._news, []
         return news
+
+    def _look(self, index: int) -> None:
+        if self._over[index]:
+            return
+        sight = self.sights[index]
+        status = self._processes[index].poll()
+        for row in self._tails[index].rows():
+            sight.take(row)
+            sight.state = State.FINISHED if sight.progress == 1.0 else State.TRAINING
+        if status is not None:
+            before = sight.state
+            self._over[index] = True
+            sight.state, sight.why = _ending(self._places[index].folder, status)
+            if sight.state is not before and sight.state in OVER:
+                self._news.append(_sentence(sight))
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
@@ -160,6 +253,19 @@ def _ending(folder: Path, status: int) -> tuple[State, str]:
     if status < 0:
         return State.KILLED, signal.Signals(-status).name
     return State.FAILED, last_words(folder) or f"exit status {status}"
+
+
+def lives_in(place: Place) -> set[tuple[str, int]]:
+    """The lives that have opened a ledger in a place, by name and incarnation."""
+    lives = set()
+    for folder in (*place.former, place.folder):
+        for path in folder.glob("ledger*.jsonl"):
+            with open(path) as file:
+                opened = file.readline()
+            if opened.endswith("\n"):
+                row = json.loads(opened)
+                lives.add((row["id"], row["incarnation"]))
+    return lives
 
 
 def _sentence(sight: Sight) -> str:

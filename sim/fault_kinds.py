@@ -108,7 +108,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(_KINDS)
 
 LIVE_KINDS = (
     "crash", "restart", "mass-restart", "pause", "continue", "slow", "cut", "partition", "heal",
-    "loss", "delay", "reset", "join", "leave",
+    "loss", "duplicate", "delay", "reset", "join", "leave",
 )  # fmt: skip
 """Those that can be done to real processes."""
 

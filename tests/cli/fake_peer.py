@@ -2,7 +2,8 @@
 
 Started with the same options. ``FAKE_FATES`` in the environment, a JSON object by peer id, says
 what becomes of it: ``finish`` unless named, ``kill``, ``fail``, ``refuse``, ``wait``, which lasts
-until it is told to leave, or ``ignore``, which does not hear that either.
+until it is told to leave, ``ignore``, which does not hear that either, or ``train``, which takes
+ten steps every 20 ms and leaves when it is told to. A later life always trains.
 """
 
 import json
@@ -28,16 +29,23 @@ class FakePeer:
         self.steps = int(options["--steps"])
         self.out = Path(options["--out"])
         self.step = 0
+        self.lives = 1 + len(list(self.out.glob("ledger*.jsonl")))
+        name = "ledger.jsonl" if self.lives == 1 else f"ledger.{self.lives}.jsonl"
+        # As the real one: a life is later than those before it, in whatever folder they are.
+        self.append(name, kind="opened", id=self.id, incarnation=time.time_ns() // 1_000_000)
+        self.units = ONE if options["--founders"] != "1" and self.lives == 1 else 0
+        if self.units:
+            self.append(name, kind="founded", units=ONE)
+        self.ledger = name
 
     def live(self, fate: str) -> None:
-        if fate == "refuse":
-            print("error: address 'x' is malformed: write HOST:PORT", file=sys.stderr)
-            sys.exit(2)
-        self.append("ledger.jsonl", kind="opened", id=self.id, incarnation=1)
-        self.append("ledger.jsonl", kind="founded", units=ONE)
+        if fate == "train":
+            signal.signal(signal.SIGTERM, self.leave)
         for step in range(10, self.steps + 1, 10):
             self.step = step
             self.measure()
+            if fate == "train":
+                time.sleep(0.02)
             if self.step >= self.steps // 2 and fate in ("kill", "fail"):
                 break
         if fate == "kill":
@@ -71,12 +79,13 @@ class FakePeer:
         )
 
     def leave(self, number: int, frame: object) -> NoReturn:
-        self.append("ledger.jsonl", kind="burned", units=ONE)
+        if self.units:
+            self.append(self.ledger, kind="burned", units=self.units)
         self.end("left")
         sys.exit(0)
 
     def end(self, state: str, error: str | None = None) -> None:
-        units = ONE if state == "finished" else 0
+        units = self.units if state == "finished" else 0
         # The shape of the quadratic task's only parameter.
         tensors = {"weight": np.full((1, 32), float(self.index), np.float32)}
         metadata = {"peer": self.id, "weight_units": str(units)}
@@ -91,7 +100,23 @@ class FakePeer:
             file.write(json.dumps(row) + "\n")
 
 
+def options_of(arguments: list[str]) -> dict[str, str]:
+    """What was asked for; of a life that resumes, what its folder says and what is changed."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    if "--resume" in given:
+        kept: dict[str, str] = json.loads((Path(given["--resume"]) / "options.json").read_text())
+        return kept | given
+    (Path(given["--out"]) / "options.json").write_text(json.dumps(given))
+    return given
+
+
 if __name__ == "__main__":
-    given = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    given = options_of(sys.argv[1:])
     fates = json.loads(os.environ.get("FAKE_FATES", "{}"))
-    FakePeer(given).live(fates.get(given["--id"], "finish"))
+    fate = fates.get(given["--id"], "finish")
+    if fate == "refuse":
+        print("error: address 'x' is malformed: write HOST:PORT", file=sys.stderr)
+        sys.exit(2)
+    peer = FakePeer(given)
+    is_later = "--resume" in given or ".life-" in given["--out"]
+    peer.live("train" if is_later else fate)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rumor.cli.launch import run_swarm
+from rumor.cli.local_run import run_swarm
 from rumor.cli.plan import LaunchConfig
 
 __all__ = ["FAKE_PEER", "detail", "run_fakes", "summary"]
@@ -54,6 +54,7 @@ def summary(**changes: Any) -> dict[str, Any]:
         "merged_by": "weight",
         "peers_detail": [detail(0), detail(1)],
         "dead": [],
+        "faults": [],
         "ledger": {"founded": units, "held": units, "died": 0, "burned": 0},
         "out": "runs/x",
     } | changes

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from rumor.cli import peer as peer_command
 from rumor.cli.app import app
 from rumor.cli.exchange import ExchangeConfig
-from rumor.cli.plan import LaunchConfig, make_folders
+from rumor.cli.places import make_folders
+from rumor.cli.plan import LaunchConfig
 from rumor.train import PeerConfig, RunConfig
 
 GIVEN: dict[str, Any] = {
@@ -23,10 +24,12 @@ GIVEN: dict[str, Any] = {
     "mixing": "sliced",
     "mix_budget_ms": 0.5,
     "no_shared_memory": True,
+    "timing": "wan",
 }
 TYPED = [
     *("--shards=8", "--shards-per-push=2", "--shard-order=random", "--exact"),
     *("--bandwidth=200mbit", "--mixing=sliced", "--mix-budget-ms=0.5", "--no-shared-memory"),
+    "--timing=wan",
 ]
 
 
@@ -63,6 +66,7 @@ def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> No
     assert (peer_config.mixing, peer_config.mix_budget_s) == ("sliced", 0.0005)
     assert (protocol.exact, protocol.shared_memory) == (True, False)
     assert protocol.bandwidth_bytes_s == 25e6
+    assert (protocol.dead_s, protocol.found_alone_s) == (90, 90)
     assert run_config.prefetch == 3
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.launch import worked
+from rumor.cli.local_run import worked
 from rumor.gossip import ONE
+from rumor.sim.faults import Fault, read_faults, resolve
 
 from .fakes import run_fakes
 
@@ -55,6 +57,10 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--mixing", "sliced", "--journal"], "with --journal it must be step"),
         (["--mix-budget-ms", "0"], "mix_budget_s is 0"),
         (["--prefetch", "-1"], "prefetch is -1"),
+        (["--total-steps", "0"], "--total-steps is 0"),
+        (["--lr-schedule", "sawtooth"], "constant, cosine, linear"),
+        (["--checkpoint-every", "often"], "60s"),
+        (["--timing", "moon"], "local, lan, wan"),
     ],
 )
 def test_a_wrong_argument_is_status_2_two_lines_and_no_file(
@@ -174,3 +180,79 @@ def test_progress_goes_to_stderr_in_plain_lines_where_it_is_no_terminal(
 def test_ledgers_that_do_not_balance_are_a_failure(tmp_path: Path) -> None:
     summary = run_fakes(tmp_path / "run", peers=2, steps=100)
     assert not worked(summary | {"weight_units_total": summary["weight_units_total"] + 1})
+
+
+def with_file(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple[Fault, ...]:
+    """Faults of a run of two peers that train until they are done, and of all that follow."""
+    names = ("peer-0", "peer-1", "join-1")
+    monkeypatch.setenv("FAKE_FATES", json.dumps(dict.fromkeys(names, "train")))
+    return resolve(read_faults(json.dumps(faults)), ["peer-0", "peer-1"])
+
+
+def test_a_peer_that_is_killed_and_resumed_lives_twice_in_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = with_file(
+        monkeypatch,
+        {"at_s": 0.1, "kind": "crash", "peer": 1},
+        {"at_s": 0.2, "kind": "restart", "peer": 1},
+    )
+    summary = run_fakes(tmp_path / "run", peers=2, steps=500, faults=faults)
+    assert worked(summary)
+    assert [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]] == [
+        ("finished", 1),
+        ("finished", 2),
+    ]
+    (dead,) = summary["dead"]
+    assert (dead["id"], dead["life"], dead["state"], dead["why"]) == (
+        *("peer-1", 1),
+        *("killed", "SIGKILL"),
+    )
+    assert dead["weight_units"] == summary["ledger"]["died"] == ONE and dead["step"] < 500
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == ONE
+    whats = [done["what"] for fault in summary["faults"] for done in fault["done"]]
+    assert whats == ["peer-1 is killed", "peer-1 begins its next life with what it kept"]
+    folder = tmp_path / "run" / "peers" / "peer-1"
+    assert {"ledger.jsonl", "ledger.2.jsonl"} <= {path.name for path in folder.iterdir()}
+
+
+def test_all_are_killed_at_once_and_come_back_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = {"at_s": 0.1, "kind": "mass-restart", "for_s": 0.3, "state": "lost"}
+    faults = with_file(monkeypatch, fault)
+    summary = run_fakes(tmp_path / "run", peers=2, steps=400, faults=faults)
+    assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 2
+    assert [(dead["id"], dead["life"]) for dead in summary["dead"]] == [
+        ("peer-0", 1),
+        ("peer-1", 1),
+    ]
+    assert summary["ledger"]["founded"] == summary["ledger"]["died"] == 2 * ONE
+    assert worked(summary)
+    folders = {path.name for path in (tmp_path / "run" / "peers").iterdir()}
+    assert folders == {"peer-0", "peer-1", "peer-0.life-2", "peer-1.life-2"}
+
+
+def test_a_newcomer_is_one_of_the_run_and_a_leaver_no_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    faults = with_file(
+        monkeypatch,
+        {"at_s": 0.1, "kind": "join"},
+        {"at_s": 0.2, "kind": "leave", "peer": 0},
+        {"at_s": 60, "kind": "heal"},
+    )
+    summary = run_fakes(tmp_path / "run", peers=2, steps=800, faults=faults)
+    states = {peer["id"]: peer["state"] for peer in summary["peers_detail"]}
+    assert states == {"peer-0": "left", "peer-1": "finished", "join-1": "finished"}
+    assert summary["dead"] == [] and worked(summary)
+    assert summary["faults"][2]["done"] == []
+    assert "fault at 0.1 s: join-1 starts" in capfd.readouterr().err
+
+
+def test_a_run_without_faults_opens_no_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("rumor.cli.proxy.Proxies")
+    summary = run_fakes(tmp_path / "run", peers=2, steps=50)
+    assert summary["faults"] == [] and worked(summary)

@@ -1,15 +1,22 @@
 """Where every unit of weight is, from hand-made ledgers."""
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from rumor.cli.outcome import Outcome, balance
-from rumor.cli.watch import State
+from rumor.cli.outcome import Outcome, balance, read_outcome
+from rumor.cli.places import Place
+from rumor.cli.watch import Former, Sight, State
 from rumor.gossip import ONE, Account, Entry, Kind
 
 
-def account(id: str, *entries: Entry) -> Account:
-    made = Account(id, 1)
-    for entry in (Entry(Kind.FOUNDED, ONE), *entries):
+def account(id: str, *entries: Entry, life: int = 1) -> Account:
+    """Of a founder, in its first life."""
+    made = Account(id, life)
+    founded = (Entry(Kind.FOUNDED, ONE),) if life == 1 else ()
+    for entry in (*founded, *entries):
         made.apply(entry)
     return made
 
@@ -135,3 +142,79 @@ def test_a_peer_that_never_opened_a_ledger_took_nothing_with_it() -> None:
     result = balance(outcomes)
     assert [(death.outcome.id, death.units) for death in result.deaths] == [("peer-1", 0)]
     assert result.units_total == result.units_expected == ONE
+
+
+def with_former(
+    last: Outcome, *former: Account, state: State = State.KILLED, step: int = 5
+) -> Outcome:
+    """The same peer with lives before it, one for each account."""
+    ends = tuple(
+        Former(state=state, why="SIGKILL", step=step, lives=frozenset({each.life}))
+        for each in former
+    )
+    return replace(last, former=ends, former_accounts=former)
+
+
+def test_each_life_that_was_killed_is_a_death_of_its_own() -> None:
+    first = account("peer-1", pushed(ONE // 2, "peer-0"))
+    second = account("peer-1", Entry(Kind.ACCEPTED, ONE // 4, "peer-0", 1, 1), life=2)
+    third = account("peer-1", life=3)
+    gave = (
+        Entry(Kind.PUSHED, ONE // 4, "peer-1", 2, 1),
+        Entry(Kind.SETTLED, ONE // 4, "peer-1", 2, 1),
+    )
+    zero = account("peer-0", accepted(ONE // 2, "peer-1"), *gave)
+    one = with_former(outcome(1, State.FINISHED, third), first, second)
+    result = balance([outcome(0, State.FINISHED, zero), one])
+    assert [(death.life, death.units, death.step) for death in result.deaths] == [
+        (1, ONE // 2, 5),
+        (2, ONE // 4, 5),
+    ]
+    assert result.audit.died == ONE // 2 + ONE // 4 and result.audit.balanced
+    assert result.units_total == result.units_expected == 2 * ONE - ONE // 2 - ONE // 4
+
+
+def test_the_last_life_is_a_death_beside_those_before_it() -> None:
+    one = outcome(1, State.KILLED, account("peer-1", Entry(Kind.FOUNDED, 7), life=2))
+    result = balance([with_former(one, account("peer-1"))])
+    assert [(death.life, death.units) for death in result.deaths] == [(1, ONE), (2, 7)]
+    assert result.units_total == result.units_expected == 0
+
+
+def test_a_last_life_that_opened_no_ledger_takes_nothing_with_it() -> None:
+    result = balance([with_former(outcome(1, State.FAILED, None), account("peer-1"))])
+    assert [(death.life, death.units) for death in result.deaths] == [(1, ONE), (2, 0)]
+
+
+def test_escrow_toward_a_life_that_is_over_is_burned_as_far_as_it_was_not_accepted() -> None:
+    first = account("peer-1", accepted(ONE // 4, "peer-0"))
+    written = Entry(Kind.WRITTEN_OFF, ONE // 2, "peer-1", 1, 1)
+    zero = account("peer-0", pushed(ONE // 2, "peer-1"), written)
+    one = with_former(outcome(1, State.FINISHED, account("peer-1", life=2)), first)
+    result = balance([outcome(0, State.FINISHED, zero), one])
+    assert (result.audit.burned, result.audit.died) == (ONE // 4, ONE + ONE // 4)
+    assert result.audit.balanced and result.units_total == result.units_expected == ONE // 2
+
+
+def test_the_files_of_all_lives_are_read_and_the_last_one_told_apart(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, name, life in (
+        (old, "ledger.jsonl", 1),
+        (old, "ledger.2.jsonl", 2),
+        (new, "ledger.jsonl", 3),
+    ):
+        folder.mkdir(exist_ok=True)
+        opened = {"kind": "opened", "id": "peer-1", "incarnation": life}
+        rows = [opened, {"kind": "founded", "units": 10 * life}]
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for folder, step in ((old, 10), (new, 20)):
+        (folder / "metrics.jsonl").write_text(json.dumps({"step": step}) + "\n")
+    place = Place(index=1, id="peer-1", folder=new, command=(), former=(old,))
+    found = read_outcome(place, Sight("peer-1", 20, State.KILLED, 20))
+    assert [account.weight for account in found.accounts] == [30]
+    assert [account.weight for account in found.former_accounts] == [10, 20]
+    assert found.weight_units == 30
+    assert [row["step"] for row in found.rows] == [10, 20]
+    gone = Former(state=State.KILLED, why="SIGKILL", step=20, lives=frozenset({("peer-1", 3)}))
+    found = read_outcome(place, Sight("peer-1", 20, State.FAILED, former=[gone]))
+    assert found.accounts == () and len(found.former_accounts) == 3

@@ -24,6 +24,10 @@ def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
     ]
 
 
+def fault(kind: str, *steps: int, **fields: Any) -> dict[str, Any]:
+    return {"at_s": 1.0, "kind": kind, "done": [{"step": step} for step in steps]} | fields
+
+
 @pytest.mark.parametrize(
     ("changes", "peers"),
     [
@@ -35,6 +39,9 @@ def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
         ({"accuracy": None, "loss": None, "consensus_distance": None}, [[], []]),
         ({"peers_detail": [detail(0), detail(1, state="killed")]}, [rows(50), rows(9)]),
         ({"peers_detail": [detail(i) for i in range(20)]}, [rows(20)] * 20),
+        # Lives that resume, and what was done to them.
+        ({"faults": [fault("crash", 30, peer="peer-0"), fault("heal")]}, [rows(9) + rows(9)] * 2),
+        ({"faults": [fault("reset", step) for step in range(20)]}, [rows(50), rows(50)]),
     ],
 )
 def test_any_run_has_a_picture(

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rumor.cli.plan import LaunchConfig, check, make_folders, parse_slow
+from rumor.cli.places import make_folders
+from rumor.cli.plan import LaunchConfig, check, parse_slow
 from rumor.gossip.errors import ConfigError
 from rumor.topology import TopologyError
 

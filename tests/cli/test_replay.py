@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from rumor.cli import replay as command
 from rumor.cli.app import app
-from rumor.cli.plan import LaunchConfig, make_folders
+from rumor.cli.places import make_folders
+from rumor.cli.plan import LaunchConfig
 from rumor.train import PeerConfig, RunConfig, run
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.cli.plan import Place
+from rumor.cli.places import Place
 from rumor.cli.watch import Sight, State, Tail, Watch, last_words
 
 
@@ -87,3 +87,34 @@ def test_a_log_without_an_error_has_its_last_line_for_last_words(tmp_path: Path)
     assert last_words(tmp_path) == ""
     (tmp_path / "log.txt").write_text("Traceback:\n  ...\nMemoryError\n\n")
     assert last_words(tmp_path) == "MemoryError"
+
+
+def test_a_run_of_so_many_steps_in_all_is_through_when_all_together_took_them(
+    tmp_path: Path,
+) -> None:
+    watch = Watch([place(tmp_path)], [Ended()], steps=None, steps_total=400)
+    seen = []
+    for row in ('{"step":10,"swarm_steps":100}\n', '{"step":40,"swarm_steps":400}\n'):
+        with open(tmp_path / "metrics.jsonl", "a") as file:
+            file.write(row)
+        watch.update()
+        seen.append((watch.sights[0].progress, watch.sights[0].state))
+    assert seen == [(0.25, State.TRAINING), (1.0, State.FINISHED)]
+
+
+def test_the_next_life_in_a_new_folder_is_seen_from_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
+    places, processes = [place(tmp_path)], [Ended(-9)]
+    watch = Watch(places, processes, steps=20)
+    watch.ended(0)
+    assert watch.update() == ["peer-0 was killed by SIGKILL at step 10"]
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "metrics.jsonl").write_text('{"step":5}\n')
+    places[0], processes[0] = place(tmp_path / "new"), Ended()
+    watch.reborn(0)
+    assert not watch.over and not watch.began
+    assert watch.update() == []
+    assert (watch.sights[0].step, watch.sights[0].state) == (5, State.TRAINING)
+    assert [(former.step, former.state) for former in watch.sights[0].former] == [
+        (10, State.KILLED)
+    ]

@@ -1,0 +1,129 @@
+"""The processes of a run: started, stopped, and started again."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping
+
+from .places import Place
+
+__all__ = ["Crew"]
+
+
+class Crew:
+    """The peers' processes, numbered as they were first started.
+
+    Args:
+        places: Where peers write, and how they are started; nothing is started yet.
+    """
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self.places = list(places)
+        """Of the last life of each."""
+        self.processes: list[subprocess.Popen[bytes]] = []
+        """In the same order."""
+        self._held: dict[int, set[str]] = {}
+
+    def start(self) -> None:
+        """Start all.
+
+        Raises:
+            OSError: A process could not be started; those before it run.
+        """
+        for place in self.places:
+            self.processes.append(_start(place))
+
+    def add(self, place: Place) -> int:
+        """Start one more, and say which number it has.
+
+        Raises:
+            OSError: It could not be started.
+        """
+        self.processes.append(_start(place))
+        self.places.append(place)
+        return len(self.places) - 1
+
+    def restart(self, index: int, place: Place) -> None:
+        """Start one that has ended again, from another place.
+
+        Raises:
+            OSError: It could not be started.
+        """
+        self.processes[index] = _start(place)
+        self.places[index] = place
+        self._held.pop(index, None)
+
+    def runs(self, index: int) -> bool:
+        """Whether its process is there."""
+        return self.processes[index].poll() is None
+
+    def kill(self, index: int) -> None:
+        """End one at once, as by a power cut of its machine."""
+        self.processes[index].kill()
+        self.processes[index].wait()
+
+    def leave(self, index: int) -> None:
+        """Ask one to leave."""
+        self.processes[index].terminate()
+
+    def hold(self, index: int, why: str) -> None:
+        """Let one stand still, until nothing holds it any more."""
+        self._held.setdefault(index, set()).add(why)
+        self.processes[index].send_signal(signal.SIGSTOP)
+
+    def release(self, index: int, why: str) -> None:
+        """Take away what has held one."""
+        held = self._held.get(index, set())
+        if why in held:
+            held.remove(why)
+            if not held:
+                self.processes[index].send_signal(signal.SIGCONT)
+
+    def is_held(self, index: int, why: str) -> bool:
+        """Whether it stands still for this."""
+        return why in self._held.get(index, ())
+
+    def leave_all(self) -> None:
+        """Ask all that run to leave; those that stand still hear it as they go on."""
+        for process in self.processes:
+            process.terminate()
+        self.release_all()
+
+    def release_all(self) -> None:
+        """Let nobody stand still any more."""
+        for index, held in self._held.items():
+            for why in sorted(held):
+                self.release(index, why)
+
+    def kill_all(self) -> None:
+        """End all that run at once."""
+        for process in self.processes:
+            process.kill()
+
+    def wait(self) -> None:
+        """Wait until all have ended."""
+        for process in self.processes:
+            process.wait()
+
+
+def _start(place: Place) -> subprocess.Popen[bytes]:
+    # A later life goes on in the log of the one before.
+    with open(place.folder / "log.txt", "ab") as log:
+        process = subprocess.Popen(
+            place.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=_environment(os.environ),
+            # A session of its own, or the terminal would send its Ctrl-C to the peers too, and
+            # they would take the launcher's for the second one.
+            start_new_session=True,
+        )
+    # For whoever wants to stop or kill this one peer.
+    (place.folder / "pid").write_text(f"{process.pid}\n")
+    return process
+
+
+def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    # Peers share this machine: with a thread per core each, they would fight over the cores.
+    return {"OMP_NUM_THREADS": "1", **inherited}

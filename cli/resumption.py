@@ -1,0 +1,151 @@
+"""A run whose peers all go on from what they left in its folder."""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..gossip.errors import ConfigError
+from .exchange import ExchangeConfig
+from .places import Place, Places
+from .plan import LaunchConfig
+from .watch import Former, State, Watch, lives_in, read_report
+
+__all__ = ["CHANGEABLE", "Resumption", "read_run"]
+
+CHANGEABLE: Final = (
+    *("steps", "total_steps", "lr", "lr_schedule", "linger_s", "leave_s"),
+    *("log_every", "eval_every", "checkpoint_every"),
+)
+"""Settings that a run may go on with changed; peers are told those that were typed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """A run as it was, and what is left of each of its peers."""
+
+    config: LaunchConfig
+    """As it was started, but for what is changed now."""
+
+    places: tuple[Place, ...]
+    """Of the last life of each peer, in their order."""
+
+    through_proxies: bool
+    """Whether peers dialled through proxies, which they go on to do."""
+
+    changes: tuple[str, ...]
+    """Options that peers are told beside what they kept."""
+
+    _reports: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+
+    def again(self, places: Places, config: LaunchConfig) -> list[Place]:
+        """Places for the next life of each peer.
+
+        Args:
+            places: Of the run that goes on.
+            config: Of the same.
+        """
+        changes = self.changes
+        if config.exchange.no_shared_memory:
+            changes = (*changes, "--no-shared-memory")
+        # What it said of its end is read before it is taken away.
+        self._reports.update({place.id: read_report(place.folder) for place in self.places})
+        return [places.next_life(place, kept=True, changes=changes) for place in self.places]
+
+    def remind(self, watch: Watch) -> None:
+        """Tell who watches the run what its peers were before; after `again`."""
+        for index, place in enumerate(self.places):
+            report = self._reports[place.id] or {"state": State.KILLED, "steps": 0}
+            lives = sorted(lives_in(place), key=lambda life: life[1])
+            for life in lives[:-1]:
+                watch.recall(index, _former(State.KILLED, 0, [life]))
+            watch.recall(index, _former(State(report["state"]), int(report["steps"]), lives[-1:]))
+
+
+def _former(state: State, step: int, lives: list[tuple[str, int]]) -> Former:
+    return Former(state=state, why="", step=step, lives=frozenset(lives))
+
+
+def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
+    """Read what a run was, from what its peers left.
+
+    Args:
+        out: The run's folder.
+        typed: Settings that are to be others from now on, by name.
+
+    Raises:
+        ConfigError: There is no run, or it cannot go on with that.
+    """
+    if refused := sorted(set(typed) - {*CHANGEABLE, "faults"}):
+        allowed = ", ".join(map(_option, CHANGEABLE))
+        raise ConfigError(
+            f"{_option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
+            f"but for {allowed}"
+        )
+    folders = _folders(out)
+    kept = {id: _options(several[-1]) for id, several in folders.items()}
+    places = [
+        Place(
+            index=kept[id]["index"] if not id.startswith("join-") else len(folders),
+            id=id,
+            folder=several[-1],
+            command=(),
+            former=tuple(several[:-1]),
+        )
+        for id, several in folders.items()
+    ]
+    places.sort(key=lambda place: (place.index, place.id))
+    places = [replace(place, index=index) for index, place in enumerate(places)]
+    first = kept[places[0].id]
+    changes = {name: value for name, value in typed.items() if name in CHANGEABLE}
+    return Resumption(
+        config=_config(out, first | changes),
+        places=tuple(places),
+        through_proxies=any(options.get("socks_proxy") for options in kept.values()),
+        changes=tuple(f"{_option(name)}={value}" for name, value in changes.items()),
+    )
+
+
+def _folders(out: Path) -> dict[str, list[Path]]:
+    """The folders of each peer, those of former lives first."""
+    found: dict[str, list[tuple[int, Path]]] = {}
+    for path in sorted((out / "peers").glob("*/options.json")):
+        match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name)
+        if match is not None:
+            found.setdefault(match[1], []).append((int(match[2] or 1), path.parent))
+    if not found:
+        raise ConfigError(
+            f"--resume {out}: this is not the folder of a run that `rumor launch` made"
+        )
+    return {id: [folder for _, folder in sorted(several)] for id, several in found.items()}
+
+
+def _options(folder: Path) -> dict[str, Any]:
+    path = folder / "options.json"
+    try:
+        options = json.loads(path.read_text())
+        if not isinstance(options, dict) or not isinstance(options.get("index"), int):
+            raise ValueError("not the options of a peer")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--resume: {path} cannot be read: {error}") from None
+    return options
+
+
+def _config(out: Path, options: Mapping[str, Any]) -> LaunchConfig:
+    def of(owner: type[Any], without: Collection[str] = ()) -> dict[str, Any]:
+        names = {entry.name for entry in fields(owner)} - set(without)
+        return {name: options[name] for name in names & set(options)}
+
+    # How long a step lasts is each peer's own affair, and it has kept it.
+    own = of(LaunchConfig, ("exchange", "out", "step_s_min", "journal", "faults"))
+    exchange = ExchangeConfig(**of(ExchangeConfig))
+    try:
+        return LaunchConfig(**own, peers=options["count"], exchange=exchange, out=out)
+    except (TypeError, LookupError) as error:
+        raise ConfigError(f"--resume {out}: it is of another version of rumor: {error}") from None
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

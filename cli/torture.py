@@ -1,0 +1,283 @@
+"""``rumor torture``: campaigns of faults against the protocol, under virtual time."""
+
+import json
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..gossip.errors import ConfigError
+from .edge import FAILED, edge, fail
+from .options import OUTPUT, Debug, Json
+
+if TYPE_CHECKING:
+    from ..sim.torture import Broken, Campaign, Order
+
+__all__ = ["as_json", "command_of", "parse_seeds", "torture"]
+
+STOPPED = 130
+"""Exit status: stopped from outside, as shells say it."""
+
+SEEDS_MAX = 10_000_000
+
+WHAT = "What is tried"
+HOW = "How it is tried"
+
+
+def torture(
+    seeds: Annotated[
+        str,
+        typer.Option(
+            metavar="RANGE",
+            help="Which seeds: 17, 0-999, or several of both with commas between.",
+            rich_help_panel=WHAT,
+        ),
+    ] = "0-99",
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers",
+            "-n",
+            help="How many peers a swarm begins with: drawn for each seed, 2 to so many. With "
+            "--faults exactly so many.",
+            rich_help_panel=WHAT,
+        ),
+    ] = 6,
+    faults: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|JSON",
+            help="What goes wrong, in place of what each seed draws: a file, or the list itself. "
+            "Peers are called p0, p1 and so on.",
+            show_default="drawn",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    without: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Leave options of the swarms as they are in a plain one: founders, rules, ring, "
+            "wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells, orderly.",
+            show_default="none",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    plant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Plant a known bug, to see that it is found: no-deduplication or lost-fence.",
+            show_default="none",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Seeds tried side by side; the result is the same.",
+            show_default="one per core",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    shrink: Annotated[
+        bool,
+        typer.Option(
+            "--shrink/--no-shrink",
+            help="Make failures small: the fewest faults, peers and options that still fail.",
+            rich_help_panel=HOW,
+        ),
+    ] = True,
+    failures_max: Annotated[
+        int,
+        typer.Option(
+            "--failures-max",
+            metavar="N",
+            help="Stop after so many seeds that fail.",
+            rich_help_panel=HOW,
+        ),
+    ] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep the result, and faults and last events of every failure, in this folder.",
+            show_default="nothing is kept",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json_line: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Torture the protocol: everything that can go wrong, until an invariant breaks or none does.
+
+    Each seed stands for a small swarm and a list of faults: loss, duplicates, old messages, cuts,
+    partitions, pauses, crashes in the middle of anything, restarts with and without what was kept,
+    newcomers by the dozen. Its peers decide by the code that live ones run, under virtual time and
+    on a network no kinder than a real one. After every event no weight may be lost or created,
+    nothing decided twice, no model outside of the hull of those before it. Then the faults stop,
+    and everybody has to agree and come to an end.
+
+    A thousand seeds take minutes:
+
+    `rumor torture --seeds 0-999`
+
+    A planted bug is found, and told in a few lines:
+
+    `rumor torture --seeds 0-999 --plant lost-fence`
+
+    The same seed always does the same. A failure is shown with its last events and with a command
+    that repeats it. How to read it, and what faults there are: docs/faults.md.
+
+    Exit status: 0 if nothing broke; 1 if something did; 2 for wrong arguments; 130 if it was
+    stopped.
+    """
+    with edge(debug=debug):
+        from ..sim.faults import read_faults
+        from ..sim.torture import Order
+
+        order = Order(
+            seeds=parse_seeds(seeds),
+            workers=workers,
+            without=tuple(name.strip() for name in (without or "").split(",") if name.strip()),
+            faults=None if faults is None else read_faults(faults),
+            plant=plant,
+            shrinks=shrink,
+            failures_max=failures_max,
+            processes=_cores() if processes is None else processes,
+        )
+        campaign = _run(order)
+        if out is not None:
+            _keep(campaign, order, out)
+        _show(campaign, order, line=as_json_line)
+        if campaign.broken:
+            raise typer.Exit(FAILED)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read a range of seeds.
+
+    Raises:
+        ConfigError: It is not of that form, runs backwards, or has too many.
+
+    >>> parse_seeds("3,10-12")
+    (3, 10, 11, 12)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,18})(?:\s*-\s*(\d{1,18}))?\s*", part)
+        if match is None:
+            raise ConfigError(
+                f"seeds is {text!r}: {part.strip()!r} is neither a number nor FIRST-LAST; it must "
+                "be such as 17, 0-999 or 3,10-20"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ConfigError(f"seeds is {text!r}: {part.strip()!r} runs backwards")
+        if len(found) + last - first >= SEEDS_MAX:
+            raise ConfigError(f"seeds is {text!r}: these are more than {SEEDS_MAX:,}")
+        found += range(first, last + 1)
+    return tuple(dict.fromkeys(found))
+
+
+def command_of(broken: "Broken", plant: str | None) -> str:
+    """The command that repeats a failure."""
+    from ..sim.faults import as_json as faults_as_json
+
+    draft = broken.draft
+    words = ["rumor", "torture", "--seeds", str(draft.seed), "--workers", str(draft.workers)]
+    if draft.without:
+        words += ["--without", ",".join(draft.without)]
+    if plant is not None:
+        words += ["--plant", plant]
+    words += ["--faults", json.dumps(faults_as_json(draft.faults)), "--no-shrink"]
+    return shlex.join(words)
+
+
+def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
+    """What ``--json`` prints."""
+    from ..sim.torture.source import commit, release
+
+    worst = campaign.worst
+    return {
+        "seeds": campaign.seeds,
+        "violations": [_told(broken, order.plant) for broken in campaign.broken],
+        "events": campaign.events,
+        "coverage": {what: round(share, 5) for what, share in campaign.coverage.items()},
+        "worst": {
+            "events": {"seed": worst.events_seed, "events": worst.events},
+            "agree_s": {"seed": worst.agree_seed, "agree_s": worst.agree_s},
+        },
+        "workers": order.workers,
+        "plant": order.plant,
+        "version": release(),
+        "commit": commit(),
+    }
+
+
+def _told(broken: "Broken", plant: str | None) -> dict[str, Any]:
+    from ..sim.faults import as_json as faults_as_json
+
+    failure, draft = broken.failure, broken.draft
+    return {
+        "seed": broken.seed,
+        "invariant": failure.invariant,
+        "what": failure.what,
+        "at_s": failure.at_s,
+        "shrunk": broken.shrunk,
+        "workers": draft.workers,
+        "without": list(draft.without),
+        "faults": faults_as_json(draft.faults),
+        "command": command_of(broken, plant),
+        "trace": list(failure.trace),
+    }
+
+
+def _run(order: "Order") -> "Campaign":
+    """Run it, and tell stderr how it goes."""
+    from ..sim.torture import run_campaign
+    from .torture_progress import display_on
+
+    done = 0
+    try:
+        with display_on(sys.stderr, len(order.seeds)) as show:
+
+            def take(seeds: int, failed: int) -> None:
+                nonlocal done
+                done = seeds
+                show(seeds, failed)
+
+            return run_campaign(order, take)
+    except KeyboardInterrupt:
+        fail(f"stopped after {done} seeds; nothing was kept", STOPPED)
+
+
+def _keep(campaign: "Campaign", order: "Order", out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    told = as_json(campaign, order)
+    (out / "campaign.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    for violation in told["violations"]:
+        faults = json.dumps(violation["faults"], indent=2)
+        (out / f"seed-{violation['seed']}.json").write_text(faults + "\n", encoding="utf-8")
+
+
+def _show(campaign: "Campaign", order: "Order", *, line: bool) -> None:
+    from rich.console import Console
+
+    from .torture_report import print_campaign
+
+    console = Console(stderr=line)
+    print_campaign(as_json(campaign, order), console)
+    if line:
+        print(json.dumps(as_json(campaign, order), allow_nan=False))
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

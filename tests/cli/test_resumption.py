@@ -1,0 +1,102 @@
+"""``rumor launch --resume``: a run that goes on where its peers stood."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.cli.local_run import run_swarm
+from rumor.cli.resumption import read_run
+from rumor.gossip.errors import ConfigError
+
+from .fakes import FAKE_PEER
+
+
+def left(folder: Path, name: str, index: int, **options: Any) -> Path:
+    """What a peer has left in its folder."""
+    peer = folder / "peers" / name
+    peer.mkdir(parents=True)
+    (folder / "rendezvous").mkdir(exist_ok=True)
+    id = name.partition(".")[0]
+    given = {"id": id, "index": index, "count": 2, "task": "quadratic", "steps": 100}
+    # The stand-in for a peer keeps its options as they were typed.
+    typed = {"--id": id, "--index": str(index), "--steps": "100", "--founders": "2"}
+    typed |= {"--out": str(peer)}
+    (peer / "options.json").write_text(json.dumps(given | typed | options))
+    opened = {"kind": "opened", "id": id, "incarnation": 5}
+    rows = (opened, {"kind": "founded", "units": 8})
+    (peer / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (peer / "metrics.jsonl").write_text('{"step":40}\n')
+    return peer
+
+
+def test_a_run_is_what_its_peers_were(tmp_path: Path) -> None:
+    for index in (1, 0):
+        left(tmp_path, f"peer-{index}", index, topology="ring", p=0.5, wire="int8", lr=0.3)
+    left(tmp_path, "join-1", 0)
+    left(tmp_path, "peer-1.life-2", 1)
+    read = read_run(tmp_path, {"steps": 900, "lr": 0.1})
+    config = read.config
+    assert (config.peers, config.task, config.topology, config.p) == (2, "quadratic", "ring", 0.5)
+    assert (config.exchange.wire, config.steps, config.lr) == ("int8", 900, 0.1)
+    assert config.out == tmp_path and not read.through_proxies
+    assert read.changes == ("--steps=900", "--lr=0.1")
+    assert [(place.index, place.id) for place in read.places] == [
+        *((0, "peer-0"), (1, "peer-1"), (2, "join-1")),
+    ]
+    one = read.places[1]
+    assert (one.folder.name, [path.name for path in one.former]) == ("peer-1.life-2", ["peer-1"])
+
+
+def test_peers_go_on_in_their_folders_and_what_they_held_has_died(tmp_path: Path) -> None:
+    for index in (0, 1):
+        left(tmp_path, f"peer-{index}", index, socks_proxy="127.0.0.1:9")
+    (tmp_path / "peers" / "peer-0" / "peer.json").write_text('{"state":"left","steps":40}')
+    resumption = read_run(tmp_path, {})
+    summary = run_swarm(resumption.config, FAKE_PEER, resumption)
+    assert [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]] == [
+        ("finished", 2),
+        ("finished", 2),
+    ]
+    dead = [(each["id"], each["state"], each["weight_units"]) for each in summary["dead"]]
+    assert dead == [("peer-0", "left", 8), ("peer-1", "killed", 8)]
+    assert summary["ledger"]["died"] == 16
+    assert (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ({"topology": "ring"}, "--topology cannot be changed with --resume"),
+        ({"out": Path("x")}, "--out cannot be changed"),
+    ],
+)
+def test_what_a_run_cannot_go_on_with_is_refused(
+    tmp_path: Path, typed: dict[str, Any], message: str
+) -> None:
+    left(tmp_path, "peer-0", 0)
+    with pytest.raises(ConfigError, match=message):
+        read_run(tmp_path, typed)
+
+
+def test_a_folder_of_no_run_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["launch", "--resume", str(tmp_path)])
+    assert result.exit_code == 2 and "not the folder of a run" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"index": "0"}'])
+def test_options_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> None:
+    (left(tmp_path, "peer-0", 0) / "options.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"options\.json cannot be read"):
+        read_run(tmp_path, {})
+
+
+def test_only_what_was_typed_is_changed(tmp_path: Path) -> None:
+    left(tmp_path, "peer-0", 0)
+    command = ["launch", "--resume", str(tmp_path), "--rule", "sgp", "--json", "--debug"]
+    result = CliRunner().invoke(app, command)
+    assert "--rule cannot be changed" in str(result.exception)
