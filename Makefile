@@ -2,8 +2,9 @@
 # make test        the test suite
 # make check       lint, formatting and types
 # make cover       branch coverage of protocol core and topologies, which must be complete
-# make campaign    the tests that take minutes: a thousand more seeds of faults
+# make campaign    what takes half an hour: ten thousand seeds of faults, and the slow tests
 # make bench       speed, as ratios within one run (NAME="..." picks some)
+# make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
 # make gallery     docs/topologies.md: the picture and the figures of every topology
 # make wires       docs/wires.md: what formats and shards do to training
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links grow slow
@@ -12,11 +13,13 @@
 # It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
 PYTHON ?= python3
 BIN    := .venv/bin
+MINUTES ?= 10
+PEERS   ?= 32
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-test cover campaign bench gallery stragglers wires: export OMP_NUM_THREADS := 1
+test cover campaign bench soak gallery stragglers wires: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check cover campaign bench gallery stragglers wires clean
+.PHONY: help demo test check cover campaign bench soak gallery stragglers wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -38,10 +41,14 @@ cover: .venv/.test
 		--omit='gossip/transport*'
 
 campaign: .venv/.test
+	$(BIN)/rumor torture --seeds 0-9999
 	$(BIN)/python -m pytest -m slow
 
 bench: .venv/.demo
 	$(BIN)/rumor bench $(NAME)
+
+soak: .venv/.demo
+	$(BIN)/python -c 'from rumor.benchmarks.soak import report; report($(MINUTES), $(PEERS), "docs/images/soak.png")'
 
 gallery: .venv/.demo
 	$(BIN)/python docs/gallery.py

@@ -5,10 +5,13 @@ from collections.abc import Callable
 from .control import measure_control
 from .exchange import measure_exchange
 from .joining import measure_joining
+from .joining_simulated import measure_joining_simulated
+from .membership import measure_membership
 from .memory import measure_memory
 from .protocol import measure_protocol
 from .result import Result
 from .sim import measure_sim
+from .soak import measure_soak
 from .stall import measure_stall
 from .straggler import measure_straggler
 from .topology import measure_topology
@@ -23,9 +26,13 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "memory": measure_memory,
     "control": measure_control,
     "joining": measure_joining,
+    "joining-simulated": measure_joining_simulated,
+    "membership": measure_membership,
     "topology": measure_topology,
     "sim": measure_sim,
+    "soak": measure_soak,
 }
 """In the order in which they run; most take a minute or two, ``exchange``, ``stall``, ``topology``
-and ``joining`` some four, ``sim`` ten. ``joining`` takes up to 16 GB where there is so much, the
-others less than 6. ``stall`` and ``sim`` install rivals the first time, ``control`` needs root."""
+and ``joining`` some four, ``membership`` eight, ``sim`` and ``soak`` ten. ``joining`` takes up to
+16 GB where there is so much, the others less than 6. ``stall`` and ``sim`` install rivals the first
+time, ``control`` needs root."""

@@ -17,8 +17,11 @@ def test_names_are_those_of_the_results() -> None:
         "memory",
         "control",
         "joining",
+        "joining-simulated",
+        "membership",
         "topology",
         "sim",
+        "soak",
     ]
 
 

@@ -1,0 +1,331 @@
+"""One contract for every network: the simulated ones promise no more than ZeroMQ keeps.
+
+The first half is what all of them keep. The second is what all of them *can* do to a message, so
+that a protocol which stands the simulated ones stands the real one.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from . import swarm_post, torture_post
+from .post import End, Post, letter, numbers
+from .swarm_post import SwarmPost
+from .torture_post import TorturePost
+from .zeromq_post import ZeroMQPost
+
+FRAME = 256 * 1024
+NAMES = ("here", "there", "hidden", "other")
+
+CALM: dict[str, Callable[[], Post]] = {
+    "zeromq": ZeroMQPost,
+    "torture": TorturePost,
+    "swarm": lambda: SwarmPost(NAMES),
+}
+HARSH: dict[str, Callable[[], Post]] = {
+    "zeromq": ZeroMQPost,
+    "torture": lambda: TorturePost(torture_post.WORST),
+    "swarm": lambda: SwarmPost(NAMES, swarm_post.WORST),
+}
+
+
+def each_of(networks: dict[str, Callable[[], Post]]) -> Iterator[object]:
+    for name, make in networks.items():
+        yield pytest.param(make, id=name, marks=[pytest.mark.live] if name == "zeromq" else [])
+
+
+@pytest.fixture(params=each_of(CALM))
+def post(request: pytest.FixtureRequest) -> Iterator[Post]:
+    """A network on which nothing fails of itself."""
+    made: Post = request.param()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=each_of(HARSH))
+def harsh(request: pytest.FixtureRequest) -> Iterator[Post]:
+    """A network at its worst."""
+    made: Post = request.param()
+    yield made
+    made.close()
+
+
+def pair(post: Post) -> tuple[End, End]:
+    """Two that listen and know each other, ``here`` and ``there``."""
+    here, there = post.open("here"), post.open("there")
+    post.meet("here", "there")
+    post.meet("there", "here")
+    return here, there
+
+
+def frame(number: int) -> bytes:
+    """What belongs to message *number*, and to no other."""
+    return number.to_bytes(4) * (FRAME // 4)
+
+
+def insist(post: Post, end: End, to: str, number: int, *, bulk: bool) -> None:
+    """Send until it is taken."""
+    message = letter(end.name, to, number, frame=frame(number) if bulk else None)
+    post.until(lambda: end.send(to, message))
+
+
+def bulk(end: End, to: str, first: int, count: int) -> list[int]:
+    """Send so much bulk at once; the numbers of what was taken."""
+    messages = [letter(end.name, to, n, frame=frame(n)) for n in range(first, first + count)]
+    return [message.number for message in messages if end.send(to, message)]
+
+
+def await_one(post: Post, end: End, number: int, *, bulk: bool) -> None:
+    """Wait until a message has come."""
+    post.until(lambda: number in numbers(end.came, bulk=bulk))
+
+
+def greet(post: Post, end: End, other: End) -> None:
+    """Greet until it comes."""
+
+    def greeted() -> bool:
+        end.greet(other.name, letter(end.name, other.name, 1))
+        return any(message.envelope.source == end.name for message in other.came)
+
+    post.until(greeted)
+
+
+def assert_whole(end: End) -> None:
+    for message in end.came:
+        assert not message.bulk or message.frame == frame(message.number)
+
+
+def connect(post: Post, *ends: End) -> None:
+    """Wait until both classes of messages get from each to each, on the ways they will go."""
+    for one in ends:
+        for other in ends:
+            if one is not other:
+                post.until(partial(reaches, one, other))
+    # The very first may have gone back on a way that the other has dialled.
+    post.settle()
+    for one in ends:
+        one.came.clear()
+
+
+def reaches(one: End, other: End) -> bool:
+    """Try again; whether both classes have come."""
+    one.send(other.name, letter(one.name, other.name, 1))
+    one.send(other.name, letter(one.name, other.name, 1, frame=frame(1)))
+    return {message.bulk for message in other.came} == {False, True}
+
+
+def test_all_messages_arrive_once_and_bulk_in_order_while_nothing_fails(post: Post) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    for number in range(1, 61):
+        insist(post, here, "there", number, bulk=number % 2 == 0)
+        insist(post, there, "here", number, bulk=number % 2 == 1)
+    post.until(lambda: len(here.came) == len(there.came) == 60)
+    post.settle()
+    even, odd = [*range(2, 61, 2)], [*range(1, 61, 2)]
+    assert numbers(there.came, bulk=True) == even and numbers(here.came, bulk=True) == odd
+    # Nothing relies on the order of answers.
+    assert sorted(numbers(there.came, bulk=False)) == odd
+    assert sorted(numbers(here.came, bulk=False)) == even
+    assert_whole(here)
+    assert_whole(there)
+
+
+def test_nobody_is_greeted_until_somebody_listens(post: Post) -> None:
+    post.open("there")
+    post.kill("there")
+    here = post.open("here")
+    for _ in range(20):
+        here.greet("there", letter("here", "there", 1))
+    post.settle()
+    there = post.open("there")
+    assert there.came == []
+    greet(post, here, there)
+
+
+def test_what_is_sent_to_the_dead_is_refused_or_vanishes_and_nobody_waits(post: Post) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    post.kill("there")
+    taken = 0
+    for number in range(2, 202):
+        taken += here.send("there", letter("here", "there", number))
+        taken += len(bulk(here, "there", number, 1))
+    # What is refused from the start is known to be lost; of the rest nobody ever hears.
+    assert taken < 400
+    post.settle()
+    assert there.came == [] and here.came == []
+
+
+def test_what_is_sent_to_a_former_life_reaches_the_next_one_at_its_address(post: Post) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    post.kill("there")
+    reborn = post.open("there")
+    # Nobody has told `here` that there is another life: it writes to the one it knows.
+    post.until(lambda: reaches(here, reborn))
+    assert {message.envelope.destination_incarnation for message in reborn.came} == {1}
+    assert there.came == []
+
+
+def test_what_is_under_way_when_its_receiver_dies_comes_once_at_most_and_whole(post: Post) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    taken = bulk(here, "there", 2, 40)
+    post.kill("there")
+    reborn = post.open("there")
+    post.settle()
+    came = numbers([*there.came, *reborn.came], bulk=True)
+    assert len(set(came)) == len(came) and set(came) <= set(taken)
+    assert_whole(there)
+    assert_whole(reborn)
+
+
+def test_after_a_reset_in_mid_transfer_what_has_come_is_whole_and_the_rest_is_lost(
+    post: Post,
+) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    taken: list[int] = []
+    post.reset_in_transfer("here", "there", lambda: taken.extend(bulk(here, "there", 2, 40)))
+    insist(post, here, "there", 99, bulk=True)
+    await_one(post, there, 99, bulk=True)
+    came = numbers(there.came, bulk=True)
+    assert came == sorted(set(came)) and set(came) <= {*taken, 99}
+    assert len(came) < len(taken), "nothing was lost"
+    assert_whole(there)
+
+
+def test_later_messages_go_through_after_many_resets(post: Post) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    for number in (100, 200, 300):
+        post.reset_in_transfer("here", "there", partial(bulk, here, "there", number, 20))
+        insist(post, here, "there", number + 50, bulk=True)
+        insist(post, there, "here", number, bulk=True)
+        await_one(post, there, number + 50, bulk=True)
+        await_one(post, here, number, bulk=True)
+    assert_whole(there)
+
+
+def test_one_that_only_dials_out_is_answered_on_the_way_its_message_came(post: Post) -> None:
+    there, hidden = post.open("there"), post.open("hidden", listens=False)
+    post.meet("hidden", "there")
+    greet(post, hidden, there)
+    insist(post, there, "hidden", 2, bulk=True)
+    insist(post, there, "hidden", 3, bulk=False)
+    post.until(lambda: len(hidden.came) == 2)
+    insist(post, hidden, "there", 4, bulk=True)
+    await_one(post, there, 4, bulk=True)
+    assert_whole(hidden)
+
+
+def test_after_a_reset_one_that_only_dials_out_is_out_of_reach_until_it_speaks(post: Post) -> None:
+    there, hidden = post.open("there"), post.open("hidden", listens=False)
+    post.meet("hidden", "there")
+    greet(post, hidden, there)
+    post.reset("hidden", "there")
+    post.settle()
+    for number in range(2, 22):
+        there.send("hidden", letter("there", "hidden", number))
+    post.settle()
+    assert hidden.came == []
+    there.came.clear()
+    greet(post, hidden, there)
+    insist(post, there, "hidden", 30, bulk=True)
+    post.until(lambda: numbers(hidden.came, bulk=True) == [30])
+
+
+def test_two_that_only_dial_out_do_not_reach_each_other(post: Post) -> None:
+    there = post.open("there")
+    one, other = (post.open(name, listens=False) for name in ("hidden", "other"))
+    for end in (one, other):
+        post.meet(end.name, "there")
+        greet(post, end, there)
+    for number in range(2, 22):
+        one.send("other", letter("hidden", "other", number))
+        other.send("hidden", letter("other", "hidden", number, frame=frame(number)))
+    post.settle()
+    assert one.came == [] and other.came == []
+
+
+def test_one_that_stands_still_holds_nobody_up_and_control_comes_when_it_goes_on(
+    post: Post,
+) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    post.stand_still("there")
+    taken = bulk(here, "there", 2, 400)
+    assert post.takes_unread_max is None or len(taken) <= post.takes_unread_max
+    insist(post, here, "there", 1000, bulk=False)
+    post.settle()
+    assert there.came == []
+    post.go_on("there")
+    await_one(post, there, 1000, bulk=False)
+    # What the way there does not take may take the way back: then there are two orders.
+    post.until(lambda: sorted(numbers(there.came, bulk=True)) == taken)
+    assert_whole(there)
+
+
+def test_over_a_way_that_is_cut_nothing_comes_and_after_healing_what_is_sent_does(
+    post: Post,
+) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    post.cut("here", "there")
+    for number in range(2, 12):
+        here.send("there", letter("here", "there", number))
+        bulk(here, "there", number, 1)
+    post.settle()
+    assert there.came == []
+    # The other direction was not cut.
+    insist(post, there, "here", 5, bulk=False)
+    post.until(lambda: numbers(here.came, bulk=False) == [5])
+    post.heal()
+    insist(post, here, "there", 50, bulk=False)
+    insist(post, here, "there", 51, bulk=True)
+    await_one(post, there, 50, bulk=False)
+    await_one(post, there, 51, bulk=True)
+    came = numbers(there.came, bulk=True)
+    assert came == sorted(set(came))
+
+
+def test_control_can_overtake_bulk(harsh: Post) -> None:
+    here, there = pair(harsh)
+    connect(harsh, here, there)
+    for attempt in range(1, 21):
+        harsh.stand_still("there")
+        bulk(here, "there", 100 * attempt, 40)
+        insist(harsh, here, "there", attempt, bulk=False)
+        harsh.settle()
+        harsh.go_on("there")
+        harsh.settle()
+        classes = [message.bulk for message in there.came]
+        if False in classes and True in classes[classes.index(False) :]:
+            return
+        there.came.clear()
+    pytest.fail("control never overtook bulk")
+
+
+def test_a_message_that_was_taken_can_be_lost_in_silence(harsh: Post) -> None:
+    here, there = pair(harsh)
+    connect(harsh, here, there)
+    taken: list[int] = []
+    harsh.reset_in_transfer("here", "there", lambda: taken.extend(bulk(here, "there", 2, 40)))
+    harsh.settle()
+    assert set(taken) - set(numbers(there.came, bulk=True))
+
+
+def test_a_message_to_the_dead_can_be_taken_as_if_nothing_had_happened(harsh: Post) -> None:
+    here, there = pair(harsh)
+    connect(harsh, here, there)
+    harsh.cut("here", "there")
+    harsh.cut("there", "here")  # a machine without power says nothing, either
+    harsh.kill("there")
+    assert bulk(here, "there", 2, 4)
+    harsh.heal()
+    reborn = harsh.open("there")
+    harsh.settle()
+    assert there.came == []
+    assert_whole(reborn)

@@ -1,0 +1,137 @@
+"""The network that peers run on: ZeroMQ on the loopback interface, through proxies."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from rumor.cli.proxy import Proxies
+from rumor.gossip.codec import decode, encode
+from rumor.gossip.errors import TransportError
+from rumor.gossip.transport import Transport
+
+from .post import Letter
+
+__all__ = ["ZeroMQPost"]
+
+_TIMEOUT_S = 20.0
+_SETTLED_S = 0.4
+_UNDER_WAY_BYTES = 1_000_000
+_SLOW_BYTES_S = 20e6
+
+
+class _End:
+    """A life of a process: a transport, and what was read from it."""
+
+    def __init__(self, post: "ZeroMQPost", name: str, transport: Transport) -> None:
+        self.name = name
+        self.came: list[Letter] = []
+        self.stands_still = False
+        self.transport = transport
+        self._post = post
+
+    def greet(self, name: str, message: Letter) -> bool:
+        address = self._post.addresses[name]
+        return self.transport.greet(address, encode(message.envelope, message.frame))
+
+    def send(self, name: str, message: Letter) -> bool:
+        parts = encode(message.envelope, message.frame)
+        return self.transport.send(name, parts, bulk=message.bulk)
+
+    def read(self) -> bool:
+        """Take in what lies ready; whether anything did."""
+        came = len(self.came)
+        for received in () if self.stands_still else self.transport.poll(0):
+            frame = bytes(received.frame())
+            envelope = decode([received.header, frame] if frame else [received.header])
+            self.came.append(Letter(envelope, frame))
+            self.transport.learn(envelope.source, received.route, bulk=self.came[-1].bulk)
+        return len(self.came) > came
+
+
+class ZeroMQPost:
+    """Real sockets; time is real, too."""
+
+    takes_unread_max: int | None = 300
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, str] = {}
+        """Where they listen, also when nobody does just now."""
+        self._ends: dict[str, _End] = {}
+        self._proxies = Proxies()
+        self._socks: dict[str, str] = {}
+
+    def open(self, name: str, *, listens: bool = True) -> _End:
+        if name not in self._socks:
+            self._proxies.add(name)
+            self._socks[name] = self._proxies.socks_proxy(name)
+        bind = self.addresses.get(name, "tcp://127.0.0.1:*") if listens else None
+        transport = _opened(bind, self._socks[name])
+        if transport.address is not None:
+            self.addresses[name] = transport.address
+            self._proxies.listens(name, transport.address)
+        end = self._ends[name] = _End(self, name, transport)
+        return end
+
+    def meet(self, one: str, other: str) -> None:
+        addresses = [self.addresses[other]] if other in self.addresses else []
+        self._ends[one].transport.meet(other, addresses)
+
+    def kill(self, name: str) -> None:
+        self._ends.pop(name).transport.close(0)
+
+    def stand_still(self, name: str) -> None:
+        self._ends[name].stands_still = True
+
+    def go_on(self, name: str) -> None:
+        self._ends[name].stands_still = False
+
+    def cut(self, source: str, to: str) -> None:
+        self._proxies.cut(source, to, one_way=True)
+
+    def heal(self) -> None:
+        self._proxies.heal()
+
+    def reset(self, one: str, other: str) -> None:
+        self._proxies.reset(one, other)
+
+    def reset_in_transfer(self, source: str, to: str, send: Callable[[], object]) -> None:
+        slow = self._proxies.limit(_SLOW_BYTES_S)
+        before = self._proxies.counts(source, to).passed_bytes
+        send()
+        under_way = before + _UNDER_WAY_BYTES
+        self.until(lambda: self._proxies.counts(source, to).passed_bytes > under_way)
+        self._proxies.reset(source, to)
+        self._proxies.lift(slow)
+
+    def settle(self) -> None:
+        last_s = time.monotonic()
+        while time.monotonic() - last_s < _SETTLED_S:
+            if self._read():
+                last_s = time.monotonic()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        give_up_s = time.monotonic() + _TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < give_up_s, "it never came"
+            self._read()
+
+    def close(self) -> None:
+        for name in tuple(self._ends):
+            self.kill(name)
+        self._proxies.close()
+
+    def _read(self) -> bool:
+        came = [end.read() for end in self._ends.values()]
+        if not any(came):
+            time.sleep(0.002)
+        return any(came)
+
+
+def _opened(bind: str | None, socks_proxy: str) -> Transport:
+    """A transport; where its address is a dead one's, the system may not have let go of it yet."""
+    give_up_s = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < give_up_s:
+        with suppress(TransportError):
+            return Transport(bind, socks_proxy=socks_proxy)
+        time.sleep(0.01)
+    raise AssertionError(f"{bind} was never free")

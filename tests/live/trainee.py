@@ -1,0 +1,132 @@
+"""A peer in a process of its own, whose optimizer steps sleep; run with its orders as JSON.
+
+After each step it appends a row to ``steps.jsonl`` in its folder. SIGTERM lets it leave; with
+SIGINT it ends at once, between two steps.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rumor.benchmarks.partner import Flat
+from rumor.gossip import GoSGD, ProtocolConfig
+from rumor.gossip.timing import timing
+from rumor.train import Peer, PeerConfig
+from rumor.train.allocator import keep_pages
+from rumor.train.metrics import MetricsLog
+
+__all__ = ["Orders", "train"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What one process is told; what PeerConfig and ProtocolConfig have too means the same."""
+
+    id: str
+    out: str
+    size_bytes: int
+    """Of its float32 model."""
+    step_s: float
+    """How long an optimizer step sleeps."""
+    p: float = 0.1
+    bind: str | None = "tcp://127.0.0.1:*"
+    join: tuple[str, ...] = ()
+    rendezvous: str | None = None
+    founders: int = 1
+    socks_proxy: str | None = None
+    shards: int = 1
+    leave_s: float = 10.0
+    topology: str = "complete"
+    timing: str = "local"
+    """Preset of times."""
+    protocol: dict[str, Any] | None = None
+    """Other fields of ProtocolConfig."""
+
+    def peer_config(self) -> PeerConfig:
+        """The same in the peer's own words."""
+        protocol: dict[str, Any] = {"shared_memory": False, **timing(self.timing)}
+        return PeerConfig(
+            id=self.id,
+            out=Path(self.out),
+            bind=self.bind,
+            join=tuple(self.join),
+            rendezvous=Path(self.rendezvous) if self.rendezvous else None,
+            founders=self.founders,
+            socks_proxy=self.socks_proxy,
+            shards=self.shards,
+            topology=self.topology,
+            rule=GoSGD(self.p),
+            linger_s=0,
+            leave_s=self.leave_s,
+            protocol=ProtocolConfig(**protocol | (self.protocol or {})),
+        )
+
+
+def train(orders: Orders) -> None:
+    """Take part until a signal comes."""
+    stop, abandon = threading.Event(), threading.Event()
+    signal.signal(signal.SIGINT, lambda number, frame: abandon.set())
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
+    Path(orders.out).mkdir(parents=True, exist_ok=True)
+    model = Flat(orders.size_bytes // 4)
+    peer = Peer(model, orders.peer_config())
+    peer.stop = stop
+    log = MetricsLog(Path(orders.out) / "steps.jsonl")
+    with peer:
+        log.write(_row(peer, time.monotonic(), 0.0, 0.0))
+        while not stop.is_set():
+            began_s = time.monotonic()
+            with torch.no_grad():
+                model.flat[:1000].add_(0.001)
+            time.sleep(orders.step_s)
+            slept_s, slept_cpu_s = time.monotonic(), time.thread_time()
+            peer.step()
+            log.write(
+                _row(
+                    peer,
+                    began_s,
+                    time.monotonic() - slept_s,
+                    time.thread_time() - slept_cpu_s,
+                )
+            )
+            if abandon.is_set():
+                os._exit(0)
+        peer.leave()
+    log.close()
+
+
+def _row(peer: Peer, began_s: float, gossip_s: float, cpu_s: float) -> dict[str, Any]:
+    """One step: when it began and ended, what of it was gossip, and how things stand."""
+    return {
+        "began_s": began_s,
+        "ended_s": time.monotonic(),
+        "gossip_s": gossip_s,
+        "gossip_cpu_s": cpu_s,
+        "live": list(peer.live),
+        "mixed": peer.tally.mixed,
+        "pushes": peer.tally.pushes,
+        "address": peer.address,
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    keep_pages()
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s.%(msecs)03d %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    given = json.loads(sys.argv[1])
+    assert set(given) <= {field.name for field in fields(Orders)}
+    train(Orders(**given))
