@@ -35,6 +35,7 @@ __all__ = [
     "Query",
     "Refer",
     "is_name",
+    "later_life",
 ]
 
 PeerId = str
@@ -52,6 +53,22 @@ STEPS_MAX = 2**62
 
 Incarnation = int
 """Which life of a peer: larger after every restart, 0 where it is not known."""
+
+
+_LIVES_APART = 4096
+
+
+def later_life(known: Incarnation, own: Incarnation) -> Incarnation:
+    """Number of a life that outdoes one of the same name which others know of.
+
+    Not just the next: a peer that has lost its disk, and whose clock has gone back, may have begun
+    that one before, and nobody may have heard of it. How far it goes on depends on when it began.
+
+    Args:
+        known: The latest life that others know of.
+        own: That of the peer, which is too early.
+    """
+    return known + 1 + own % _LIVES_APART
 
 
 class Phase(IntEnum):

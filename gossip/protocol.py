@@ -211,6 +211,11 @@ class Protocol:
         both = (*roster.others(alive=True), *roster.others(alive=False))
         return tuple(sorted(both, key=lambda member: member.id))
 
+    def is_worth_waiting(self, since_s: float) -> bool:
+        """Whether anybody who still has to settle something was heard at that time or later."""
+        spoke, accounts = self._state.roster.spoke_since, self.accounts
+        return any([spoke(peer, since_s) for each in accounts for peer, _ in each.outstanding])
+
     @property
     def clock(self) -> Clock | CrewClock:
         """Optimizer steps of all peers that ever were; read it, do not change it."""

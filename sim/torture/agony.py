@@ -7,7 +7,6 @@ Source: swarm testing, Groce, Zhang, Eide, Chen and Regehr, ISSTA 2012.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -104,7 +103,7 @@ def _reset(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> li
 
 
 def _join(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    return [Fault(at_s=at_s, kind="join", count=int(rng.choice([1, 1, 2, 6])))]
+    return [Fault(at_s=at_s, kind="join", count=int(rng.choice([1, 1, 2, 5])))]
 
 
 def _of_one(kind: str) -> _Draw:
@@ -117,9 +116,16 @@ def _burst(kind: str, rates: Sequence[float]) -> _Draw:
     def draw(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
         peer = _one(rng, peers) if rng.random() < 0.2 else None
         always, for_s, rate = rng.random() < 0.6, _lasting(rng, 4.0), float(rng.choice(rates))
-        fault = Fault(at_s=0.0 if always else at_s, kind=kind, peer=peer)
-        given = {"by_s" if kind == "delay" else "rate": rate}
-        return [replace(fault, for_s=None if always else for_s, **given)]
+        return [
+            Fault(
+                at_s=0.0 if always else at_s,
+                kind=kind,
+                peer=peer,
+                for_s=None if always else for_s,
+                by_s=rate if kind == "delay" else None,
+                rate=None if kind == "delay" else rate,
+            )
+        ]
 
     return draw
 

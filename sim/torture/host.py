@@ -277,7 +277,7 @@ class Host:
         )
 
     def _take_turn(self) -> None:
-        if self.finishes:
+        if self.finishes and self.protocol.phase is Phase.TRAINING:
             self.finish()
         trained = self.protocol.phase is Phase.TRAINING and not self.waits
         if trained:

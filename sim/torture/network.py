@@ -6,65 +6,26 @@ its own, so that taking one fault away shifts no other.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 
-import numpy as np
-
-from ...gossip import Envelope, PeerId, Protocol, ProtocolConfig, Rule, stream
-from ...gossip.messages import Chunk, End, Incarnation, Offer, Push, Query
-from ...gossip.state import Neighbors
+from ...gossip import Envelope, PeerId, Protocol, stream
+from ...gossip.messages import Chunk, End, Incarnation, Offer, Push, Query, later_life
+from .chances import Chances
 from .host import Host
+from .peers import Peers
+from .pushes import Life
 from .saved import Saved
-from .vector import SIZE, Values, Vector, schema_of
-from .watch import Life, Watch
+from .vector import Values, Vector, schema_of
+from .watch import Watch
 from .weather import CALM, Sky, Weather
 
-__all__ = ["CALM", "Network", "Peers", "Weather", "complete", "ring", "spread"]
-
-
-def complete(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-    """Everybody may push to everybody."""
-    return tuple(other for other in live if other != peer)
-
-
-def ring(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-    """Everybody may push to the one before and the one after."""
-    if peer not in live or len(live) < 2:
-        return ()
-    at = live.index(peer)
-    return tuple(sorted({live[at - 1], live[(at + 1) % len(live)]}))
+__all__ = ["Network"]
 
 
 _OF_SHARES = (Push, Offer, Chunk, End, Query)
-
-_PER_MESSAGE = 6
-"""Chances: loss, duplicate, delay, second delay, replay, its delay."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Peers:
-    """What all peers of a network are made of."""
-
-    rule: Callable[[PeerId], Rule]
-    config: ProtocolConfig = field(default_factory=ProtocolConfig)
-    neighbors: Neighbors = complete
-    train: Callable[[Host], None] = lambda host: None
-    step_s: Callable[[PeerId], float] = lambda peer: 0.1
-    anchor: bytes = b"the-first-anchor"
-    size: int = SIZE
-    """Numbers of their vector."""
-    shards: int = 1
-    host: bytes = b""
-    """Where they can read one another's memory; empty where they cannot."""
-    dials_out: Callable[[PeerId], bool] = lambda peer: False
-    """Whether a peer listens nowhere, so that it is reached on connections of its own only."""
-    plant: Callable[[Protocol], None] = lambda protocol: None
-    """Damages a protocol, so that one can see whether that is found."""
-    digests: bool = True
-    """Whether to keep a digest of everything."""
 
 
 class Network:
@@ -105,9 +66,7 @@ class Network:
         self._shown: list[tuple[Host, bytearray]] = []
         self._queue: list[tuple[float, int, Callable[[], object]]] = []
         self._arrivals = count()
-        self._streams: dict[tuple[str, str], np.random.Generator] = {}
-        self._chances: dict[tuple[str, str], list[float]] = {}
-        self._fates: dict[str, list[list[float]]] = {}
+        self._chances = Chances(seed)
 
     @property
     def weather(self) -> Weather:
@@ -179,13 +138,17 @@ class Network:
         if host.running and self.hosts[host.id] is host:
             self.watch.seen["started over"] += 1
             host.crash()
-            self.start(
+            saved = self.saved.get(host.id)
+            later = later_life(incarnation, host.ledger.incarnation)
+            self.saved[host.id] = replace(saved or Saved(incarnation=0), incarnation=later)
+            again = self.start(
                 host.id,
                 seeds=self.reseeds(host.id),
-                incarnation=incarnation + 1,
-                saved=self.saved.get(host.id),
+                incarnation=later,
+                saved=saved,
                 skew_s=host.skew_s,
             )
+            again.finishes = host.finishes
 
     def reset(self, peer: PeerId | None = None) -> None:
         """Reset the connections of a peer, or all: what is on its way there is lost."""
@@ -216,24 +179,7 @@ class Network:
 
     def chance(self, purpose: str, link: str) -> float:
         """The next number in [0, 1) of one purpose on one link."""
-        numbers = self._chances.get((purpose, link))
-        if not numbers:
-            if numbers is None:
-                self._streams[purpose, link] = stream(self._seed, link, purpose)
-            drawn = self._streams[purpose, link].random(32)
-            numbers = self._chances[purpose, link] = drawn.tolist()
-        return numbers.pop()
-
-    def _chances_of(self, link: str) -> list[float]:
-        """What decides on the next message of one link."""
-        rows = self._fates.get(link)
-        if not rows:
-            if rows is None:
-                self._streams["fate", link] = stream(self._seed, link, "fate")
-            rows = self._fates[link] = (
-                self._streams["fate", link].random((32, _PER_MESSAGE)).tolist()
-            )
-        return rows.pop()
+        return self._chances.next(purpose, link)
 
     def greet(self, host: Host, address: str, envelope: Envelope) -> None:
         """Carry a message to whoever listens at an address."""
@@ -264,11 +210,12 @@ class Network:
         link = self._link(source, to)
         weather = self.sky.over(source, to)
         # Every number is drawn whatever the weather, so that changing it shifts no other.
-        chances = self._chances_of(link)
+        chances = self._chances.of_message(link)
         if weather is None or (source, to) in self.cut or not self._is_open(host, to):
             return False
-        lost, doubled = chances[0] < weather.loss, chances[1] < weather.duplicates
-        delays_s = [_delay_s(chance, weather.delay_s) for chance in chances[2:4]]
+        loss, duplicate, delay, second_delay, replay, age = chances
+        lost, doubled = loss < weather.loss, duplicate < weather.duplicates
+        delays_s = [_delay_s(chance, weather.delay_s) for chance in (delay, second_delay)]
         if weather.orderly and isinstance(envelope.body, _OF_SHARES):
             before_s = self._last_s.get((source, to), 0.0)
             delays_s = [max(delay_s, before_s - self.now) for delay_s in delays_s]
@@ -278,9 +225,9 @@ class Network:
         copies = 0 if lost else 1 + doubled
         for delay_s in delays_s[:copies]:
             self.later(delay_s, lambda: self._deliver(host, to, envelope, frame, stamp))
-        if chances[4] < weather.replays:
+        if replay < weather.replays:
             copies += 1
-            old_s = weather.replay_s_max * chances[5] ** 3
+            old_s = weather.replay_s_max * age**3
             self.later(old_s, lambda: self._deliver(host, to, envelope, frame, None))
         self.watch.seen["duplicate"] += max(0, copies - 1)
         return True
@@ -325,8 +272,3 @@ class Network:
 
 def _delay_s(chance: float, scale_s: float) -> float:
     return scale_s * min(float((1.0 - chance) ** -0.8), 50.0)
-
-
-def spread(hosts: list[Host]) -> float:
-    """Largest difference of two models in one coordinate."""
-    return float(np.ptp(np.array([host.vector.x for host in hosts]), axis=0).max())

@@ -1,7 +1,7 @@
 """Known bugs, planted into the protocol to see whether a campaign finds them.
 
-Each one damages a single protocol object, as if its code had been written wrong: what such protocols
-get wrong most easily is what has been decided already, and what may still come.
+Each one damages a single protocol object, as if its code had been written wrong. Both are what such
+protocols get wrong most easily: what has been decided already, and what may still come.
 """
 
 from collections.abc import Callable, Mapping

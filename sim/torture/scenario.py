@@ -5,7 +5,7 @@ or taking a fault away, shifts nothing else.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,14 +16,15 @@ from ..faults import Fault, check_faults, resolve
 from .agony import draw_faults
 from .picky import Picky
 from .vector import SIZE
-from .weather import CALM, Weather
+from .weather import Weather
 
-__all__ = ["FAULTS_S", "OPTIONS", "WORKERS_MAX", "WORKERS_MIN", "Scenario", "draw"]
+__all__ = ["FAIR", "FAULTS_S", "OPTIONS", "WORKERS_MIN", "Scenario", "draw", "workers_of"]
 
 FAULTS_S = 15.0
 """Faults that are drawn happen before this time, seconds."""
 
-WORKERS_MIN, WORKERS_MAX = 2, 64
+WORKERS_MIN = 2
+WORKERS_MAX = 64
 
 CONFIG = ProtocolConfig(
     query_s_min=0.2,
@@ -42,6 +43,9 @@ CONFIG = ProtocolConfig(
     inline_bytes_max=256,
 )
 """A tenth of the defaults, so that a minute is long enough for everything to settle."""
+
+FAIR = Weather(replay_s_max=120.0)
+"""Nothing is wrong; but what comes again may be minutes old."""
 
 _WIDE = 20
 """Numbers of a vector that is large enough to be cut: 192 bytes in one shard, 64 each in three."""
@@ -65,7 +69,9 @@ class Scenario:
     """Where they can read one another's memory; empty where they cannot."""
     dial_out: frozenset[PeerId] = frozenset()
     """Who listens nowhere."""
-    weather: Weather = CALM
+    ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
+    """How far the clocks of some machines are ahead."""
+    weather: Weather = FAIR
     """What there is when nothing is wrong."""
     faults: tuple[Fault, ...] = ()
 
@@ -112,7 +118,7 @@ _NARROW_WIRES: tuple[dict[str, Any], ...] = (
 
 _WIDE_WIRES: tuple[dict[str, Any], ...] = (
     {"inline_bytes_max": 1, **_frames(48), "window_bytes": 96},
-    {"inline_bytes_max": 1, "frame_bytes": 32, "frame_bytes_min": 8, "frame_bytes_max": 64,
+    {"inline_bytes_max": 1, "frame_bytes": 32, "frame_bytes_min": 16, "frame_bytes_max": 64,
      "window_bytes": 64},
 )  # fmt: skip
 
@@ -173,6 +179,12 @@ def _dial_out(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, dial_out=frozenset(chosen if many else ()))
 
 
+def _clocks(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    wrong = rng.random() < 0.4
+    ahead_s = {peer: round(float(rng.exponential(30.0)), 3) for peer in scenario.peers}
+    return replace(scenario, ahead_s=ahead_s if wrong else {})
+
+
 def _tells(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, weather=replace(scenario.weather, tells=bool(rng.random() < 0.5)))
 
@@ -195,6 +207,7 @@ _OPTIONS: Mapping[str, _Option] = MappingProxyType(
         "bandwidth": _bandwidth,
         "memory": _memory,
         "dial-out": _dial_out,
+        "clocks": _clocks,
         "tells": _tells,
         "orderly": _orderly,
     }
@@ -204,9 +217,14 @@ OPTIONS = tuple(_OPTIONS)
 """What a seed decides about its swarm; each of them can be left out."""
 
 
+def workers_of(seed: int, most: int) -> int:
+    """How many peers the swarm of a seed begins with, where there are so many at most."""
+    return WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (most - WORKERS_MIN + 1))
+
+
 def draw(
     seed: int,
-    workers: int = 6,
+    workers: int,
     without: Collection[str] = (),
     faults: tuple[Fault, ...] | None = None,
 ) -> Scenario:
@@ -214,8 +232,7 @@ def draw(
 
     Args:
         seed: Of everything.
-        workers: How many peers it has at most at the start; fewer workers are those of a smaller
-            number, too.
+        workers: How many peers it begins with.
         without: Some of `OPTIONS` that are left as they are in a plain swarm.
         faults: What goes wrong; drawn from the seed, too, unless given.
 
@@ -227,8 +244,7 @@ def draw(
     for name in without:
         if name not in _OPTIONS:
             raise ConfigError(f"unknown option {name!r}: options are {', '.join(OPTIONS)}")
-    n = WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (workers - 1))
-    scenario = Scenario(seed=seed, peers=tuple(f"p{index}" for index in range(n)))
+    scenario = Scenario(seed=seed, peers=tuple(f"p{index}" for index in range(workers)))
     for name, option in _OPTIONS.items():
         if name not in without:
             scenario = option(scenario, stream(seed, "torture", name))

@@ -12,7 +12,7 @@ from ..faults import KINDS, Fault
 from .scenario import OPTIONS, WORKERS_MIN, draw
 from .trial import Plant, Trial, attempt
 
-__all__ = ["Draft", "minimize", "shrink"]
+__all__ = ["Draft", "among", "minimize", "shrink"]
 
 _T = TypeVar("_T")
 
@@ -22,7 +22,7 @@ TRIALS_MAX = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """All that one needs to draw a scenario anew."""
+    """All that one needs to draw a scenario anew, see `draw`."""
 
     seed: int
     workers: int
@@ -104,16 +104,17 @@ class _Search:
     def take_fewer_workers(self) -> None:
         """Begin with as few peers as will do; faults of the others go with them."""
         for workers in range(WORKERS_MIN, self.best.workers):
-            peers = draw(self.best.seed, workers, self.best.without, ()).peers
-            draft = replace(self.best, workers=workers, faults=_among(self.best.faults, peers))
+            peers = draw(self.best.seed, workers, faults=()).peers
+            draft = replace(self.best, workers=workers, faults=among(self.best.faults, peers))
             if self._accept(draft):
                 return
 
     def leave_options_out(self) -> None:
         """Keep the options that matter."""
         for name in OPTIONS:
-            if name not in self.best.without:
-                self._accept(replace(self.best, without=(*self.best.without, name)))
+            if name not in (without := self.best.without):
+                longer = tuple(other for other in OPTIONS if other in (*without, name))
+                self._accept(replace(self.best, without=longer))
 
     def leave_fields_out(self) -> None:
         """Keep what must be said of each fault."""
@@ -140,8 +141,13 @@ class _Search:
         return self.known[name]
 
 
-def _among(faults: Sequence[Fault], peers: Sequence[PeerId]) -> tuple[Fault, ...]:
-    """What is left of faults where there are only these peers, and newcomers."""
+def among(faults: Sequence[Fault], peers: Sequence[PeerId]) -> tuple[Fault, ...]:
+    """What is left of faults where there are only these peers, and newcomers.
+
+    Args:
+        faults: With names for peers.
+        peers: Who is there at the start.
+    """
 
     def is_there(peer: object) -> bool:
         return peer is None or peer in peers or str(peer).startswith("join-")

@@ -1,14 +1,17 @@
 """Faults as they fall on a simulated network."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
 from ...gossip import PeerId, Phase
+from ...gossip.messages import Incarnation
 from ..faults import Fault
 from .host import Host
 from .network import Network
 from .saved import Saved
+from .scenario import Scenario
 from .weather import SPELLS
 
 __all__ = ["Strikes"]
@@ -22,30 +25,20 @@ class Strikes:
 
     Args:
         network: What they fall on.
-        peers: Who is there at the start; newcomers are told these, and whoever else listens.
-        dial_out: Who listens nowhere, and is of no use as an address.
-        until_s: When it is all over: what is to come back by itself does so by then, seconds.
+        scenario: What happens when. What is to come back by itself does so before its faults are
+            over.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        peers: tuple[PeerId, ...],
-        dial_out: frozenset[PeerId],
-        until_s: float,
-    ) -> None:
+    def __init__(self, network: Network, scenario: Scenario) -> None:
         self._network = network
-        self._peers = peers
-        self._dial_out = dial_out
-        self._until_s = until_s
+        self._peers = scenario.peers
+        self._dial_out = scenario.dial_out
+        self._until_s = scenario.faults_s
         self._newcomers = 0
-        self._jumps: dict[PeerId, float] = {}
+        self._ahead_s = dict(scenario.ahead_s)
         network.reseeds = self.addresses_for
-
-    def plan(self, faults: tuple[Fault, ...]) -> None:
-        """Let faults, with names for peers, happen at their times."""
-        for fault in faults:
-            self._network.later(fault.at_s, partial(self.strike, fault))
+        for fault in scenario.faults:
+            network.later(fault.at_s, partial(self.strike, fault))
 
     def strike(self, fault: Fault) -> None:
         """Carry a fault out now; one of a peer that does not run does nothing."""
@@ -95,34 +88,39 @@ class Strikes:
         if state == "lost":
             # On another machine, whose clock is right.
             network.saved.pop(peer, None)
-            self._jumps.pop(peer, None)
+            self._ahead_s.pop(peer, None)
         saved = network.saved.get(peer)
-        skew_s = self._jumps.get(peer, 0.0)
+        skew_s = self._ahead_s.get(peer, 0.0)
         incarnation = max(self._born(skew_s), saved.incarnation + 1 if saved else 0)
         seeds = self.addresses_for(peer)
         if saved is not None and saved.values is not None:
             network.watch.seen["restart with state"] += 1
             seeds = tuple(dict.fromkeys([*seeds, *saved.addresses]))
-        network.start(peer, seeds=seeds, incarnation=incarnation, saved=saved, skew_s=skew_s)
-        self._keep_incarnation(peer, saved)
+        self._begin(peer, seeds, incarnation, saved)
 
     def start(self, peer: PeerId, seeds: tuple[str, ...], founders: int = 1) -> None:
         """Start the first life of a peer."""
-        self._network.start(peer, seeds=seeds, founders=founders, incarnation=self._born(0.0))
-        self._keep_incarnation(peer, None)
+        self._begin(peer, seeds, self._born(self._ahead_s.get(peer, 0.0)), None, founders)
 
-    def _keep_incarnation(self, peer: PeerId, saved: Saved | None) -> None:
-        incarnation = self._network.hosts[peer].ledger.incarnation
-        if saved is None:
-            self._network.saved[peer] = Saved(incarnation=incarnation)
-        else:
-            self._network.saved[peer] = Saved(
-                incarnation=incarnation,
-                swarm=saved.swarm,
-                values=saved.values,
-                clock=saved.clock,
-                addresses=saved.addresses,
-            )
+    def _begin(
+        self,
+        peer: PeerId,
+        seeds: tuple[str, ...],
+        incarnation: Incarnation,
+        saved: Saved | None,
+        founders: int = 1,
+    ) -> None:
+        # Before it says a word, a life is written down: the next one must be a later one.
+        kept = replace(saved or Saved(incarnation=0), incarnation=incarnation)
+        self._network.saved[peer] = kept
+        self._network.start(
+            peer,
+            seeds=seeds,
+            founders=founders,
+            incarnation=incarnation,
+            saved=saved,
+            skew_s=self._ahead_s.get(peer, 0.0),
+        )
 
     def _born(self, skew_s: float) -> int:
         """A life is named by the millisecond in which it begins."""
@@ -156,7 +154,7 @@ class Strikes:
 
     def _jump(self, host: Host, fault: Fault) -> None:
         by_s = fault.by_s or 0.0
-        self._jumps[host.id] = self._jumps.get(host.id, 0.0) + by_s
+        self._ahead_s[host.id] = self._ahead_s.get(host.id, 0.0) + by_s
         host.jump(by_s)
 
     def _diverge(self, host: Host, fault: Fault) -> None:

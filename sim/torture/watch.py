@@ -12,7 +12,7 @@ from typing import Protocol as Structural
 
 import numpy as np
 
-from ...gossip import Account, Entry, Kind, PeerId, Phase, Protocol, audit
+from ...gossip import Account, Kind, PeerId, Phase, Protocol, audit
 from ...gossip.effects import (
     Combine,
     Effect,
@@ -31,16 +31,14 @@ from ...gossip.effects import (
     ShareRefused,
     SwarmGivenUp,
 )
-from ...gossip.messages import Chunk, Envelope, Incarnation, Offer, Query, Refer
+from ...gossip.messages import Chunk, Envelope, Offer, Refer
 from .moments import Moments
+from .pushes import Life, Pushes
+from .told import tell
 from .vector import Values, Vector
 from .violation import LIVENESS, Violation
 
-__all__ = ["Life", "Watch", "Watched"]
-
-Life = tuple[PeerId, Incarnation]
-_Push = tuple[Life, Life, int, int]
-"""Sender, receiver, number, shard."""
+__all__ = ["Watch", "Watched"]
 
 _ROUNDING = 1e-9
 
@@ -86,13 +84,11 @@ class Watch:
         self._digest = blake2b(digest_size=16) if digests else None
         self._traced: deque[tuple[float, Life, object, object]] = deque(maxlen=_TRACED)
         self._now = 0.0
-        self._pushed: dict[_Push, int] = {}
-        self._decided: dict[_Push, int] = {}
-        self._given_up: set[_Push] = set()
-        self._streamed: set[_Push] = set()
+        self._pushes = Pushes(self.seen, self.dead)
         self._copies: dict[Life, Life] = {}
         self._hulls: dict[bytes, tuple[Values, Values]] = {}
-        self._stale_accounts = False
+        self._stale: set[int] = set()
+        """Shards of which something was written since the last audit."""
         self._moved = False
 
     @property
@@ -132,7 +128,7 @@ class Watch:
             self.moments.died(life)
         if life in self._copies.values():
             self.seen["donor lost in mid-join"] += 1
-        self._stale_accounts = True
+        self._stale.update(range(len(host.ledgers)))
         self._audit(life[0])
 
     def happened(self, now: float, life: Life, what: str, detail: object) -> None:
@@ -161,13 +157,19 @@ class Watch:
             self._digest.update(f"{effect!r}\n".encode())
         match effect:
             case Record(entry):
-                self._stale_accounts = self._moved = True
-                self._check_entry(host, entry)
+                self._stale.add(entry.shard)
+                self._pushes.check(life, entry)
                 host.ledgers[entry.shard].apply(entry)
+                if host.ledgers[entry.shard].weight < 0:
+                    raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
                 if entry.kind is Kind.PUSHED and self.moments is not None:
                     push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
                     self.moments.pushed(push, host.vector.latest(entry.shard))
-                self._entry(host, entry, cause)
+                self._pushes.written(life, entry, host.protocol.phase, cause)
+                if entry.kind is Kind.FOUNDED:
+                    self._widen_hull(host)
+                if self.moments is not None:
+                    self.moments.entry(life, entry)
             case Send():
                 self._sent(host, effect)
             case Mix() | Combine():
@@ -209,8 +211,10 @@ class Watch:
             raise Violation("leak", f"{me} keeps a snapshot of no push", (me,))
         if len(host.vector.staged) > host.protocol.staged:
             raise Violation("leak", f"{me} keeps what no share will take", (me,))
-        self._audit(me)
-        self._check_hull(host)
+        if self._stale:
+            self._audit(me)
+        if self._moved:
+            self._check_hull(host)
         if self.moments is not None:
             self.moments.check()
 
@@ -254,82 +258,17 @@ class Watch:
             if body.form.copy:
                 self._copies[to] = life
         elif isinstance(body, Chunk):
-            self._streamed.add((life, to, body.seq, envelope.shard))
+            self._pushes.streamed((life, to, body.seq, envelope.shard))
         elif isinstance(body, Refer):
             self.seen["newcomer referred"] += 1
 
     def _audit(self, me: PeerId) -> None:
-        """I1, of each shard."""
-        if self._stale_accounts:
-            self._stale_accounts = False
-            for shard in zip(*self.ledgers.values(), strict=True):
-                total = audit(shard, self.dead)
-                if not total.balanced:
-                    raise Violation("I1", str(total), (me,))
-
-    def _check_entry(self, host: Watched, entry: Entry) -> None:
-        """Hold what is to be written against what everybody else has written (I2, I3)."""
-        me, other = _life(host), (entry.peer, entry.incarnation)
-        whom = (me[0], entry.peer) if entry.peer else (me[0],)
-        push, share = (me, other, entry.seq, entry.shard), (other, me, entry.seq, entry.shard)
-        match entry.kind:
-            case Kind.PUSHED:
-                if push in self._pushed:
-                    raise Violation("I3", f"a number is used twice: {_named(push)}", whom)
-            case Kind.ACCEPTED:
-                if share in self._decided:
-                    raise Violation("I3", f"decided twice: {_named(share)}", whom)
-                if not 0 <= entry.units <= self._pushed[share]:
-                    what = f"{entry.units} units accepted of {self._pushed[share]}"
-                    raise Violation("I2", f"{what}: {_named(share)}", whom)
-                if entry.units and share in self._given_up:
-                    raise Violation(
-                        "I3", f"accepted after it was taken back: {_named(share)}", whom
-                    )
-            case Kind.SETTLED:
-                if entry.units != (self._decided.get(push) or 0):
-                    raise Violation("I3", f"settled otherwise than decided: {_named(push)}", whom)
-            case _:
-                pass
-
-    def _entry(self, host: Watched, entry: Entry, cause: object) -> None:
-        me, other = _life(host), (entry.peer, entry.incarnation)
-        push = me, other, entry.seq, entry.shard
-        if host.ledgers[entry.shard].weight < 0:
-            raise Violation("I2", f"{me[0]} holds less than nothing", (me[0],))
-        if self.moments is not None:
-            self.moments.entry(me, entry)
-        match entry.kind:
-            case Kind.FOUNDED:
-                self._widen_hull(host)
-            case Kind.PUSHED:
-                self._pushed[push] = entry.units
-            case Kind.ACCEPTED:
-                self._decision((other, me, entry.seq, entry.shard), entry.units, cause)
-            case Kind.SETTLED:
-                self._settlement(host, push, entry.units)
-            case _:
-                self.seen[entry.kind.value] += 1
-                if entry.kind is Kind.WRITTEN_OFF and self._decided.get(push):
-                    self.seen["written off what was accepted"] += 1
-
-    def _decision(self, push: _Push, units: int, cause: object) -> None:
-        self._decided[push] = units
-        sender = push[0]
-        if units == 0 and isinstance(cause, Query):
-            self.seen["fence"] += 1
-        if 0 < units < self._pushed[push]:
-            self.seen["partial accept"] += 1
-        if units and sender in self.dead:
-            self.seen["accept after the sender's death"] += 1
-
-    def _settlement(self, host: Watched, push: _Push, units: int) -> None:
-        if push not in self._decided:
-            self._given_up.add(push)
-            if push in self._streamed:
-                self.seen["chunked transfer given up"] += 1
-        if units and host.protocol.phase >= Phase.LEAVING:
-            self.seen["leave with hand-over"] += 1
+        """I1, of each shard of which something was written."""
+        for shard in sorted(self._stale):
+            total = audit([ledgers[shard] for ledgers in self.ledgers.values()], self.dead)
+            if not total.balanced:
+                raise Violation("I1", str(total), (me,))
+        self._stale.clear()
 
     def _widen_hull(self, host: Watched) -> None:
         x, swarm = host.vector.x, host.protocol.swarm
@@ -338,8 +277,8 @@ class Watch:
 
     def _check_hull(self, host: Watched) -> None:
         """I4: a model lies within what the founders of its swarm brought, in each coordinate."""
-        moved, self._moved = self._moved, False
-        if not (self._keeps_hulls and moved) or host.poisoned:
+        self._moved = False
+        if not self._keeps_hulls or host.poisoned:
             return
         x, swarm = host.vector.x, host.protocol.swarm
         for ledger in host.ledgers:
@@ -355,16 +294,9 @@ def _life(host: Watched) -> Life:
     return host.ledgers[0].life
 
 
-def _named(push: _Push) -> str:
-    sender, receiver, seq, shard = push
-    return f"push {seq} of shard {shard} from {sender} to {receiver}"
-
-
 def _told(now: float, life: Life, what: object, detail: object) -> str:
     name = f"{now:9.4f} s  {life[0]}/{life[1]}"
-    if what is None:
-        return f"{name}    -> {detail!r}"
-    return f"{name}  {what}" + ("" if detail is None else f" {detail!r}")
+    return f"{name}    -> {tell(detail)}" if what is None else f"{name}  {what} {tell(detail)}"
 
 
 def _outstanding(host: Watched) -> int:

@@ -219,3 +219,17 @@ def test_of_several_shards_each_is_burned_as_far_as_there_is_any() -> None:
     a = scene.peers["a"]
     assert [account.burned for account in a.accounts] == [0, ONE]
     assert not a.done, "the first one is still on its way"
+
+
+def test_it_is_worth_waiting_for_one_that_still_speaks_and_for_nobody_else() -> None:
+    scene = left_alone("a", "b", "c")
+    scene.push("a", "b", ONE // 2)
+    a, since_s = scene.peers["a"], scene.now + 1.0
+    assert not a.is_worth_waiting(since_s)
+    scene.wait(2.0)
+    scene.receive(scene.letter("c", "a", Hello(members=(), rooted=True, reply=False)))
+    assert not a.is_worth_waiting(since_s), "c owes nothing"
+    scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+    assert a.is_worth_waiting(since_s) and not a.is_worth_waiting(scene.now + 1.0)
+    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    assert not a.is_worth_waiting(since_s)

@@ -190,3 +190,20 @@ def test_names_take_the_place_of_positions_and_digits_stay_a_name() -> None:
     assert (cut.peer, cut.to) == ("ann", "7")
     assert partition.groups == (("ann", "bob"), ("7",))
     assert restart.peers == ("7",)
+
+
+def test_the_table_of_the_docs_says_what_the_code_does() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+    for name, kind in KINDS.items():
+        needs, may = (", ".join(f"`{field}`" for field in part) for part in (kind.needs, kind.may))
+        live = "yes" if name in LIVE_KINDS else ""
+        assert f"| `{name}` | {needs} | {may} | {live} | {kind.help} |" in page
+    assert page.count("\n| `") == len(KINDS)
+
+
+def test_the_schedule_in_the_docs_can_be_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+    example = page.split("```json\n")[1].split("```")[0]
+    faults = read_faults(example)
+    check_faults(faults, ["a", "b", "c", "d"])
+    assert len(faults) == 4
