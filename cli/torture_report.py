@@ -30,7 +30,7 @@ def print_campaign(told: dict[str, Any], console: Console) -> None:
     worst = told["worst"]
     console.print(
         Text(
-            f"{told['seeds']:,} seeds, {told['events']:,} events. Most events: seed "
+            f"Seeds: {told['seeds']:,}, events: {told['events']:,}. Most events: seed "
             f"{worst['events']['seed']} with {worst['events']['events']:,}. Longest until all "
             f"agreed: seed {worst['agree_s']['seed']}, {worst['agree_s']['agree_s']:.0f} s after "
             "the last fault."

@@ -154,7 +154,8 @@ class PeerReplay:
             raise Differs(f"the batch of step {self.steps + 1} has other samples")
         self._raised = None
         try:
-            self._loss = float(self._learner.step(samples))
+            swarm_steps = self._protocol.swarm_steps
+            self._loss = float(self._learner.step(samples, swarm_steps=swarm_steps))
         except Exception as error:  # a user's task may raise anything, and did so live, perhaps
             self._raised = error
 

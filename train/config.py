@@ -1,8 +1,10 @@
 """What a peer is told at its start: how to take part, and what to train."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.address import parse_address
@@ -10,9 +12,46 @@ from ..gossip.messages import is_name
 from ..gossip.rule import require_fit
 from ..gossip.rules import make_rule
 from ..topology import TopologyError, over
+from .interval import Interval, parse_interval
+from .lr_schedule import parse_lr_schedule
 from .mixing import MIXINGS, Mixing
 
-__all__ = ["PeerConfig", "RunConfig"]
+__all__ = ["CheckpointConfig", "PeerConfig", "RunConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """Where and how often a peer writes down what it is.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    folder: Path
+    """For this peer's checkpoints alone; made if it is not there. A text is taken for a path."""
+
+    every_s: float | None = 60.0
+    """Seconds between two checkpoints; None not to go by the clock. What a crash costs is the work
+    since the last one; what each costs is a copy of the model and the optimizer's state."""
+
+    every_steps: int | None = None
+    """Steps of this peer between two; with ``every_s``, whichever comes first. With neither, one is
+    written at the end alone."""
+
+    kept: int = 2
+    """How many stay on disk. Raise it to be able to go back farther."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+        for name in ("every_s", "every_steps", "kept"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} of a checkpoint is {value}: it must be above 0")
+
+    @property
+    def interval(self) -> Interval:
+        """How often one is written."""
+        return Interval(every_s=self.every_s, every_steps=self.every_steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +65,17 @@ class PeerConfig:
     id: str | None = None
     """Its name, unique in the swarm; a random one unless given."""
 
-    bind: str | None = "tcp://127.0.0.1:*"
-    """Where it listens; ``*`` as port is the system's choice. ``tcp://0.0.0.0:7700`` lets other
-    machines in. None for a peer that only dials out."""
+    bind: str | tuple[str, ...] | None = "tcp://127.0.0.1:*"
+    """Where it listens, one address or several; ``*`` as port is the system's choice.
+    ``tcp://0.0.0.0:7700`` lets other machines in, ``tcp://[::]:7700`` also by IPv6. None for a
+    peer that only dials out."""
 
-    advertise: str | None = None
-    """The address that others shall dial, where it is not the one that is bound (NAT, containers,
-    several interfaces)."""
+    advertise: tuple[str, ...] = ()
+    """The addresses that others shall dial, the best one first, where they are not those that are
+    bound (NAT, containers, several interfaces, names). A single text is taken, too."""
+
+    socks_proxy: str | None = None
+    """``HOST:PORT`` of a SOCKS5 proxy that all connections to others go through."""
 
     join: tuple[str, ...] = ()
     """Addresses of any members. None given: this peer founds a swarm."""
@@ -54,7 +97,10 @@ class PeerConfig:
     """Of the peer's random choices. The id goes into them too, so peers may share a seed."""
 
     out: Path | None = None
-    """Folder for the ledger; None to keep none."""
+    """Folder for the ledger and for what happened to members; None to keep none."""
+
+    checkpoint: CheckpointConfig | None = None
+    """Where and how often to write checkpoints; None for none."""
 
     linger_s: float = 30.0
     """How long a finished peer waits for the others before it leaves, seconds. Raise it where
@@ -100,10 +146,11 @@ class PeerConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")
         set_field = object.__setattr__
         set_field(self, "join", tuple(parse_address(address) for address in self.join))
-        if self.bind is not None:
-            set_field(self, "bind", parse_address(self.bind, any_port=True))
-        if self.advertise is not None:
-            set_field(self, "advertise", parse_address(self.advertise))
+        set_field(self, "bind", _parse_binds(self.bind))
+        named = (self.advertise,) if isinstance(self.advertise, str) else self.advertise or ()
+        set_field(self, "advertise", tuple(parse_address(address) for address in named))
+        if self.socks_proxy is not None:
+            set_field(self, "socks_proxy", parse_address(self.socks_proxy).removeprefix("tcp://"))
         protocol = self.protocol
         require_fit(self.make_rule(), protocol.wire, self.shards, exact=protocol.exact)
         if protocol.shards_per_push > self.shards:
@@ -114,6 +161,13 @@ class PeerConfig:
             over(self.topology, self.seed, [self.id or "anybody"])
         except TopologyError as error:
             raise ConfigError(str(error)) from None
+
+    @property
+    def lives_folder(self) -> Path | None:
+        """Where it is kept which life of the peer this is; None where nothing is kept."""
+        if self.out is not None:
+            return self.out
+        return None if self.checkpoint is None else self.checkpoint.folder
 
     def named(self) -> str:
         """The id, drawn by chance where none was given."""
@@ -135,9 +189,16 @@ class RunConfig:
     task: str = "digits"
     """Name of a built-in task, or ``module:function``."""
     steps: int | None = None
-    """Optimizer steps of this peer; the task's own number unless given."""
+    """Optimizer steps of this peer; the task's own number unless given here, or ``total_steps``
+    is."""
+    total_steps: int | None = None
+    """Optimizer steps of the whole swarm, all lives of all peers together: the peer finishes when
+    the swarm's clock has come so far. With ``steps``, whichever comes first."""
     lr: float | None = None
     """Learning rate; the task's own unless given."""
+    lr_schedule: str = "constant"
+    """How the learning rate changes, see `parse_lr_schedule`: over ``total_steps`` by the clock of
+    the swarm, or over the peer's own steps where they are all that is given."""
     batch_size: int | None = None
     """Samples per step; the task's own unless given."""
     partition: str = "shared"
@@ -160,13 +221,21 @@ class RunConfig:
     """Steps sleep until they have taken so long, seconds: slowness that costs no core."""
     journal: bool = False
     """Write a journal into the folder, from which the run can be repeated bit for bit."""
+    checkpoint_every: str = "60s"
+    """How often to write a checkpoint into the folder, such as ``60s``, ``500steps`` or
+    ``never``. Where there is a folder it is on, because nobody knows beforehand that a machine
+    will go down."""
+    resume: bool = False
+    """Go on from the last checkpoint in the folder."""
+    options: Mapping[str, Any] | None = None
+    """What else to keep in the folder for whoever resumes, as JSON has it."""
     prefetch: int | None = None
     """Batches prepared ahead by a thread of their own; 0 for none, and None for 2 where a GPU
     trains, else 0. Raise it where a GPU waits for its data. No bit depends on it, unless the task
     changes its data as it trains, which wants 0."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "log_every", "eval_every", "count"):
+        for name in ("steps", "total_steps", "batch_size", "log_every", "eval_every", "count"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1")
@@ -178,3 +247,18 @@ class RunConfig:
             raise ConfigError(f"prefetch is {self.prefetch}: it must be 0 or more")
         if not 0 <= self.step_s_min < float("inf"):
             raise ConfigError(f"step_s_min is {self.step_s_min}: it must be 0 or more seconds")
+        parse_lr_schedule(self.lr_schedule)
+        parse_interval(self.checkpoint_every)
+        if self.resume and self.out is None:
+            raise ConfigError("to resume takes a folder: say with out from which")
+        if self.resume and self.journal:
+            raise ConfigError(
+                "a journal begins with its peer, so that one that resumes cannot keep one: resume "
+                "without it"
+            )
+
+
+def _parse_binds(bind: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    if bind is None or isinstance(bind, str):
+        return bind and parse_address(bind, any_port=True)
+    return tuple(parse_address(address, any_port=True) for address in bind)

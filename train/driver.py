@@ -375,6 +375,7 @@ class Driver:
 
     def _count_sent(self, parts: Sequence[Buffer]) -> None:
         self.tally.messages += 1
+        self.tally.frames += len(parts) > 1
         self.tally.bytes_sent += sum(len(part) for part in parts)
 
 

@@ -28,10 +28,12 @@ class Join(NamedTuple):
 
     seeds: tuple[str, ...]
     founders: int
+    returning: bool = False
+    """Whether it was a member in an earlier life."""
 
     def feed(self, protocol: Protocol, now: float) -> list[Effect]:
         """Let *protocol* take it in at *now*, seconds."""
-        return protocol.join(now, self.seeds, self.founders)
+        return protocol.join(now, self.seeds, self.founders, returning=self.returning)
 
 
 class Step(NamedTuple):

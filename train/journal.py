@@ -45,7 +45,7 @@ __all__ = ["JOURNAL", "Entry", "Journal", "JournalFile"]
 JOURNAL: Final = "journal.bin"
 """What the file is called in a peer's folder."""
 
-_MAGIC: Final = b"rumor journal 2\n"
+_MAGIC: Final = b"rumor journal 3\n"
 _FRAME: Final = struct.Struct("<IIB")
 _BODY_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX
 _HEAD: Final = 0

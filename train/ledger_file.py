@@ -1,5 +1,9 @@
-"""A peer's ledger on disk: every change of weight, written before anything leaves."""
+"""A peer's ledgers on disk: every change of weight, written before anything leaves.
 
+Each life of a peer has a file of its own: ``ledger.jsonl``, then ``ledger.2.jsonl``, and so on.
+"""
+
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +12,9 @@ from ..gossip.errors import TrainingError
 from ..gossip.ledger import Account, Entry, Kind
 from .metrics import MetricsLog, read_metrics
 
-__all__ = ["LedgerFile", "read_ledger"]
+__all__ = ["LedgerFile", "ledger_paths", "new_ledger_path", "read_ledger", "read_ledgers"]
+
+_FIRST = "ledger.jsonl"
 
 
 class LedgerFile:
@@ -56,6 +62,41 @@ def read_ledger(path: Path) -> tuple[Account, ...]:
     except (LookupError, ValueError) as error:
         raise TrainingError(f"{path} is not a ledger: {error}") from None
     return accounts
+
+
+def ledger_paths(folder: Path) -> list[Path]:
+    """The ledgers in a peer's folder, one for each of its lives, the first one first."""
+    numbered = ((_number(path), path) for path in folder.glob("ledger*.jsonl"))
+    return [path for number, path in sorted(numbered) if number]
+
+
+def new_ledger_path(folder: Path) -> Path:
+    """Where the next life of the peer of this folder keeps its ledger."""
+    numbers = [_number(path) for path in ledger_paths(folder)]
+    return folder / (f"ledger.{numbers[-1] + 1}.jsonl" if numbers else _FIRST)
+
+
+def read_ledgers(folder: Path) -> tuple[Account, ...]:
+    """Fold all ledgers of a peer's folder, those of its former lives included.
+
+    A life that was killed before its ledger's first line was whole has changed no weight, and is
+    passed over.
+
+    Returns:
+        The accounts, life by life, and within a life by shard; `Account.life` tells them apart.
+        None where the peer never opened a ledger.
+
+    Raises:
+        TrainingError: One is no ledger, or its entries contradict one another.
+    """
+    opened = (path for path in ledger_paths(folder) if read_metrics(path))
+    return tuple(account for path in opened for account in read_ledger(path))
+
+
+def _number(path: Path) -> int:
+    """Which life's ledger this is; 0 for a file that is none."""
+    match = re.fullmatch(r"ledger(?:\.([1-9]\d*))?\.jsonl", path.name)
+    return int(match[1] or 1) if match else 0
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:

@@ -3,10 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -15,52 +13,31 @@ from torch import nn
 from ..gossip import (
     ConfigError,
     LocalProtocolError,
-    Protocol,
     Rule,
     RumorError,
-    TrainingError,
-    TransportError,
-    stream,
 )
-from ..gossip.effects import (
-    Effect,
-    Founded,
-    Joined,
-    PeerDied,
-    PeerLeft,
-    PeerMet,
-    PeerRefused,
-    SwarmGivenUp,
-)
-from ..gossip.link import messages_max
-from ..gossip.transport import Transport
 from ..gossip.weight import founders
 from ..gossip.wire import parse_wire
-from ..topology import View
+from . import beginning, ending
+from .checkpointing import Stateful
 from .config import PeerConfig
 from .driver import Driver
-from .fingerprint import travelling_tensors
-from .inputs import Finish, Leave
-from .journal import JOURNAL, Journal
-from .journal_head import Head
-from .ledger_file import LedgerFile
-from .reach import advertised
-from .search import Search
-from .segments import Attachments, SegmentPool, host_id
+from .journal import Journal
+from .life import Life, Made
+from .memory import Memory
 from .tally import Tally
 from .vector import Vector, is_finite
-from .workbench import Workbench
 
 __all__ = ["Peer"]
 
 _log = logging.getLogger("rumor")
 
-_POLL_S: Final = 0.05
-_PACE_S_MAX: Final = 1.0
+# What a step is taken to last before the first two are over.
+_PACE_S: Final = 0.05
 
-# Names cost a stranger nothing, and each would be a line in the log.
-_REFUSED_MAX: Final = 64
-_MERGING_POLL_S: Final = 0.005
+# A leaver waits no longer while nothing moves; but a neighbor answers after its own step only.
+_PATIENCE_S: Final = 3.0
+_PATIENCE_STEPS: Final = 4
 
 
 class Peer:
@@ -112,47 +89,101 @@ class Peer:
             keeps_anchor=wire.needs_anchor,
             sends_topk=not wire.is_dense,
         )
-        self._driver: Driver | None = None
         self.stop = threading.Event()
         """Set it, on any thread, to give up looking for a swarm, or waiting within a step."""
         self.journaled: Mapping[str, Any] | None = None
         """What a replay needs to know of the training; set it before the peer starts, and it
         keeps a journal in its folder."""
-        self.journal: Journal | None = None
-        """The journal, where one is kept; it is made when the peer starts."""
+        self.notes: Mapping[str, Any] = {}
+        """What else to put into its folder when the peer starts: values that JSON has, by the
+        name of the file."""
         self.tally = Tally()
         """What was sent, mixed and refused so far."""
-        self._search: Search | None = None
-        self._refused: set[str] = set()
-        self._addresses: tuple[str, ...] = ()
+        self._memory = Memory(self.config, model, self.vector)
+        self._life: Life | None = None
         self._left = False
         self._stepped_s: float | None = None
-        self._pace_s = _POLL_S
+        self._pace_s = _PACE_S
+
+    def register(self, **objects: Stateful) -> None:
+        """Keep the state of these in checkpoints, too: optimizer, scheduler, sampler, anything
+        with ``state_dict`` and ``load_state_dict``, under the names given here.
+
+        Where the peer has resumed, they get it back at once.
+
+        Raises:
+            ConfigError: One has no state, or the checkpoint has nothing by its name.
+            LocalProtocolError: No checkpoints are kept.
+        """
+        self._memory.register(objects)
+
+    def resume(self) -> bool:
+        """Take up the last checkpoint: the model, all that is registered, and whom the peer knew.
+
+        Call it before the block is entered. Weight is not restored: within the swarm the peer is
+        a newcomer, who becomes a copy of a donor where there is one. Random streams go on where
+        they stood when the block is entered.
+
+        Returns:
+            Whether there was a checkpoint; `steps` then says where training goes on.
+
+        Raises:
+            ConfigError: It is another peer's, or of another model; the difference is named.
+            TrainingError: There are some, and none can be read; the message says why.
+            LocalProtocolError: The peer runs already, or no checkpoints are kept.
+        """
+        if self._life is not None:
+            raise LocalProtocolError("the peer is running: resume before `with`")
+        past, owner = self._memory.resume(), self._memory.owner
+        if owner is not None and self.config.id not in (None, owner):
+            raise ConfigError(f"id is {self.config.id}: the checkpoint is of peer {owner}")
+        self.id = owner or self.id
+        if past is not None:
+            _log.info("resuming %s after %d steps", self.id, past.steps)
+        return past is not None
+
+    def save_checkpoint(self, *, wait: bool = False) -> bool:
+        """Write a checkpoint now, besides those that are written by the clock.
+
+        Training is held up while the state is copied; a thread writes it to disk.
+
+        Args:
+            wait: Return when it is on disk.
+
+        Returns:
+            Whether it is being written, or was; False where the last one still is, so that there
+            is no memory for another one.
+
+        Raises:
+            LocalProtocolError: The peer does not run, or no checkpoints are kept.
+        """
+        self._running().settle()
+        return self._memory.save(self._living(), wait=wait)
 
     def __enter__(self) -> Self:
         """Found or join, and say meanwhile what is waited for.
 
         Raises:
-            ConfigError: The address cannot be bound, or the folder cannot be written.
+            ConfigError: The address cannot be bound, the folder cannot be written, or holds
+                checkpoints that were not resumed from.
             TransportError: No swarm was found in time, or before `stop` was set.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
         """
+        made = Made(
+            id=self.id,
+            config=self.config,
+            rule=self._rule,
+            model=self._model,
+            vector=self.vector,
+            tally=self.tally,
+            journaled=self.journaled,
+            notes=self.notes,
+        )
         try:
-            bulk_messages_max = messages_max(self.config.shards)
-            transport = Transport(self.config.bind, bulk_messages_max=bulk_messages_max)
-        except TransportError as error:
-            raise ConfigError(f"{error}: free the port, or name another with bind") from None
-        try:
-            self._driver = self._make_driver(transport)
+            self._memory.require_ready(self._rule)
+            self._life = beginning.begin(made, self._memory, self.stop)
         except BaseException:
-            transport.close(0)
-            raise
-        self._driver.start()
-        try:
-            self._search = Search(self._driver, self.config, self.id, self.address)
-            self._search.run(self.stop)
-        except BaseException:
-            self._close()
+            self._memory.close()
             raise
         return self
 
@@ -165,6 +196,7 @@ class Peer:
         try:
             if error is None and not self._left:
                 self.merge(self.config.linger_s)
+                self._memory.end(self._living())
         except RumorError as failure:
             error = failure
             raise
@@ -179,13 +211,35 @@ class Peer:
         """
         try:
             if not self._left and not self._running().look(lambda protocol: protocol.done):
-                self.leave()
+                self._leave()
         except RumorError as failure:
             if not quietly:
                 raise
             _log.warning("could not leave in good order: %s", failure)
         finally:
             self._close()
+
+    @property
+    def journal(self) -> Journal | None:
+        """The journal, where one is kept; it is made when the peer starts."""
+        return None if self._life is None else self._life.journal
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of this peer, those before the checkpoint it resumed from included."""
+        return self._memory.steps
+
+    @property
+    def swarm_steps(self) -> int:
+        """Optimizer steps of all peers that ever were in the swarm, as they were known at this
+        peer's last turn: for learning rates, and to know when to stop."""
+        if self._life is None:
+            return 0
+        return self._life.driver.look(lambda protocol: protocol.swarm_steps)
+
+    def progress(self, total_steps: int) -> float:
+        """How much of so many steps the swarm has taken, in [0, 1]."""
+        return min(1.0, self.swarm_steps / total_steps)
 
     @property
     def weight(self) -> float:
@@ -200,9 +254,9 @@ class Peer:
     @property
     def shard_units(self) -> tuple[int, ...]:
         """What this peer holds of each shard, in units."""
-        if self._driver is None:
+        if self._life is None:
             return (0,) * self.config.shards
-        accounts = self._driver.look(lambda protocol: protocol.accounts)
+        accounts = self._life.driver.look(lambda protocol: protocol.accounts)
         return tuple(account.weight for account in accounts)
 
     @property
@@ -218,8 +272,13 @@ class Peer:
 
     @property
     def address(self) -> str | None:
-        """Where others reach this peer; None where it only dials out."""
-        return self._addresses[0] if self._addresses else None
+        """Where others reach this peer; the first of `addresses`, None where it only dials out."""
+        return self.addresses[0] if self.addresses else None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses that others are told to dial."""
+        return () if self._life is None else self._life.addresses
 
     def step(self) -> None:
         """Mix what has arrived and now and then push a share.
@@ -238,6 +297,7 @@ class Peer:
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._stepped_s = now
         self._running().step(trained=True, stop=self.stop)
+        self._memory.stepped(self._living())
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
@@ -255,136 +315,36 @@ class Peer:
         Returns:
             Whether all live peers had finished.
         """
-        driver = self._running()
-        driver.call(Finish())
-        give_up_s = time.monotonic() + timeout_s
-        while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
-            merging = driver.look(lambda protocol: protocol.merging)
-            # Until the others are done, it pushes as often as it did while it trained.
-            pace_s = _MERGING_POLL_S if merging else max(self._pace_s, _MERGING_POLL_S)
-            time.sleep(min(pace_s, _PACE_S_MAX))
-            driver.step(trained=False)
-        driver.settle()
-        return driver.look(lambda protocol: protocol.done)
+        return ending.merge(self._running(), timeout_s, self._pace_s)
 
     def leave(self) -> None:
         """Leave the swarm: resolve the escrow and hand the weight to a neighbor.
 
-        Takes ``leave_s`` at most, even where nobody answers. A model with a value that is not
-        finite hands nothing on; its weight is burned.
+        Takes ``leave_s`` at most, and gives up after seconds where nobody answers. A model with a
+        value that is not finite hands nothing on; its weight is burned. Where checkpoints are
+        kept, one is written before.
         """
+        driver = self._running()
+        driver.settle()
+        self._memory.end(self._living())
+        self._leave()
+
+    def _leave(self) -> None:
         driver, self._left = self._running(), True
         driver.settle()
         burn = not all(is_finite(flat) for flat in self.vector.flats)
-        driver.call(Leave(burn))
-        give_up_s = time.monotonic() + self.config.leave_s
-        while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
-            time.sleep(_POLL_S)
-        # Others may still ask what became of the shares that were refused.
-        time.sleep(_POLL_S)
+        patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * self._pace_s)
+        ending.leave(driver, self.tally, self.config.leave_s, patience_s, burn=burn)
 
     def _running(self) -> Driver:
-        if self._driver is None:
+        return self._living().driver
+
+    def _living(self) -> Life:
+        if self._life is None:
             raise LocalProtocolError("the peer is not running: use it inside `with Peer(...)`")
-        return self._driver
-
-    def _make_driver(self, transport: Transport) -> Driver:
-        config = self.config
-        self._addresses = advertised(config, transport.address)
-        if self.vector.anchor_flats is not None:
-            self.vector.keep_anchor()  # what x is now, should it have changed since
-        host = host_id() if config.protocol.shared_memory else b""
-        protocol = Protocol(
-            id=self.id,
-            # A clock is the one counter that survives a restart without a file.
-            incarnation=time.time_ns() // 1_000_000,
-            schema=self.vector.schema,
-            anchor=self.vector.anchor(),
-            rule=self._rule,
-            neighbors=View(config.topology, config.seed),
-            rng=lambda purpose: stream(config.seed, self.id, purpose),
-            config=config.protocol,
-            addresses=self._addresses,
-            keeps_anchor=self.vector.anchor_flats is not None,
-            host=host,
-        )
-        ledger = None
-        if config.out is not None:
-            head = None
-            if self.journaled is not None:
-                if config.mixing != "step":
-                    raise ConfigError(
-                        f"mixing is {config.mixing!r}: a journal needs 'step', which a replay can "
-                        "repeat"
-                    )
-                given = self.vector, self._rule, host, self.journaled
-                head = Head.of(config, protocol.account, self._addresses, *given)
-            path = config.out / "ledger.jsonl"
-            with _making(config.out):
-                ledger = LedgerFile(path, protocol.account, config.shards)
-                if head is not None:
-                    tensors = travelling_tensors(self._model, self.vector.schema)
-                    self.journal = Journal(config.out / JOURNAL, head.as_json(), tensors)
-        bench = Workbench(
-            self.vector,
-            rounding=lambda snapshot: stream(config.seed, self.id, f"rounding:{snapshot}"),
-            segments=SegmentPool(pinned=not self.vector.is_here) if host else None,
-            attachments=Attachments() if host else None,
-            mixing=config.mixing,
-        )
-        return Driver(
-            protocol,
-            transport,
-            bench,
-            ledger,
-            self.tally,
-            self._hear,
-            self.journal,
-            config.mix_budget_s,
-        )
-
-    def _hear(self, event: Effect) -> None:
-        match event:
-            case Founded():
-                _log.info("founded a swarm")
-            case Joined(donor):
-                _log.info("joined: the model is now a copy of %s's", donor)
-                self._check_anchor()
-            case PeerMet(peer):
-                _log.info("met %s", peer)
-            case PeerDied(peer):
-                _log.warning("%s has fallen silent and is held for dead", peer)
-            case PeerLeft(peer):
-                _log.info("%s has left", peer)
-            case PeerRefused(peer, reason):
-                if self._search is not None:
-                    self._search.refusal = event
-                if peer not in self._refused and len(self._refused) < _REFUSED_MAX:
-                    self._refused.add(peer)
-                    _log.warning("%s cannot be one of this swarm: %s", peer, reason)
-            case SwarmGivenUp():
-                _log.warning("met another swarm, joining it: steps taken alone are lost")
-            case _:
-                pass
-
-    def _check_anchor(self) -> None:
-        # One that came in several shards can only be told when all of them are there.
-        anchored, swarm = self._running().look(lambda p: (p.is_anchored, p.swarm))
-        if self.config.shards > 1 and anchored:
-            if self.vector.kept_anchor() != swarm:
-                raise TrainingError("the anchor that came is not the one of this swarm: join again")
+        return self._life
 
     def _close(self) -> None:
-        if self._driver is not None:
-            self._driver.stop()
-        if self.journal is not None:
-            self.journal.close()
-
-
-@contextmanager
-def _making(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
+        if self._life is not None:
+            self._life.close()
+        self._memory.close()

@@ -20,24 +20,35 @@ class Recorder:
         path: Where the rows go, None for nowhere.
         peer: Whose they are.
         log_every: Steps between two rows.
+        before_s: How long former lives trained, seconds; the time of the rows goes on there.
     """
 
-    def __init__(self, path: Path | None, peer: Peer, log_every: int) -> None:
+    def __init__(
+        self, path: Path | None, peer: Peer, log_every: int, *, before_s: float = 0.0
+    ) -> None:
         self._log = MetricsLog(path) if path is not None else None
         self._peer = peer
         self._log_every = log_every
         self._means = Means()
         self._sketch = Sketch(sum(flat.numel() for flat in peer.vector.flats))
         self._mixed, self._staleness_steps = 0, 0
-        self.started_s = time.perf_counter()
+        self._started_s = time.perf_counter() - before_s
 
-    def step(self, step: int, loss: float, step_s: float, evaluation: Evaluation | None) -> None:
+    @property
+    def elapsed_s(self) -> float:
+        """How long it has been training, former lives included, seconds."""
+        return time.perf_counter() - self._started_s
+
+    def step(
+        self, step: int, loss: float, step_s: float, lr: float, evaluation: Evaluation | None
+    ) -> None:
         """Note one step.
 
         Args:
             step: Which, counted from 1.
             loss: On the batch, before the step.
             step_s: What it took, seconds.
+            lr: Learning rate that it was taken with.
             evaluation: On held-out data, where it was measured after this step.
 
         Raises:
@@ -46,7 +57,7 @@ class Recorder:
         self._means.add("loss", loss)
         self._means.add("step_s", step_s)
         if evaluation is not None or step % self._log_every == 0 or step == 1:
-            self._write(step, evaluation)
+            self._write(step, lr, evaluation)
         if not math.isfinite(loss):
             raise TrainingError(f"the loss of step {step} is {loss}: lower the learning rate")
 
@@ -55,14 +66,16 @@ class Recorder:
         if self._log is not None:
             self._log.close()
 
-    def _write(self, step: int, evaluation: Evaluation | None) -> None:
+    def _write(self, step: int, lr: float, evaluation: Evaluation | None) -> None:
         tally = self._peer.tally
         mixed = tally.mixed - self._mixed
         staleness_steps = tally.staleness_steps - self._staleness_steps
         self._mixed, self._staleness_steps = tally.mixed, tally.staleness_steps
         row = {
             "step": step,
-            "time_s": time.perf_counter() - self.started_s,
+            "swarm_steps": self._peer.swarm_steps,
+            "lr": lr,
+            "time_s": self.elapsed_s,
             "unix_s": time.time(),
             "loss": self._means.take("loss"),
             "accuracy": evaluation.accuracy if evaluation else None,

@@ -155,9 +155,13 @@ def _unpack_share(body: bytes) -> tuple[ShareId, bool]:
     return ShareId(body[_SHARE.size :].decode(), incarnation, seq, shard), answer
 
 
+def _pack_join(event: Join) -> bytes:
+    return json.dumps([event.founders, event.returning, *event.seeds]).encode()
+
+
 def _unpack_join(body: bytes) -> Join:
-    founders, *seeds = json.loads(body)
-    return Join(tuple(seeds), founders)
+    founders, returning, *seeds = json.loads(body)
+    return Join(tuple(seeds), founders, returning)
 
 
 _TIME: Final = struct.Struct("<d")
@@ -177,7 +181,7 @@ class _Kind(NamedTuple):
 
 # Inputs count from 1 and marks from 65: append, never insert.
 _INPUTS: Final = (
-    _Kind(Join, lambda e: json.dumps([e.founders, *e.seeds]).encode(), _unpack_join),
+    _Kind(Join, _pack_join, _unpack_join),
     _Kind(Step, lambda e: _FLAG.pack(e.trained), lambda b: Step(*_FLAG.unpack(b))),
     _Kind(Wake, lambda e: b"", lambda b: Wake()),
     _Kind(Finish, lambda e: b"", lambda b: Finish()),

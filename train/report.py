@@ -23,6 +23,12 @@ class Report:
     """What went wrong, in words."""
     address: str | None = None
     steps: int = 0
+    """Optimizer steps, those of former lives up to the last checkpoint included."""
+    swarm_steps: int = 0
+    """Of all peers that ever were in the swarm, as far as this one knows."""
+    lives: int = 1
+    """How many lives it took, as far as this folder knows; what is counted below is of the last
+    one."""
     steps_per_s: float = 0.0
     wall_s: float = 0.0
     """Time from the first step to the last."""

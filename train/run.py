@@ -3,25 +3,36 @@
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..gossip import ConfigError, RumorError, TransportError
-from .config import PeerConfig, RunConfig
+from .config import CheckpointConfig, PeerConfig, RunConfig
+from .interval import Recurrence, parse_interval
 from .learner import Learner
+from .ledger_file import ledger_paths
+from .lives import LIFE, last_id
 from .peer import Peer
 from .recorder import Recorder
 from .report import Report, State
 from .shard_runs import as_text, runs_of, with_aliases
 
-__all__ = ["RunConfig", "run"]
+__all__ = ["CHECKPOINTS", "OPTIONS", "RunConfig", "run"]
 
 _log = logging.getLogger("rumor")
+
+
+OPTIONS: Final = "options.json"
+"""What the command line said, in a peer's folder, for whoever resumes."""
+
+CHECKPOINTS: Final = "checkpoints"
+"""Where in a peer's folder its checkpoints lie."""
 
 
 def run(
@@ -38,15 +49,16 @@ def run(
         How it ended; also in ``peer.json``, where there is a folder.
 
     Raises:
-        ConfigError: A setting is out of range, or the folder holds another run; nothing was
-            written.
+        ConfigError: A setting is out of range, the folder holds another run, or what is to be
+            resumed was trained otherwise; nothing was written.
         RumorError: The run failed; ``peer.json`` says so too.
     """
-    if config.out is not None:
-        _require_empty(config.out)
+    out = config.out
+    if out is not None:
+        (_require_run if config.resume else _require_empty)(out)
     elif config.journal and peer_config.out is None:
         raise ConfigError("a journal needs a folder: say where with out")
-    training = _Training(config, replace(peer_config, out=config.out or peer_config.out))
+    training = _Training(config, _placed(config, peer_config))
     training.peer.stop = stop = stop or training.peer.stop
     try:
         state = training.run(stop)
@@ -62,61 +74,90 @@ def run(
 
 
 class _Training:
-    """One run of one peer."""
+    """One run of one peer, or what a checkpoint lets it go on with."""
 
     def __init__(self, config: RunConfig, peer_config: PeerConfig) -> None:
         self._config = config
-        peer_config = replace(peer_config, id=peer_config.named())
         self.learner = Learner(config, peer_config.named())
         self.peer = Peer(self.learner.model, peer_config)
         if config.journal:
             self.peer.journaled = _settings(config, self.learner)
+        if config.options is not None:
+            self.peer.notes = {OPTIONS: config.options}
+        self._before_s = 0.0
+        self._recorder: Recorder | None = None
+        self._resumed = False
+        if peer_config.checkpoint is not None:
+            self.peer.register(training=self)
+            self._resumed = config.resume and self.peer.resume()
+        self._steps_before = self.learner.taken
         self._wall_s = 0.0
+        self._checkpoint = Recurrence(parse_interval(config.checkpoint_every), self.learner.taken)
 
     @property
     def _model(self) -> nn.Module:
         return self.learner.model
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside the model."""
+        recorder = self._recorder
+        time_s = self._before_s if recorder is None else recorder.elapsed_s
+        return self.learner.state_dict() | {"time_s": time_s}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it."""
+        self.learner.load_state_dict(state)
+        self._before_s = float(state["time_s"])
+
     def run(self, stop: threading.Event) -> State:
-        out, config, learner = self._config.out, self._config, self.learner
-        with self.peer:
-            learner.start()
-            path = out / "metrics.jsonl" if out is not None else None
-            recorder = Recorder(path, self.peer, config.log_every)
+        """Train to the end, or until *stop* is set."""
+        config, learner, peer = self._config, self.learner, self.peer
+        with peer:
+            if not self._resumed:
+                learner.start()
+            if config.out is not None and config.resume:
+                # What it says of a former life would pass for the end of this one.
+                (config.out / "peer.json").unlink(missing_ok=True)
+            path = config.out / "metrics.jsonl" if config.out is not None else None
+            self._recorder = Recorder(path, peer, config.log_every, before_s=self._before_s)
             started_s = time.perf_counter()
             try:
-                while learner.taken < learner.steps and not stop.is_set():
-                    self._step(recorder)
+                while not (stop.is_set() or learner.is_done(peer.swarm_steps)):
+                    self._step(self._recorder)
             finally:
                 self._wall_s = time.perf_counter() - started_s
                 learner.close()
-                recorder.close()
+                self._recorder.close()
             if stop.is_set():
                 _log.info("leaving after %d steps", learner.taken)
-                self.peer.leave()
+                peer.leave()
                 return "left"
             _log.info("finished %d steps, merging with the others", learner.taken)
         return "finished"
 
     def _step(self, recorder: Recorder) -> None:
-        began_s = time.perf_counter()
+        began_s, learner = time.perf_counter(), self.learner
         loss = self._train()
-        evaluation = self.learner.evaluation()
+        evaluation = learner.evaluation()
         rest_s = self._config.step_s_min - (time.perf_counter() - began_s)
         if rest_s > 0:
             time.sleep(rest_s)
         step_s = time.perf_counter() - began_s
-        recorder.step(self.learner.taken, float(loss), step_s, evaluation)
+        recorder.step(learner.taken, float(loss), step_s, learner.lr, evaluation)
+        # Now, when all that belongs to this step is done: the next life begins with the next one.
+        if self._checkpoint.is_due(learner.taken) and self.peer.config.checkpoint is not None:
+            if self.peer.save_checkpoint():
+                self._checkpoint.done(learner.taken)
 
     def _train(self) -> Tensor:
-        journal = self.peer.journal
+        journal, swarm_steps = self.peer.journal, self.peer.swarm_steps
         if journal is None:
-            loss = self.learner.step()
+            loss = self.learner.step(swarm_steps=swarm_steps)
             self.peer.step()
             return loss
         batch = self.learner.batch()
         journal.began(batch)
-        loss = self.learner.step(batch)
+        loss = self.learner.step(batch, swarm_steps=swarm_steps)
         journal.trained(float(loss))
         self.peer.step()
         journal.check()
@@ -126,6 +167,7 @@ class _Training:
         """Say how it ended, and keep the model unless it failed."""
         peer, tally = self.peer, self.peer.tally
         evaluation = self.learner.task.evaluate(self._model) if state != "failed" else None
+        steps = self.learner.taken - self._steps_before
         report = Report(
             id=peer.id,
             index=self._config.index,
@@ -133,7 +175,9 @@ class _Training:
             error=error,
             address=peer.address,
             steps=self.learner.taken,
-            steps_per_s=self.learner.taken / self._wall_s if self._wall_s else 0.0,
+            swarm_steps=peer.swarm_steps,
+            lives=max(1, len(ledger_paths(self._config.out))) if self._config.out else 1,
+            steps_per_s=steps / self._wall_s if self._wall_s else 0.0,
             wall_s=self._wall_s,
             accuracy=evaluation.accuracy if evaluation else None,
             loss=evaluation.loss if evaluation else None,
@@ -171,12 +215,34 @@ class _Training:
         draft.replace(path)
 
 
+_TRACES: Final = ("ledger.jsonl", "peer.json", LIFE)
+
+
 def _require_empty(folder: Path) -> None:
-    if (folder / "ledger.jsonl").exists() or (folder / "peer.json").exists():
-        raise ConfigError(f"{folder} holds another run: name a new folder")
+    if any((folder / name).exists() for name in _TRACES):
+        raise ConfigError(f"{folder} holds another run: name a new folder, or resume that one")
+
+
+def _require_run(folder: Path) -> None:
+    if not (folder / LIFE).exists():
+        raise ConfigError(f"{folder} holds no run: there is nothing to resume")
+
+
+def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
+    """What the peer is told: its name, and where it writes."""
+    out = config.out
+    if out is None:
+        return replace(peer_config, id=peer_config.named())
+    id = peer_config.id or (last_id(out) if config.resume else None) or peer_config.named()
+    checkpoint = peer_config.checkpoint
+    if checkpoint is None and (config.resume or config.checkpoint_every != "never"):
+        # When one is due, is for the run to say: it knows when all of a step is done.
+        checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, every_s=None)
+    return replace(peer_config, id=id, out=out, checkpoint=checkpoint)
 
 
 def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
     """What a replay needs to train the same: the fields of *config*, as values that JSON has."""
     # A replay prepares each batch when it is due: the same ones, without a thread for each peer.
-    return asdict(config) | {"device": str(learner.device), "out": None, "prefetch": 0}
+    without = {"out": None, "prefetch": 0, "options": None}
+    return asdict(config) | without | {"device": str(learner.device)}

@@ -3,21 +3,38 @@
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from ..gossip import IncompatiblePeer, Phase, TransportError
-from ..gossip.effects import PeerRefused
+from ..gossip.effects import Effect, Outlived, PeerRefused
+from ..gossip.messages import Incarnation
 from .config import PeerConfig
 from .driver import Driver
 from .inputs import Join
 from .rendezvous import Rendezvous
 
-__all__ = ["Search"]
+__all__ = ["OutlivedError", "Search"]
 
 _log = logging.getLogger("rumor")
 
 _SAY_S: Final = 5.0
 _POLL_S: Final = 0.05
+
+
+class OutlivedError(TransportError):
+    """Others know a later life of this very peer; only a still later one can join them.
+
+    Args:
+        incarnation: The life they know.
+    """
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        super().__init__(
+            f"others know life {incarnation} of this peer's name, and this one is earlier: another "
+            "peer may have its name, or the clock of this machine went back"
+        )
+        self.incarnation = incarnation
 
 
 class Search:
@@ -29,16 +46,40 @@ class Search:
         id: The peer's name.
         address: Where others reach it, for the folder where addresses are exchanged; None for
             one that only dials out.
+        was_member: Whether it was a member in an earlier life: then it founds nothing together
+            with others, whose roll call is long over.
+        returning: Whether it also has what its swarm could be founded anew from.
+        known: Addresses that it knows from that life.
     """
 
-    def __init__(self, driver: Driver, config: PeerConfig, id: str, address: str | None) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        config: PeerConfig,
+        id: str,
+        address: str | None,
+        *,
+        was_member: bool = False,
+        returning: bool = False,
+        known: Sequence[str] = (),
+    ) -> None:
         self._driver = driver
         self._config = config
+        self._returning = returning
+        self._seeds = (*config.join, *known)
+        self._founders = 1 if was_member else config.founders
         self._meeting = Rendezvous(config.rendezvous, id) if config.rendezvous else None
         if self._meeting is not None and address is not None:
             self._meeting.announce(address)
-        self.refusal: PeerRefused | None = None
-        """Set it, on any thread, to the word of a member that this peer cannot be one of them."""
+        self._refusal: PeerRefused | None = None
+        self._outlived: Outlived | None = None
+
+    def hear(self, event: Effect) -> None:
+        """Learn, on any thread, why this peer cannot be one of the swarm as it is."""
+        if isinstance(event, PeerRefused):
+            self._refusal = event
+        elif isinstance(event, Outlived):
+            self._outlived = event
 
     def run(self, stop: threading.Event) -> None:
         """Search until the swarm is founded or joined.
@@ -49,6 +90,7 @@ class Search:
         Raises:
             TransportError: No swarm was found in time, or before *stop* was set.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
+            OutlivedError: Others know a later life of this peer.
         """
         started_s = spoke_s = time.monotonic()
         while not self._is_over():
@@ -64,14 +106,16 @@ class Search:
             self._driver.wait_for_share(_POLL_S)
 
     def _is_over(self) -> bool:
-        driver, config = self._driver, self._config
-        seeds = (*config.join, *(self._meeting.others() if self._meeting else ()))
-        driver.call(Join(seeds, config.founders))
+        driver = self._driver
+        seeds = (*self._seeds, *(self._meeting.others() if self._meeting else ()))
+        driver.call(Join(seeds, self._founders, self._returning))
         driver.step(trained=False)
         if driver.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
             return True
-        if self.refusal is not None:
-            peer, reason = self.refusal.peer, self.refusal.reason
+        if self._outlived is not None:
+            raise OutlivedError(self._outlived.incarnation)
+        if self._refusal is not None:
+            peer, reason = self._refusal.peer, self._refusal.reason
             raise IncompatiblePeer(f"cannot join {peer}: {reason}", peer)
         return False
 
@@ -83,8 +127,8 @@ class Search:
             f"{address} {'answers' if address in answering else 'does not answer'}"
             for address in sorted(self._driver.greeted)
         ]
-        if self._config.founders > 1:
-            words.append(f"{len(members)} of {self._config.founders} founders are there")
+        if self._founders > 1:
+            words.append(f"{len(members)} of {self._founders} founders are there")
         elif len(members) > 1:
             words.append("waiting for a first share")
         return "; ".join(words) or "nobody has answered yet"

@@ -24,6 +24,8 @@ class Tally:
     """Sum over the shares mixed in."""
     messages: int = 0
     """Messages handed to the network."""
+    frames: int = 0
+    """Those among them that carried a part of a share."""
     bytes_sent: int = 0
     bytes_received: int = 0
     errors: int = 0

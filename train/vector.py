@@ -109,6 +109,16 @@ class Vector:
         """Take what ``x`` is now for the anchor."""
         self.anchor_flats = tuple(flat.clone() for flat in self.flats)
 
+    @torch.no_grad()
+    def forget_sent(self) -> None:
+        """Take all numbers as they are now for sent, where that is noted.
+
+        What they differed by before they became those of a copy, or of a checkpoint, is nothing to
+        tell others.
+        """
+        for sent, flat in zip(self._sent or (), self.flats, strict=self._sent is not None):
+            sent.copy_(flat)
+
     def kept_anchor(self) -> bytes:
         """Hash of the anchor that is kept: what `anchor` was when it was taken, 16 bytes.
 
@@ -344,7 +354,6 @@ class Vector:
                 part.of(self._anchor()).copy_(arrival.raw.view(part.dtype))
                 yield arrival.mark
         if self._sent is not None:
-            # What it differed by before it became a copy is nothing to tell others.
             for part in layout.parts:
                 part.of(self._sent).copy_(part.of(self.flats))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip import ConfigError
-from rumor.train import PeerConfig, RunConfig
+from rumor.train import CheckpointConfig, PeerConfig, RunConfig
 from rumor.train.reach import advertised
 from rumor.train.rendezvous import Rendezvous
 
@@ -17,7 +17,9 @@ from rumor.train.rendezvous import Rendezvous
         ("id", "a b", "letters, digits"),
         ("bind", "nonsense", "HOST:PORT"),
         ("join", ("host:99999",), "port"),
-        ("advertise", "host:*", "port"),
+        ("bind", ("127.0.0.1:*", "nonsense"), "HOST:PORT"),
+        ("advertise", ("host:*",), "port"),
+        ("socks_proxy", "nonsense", "HOST:PORT"),
         ("founders", 0, "at least 1"),
         ("topology", "rng", "ring"),
         ("rule", "gossip", "gosgd"),
@@ -34,6 +36,7 @@ def test_a_peer_setting_out_of_range_is_named(field: str, value: object, says: s
     ("field", "value"),
     [
         ("steps", 0),
+        ("total_steps", 0),
         ("batch_size", 0),
         ("log_every", 0),
         ("eval_every", -1),
@@ -50,6 +53,19 @@ def test_a_run_setting_out_of_range_is_named(field: str, value: object) -> None:
         RunConfig(**{field: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("field", "value"), [("every_s", 0.0), ("every_steps", 0), ("kept", 0)])
+def test_a_checkpoint_setting_out_of_range_is_named(field: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{field} of a checkpoint is {value}"):
+        CheckpointConfig(folder=Path("x"), **{field: value})  # type: ignore[arg-type]
+
+
+def test_where_lives_are_counted() -> None:
+    checkpoint = CheckpointConfig(folder="a text")  # type: ignore[arg-type]
+    assert PeerConfig().lives_folder is None
+    assert PeerConfig(checkpoint=checkpoint).lives_folder == Path("a text")
+    assert PeerConfig(checkpoint=checkpoint, out=Path("out")).lives_folder == Path("out")
+
+
 def test_an_id_is_drawn_where_none_is_given() -> None:
     config = PeerConfig()
     assert config.named() != config.named()
@@ -57,22 +73,32 @@ def test_an_id_is_drawn_where_none_is_given() -> None:
 
 
 def test_loopback_is_advertised_as_it_is() -> None:
-    assert advertised(PeerConfig(), "tcp://127.0.0.1:5") == ("tcp://127.0.0.1:5",)
+    assert advertised(PeerConfig(), ("tcp://127.0.0.1:5",)) == ("tcp://127.0.0.1:5",)
 
 
-def test_an_advertised_address_stands_for_the_bound_one() -> None:
-    config = PeerConfig(advertise="node-a:9")
-    assert advertised(config, "tcp://127.0.0.1:5") == ("tcp://node-a:9",)
+def test_advertised_addresses_stand_for_the_bound_ones() -> None:
+    config = PeerConfig(advertise=("node-a.example:9", "[2001:db8::7]:9"))
+    expected = ("tcp://node-a.example:9", "tcp://[2001:db8::7]:9")
+    assert advertised(config, ("tcp://127.0.0.1:5",)) == expected
+
+
+def test_one_address_may_be_given_as_a_text() -> None:
+    assert PeerConfig(advertise="node-a:9").advertise == ("tcp://node-a:9",)  # type: ignore[arg-type]
+
+
+def test_of_several_addresses_those_that_others_can_reach_are_told() -> None:
+    bound = ("tcp://127.0.0.1:5", "tcp://10.0.0.5:6", "tcp://[2001:db8::7]:7")
+    assert advertised(PeerConfig(), bound) == bound[1:]
 
 
 def test_a_loopback_peer_of_a_remote_swarm_only_dials_out() -> None:
-    assert advertised(PeerConfig(join=("node-a:9",)), "tcp://127.0.0.1:5") == ()
-    assert advertised(PeerConfig(bind=None), None) == ()
+    assert advertised(PeerConfig(join=("node-a:9",)), ("tcp://127.0.0.1:5",)) == ()
+    assert advertised(PeerConfig(bind=None), ()) == ()
 
 
 def test_listening_to_all_without_keys_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rumor"):
-        (address,) = advertised(PeerConfig(bind="0.0.0.0:7700"), "tcp://0.0.0.0:7700")
+        (address,) = advertised(PeerConfig(bind="0.0.0.0:7700"), ("tcp://0.0.0.0:7700",))
     assert address.endswith(":7700") and "0.0.0.0" not in address
     assert "without keys" in caplog.text
 

@@ -84,6 +84,7 @@ def received(body: Any, frame: bytes = b"") -> Receive:
 INPUTS: list[Input] = [
     Join(("tcp://a:1", "tcp://b:2"), 3),
     Join((), 1),
+    Join(("tcp://a:1",), 1, returning=True),
     Step(trained=True),
     Step(trained=False),
     Wake(),
@@ -216,9 +217,9 @@ def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body:
         (b"", "not a journal"),
         (b"PK\x03\x04 some other file", "not a journal"),
         (b"rumor journal 1\n", "another version"),
-        (b"rumor journal 2\n", "cut short in its head"),
-        (b"rumor journal 2\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
-        (b"rumor journal 2\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
+        (b"rumor journal 3\n", "cut short in its head"),
+        (b"rumor journal 3\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
+        (b"rumor journal 3\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -336,7 +337,7 @@ def test_a_run_leaves_a_journal_only_where_it_is_told_to(tmp_path: Path) -> None
 
 def starts_of(data: bytes | bytearray) -> list[int]:
     """Where each record begins, the head's first."""
-    starts, position = [], len(b"rumor journal 2\n")
+    starts, position = [], len(b"rumor journal 3\n")
     while position < len(data):
         starts.append(position)
         position += 9 + struct.unpack_from("<I", data, position)[0]

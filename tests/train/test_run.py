@@ -59,10 +59,10 @@ def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
     run(RunConfig(steps=1, out=tmp_path), PeerConfig())
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     with pytest.raises(ConfigError, match="another run"):
         run(RunConfig(steps=1, out=tmp_path), PeerConfig())
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 
 @pytest.mark.live

@@ -1,0 +1,53 @@
+"""How a peer's part in a swarm begins: with a life that others believe, and that finds them."""
+
+import logging
+import threading
+from typing import Final
+
+from ..gossip import TransportError
+from ..gossip.messages import later_life
+from .life import Life, Made
+from .memory import Memory
+from .search import OutlivedError
+
+__all__ = ["begin"]
+
+_log = logging.getLogger("rumor")
+
+# So many lives of itself a peer outdoes before it says that something is wrong.
+_LIVES_MAX: Final = 8
+
+
+def begin(made: Made, memory: Memory, stop: threading.Event) -> Life:
+    """Found or join; where others know a later life of this peer, as a still later one.
+
+    Args:
+        made: The peer.
+        memory: What it kept of its former lives.
+        stop: When set, the search is given up.
+
+    Returns:
+        The life that is a member now.
+
+    Raises:
+        ConfigError: As `Life` does.
+        TransportError: No swarm was found in time, or before *stop* was set.
+        IncompatiblePeer: The swarm trains another model; the first difference is named.
+    """
+    incarnation = memory.next_incarnation(made.id)
+    for _ in range(_LIVES_MAX):
+        life = Life(made, incarnation, memory.past, memory.seeds)
+        try:
+            life.search.run(stop)
+            memory.entered()
+            return life
+        except OutlivedError as later:
+            life.close()
+            _log.warning("%s; beginning anew, as a later life", later)
+            incarnation = later_life(later.incarnation, incarnation)
+        except BaseException:
+            life.close()
+            raise
+    raise TransportError(
+        f"others know ever later lives of {made.id}: is another peer called so, too?"
+    )

@@ -1,0 +1,130 @@
+"""Which life of a peer this is, and whom its former ones knew: what survives in its folder.
+
+The count of lives must never repeat, or messages of two lives could not be told apart; and it must
+not run far ahead of the calendar, or nobody would believe it.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from ..gossip import ConfigError, Member, PeerId
+from ..gossip.address import parse_address
+from ..gossip.messages import Incarnation
+from .durable import write_json
+
+__all__ = ["LIFE", "PeerTable", "last_id", "next_incarnation", "note_incarnation"]
+
+LIFE: Final = "life.json"
+"""Says in a peer's folder whose it is, and which life of it was the last."""
+
+_DAY_MS: Final = 86_400_000
+
+PEERS: Final = "peers.json"
+
+
+def next_incarnation(
+    folder: Path | None, id: PeerId, unix_s: float, ahead_ms_max: int
+) -> Incarnation:
+    """The number of a peer's next life: later than the last one, also where the clock went back.
+
+    Args:
+        folder: Where the last one was noted; None where nothing is kept, and the clock is all
+            there is.
+        id: The peer's name.
+        unix_s: Seconds by the calendar.
+        ahead_ms_max: How far ahead of the calendar others believe a life, milliseconds.
+
+    Raises:
+        ConfigError: The folder is another peer's, or what it says cannot be read, or nobody would
+            believe it.
+    """
+    now_ms = max(1, int(unix_s * 1000))
+    last = None if folder is None else _last(folder)
+    if folder is None or last is None:
+        return now_ms
+    if last[0] != id:
+        raise ConfigError(f"{folder} is of peer {last[0]}, and this is {id}: name a new folder")
+    if last[1] >= now_ms + ahead_ms_max:
+        days = (last[1] - now_ms) / _DAY_MS
+        raise ConfigError(
+            f"{folder / LIFE} counts lives by a clock that was {days:.0f} days ahead of this "
+            "one, and nobody would believe them: set the clock right, or remove that file"
+        )
+    return max(now_ms, last[1] + 1)
+
+
+def last_id(folder: Path) -> PeerId | None:
+    """Whose folder this is; None where no life has begun in it.
+
+    Raises:
+        ConfigError: What it says cannot be read.
+    """
+    last = _last(folder)
+    return None if last is None else last[0]
+
+
+def note_incarnation(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
+    """Bring to the disk that this life has begun; before anybody hears of it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    write_json(folder / LIFE, {"id": id, "incarnation": incarnation})
+
+
+def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
+    path = folder / LIFE
+    if not path.exists():
+        return None
+    try:
+        noted = json.loads(path.read_text())
+        return str(noted["id"]), int(noted["incarnation"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{path} does not say which life of its peer was the last ({error}): remove it only if "
+            "the clock of this machine never went back"
+        ) from None
+
+
+class PeerTable:
+    """The other peers that one knows, on disk: whom its next life can ask for the swarm.
+
+    Args:
+        folder: Where it lies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / PEERS
+        self._rows: list[dict[str, Any]] | None = None
+
+    def update(self, members: Iterable[Member]) -> bool:
+        """Take over whom the protocol knows; whether `write` has something to do."""
+        rows = [
+            {"id": member.id, "addresses": list(member.addresses)}
+            for member in members
+            if member.addresses
+        ]
+        changed, self._rows = rows != self._rows, rows
+        return changed
+
+    def write(self) -> None:
+        """Write what was last taken over.
+
+        Raises:
+            OSError: It cannot be written; the file is as it was.
+        """
+        write_json(self._path, self._rows or [])
+
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses that a former life noted; none where it noted none, or they are damaged.
+
+        A seed more or less is nothing to fail for.
+        """
+        try:
+            rows = json.loads(self._path.read_text())
+            named = [parse_address(str(a)) for row in rows for a in row["addresses"]]
+        except (OSError, ValueError, LookupError, TypeError):
+            return ()
+        return tuple(dict.fromkeys(named))
