@@ -211,6 +211,10 @@ class Protocol:
         both = (*roster.others(alive=True), *roster.others(alive=False))
         return tuple(sorted(both, key=lambda member: member.id))
 
+    def shares_memory(self, peer: PeerId) -> bool:
+        """Whether *peer* may be able to read this peer's memory."""
+        return self._state.roster.shares_memory(peer)
+
     def is_worth_waiting(self, since_s: float) -> bool:
         """Whether anybody who still has to settle something was heard at that time or later."""
         spoke, accounts = self._state.roster.spoke_since, self.accounts

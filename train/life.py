@@ -19,10 +19,11 @@ from ..gossip import (
     TransportError,
     stream,
 )
-from ..gossip.effects import Effect, Joined
+from ..gossip.effects import Effect, Joined, PeerMet
 from ..gossip.link import messages_max
 from ..gossip.messages import Incarnation
 from ..gossip.transport import Transport
+from ..gossip.wire import Form
 from ..topology import View
 from .checkpointing import Past
 from .config import PeerConfig
@@ -39,11 +40,15 @@ from .search import Search
 from .segments import Attachments, SegmentPool, host_id
 from .tally import Tally
 from .vector import Vector
+from .warming import Warming
 from .workbench import Workbench
 
 __all__ = ["Life", "Made"]
 
 _log = logging.getLogger("rumor")
+
+# Rules with many neighbors may have more pushes under way; those seldom are at the same moment.
+_AT_ONCE_MAX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,6 +113,7 @@ class Life:
     def close(self) -> None:
         """Stop, without another word."""
         self.driver.stop()
+        self._warming.close()
         if self.journal is not None:
             self.journal.close()
         self._events.close()
@@ -117,6 +123,9 @@ class Life:
         self.search.hear(event)
         if isinstance(event, Joined):
             self._check_anchor()
+        elif isinstance(event, PeerMet):
+            shares = self.driver.look(lambda protocol: protocol.shares_memory(event.peer))
+            self._warming.met(shares_memory=shares)
 
     def _check_anchor(self) -> None:
         # One that came in several shards can only be told when all of them are there.
@@ -157,6 +166,8 @@ class Life:
             attachments=Attachments() if host else None,
             mixing=config.mixing,
         )
+        form = Form() if config.protocol.exact else Form(config.protocol.wire)
+        self._warming = Warming(bench, form, min(made.rule.outstanding_max, _AT_ONCE_MAX))
         return Driver(
             protocol,
             transport,

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -40,6 +40,9 @@ from .vector import Term, Vector
 __all__ = ["Workbench"]
 
 _ALL = float("inf")
+
+# Smaller ones cost no more than a few hundred pages.
+_WARM_BYTES_MIN = 4 << 20
 
 # Snapshots that were not finite are released, too, and never taken.
 _RELEASED_MAX = 64
@@ -125,6 +128,22 @@ class Workbench:
         done = self._carry_out(effect, frame)
         self._raise_failure()
         return done
+
+    def warm(self, form: Form, count: int, *, shown: bool) -> None:
+        """Have the system make the memory for snapshots now, so that the first push need not wait.
+
+        Args:
+            form: What will be pushed.
+            count: How many pushes may be under way at once.
+            shown: Whether neighbors on this machine will read them where they lie.
+        """
+        pool = self._segments if shown and self._segments else self._vector.snapshots
+        sizes = Counter(
+            self._vector.plan(form, shard).size_bytes for shard in range(self._vector.schema.shards)
+        )
+        for size_bytes, shards in sizes.items():
+            if size_bytes >= _WARM_BYTES_MIN:
+                pool.warm(size_bytes, shards * count)
 
     def expect(self, effect: Snapshot) -> None:
         """Let frames of a snapshot be asked for before it is taken; it must be, right after this.
