@@ -41,8 +41,7 @@ class Connection:
         finally:
             await _cancel(gone)
             await _cancel(reached)
-        # Granted even where nobody answers, and closed then: libzmq 4.3.5 ends the whole process
-        # when a socket is closed whose proxy has refused it.
+        # Granted even where nobody answers, and closed then, as a far end does that resets.
         await grant(self._client)
         if self._server is not None:
             await asyncio.gather(

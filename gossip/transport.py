@@ -19,6 +19,7 @@ from .address import parse_address
 from .codec import Buffer
 from .errors import ConfigError, TransportError
 from .messages import PeerId
+from .transport_bridge import Bridge
 from .transport_host import local_host
 from .transport_names import Names
 from .transport_received import Received, Route
@@ -46,8 +47,7 @@ class Transport:
         bulk_messages_max: Messages of bulk that may be queued toward one peer, and as many from
             one. Credit keeps honest peers below it; this is the backstop beneath it.
         socks_proxy: HOST:PORT of a SOCKS 5 proxy through which everything is dialled; None for
-            none. libzmq 4.3.5 ends the whole process when a socket is closed whose proxy has
-            refused it or is gone: use one that outlives the peer and never refuses.
+            none.
 
     Raises:
         ConfigError: This is no address.
@@ -63,14 +63,12 @@ class Transport:
     ) -> None:
         binds = (bind,) if isinstance(bind, str) else tuple(bind or ())
         binds = tuple(parse_address(each, any_port=True) for each in binds)
-        proxy = socks_proxy and parse_address(socks_proxy).removeprefix("tcp://")
+        proxy = socks_proxy and parse_address(socks_proxy)
         self._bulk_messages_max = bulk_messages_max
         self._context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, sockets_max())
         self._poller = zmq.Poller()
-        self._ways = Ways(self._context, self._poller, bulk_messages_max, proxy)
-        # A proxy is told names as they are: it stands where they mean something.
-        self._names = None if proxy else Names()
+        self._ways = Ways(self._context, self._poller, bulk_messages_max)
         self._places: dict[str, tuple[str, ...]] = {}
         self._peers: dict[PeerId, tuple[str, ...]] = {}
         self._reached: dict[tuple[PeerId, bool], str] = {}
@@ -82,6 +80,8 @@ class Transport:
         """Messages dropped for having too many parts."""
         if binds:
             self._bind(binds)
+        # A proxy is told names as they are: it stands where they mean something.
+        self._names = Bridge(proxy) if proxy else Names()
         # Not a pipe: after `close` its number may be another file's, and a late wake write there.
         self._wake_in, self._wake_out = sockets.socketpair()
         self._wake_in.setblocking(False)
@@ -183,6 +183,7 @@ class Transport:
             linger_s: How long last messages may take to get out, seconds.
         """
         self._context.destroy(linger=int(linger_s * 1000))
+        self._names.close()
         self._wake_in.close()
         self._wake_out.close()
 
@@ -211,8 +212,6 @@ class Transport:
 
     def _dialled(self, address: str) -> tuple[str, ...]:
         """The places that an address stands for now; ways to those that it stood for are closed."""
-        if self._names is None:
-            return (address,)
         places = self._names.places(address)
         if places == (address,):
             return places
@@ -223,15 +222,21 @@ class Transport:
         return places
 
     def _close_unused(self, addresses: Collection[str]) -> None:
-        self._close_places(
-            {place for address in addresses for place in self._places.pop(address, (address,))}
-        )
+        if addresses:
+            unused = set(addresses) - self._used()
+            self._close_places(
+                {place for each in unused for place in self._places.pop(each, (each,))}
+            )
+            for address in sorted(unused):
+                self._names.forget(address)
 
     def _close_places(self, places: Collection[str]) -> None:
         if places:
-            used = {address for several in self._peers.values() for address in several}
-            kept = {place for each in used for place in self._places.get(each, (each,))}
+            kept = {place for each in self._used() for place in self._places.get(each, (each,))}
             self._ways.close(set(places) - kept)
+
+    def _used(self) -> set[str]:
+        return {address for several in self._peers.values() for address in several}
 
     def _send_back(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
         routes = self._routes.get(peer)

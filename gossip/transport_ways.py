@@ -42,7 +42,6 @@ class Ways:
         context: Of all sockets.
         poller: Is told of each socket while it is open.
         bulk_messages_max: That may be queued toward a place.
-        socks_proxy: HOST:PORT through which all are dialled, where there is one.
     """
 
     def __init__(
@@ -50,12 +49,10 @@ class Ways:
         context: "zmq.Context[zmq.Socket[bytes]]",
         poller: zmq.Poller,
         bulk_messages_max: int,
-        socks_proxy: str | None,
     ) -> None:
         self._context = context
         self._poller = poller
         self._bulk_messages_max = bulk_messages_max
-        self._socks_proxy = socks_proxy
         self._ways: dict[str, _Way] = {}
 
     def open(self, place: str, *, bulk: bool) -> None:
@@ -102,8 +99,6 @@ class Ways:
             socket.setsockopt(zmq.IMMEDIATE, 1)
             socket.setsockopt(zmq.RECONNECT_IVL, random.randint(*_REDIAL_MS))
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, random.randint(*_REDIAL_MS_MAX))
-            if self._socks_proxy is not None:
-                socket.setsockopt_string(zmq.SOCKS_PROXY, self._socks_proxy)
             socket.connect(place)
         except zmq.ZMQError:
             # Strangers name addresses, too: one that ZeroMQ cannot read is merely out of reach.
