@@ -152,8 +152,10 @@ def _join(strikes: Strikes, network: Network, peer: PeerId) -> None:
 
 
 def _patience_s(network: Network, scenario: Scenario) -> float:
-    n = len(network.running())
-    return max(AGREE_S, RING_S * n * n) if scenario.ring else AGREE_S
+    n, shards = len(network.running()), scenario.shards
+    patience_s = max(AGREE_S, RING_S * n * n) if scenario.ring else AGREE_S
+    # Of a vector in shards, each is pushed only every so many times.
+    return patience_s * shards / min(shards, scenario.config.shards_per_push)
 
 
 def _disagreement(network: Network, scenario: Scenario) -> str:
