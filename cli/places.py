@@ -3,6 +3,7 @@
 import socket as sockets
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -101,7 +102,8 @@ class Places:
         if kept:
             for name in ("peer.json", "model.safetensors"):
                 # How the last life ended would pass for the end of this one.
-                (place.folder / name).unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    (place.folder / name).replace(place.folder / f"former.{name}")
             command = (*self._program, f"--resume={place.folder}", bind, *changes)
             if self._socks_proxy is not None:
                 command = (*command, f"--socks-proxy={self._socks_proxy(place.id)}")

@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ..gossip.errors import ConfigError
+from ..gossip.rule import demands_of
+from ..gossip.rules import make_rule
 from .exchange import ExchangeConfig
 from .places import Place, Places
 from .plan import LaunchConfig
@@ -99,6 +101,7 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
     places.sort(key=lambda place: (place.index, place.id))
     places = [replace(place, index=index) for index, place in enumerate(places)]
     first = kept[places[0].id]
+    _require_resumable(out, places, str(first.get("rule", "gosgd")))
     changes = {name: value for name, value in typed.items() if name in CHANGEABLE}
     return Resumption(
         config=_config(out, first | changes),
@@ -106,6 +109,21 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
         through_proxies=any(options.get("socks_proxy") for options in kept.values()),
         changes=tuple(f"{_option(name)}={value}" for name, value in changes.items()),
     )
+
+
+def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:
+    from ..train.run import CHECKPOINTS
+
+    if not any(any((place.folder / CHECKPOINTS).glob("*.safetensors")) for place in places):
+        raise ConfigError(
+            f"--resume {out}: none of its peers has a checkpoint (--checkpoint-every), so that "
+            "nothing could go on: start the run again"
+        )
+    if demands_of(make_rule(rule)).fixed_members:
+        raise ConfigError(
+            f"--resume {out}: a swarm that trains with {rule} takes nobody in once it has started, "
+            "so that no peer of it can resume: start the run again"
+        )
 
 
 def _folders(out: Path) -> dict[str, list[Path]]:

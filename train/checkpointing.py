@@ -25,6 +25,8 @@ __all__ = ["Checkpointing", "Past", "Stateful"]
 
 _log = logging.getLogger("rumor")
 
+_TAKEN = ("model", "anchor", "rng")
+
 _JOB: Final = "the checkpoint"
 
 
@@ -108,14 +110,21 @@ class Checkpointing:
         """Keep the state of further objects; where a checkpoint was loaded, they get it back.
 
         Raises:
-            ConfigError: One has no state, or a name was given before, or the checkpoint has
-                nothing by it.
+            ConfigError: One has no state, or a name was given before or cannot be one, or the
+                checkpoint has nothing by it.
         """
         for name, each in objects.items():
             if not isinstance(each, Stateful):
                 raise ConfigError(f"{name} cannot be kept: it has no state_dict to save and load")
             if name in self._registered:
                 raise ConfigError(f"{name} is registered already")
+            if name in _TAKEN or "." in name:
+                # Tensors are named by it, beside those of the model itself.
+                taken = ", ".join(_TAKEN)
+                raise ConfigError(
+                    f"{name} cannot be the name of what is registered: it must not be {taken}, nor "
+                    "have a dot"
+                )
             if self._loaded is not None:
                 self._give_back(name, each, self._loaded)
             self._registered[name] = each

@@ -146,8 +146,18 @@ class _Training:
         recorder.step(learner.taken, float(loss), step_s, learner.lr, evaluation)
         # Now, when all that belongs to this step is done: the next life begins with the next one.
         if self._checkpoint.is_due(learner.taken) and self.peer.config.checkpoint is not None:
-            if self.peer.save_checkpoint():
-                self._checkpoint.done(learner.taken)
+            self._save_checkpoint()
+
+    def _save_checkpoint(self) -> None:
+        try:
+            written = self.peer.save_checkpoint()
+        except ConfigError as error:
+            # A task of somebody's own, whose optimizer has a state that cannot be kept: nobody
+            # asked for checkpoints, and training does not need them.
+            _log.warning("no checkpoint was written: %s", error)
+            written = True
+        if written:
+            self._checkpoint.done(self.learner.taken)
 
     def _train(self) -> Tensor:
         journal, swarm_steps = self.peer.journal, self.peer.swarm_steps

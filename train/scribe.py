@@ -65,6 +65,9 @@ class Scribe:
                 job()
             except OSError as error:
                 _log.warning("%s could not be written, training goes on: %s", self._doing, error)
+            except Exception:
+                # Whatever it is, the next one may be written, and somebody may be waiting for it.
+                _log.exception("%s could not be written, training goes on", self._doing)
             finally:
                 with self._changed:
                     self._doing = ""

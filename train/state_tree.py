@@ -18,6 +18,14 @@ __all__ = ["flatten_state", "restore_state"]
 
 _PLAIN = (bool, int, str, type(None))
 
+# What safetensors can hold, of any version that is supported.
+_DTYPES = frozenset(
+    [
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+    ]
+)
+
 
 def flatten_state(state: object, name: str) -> tuple[Any, dict[str, Tensor]]:
     """Take a state apart, copying all of its tensors to host memory.
@@ -60,7 +68,7 @@ def _flatten(value: object, place: str, tensors: dict[str, Tensor]) -> Any:
         case float():
             return float(value) if math.isfinite(value) else {"float": str(float(value))}
         case Tensor():
-            return {"tensor": _kept(_copied(value), place, tensors)}
+            return {"tensor": _kept(_copied(value, place), place, tensors)}
         case np.ndarray() | np.generic():
             kind = "array" if isinstance(value, np.ndarray) else "number"
             name = _kept(_of_array(np.asarray(value), place), place, tensors)
@@ -94,7 +102,12 @@ def _kept(tensor: Tensor, place: str, tensors: dict[str, Tensor]) -> str:
     return place
 
 
-def _copied(tensor: Tensor) -> Tensor:
+def _copied(tensor: Tensor, place: str) -> Tensor:
+    if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided or tensor.is_meta:
+        raise ConfigError(
+            f"{place} is a tensor of {tensor.dtype} on {tensor.device}, {tensor.layout}: a "
+            "checkpoint holds dense ones of real numbers"
+        )
     layout = torch.contiguous_format
     return tensor.detach().to("cpu", copy=True, memory_format=layout)
 

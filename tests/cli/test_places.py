@@ -40,7 +40,8 @@ def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
     assert after.command == ("peer", f"--resume={one.folder}", bind)
     assert (after.id, after.folder, after.former) == ("peer-1", one.folder, ())
     # What tells of an end would tell it of this life.
-    assert [path.name for path in one.folder.iterdir()] == ["ledger.jsonl"]
+    kept = {"former.peer.json", "former.model.safetensors", "ledger.jsonl"}
+    assert {path.name for path in one.folder.iterdir()} == kept
 
 
 def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(

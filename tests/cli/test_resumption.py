@@ -30,7 +30,25 @@ def left(folder: Path, name: str, index: int, **options: Any) -> Path:
     rows = (opened, {"kind": "founded", "units": 8})
     (peer / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (peer / "metrics.jsonl").write_text('{"step":40}\n')
+    (peer / "checkpoints").mkdir()
+    (peer / "checkpoints" / "checkpoint-000001.safetensors").touch()
     return peer
+
+
+@pytest.mark.parametrize("rule", ["dpsgd", "allreduce"])
+def test_what_cannot_go_on_is_refused_before_anything_is_touched(tmp_path: Path, rule: str) -> None:
+    peer = left(tmp_path, "peer-0", 0, rule=rule)
+    (peer / "model.safetensors").touch()
+    with pytest.raises(ConfigError, match=f"trains with {rule} takes nobody in"):
+        read_run(tmp_path, {})
+    assert (peer / "model.safetensors").exists()
+
+
+def test_a_run_without_any_checkpoint_cannot_go_on(tmp_path: Path) -> None:
+    peer = left(tmp_path, "peer-0", 0)
+    (peer / "checkpoints" / "checkpoint-000001.safetensors").unlink()
+    with pytest.raises(ConfigError, match="none of its peers has a checkpoint"):
+        read_run(tmp_path, {})
 
 
 def test_a_run_is_what_its_peers_were(tmp_path: Path) -> None:
