@@ -25,6 +25,8 @@ from .wire import parse_wire
 
 __all__ = ["Admission"]
 
+_EVER = -1e300
+
 
 class Admission:
     """The first phases of one peer's life.
@@ -196,11 +198,19 @@ class Admission:
         # Whoever broke off in the middle is asked again only where there is nobody else.
         others = [member for member in reachable if member.id != self._donor]
         choice = (others if failed or not patient else reachable) or reachable or donors
+        choice = [member for member in choice if self._has_spoken(member)] or choice
         self._ask_one(choice[int(self._rng.integers(len(choice)))], now)
+
+    def _has_spoken(self, member: Member) -> bool:
+        return self._state.roster.spoke_since(member.id, _EVER)
 
     def _ask_one(self, donor: Member, now: float) -> None:
         self._donor, self._asked_s = donor.id, now
         self._state.roster.advance(phase=Phase.JOINING)
+        if not self._has_spoken(donor):
+            # One that was only heard of may not know of this peer either.
+            hello = self.hello(reply=True, alone=True)
+            self._state.agenda.send(donor.id, donor.incarnation, hello)
         self._say(donor, now)
 
     def _say(self, donor: Member, now: float) -> None:

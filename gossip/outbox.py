@@ -27,6 +27,9 @@ __all__ = ["Outbox", "Returned"]
 
 _NEVER = float("inf")
 
+_EXCUSED_AFTER = 2
+"""Questions without an answer: one may be lost, and its answer, too."""
+
 
 @frozen
 class Returned:
@@ -71,6 +74,7 @@ class Outbox:
         self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
         self._returned: list[Returned] = []
         self._in_flight = 0
+        self._excused = 0
 
     def is_busy(self, peer: PeerId) -> bool:
         """Whether an escrow toward *peer* is unresolved, so that no other may be opened."""
@@ -84,6 +88,14 @@ class Outbox:
     def in_flight(self) -> int:
         """How many shares use up credit; a stranded one does not."""
         return self._in_flight
+
+    def excused(self) -> int:
+        """How many of these use up none after all: their receivers do not answer questions.
+
+        They may be dead, long before anybody can say so. A few of them must not keep a peer from
+        pushing to those who do answer.
+        """
+        return self._excused
 
     def take_returned(self) -> tuple[Returned, ...]:
         """Hand over which pushes came back since this was last asked."""
@@ -203,6 +215,7 @@ class Outbox:
         """Wait on: the share is there, and its receiver has not come to it yet."""
         transfer = self._find(peer, incarnation, seq)
         if transfer is not None and transfer.state is TransferState.SENT:
+            self._excuse(transfer, False)
             transfer.deadline_s = now + self._patience_s(transfer)
 
     def unsent(self, peer: PeerId, seq: int) -> None:
@@ -250,6 +263,7 @@ class Outbox:
             return
         if transfer.end_was_sent:
             self._note(Kind.STRANDED, transfer)
+            self._excuse(transfer, False)
             transfer.state = TransferState.STRANDED
             self._in_flight -= 1
             transfer.deadline_s = _NEVER
@@ -322,7 +336,12 @@ class Outbox:
         transfer.questions += 1
         if transfer.state is TransferState.SENT:
             transfer.deadline_s = now + self._patience_s(transfer)
+            self._excuse(transfer, transfer.questions >= _EXCUSED_AFTER)
         self._agenda.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
+
+    def _excuse(self, transfer: Transfer, yes: bool) -> None:
+        self._excused += yes - transfer.excused
+        transfer.excused = yes
 
     def _patience_s(self, transfer: Transfer) -> float:
         roundtrip = self._link(transfer).roundtrip
@@ -365,6 +384,7 @@ class Outbox:
 
     def _forget(self, transfer: Transfer) -> None:
         self._streamer.give_up(transfer)
+        self._excuse(transfer, False)
         del self._transfers[transfer.peer]
         self._in_flight -= transfer.state is not TransferState.STRANDED
 

@@ -117,6 +117,13 @@ class State:
             return self.lanes[0].outbox.in_flight()
         return sum([lane.outbox.in_flight() for lane in self.lanes])
 
+    def credit_used(self) -> int:
+        """How many shares use up credit; those toward peers that do not answer do not."""
+        if len(self.lanes) == 1:
+            outbox = self.lanes[0].outbox
+            return outbox.in_flight() - outbox.excused()
+        return sum([lane.outbox.in_flight() - lane.outbox.excused() for lane in self.lanes])
+
     def refuse_all(self, reason: str) -> None:
         """Send all shares back that are not decided."""
         for lane in self.lanes:

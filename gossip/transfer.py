@@ -46,6 +46,8 @@ class Transfer:
     """What the receiver accepted of it; known while it is returning."""
     shown: bool = False
     """Whether the receiver reads it from memory, so that nothing is sent but the offer."""
+    excused: bool = False
+    """Whether its receiver has been silent for so long that it uses up no credit."""
     renounced: bool = False
     """Whether it is of a swarm that was given up, so that what comes back is burned."""
     reads: bool = True

@@ -426,7 +426,7 @@ class Turn:
         if not state.pacer.is_free(self.now):
             return False
         # With shards, so many pushes may be outstanding, each of several shares.
-        return state.in_flight() < state.outstanding_max * len(self.shards)
+        return state.credit_used() < state.outstanding_max * len(self.shards)
 
     def _snapshot(self, register: str, form: Form, shard: int, shown: bool) -> SnapshotId:
         key = (register, form, shard, shown)
