@@ -103,8 +103,13 @@ class Chaos:
         """
         if self._began_s is None and self._watch.began:
             self._began_s = self._clock()
+        # What is due again by the time it is done waits for the next look: it may take longer than
+        # the time between two of it.
+        due = []
         while self.next_s == 0.0:
-            heapq.heappop(self._agenda).does()
+            due.append(heapq.heappop(self._agenda))
+        for one in due:
+            one.does()
         news, self._news = self._news, []
         return news
 

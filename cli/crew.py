@@ -68,8 +68,9 @@ class Crew:
 
     def hold(self, index: int, why: str) -> None:
         """Let one stand still, until nothing holds it any more."""
-        self._held.setdefault(index, set()).add(why)
+        # In this order: whoever lets all go on meanwhile finds those that stand still.
         self.processes[index].send_signal(signal.SIGSTOP)
+        self._held.setdefault(index, set()).add(why)
 
     def release(self, index: int, why: str) -> None:
         """Take away what has held one."""

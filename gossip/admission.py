@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .effects import Founded, Greet, Joined
+from .effects import Founded, Greet, Joined, Part
 from .ledger import Entry, Kind
 from .messages import Ask, Hello, Member, PeerId, Phase, Refer
 from .redial import Redial
@@ -125,6 +125,7 @@ class Admission:
         for member in (*state.roster.others(alive=True), *state.roster.others(alive=False)):
             # Who goes over to the other swarm, too, will say so.
             state.roster.disown(member.id)
+            state.agenda.ask(Part(member.id))
         state.enter(swarm)
         state.swarm_is_rooted = False
         state.roster.clock.forget_others()

@@ -1,9 +1,9 @@
 """Which messages may have an effect: ours, of our model, of our swarm."""
 
 from .admission import Admission
-from .effects import PeerRefused, ShareId, SwarmGivenUp
+from .effects import Part, PeerRefused, ShareId, SwarmGivenUp
 from .errors import RemoteProtocolError
-from .messages import Ack, Describe, Envelope, Hello, Offer, Pending, Phase, Query
+from .messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query
 from .state import State
 
 __all__ = ["Border"]
@@ -79,7 +79,7 @@ class Border:
         """
         life = envelope.source, envelope.source_incarnation
         if (
-            not isinstance(envelope.body, Offer | Query)
+            not isinstance(envelope.body, Offer | Query | Ask)
             or self._state.roster.is_known(envelope.source)
             or life in self._state.lanes[envelope.shard].agenda.account.decided
         ):
@@ -119,7 +119,9 @@ class Border:
             state.agenda.ask(SwarmGivenUp())
             return True
         # It may have been met before it had a swarm: it is no neighbor any more.
-        state.roster.disown(source)
+        if state.roster.is_known(source):
+            state.roster.disown(source)
+            state.agenda.ask(Part(source))
         for lane in state.lanes:
             lane.outbox.died(source)
         if state.rooted and hello.rooted:

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from .absent import Absent
 from .admission import Admission
 from .effects import (
     Halt,
@@ -48,6 +49,7 @@ class Membership:
         self._redial = Redial[PeerId](
             config.gossip_s, config.redial_s_max, lambda: float(self._rng.random())
         )
+        self._absent = Absent(state.agenda)
         self.told = state.roster.phase
         """The phase that all live peers were told of."""
         self.due_s = float("-inf")
@@ -78,11 +80,11 @@ class Membership:
             asks_after_me = len(body.members) == 1 and envelope.destination_incarnation > 0
             hello = self._admission.hello(reply=False, alone=asks_after_me)
             self._state.agenda.send(envelope.source, envelope.source_incarnation, hello)
-        self._note_roots(envelope, body)
         for peer, steps in body.clock:
             self._state.roster.count(peer, steps)
         for member in self._state.roster.absorb(body.members, now):
             self._learn(member, now, direct=member.id == envelope.source)
+        self._note_roots(envelope, body)
 
     def _note_roots(self, envelope: Envelope, body: Hello) -> None:
         state = self._state
@@ -92,7 +94,10 @@ class Membership:
             state.swarm_is_rooted = True
             # One that has a part of a copy is rooted, too, but not while it seeks.
             if body.members and body.members[0].phase is Phase.SEEKING:
-                state.returning.add(envelope.source)
+                if state.roster.is_known(envelope.source):
+                    state.returning.add(envelope.source)
+            else:
+                state.returning.discard(envelope.source)
 
     def referred(self, body: Refer, now: float) -> None:
         """Take in who has a share to give, as hearsay."""
@@ -132,8 +137,9 @@ class Membership:
         if partners:
             self._say_hello(partners[int(self._rng.integers(len(partners)))].id, reply=True)
         # Dead peers are dialled for ever: without it a healed partition would stay split.
-        dead = [m.id for m in roster.others(alive=False) if roster.can_meet(m)]
-        for peer in self._redial.due(dead, now, _REDIALS_MAX):
+        dead = {m.id: m for m in roster.others(alive=False) if roster.can_meet(m)}
+        due = self._redial.due(dead, now, _REDIALS_MAX)
+        for peer in [*self._absent.tick(), *(p for p in due if self._absent.try_out(dead[p]))]:
             self._say_hello(peer, reply=True)
 
     def tell_phase(self) -> None:
@@ -160,6 +166,7 @@ class Membership:
         self._state.agenda.ask(change)
         match change:
             case PeerMet():
+                self._is_back(change.peer)
                 self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
                 # In a crowd that meets, two heartbeats confirm a peer with fewer messages.
                 if not direct and len(self._state.roster) <= _TOLD_MAX:
@@ -169,13 +176,15 @@ class Membership:
             case PeerRecovered():
                 # What kept one of them away may have kept others, too.
                 self._redial.hurry()
+                self._is_back(change.peer)
             case PeerDied():
+                self._absent.died(change.peer)
                 self._strand(change.peer)
             case PeerLeft():
                 # It may be a later life that left, and the first that is heard of it.
                 self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
                 self._strand(change.peer)
-            case Outlived() if self._phase > Phase.SEEKING and not self._state.outlived:
+            case Outlived() if self._phase > Phase.JOINING and not self._state.outlived:
                 self._state.outlived = True
                 self._state.agenda.ask(
                     Halt(
@@ -185,6 +194,11 @@ class Membership:
                 )
             case _:
                 pass
+
+    def _is_back(self, peer: PeerId) -> None:
+        member = self._state.roster.member(peer)
+        if member is not None:
+            self._absent.back(member)
 
     def _strand(self, peer: PeerId) -> None:
         for lane in self._state.lanes:

@@ -422,6 +422,7 @@ class Roster:
             if self._is_forgettable(known, silent_s):
                 del self._others[peer]
                 self._takers = self._order = None
+                yield Part(peer)
             elif known.alive and silent_s > dead_s:
                 known.alive = known.suspected = False
                 self._takers = None

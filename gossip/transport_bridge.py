@@ -13,6 +13,7 @@ import socket as sockets
 import struct
 import threading
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from .address import split_address
@@ -84,10 +85,11 @@ class Bridge:
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
-    def _begin(self, address: str, does: Coroutine[None, None, None]) -> None:
+    def _begin(self, address: str, does: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         task = self._loop.create_task(does)
         self._tasks[task] = address
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
 
     async def _end(self, address: str, listener: sockets.socket) -> None:
         ended = [task for task, of in self._tasks.items() if of == address]
@@ -106,7 +108,9 @@ class Bridge:
                 await asyncio.sleep(_BREATH_S)
                 continue
             client.setblocking(False)
-            self._begin(address, self._serve(address, client))
+            # A task that is ended before it begins would close nothing.
+            task = self._begin(address, self._serve(address, client))
+            task.add_done_callback(partial(_close, client))
 
     async def _serve(self, address: str, client: sockets.socket) -> None:
         try:
@@ -172,6 +176,10 @@ class Bridge:
                 raise EOFError("the proxy went away")
             data += more
         return data
+
+
+def _close(client: sockets.socket, task: "asyncio.Task[None]") -> None:
+    client.close()
 
 
 def _target(address: str) -> bytes:

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gossip import TrainingError
-from .program import Combining, Cut, Freeing, Level, Mixing, Operation, Snapping
+from .program import Cut, Freeing, Level, Mixing, Operation, Snapping
 from .schedule import Window
 
 __all__ = ["ahead", "can_run_ahead"]
 
-_KINDS = (Snapping, Mixing, Freeing, Combining)
-_SNAP, _MIX, _FREE, _COMBINE = range(4)
+_SNAP, _MIX, _FREE, _OTHER = range(4)
+_KINDS = {Snapping: _SNAP, Mixing: _MIX, Freeing: _FREE}
 
 Columns = tuple[NDArray[Any], ...]
 Packed = tuple[Columns, list[Cut], list[Operation]]
@@ -84,12 +84,12 @@ def _draw_up(windows: Callable[[], Iterator[Window]], pipe: Connection, other: C
 
 
 def _pack(level: Level) -> Packed:
-    """A level in columns; combinations, which have terms, stay as they are."""
+    """A level in columns; combinations, which have terms, and what is rare stay as they are."""
     kinds, workers, slots, fractions, cuts, ids = [], [], [], [], [], []
-    combinations: list[Operation] = []
+    others: list[Operation] = []
     seen: dict[Cut, int] = {}
     for operation in level.operations:
-        kind = _KINDS.index(type(operation))
+        kind = _KINDS.get(type(operation), _OTHER)
         worker = slot = number = id = 0
         fraction = 0.0
         match operation:
@@ -100,8 +100,8 @@ def _pack(level: Level) -> Packed:
                 number = seen.setdefault(cut, len(seen))
             case Freeing():
                 slot = operation.slot
-            case Combining():
-                combinations.append(operation)
+            case _:
+                others.append(operation)
         kinds.append(kind)
         workers.append(worker)
         slots.append(slot)
@@ -117,18 +117,18 @@ def _pack(level: Level) -> Packed:
         np.array(cuts, np.int32),
         np.array(ids, np.int64),
     )
-    return columns, list(seen), combinations
+    return columns, list(seen), others
 
 
 def _unpack(window: Window, levels: list[Packed]) -> Window:
     return replace(window, levels=[_level(*packed) for packed in levels])
 
 
-def _level(columns: Columns, seen: list[Cut], combinations: list[Operation]) -> Level:
+def _level(columns: Columns, seen: list[Cut], others: list[Operation]) -> Level:
     level = Level()
     steps, kinds, workers, slots, fractions, cuts, ids = (column.tolist() for column in columns)
     level.workers, level.steps, level.orders = steps
-    rest = iter(combinations)
+    rest = iter(others)
     operations = level.operations
     for at, kind in enumerate(kinds):
         if kind == _MIX:

@@ -99,6 +99,14 @@ class BatchedStepper:
         else:
             list(self._pool.map(lambda group: self._take_group(level, group), groups))
 
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return self._replica.keep(worker) if self._sgd is None else self._sgd.keep(worker)
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        (self._replica if self._sgd is None else self._sgd).restore(worker, kept)
+
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
@@ -187,6 +195,15 @@ class _Momentum:
         if not plain or any(groups[0][name] for name in ("foreach", "fused", "differentiable")):
             return None
         return cls(groups[0], x) if isinstance(groups[0]["lr"], float) else None
+
+    def keep(self, worker: int) -> Tensor | None:
+        """A copy of a worker's momentum; None where there is none."""
+        return None if self._buffer is None else self._buffer[worker].clone()
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Give a worker the momentum that was kept, or none: its first step then makes it."""
+        if self._buffer is not None:
+            self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
 
     def update(
         self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Sequence[int]

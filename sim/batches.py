@@ -1,6 +1,7 @@
 """Which samples each worker takes at each step, as live."""
 
 from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 import torch
@@ -24,18 +25,26 @@ class Batches:
         partition: How the data is split among them.
         batch_size: Samples per step and worker.
         seed: The run's seed.
+        parts: Into how many parts the data is split, if not one for each: those who come when all
+            are given share them, in turn.
 
     Raises:
         ConfigError: The partition is not valid, or there are too few samples for it.
     """
 
     def __init__(
-        self, task: Task, ids: Sequence[PeerId], partition: str, batch_size: int, seed: int
+        self,
+        task: Task,
+        ids: Sequence[PeerId],
+        partition: str,
+        batch_size: int,
+        seed: int,
+        parts: int | None = None,
     ) -> None:
-        parts = split(partition, task.train[1], len(ids), seed)
+        found = split(partition, task.train[1], parts or len(ids), seed)
         self._samplers = [
             Sampler(part, batch_size, seed=seed, peer=id)
-            for part, id in zip(parts, ids, strict=True)
+            for part, id in zip(cycle(found), ids, strict=False)
         ]
         self._inputs, self._targets = task.train
 

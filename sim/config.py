@@ -1,13 +1,18 @@
 """What a simulation is asked for."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
+from typing import Any
 
 from ..gossip import ProtocolConfig
 from ..gossip.config import ShardOrder
 from ..gossip.errors import ConfigError
+from ..gossip.timing import timing
 from ..gossip.wire import NATIVE
 from ..train.task import Task
+from .faults import Fault
 from .network import NetworkConfig
 from .vectors import VectorTask
 
@@ -18,8 +23,8 @@ ENGINES = ("auto", "batched", "loop", "fast")
 give the same bits, else ``loop``."""
 
 _COUNTS = (
-    "workers", "shards", "shards_per_push", "steps", "batch_size", "threads", "window",
-    "eval_every",
+    "workers", "shards", "shards_per_push", "steps", "total_steps", "batch_size", "threads",
+    "window", "eval_every",
 )  # fmt: skip
 
 
@@ -47,7 +52,8 @@ class SimulationConfig:
     """What the rule makes of it: for gosgd the probability of a push after a step, 0.1 unless
     given. More keeps models closer together and costs traffic."""
     emission: str = "per-step"
-    """``per-step`` or ``per-second``; with the second, ``p`` is pushes per virtual second."""
+    """``per-step``, ``per-second`` (``p`` is pushes per virtual second) or ``adaptive`` (``p`` is
+    the part of its time in which a worker has a share under way)."""
     wire: str = NATIVE
     """Format in which shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8`` or
     ``topk:FRACTION``. All but the first cost accuracy in each share and save bytes."""
@@ -66,6 +72,9 @@ class SimulationConfig:
     steps: int | None = None
     """Optimizer steps of each worker; the task's own number unless given. With ``time_s`` alone
     there is no such number."""
+    total_steps: int | None = None
+    """Optimizer steps of all workers together after which they stop, each when it hears of it;
+    with ``steps``, what comes first."""
     time_s: float | None = None
     """Virtual seconds after which all stop, however many steps each has taken; with ``steps``,
     what comes first."""
@@ -97,6 +106,14 @@ class SimulationConfig:
     """Probability that a message is lost; the network's own unless given."""
     duplicates: float | None = None
     """Probability that a message comes twice; the network's own unless given."""
+    faults: str | Path | Sequence[Fault | Mapping[str, Any]] = ()
+    """What goes wrong when: a JSON file, or faults themselves. Where there are any, each worker
+    has a view of its own of who lives, which gossip keeps up to date, as live."""
+    timing: str = "lan"
+    """How soon a silent worker is suspected and held for dead: ``local``, ``lan`` or ``wan``."""
+    checkpoint_every_s: float = 60.0
+    """Virtual seconds from one checkpoint of a worker to its next, where one that is to start
+    again looks for it."""
     engine: str = "auto"
     """How steps are computed: one of `ENGINES`."""
     threads: int | None = None
@@ -112,7 +129,7 @@ class SimulationConfig:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             _check_count(name, getattr(self, name))
-        for name in ("time_s", "lr", "step_s", "memory_gib", "push_mbit"):
+        for name in ("time_s", "lr", "step_s", "memory_gib", "push_mbit", "checkpoint_every_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:
                 raise ConfigError(f"{name} is {value}: it must be a finite number above 0")
@@ -143,6 +160,7 @@ class SimulationConfig:
             exact=self.exact,
             bandwidth_bytes_s=rate,
             shared_memory=False,
+            **timing(self.timing),
         )
 
     @property

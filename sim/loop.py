@@ -67,6 +67,14 @@ class LoopStepper:
         else:
             list(self._pool.map(lambda index: self._share(level, index), range(self._n_threads)))
 
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return self._replicas[0].keep(worker)
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        self._replicas[0].restore(worker, kept)
+
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
@@ -121,6 +129,15 @@ class Replica:
         for target, (_, view) in zip(self._targets, self._rows.tensors(worker), strict=True):
             target.data = view
         self._worker = worker
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return deepcopy(self.states.get(worker, {}))
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        assert isinstance(kept, dict | None)
+        self.states[worker] = deepcopy(kept) if kept else {}
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
         """Take a step there.

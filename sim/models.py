@@ -15,6 +15,7 @@ from ..train.task import Evaluation, Task
 from .program import Level
 from .rows import Rows, tensors_of, view_of
 from .stepper import Failures, Stepper
+from .vectors import Present
 
 __all__ = ["Models"]
 
@@ -55,6 +56,10 @@ class Models:
         self._may_overflow = may_overflow
         self._last: dict[int, tuple[int, int]] = {}
 
+    def live_again(self) -> None:
+        """Make ready for workers that crash and come back; called before the first step."""
+        self.rows.live_again(self.stepper)
+
     def execute(self, levels: Sequence[Level]) -> None:
         """Take the steps of one level after another, and do what follows each.
 
@@ -86,6 +91,9 @@ class Models:
         """
         rows = self.rows
         means = [torch.zeros(part.shape[1], dtype=torch.float64) for part in rows.x]
+        if not weight_units.any():
+            # Before anybody has founded, all have what they start from.
+            weight_units = np.ones_like(weight_units)
         for shard, held in enumerate(weight_units.T.tolist()):
             for index, start, stop in rows.spans(shard):
                 mean = means[index][start:stop]
@@ -115,15 +123,22 @@ class Models:
                 tensor.data = own[name]
 
     @torch.no_grad()
-    def evaluate_workers(self) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    def evaluate_workers(
+        self, present: Present = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """Measure single workers' models on the held-out data.
+
+        Args:
+            present: Whose; all workers' unless given.
 
         Returns:
             Loss and accuracy, float64, axes ``(worker measured,)``; of all workers, or of 32
             evenly spaced ones. No accuracy where the task has none.
         """
-        n = self.rows.n
+        n = self.rows.n if present is None else len(present)
         chosen = np.unique(np.linspace(0, n - 1, min(n, _WORKERS_MAX)).round().astype(int))
+        if present is not None:
+            chosen = present[chosen]
         modes = [(part, part.training) for part in self.rows.module.modules()]
         self.rows.module.eval()
         try:
@@ -148,18 +163,24 @@ class Models:
                 right += len(inputs[part]) * float(task.accuracy(outputs, targets[part]))
         return loss / len(inputs), right / len(inputs)
 
-    def consensus_distance(self) -> float:
-        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
+    def consensus_distance(self, present: Present = None) -> float:
+        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0.
+
+        Args:
+            present: Whose models count; all workers' unless given.
+        """
         spread = size = 0.0
-        for part in self.rows.x:
+        n = self.rows.n if present is None else len(present)
+        for whole in self.rows.x:
+            part = whole if present is None else whole[torch.from_numpy(present)]
             mean = torch.zeros(part.shape[1], dtype=torch.float64)
             for chunk in part.split(_ROWS_AT_ONCE):
                 mean += chunk.sum(dim=0, dtype=torch.float64)
-            mean /= self.rows.n
+            mean /= n
             for chunk in part.split(_ROWS_AT_ONCE):
                 spread += float((chunk.double() - mean).square().sum())
             size += float(mean.square().sum())
-        distance = math.sqrt(spread / self.rows.n)
+        distance = math.sqrt(spread / n)
         return distance / math.sqrt(size) if size else distance
 
     def close(self) -> None:

@@ -1,11 +1,15 @@
 """A topology as the protocol asks for it: names in, names out, each answer looked up once."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ..gossip import PeerId
-from ..topology import Topology
+from ..topology import Topology, View
 
-__all__ = ["Neighborhood"]
+__all__ = ["LiveNeighborhood", "Neighborhood"]
+
+_VIEWS_KEPT = 256
+"""Views whose graph is kept: while news spreads, workers differ in whom they know."""
 
 
 class Neighborhood:
@@ -55,3 +59,44 @@ class Neighborhood:
 
     def _named(self, nodes: Sequence[int]) -> tuple[PeerId, ...]:
         return tuple([self._ids[node] for node in nodes])
+
+
+class LiveNeighborhood:
+    """Whom the workers of a fleet may push to, each by its own view of who lives, as live.
+
+    Those whose views are equal share one graph.
+
+    Args:
+        spec: A topology spec.
+        seed: Of the swarm.
+        mixing: Mixing weights, the family's own unless given.
+    """
+
+    def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
+        self._make = partial(View, spec, seed, mixing)
+        self._views: dict[tuple[PeerId, ...], tuple[tuple[PeerId, ...], View]] = {}
+        self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], View]] = {}
+
+    def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+        """Whom *peer* may push to in a round."""
+        known, view = self._view(live, peer)
+        return view(known, peer, round)
+
+    def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
+        """Row of W: whom *peer* mixes from in a round, itself included, and how much."""
+        known, view = self._view(live, peer)
+        return view.weights(known, peer, round)
+
+    def _view(self, live: Sequence[PeerId], peer: PeerId) -> tuple[tuple[PeerId, ...], View]:
+        last = self._last.get(peer)
+        # A roster hands out the same tuple until it changes; a list may be changed in place.
+        if last is not None and last[0] is live and isinstance(live, tuple):
+            return last[1], last[2]
+        asked = tuple(live)
+        found = self._views.get(asked)
+        if found is None:
+            if len(self._views) == _VIEWS_KEPT:
+                del self._views[next(iter(self._views))]
+            found = self._views[asked] = asked, self._make()
+        self._last[peer] = live, *found
+        return found

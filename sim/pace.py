@@ -16,7 +16,7 @@ from ..gossip.streams import stream
 from .pace_file import read_durations
 from .speeds import slowdowns
 
-__all__ = ["PACES", "Pace", "make_pace"]
+__all__ = ["PACES", "InTurn", "Pace", "make_pace"]
 
 PACES = (
     "constant, lognormal:cv=C (C in [0, 100]), pareto:shape=A (A above 1) or "
@@ -154,6 +154,24 @@ class _Recorded:
     def mean_s(self, worker: int) -> float:
         durations = self._durations[worker]
         return math.fsum(durations) / len(durations) * self._factors[worker]
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """The pace of a swarm that newcomers join: they take the paces of those there, in turn."""
+
+    pace: Pace
+    """Of those who are there at the start."""
+    workers: int
+    """How many these are."""
+
+    def step_s(self, worker: int, step: int) -> float:
+        """Say how long a worker's step takes, seconds."""
+        return self.pace.step_s(worker % self.workers, step)
+
+    def mean_s(self, worker: int) -> float:
+        """Say how long a worker's steps take on average, seconds."""
+        return self.pace.mean_s(worker % self.workers)
 
 
 def _lognormal(cv: float) -> Draw:

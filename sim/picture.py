@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .curves import ACCENT, BLUE, INK, Floats, band, has_any, line, mark, rate, set_scale, spaced
+from .picture_faults import mark_faults
 from .title import describe, describe_world
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ MILESTONE_LINE = 9
 WEIGHTS_APART = 0.05
 """Founders that a picture of weights spans at least, to either side."""
 
+GROUPS_MAX = 6
+"""Parts of a partition whose own curves are drawn."""
+
 RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 
 Summary = Mapping[str, Any]
@@ -104,6 +108,7 @@ def _panels(summary: Summary, series: Series) -> list[Panel]:
         (_draw_consensus, several and has_model and has_any(series.get("consensus_distance"))),
         (_draw_weights, several and has_any(series.get("weight_quantiles"))),
         (_draw_traffic, several and has_any(series.get("bytes_sent"))),
+        (_draw_members, has_any(series.get("members"))),
         (_draw_staleness, several and _is_ever(series.get("staleness_steps"))),
         (_draw_idle, several and _is_ever(series.get("idle"))),
     ]
@@ -121,6 +126,8 @@ def _place(figure: "Figure", panels: Sequence[Panel], summary: Summary, series: 
         axes.set_xlim(0, end_s * (1 + MARGIN / (2 if odd and index == 0 else 1)))
         axes.xaxis.set_major_formatter("{x:g}")
         panel(axes, summary, series)
+        if summary.get("faults"):
+            mark_faults(axes, summary["faults"], end_s, labels=index == 0)
         if index >= len(panels) - 2:
             axes.set_xlabel("virtual time, s")
 
@@ -166,7 +173,12 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     if not has_any(merged):
         _say(axes, "that of the merged model is finite at no point")
         return
+    groups = series.get(f"{name}_of_groups")
+    for values in () if groups is None else groups.T[:GROUPS_MAX]:
+        axes.plot(time_s, values, color=INK, linewidth=1.1, linestyle="--")
     line(axes, time_s, merged, color=ACCENT, label="merged")
+    if groups is not None:
+        axes.plot([], [], color=INK, linewidth=1.1, linestyle="--", label="merged in each part")
     _mark_last(axes, time_s, merged, "{:.4g}")
     # The panels of both look alike: one legend will do.
     if name == "accuracy" or not has_any(series.get("accuracy")):
@@ -214,6 +226,13 @@ def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
         axes.set_ylim(least - WEIGHTS_APART, most + WEIGHTS_APART)
     if "disagreement" in series:
         axes.legend(loc="best")
+
+
+def _draw_members(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.set_title("Members of the swarm")
+    axes.set_ylabel("workers")
+    axes.step(series["time_s"], series["members"], where="post", color=INK, linewidth=1.4)
+    axes.set_ylim(bottom=0)
 
 
 def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:

@@ -2,13 +2,37 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..gossip import PeerId, ProtocolConfig, Rule, Schema
 from ..gossip.state import Neighbors
+from .faults import Fault
 from .links import Links
 from .pace import Pace
 
-__all__ = ["FleetPlan", "Traffic"]
+__all__ = ["FaultPlan", "FleetPlan", "Stop", "Traffic"]
+
+
+class Stop(NamedTuple):
+    """Where a worker's values stopped being finite, as a run over the same plan has found."""
+
+    order: int
+    """Which step of the whole schedule it was, counted from 0."""
+    worker: int
+    step: int
+    """Which of the worker's own, counted from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """What goes wrong in a fleet, whose workers then gossip about who lives."""
+
+    faults: tuple[Fault, ...]
+    """In order of time, with names in place of positions."""
+    founders: int
+    """So many of the workers are there at the start; the others are newcomers, in order."""
+    checkpoint_every_s: float
+    """Virtual seconds from one checkpoint of a worker to its next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +52,11 @@ class FleetPlan:
     steps: int | None
     """Optimizer steps of each worker, None for as many as time allows."""
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
-    """How shares are exchanged; all members are known, so that there is no gossip about them."""
+    """How shares are exchanged."""
+    steps_total: int | None = None
+    """Optimizer steps of all workers together after which they stop."""
+    trouble: FaultPlan | None = None
+    """What goes wrong; None where all members are known and stay, so that nobody gossips."""
 
 
 @dataclass(slots=True)
@@ -44,3 +72,5 @@ class Traffic:
     staleness_steps: int = 0
     errors: int = 0
     events: int = 0
+    membership_bytes: int = 0
+    """Of those that were sent, bytes of messages about who lives."""

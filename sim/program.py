@@ -17,12 +17,14 @@ __all__ = [
     "Combining",
     "Cut",
     "Freeing",
+    "Keeping",
     "Level",
     "Mixing",
     "Operation",
     "Program",
     "Slot",
     "Snapping",
+    "Starting",
 ]
 
 
@@ -83,7 +85,20 @@ class Freeing(NamedTuple):
     slot: int
 
 
-Operation = Snapping | Mixing | Combining | Freeing
+class Keeping(NamedTuple):
+    """Keep a worker's values, its optimizer's state included, in place of what was kept before."""
+
+    worker: int
+
+
+class Starting(NamedTuple):
+    """A worker begins another life, with what was kept or with what it had at the very start."""
+
+    worker: int
+    kept: bool
+
+
+Operation = Snapping | Mixing | Combining | Freeing | Keeping | Starting
 
 
 class Level:
@@ -170,6 +185,14 @@ class Program:
             if isinstance(term, Slot):
                 term._level = level
         self._levels[level].operations.append(Combining(worker, register, tuple(plain)))
+
+    def keep(self, worker: int) -> None:
+        """Keep a worker's values, as a checkpoint does."""
+        self._levels[self._row_levels[worker]].operations.append(Keeping(worker))
+
+    def start(self, worker: int, *, kept: bool) -> None:
+        """Let a worker begin anew, with what was last kept of it or as at the very start."""
+        self._levels[self._row_levels[worker]].operations.append(Starting(worker, kept))
 
     def let_go(self, slot: Slot) -> None:
         """One reader less; with the last one the slot is free."""

@@ -10,8 +10,10 @@ from ..gossip.effects import X
 from ..gossip.schema import Schema
 from ..train.layout import Layout, Placed
 from ..train.vector import Vector
+from .keepsakes import Keepsakes
 from .program import Operation
 from .shares import Parts, Shares, Span, spans_of
+from .stepper import Stepper
 
 __all__ = ["Rows", "tensors_of", "view_of"]
 
@@ -81,6 +83,11 @@ class Rows:
         values = {id(whole[placed.spec.name]): tensor for placed, tensor in tensors}
         # Tied parameters have several names, and the module holds any worker's values.
         return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
+
+    def live_again(self, stepper: Stepper) -> None:
+        """Make ready for workers that crash and come back; called before anything is trained."""
+        keepsakes = Keepsakes(self._rows, self.locals, stepper)
+        self._shares.begin_again = keepsakes.carry_out
 
     def carry_out(self, operations: Sequence[Operation]) -> list[int]:
         """Do what was scheduled, one after another.

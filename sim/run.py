@@ -56,13 +56,17 @@ class Run:
     - ``messages``, ``bytes_sent``, ``pushes``, ``skipped``, ``mixed``: of all workers, since 0.0.
     - ``staleness_steps``: mean over the shares mixed since the point before.
     - ``idle``: part of the workers' time since the point before that they spent waiting.
+    - ``accuracy_of_groups``, ``loss_of_groups``: of what the members of each group of a partition
+      have merged, ``(n_points, n_groups)``; NaN while there is none.
+    - ``members``: workers that belong to the swarm; ``membership_bytes``: sent since 0.0 about who
+      lives; both where there are faults.
     - ``disagreement``: sum over the workers of their squared distance from the mean, per
       coordinate.
     """
 
     workers: Mapping[str, NDArray[Any]]
-    """Each worker at the end, axis ``n_workers``: ``steps``, ``weight_units`` (int64),
-    ``idle_s``, ``pushes``, ``mixed``."""
+    """Each worker at the end, newcomers last, axis ``n_workers``: ``steps`` (of all its lives),
+    ``weight_units`` (int64), ``idle_s``, ``pushes``, ``mixed``."""
 
     model: Mapping[str, Tensor] | None = None
     """The merged model's state_dict; None where a task has no model."""

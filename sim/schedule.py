@@ -1,16 +1,17 @@
 """A fleet's run cut into windows: what to compute, and what to note at each measurement."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gossip import Audit, PeerId, audit
+from ..gossip import Audit, PeerId
+from .aftermath import Aftermath, aftermath
 from .collector import paused, settled
 from .fleet import Fleet
-from .plan import FleetPlan, Traffic
+from .plan import FleetPlan, Stop, Traffic
 from .program import Level
 
 __all__ = ["Ending", "Reading", "Window", "schedule"]
@@ -28,6 +29,10 @@ class Reading:
     idle_s: float
     """How long all workers together have waited."""
     traffic: Traffic
+    present: NDArray[np.int64] | None = None
+    """Workers that belong to the swarm, ascending; None for all."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """Which of them can reach one another, while a partition lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,8 @@ class Ending:
     """Where every unit is."""
     halts: dict[PeerId, str]
     """Workers whose rule could not go on, and why."""
+    aftermath: Aftermath | None = None
+    """What became of faults, where there were any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +67,7 @@ class Window:
 
 def schedule(
     plan: FleetPlan,
-    stops: dict[int, int],
+    stops: Sequence[Stop],
     *,
     every_s: float,
     time_s: float | None,
@@ -72,7 +79,7 @@ def schedule(
 
     Args:
         plan: What it is made of.
-        stops: Which workers stop at which step, because their values are not finite.
+        stops: Which workers stop when, because their values are not finite.
         every_s: Virtual seconds between two measurements.
         time_s: When to end; None for when all have taken their steps.
         window: Optimizer steps of a window, at most.
@@ -118,11 +125,21 @@ def _read(fleet: Fleet) -> Reading:
     workers = fleet.workers
     return Reading(
         time_s=fleet.now,
-        steps=np.array([worker.steps for worker in workers]),
+        steps=np.array([worker.steps_of_all_lives for worker in workers]),
         weight_units=_weight_units(fleet),
         idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
         traffic=replace(fleet.traffic),
+        **_of_members(fleet),
     )
+
+
+def _of_members(fleet: Fleet) -> dict[str, Any]:
+    """Who is there, where workers come and go."""
+    if fleet.troubles is None:
+        return {}
+    present = list(fleet.present())
+    groups = fleet.troubles.weather.groups(fleet.now, present)
+    return {"present": np.array(present, np.int64), "groups": groups}
 
 
 def _end(fleet: Fleet) -> Ending:
@@ -130,19 +147,23 @@ def _end(fleet: Fleet) -> Ending:
     weight_units = _weight_units(fleet)
     return Ending(
         workers={
-            "steps": np.array([worker.steps for worker in workers]),
+            "steps": np.array([worker.steps_of_all_lives for worker in workers]),
             "weight_units": weight_units.sum(axis=1),
             "idle_s": np.array([worker.idle_until(now) for worker in workers]),
             "pushes": np.array([worker.pushes for worker in workers]),
             "mixed": np.array([worker.mixed for worker in workers]),
         },
         weight_units=weight_units,
-        audit=audit(account for worker in workers for account in worker.protocol.accounts),
+        audit=fleet.audit(),
         halts=fleet.halts,
+        aftermath=None if fleet.troubles is None else aftermath(fleet.troubles, fleet.traffic),
     )
 
 
 def _weight_units(fleet: Fleet) -> NDArray[np.int64]:
     return np.array(
-        [[account.weight for account in worker.protocol.accounts] for worker in fleet.workers]
+        [
+            [account.weight * worker.running for account in worker.protocol.accounts]
+            for worker in fleet.workers
+        ]
     )

@@ -6,7 +6,7 @@ by the same functions, so that a simulated worker gets the same numbers in every
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from ..gossip.schema import Schema
 from ..gossip.streams import stream
 from ..gossip.wire import Wire, parse_wire
 from ..train import formats
-from .program import Combining, Cut, Freeing, Mixing, Operation, Snapping
+from .program import Combining, Cut, Freeing, Keeping, Mixing, Operation, Snapping, Starting
 
 __all__ = ["Parts", "Shares", "Span", "spans_of"]
 
@@ -101,6 +101,8 @@ class Shares:
         self._copies: dict[int, Parts] = {}
         self._free: defaultdict[tuple[str, int], list[_Room]] = defaultdict(list)
         self._sent: dict[int, Parts] = {}
+        self.begin_again: Callable[[Keeping | Starting], None] | None = None
+        """Carries out what concerns a worker's lives, where there are several."""
 
     def carry_out(self, operations: Sequence[Operation]) -> list[int]:
         """Do what was scheduled, one after another.
@@ -120,6 +122,12 @@ class Shares:
                     self._let_go(operation.slot)
                 case Combining():
                     self._combine(operation)
+                case Keeping() | Starting():
+                    assert self.begin_again is not None
+                    self.begin_again(operation)
+                    if isinstance(operation, Starting):
+                        # Another process does not know what this one has sent.
+                        self._sent.pop(operation.worker, None)
         return unfit
 
     def _snap(self, operation: Snapping) -> bool:

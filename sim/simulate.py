@@ -11,20 +11,22 @@ from typing import Any
 from ..gossip import PeerId, TrainingError
 from ..gossip.errors import ConfigError
 from ..gossip.rules import make_rule
+from ..gossip.state import Neighbors
 from ..topology import parse
 from ..train.task import Task
 from ..train.tasks import load_task
 from .ahead import ahead, can_run_ahead
 from .config import SimulationConfig
 from .cores import alone, usable_cores
+from .fault_plan import names_of, plan_faults
 from .links import Links
 from .measure import Curves
 from .memory import check_memory
 from .models import Models
-from .neighborhood import Neighborhood
+from .neighborhood import LiveNeighborhood, Neighborhood
 from .network import NetworkConfig, read_network
-from .pace import make_pace
-from .plan import FleetPlan
+from .pace import InTurn, make_pace
+from .plan import FleetPlan, Stop
 from .progress import Progress
 from .run import Run
 from .schedule import Ending, Window, schedule
@@ -86,12 +88,12 @@ def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], N
     """Run, and run again with those stopped whose values were found not to be finite."""
     simulation = _Simulation(config)
     started_s = time.perf_counter()
-    stops: dict[int, int] = {}
+    stops: list[Stop] = []
     while True:
         try:
             return simulation.run(stops, started_s, progress)
         except Failure as failure:
-            stops[failure.worker] = failure.step
+            stops.append(failure.stop)
             if len(stops) > min(_STOPS_MAX, max(0, config.workers - 1)):
                 raise TrainingError(_diverged(simulation.ids, stops, config)) from None
 
@@ -105,26 +107,28 @@ class _Simulation:
         check_memory(config, row_bytes=0, registers=0)
         self._cores = config.threads or usable_cores()
         task = _find_task(config)
-        width = len(str(config.workers - 1))
-        self.ids = tuple(f"peer-{index:0{width}d}" for index in range(config.workers))
+        self._trouble = plan_faults(config)
+        self.ids = names_of(config.workers, self._trouble)
         self._network = _network(config)
-        self._pace = make_pace(
+        pace = make_pace(
             config.pace,
-            ids=self.ids,
+            ids=self.ids[: config.workers],
             step_s=config.step_s,
             speeds=config.speeds,
             slow=config.slow,
             seed=config.seed,
         )
+        self._pace = pace if self._trouble is None else InTurn(pace, config.workers)
         self._topology = parse(
             config.topology, config.workers, seed=config.seed, mixing=config.mixing
         )
-        self.steps = config.steps or (None if config.time_s else task.steps)
-        self._values = prepare(config, task, self.ids, self._cores)
+        ends = config.time_s or config.total_steps
+        self.steps = config.steps or (None if ends else task.steps)
+        self._values = prepare(config, task, self.ids, self._cores, trouble=self._trouble)
 
     def run(
         self,
-        stops: dict[int, int],
+        stops: Sequence[Stop],
         started_s: float,
         progress: Callable[[Progress], None] | None,
     ) -> Run:
@@ -156,32 +160,39 @@ class _Simulation:
             rule=make_rule(self.config.rule, self.config.p, self.config.emission),
             curves=curves,
             ending=ending,
-            stopped=[self.ids[worker] for worker in sorted(stops)],
+            stopped=[self.ids[worker] for worker in sorted({stop.worker for stop in stops})],
+            faults=() if self._trouble is None else self._trouble.faults,
+            ids=self.ids,
             engine=self._values.engine,
             engine_why=self._values.why,
             wall_s=time.perf_counter() - started_s,
         )
 
-    def _why_halted(self, stops: dict[int, int], reason: str) -> str:
+    def _why_halted(self, stops: Sequence[Stop], reason: str) -> str:
         if not stops:
             return reason
         why = _diverged(self.ids, stops, self.config)
         return f"{self.config.rule} cannot go on without a worker: {why}"
 
-    def _windows(self, values: Models | VectorRows, stops: dict[int, int]) -> Iterator[Window]:
+    def _windows(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Iterator[Window]:
         config = self.config
+        neighbors: Neighbors = Neighborhood(self._topology, self.ids)
+        if self._trouble is not None:
+            neighbors = LiveNeighborhood(config.topology, config.seed, config.mixing)
         source = values.rows if isinstance(values, Models) else values
         plan = FleetPlan(
             ids=self.ids,
             schema=source.schema,
             anchor=source.anchor,
             rule=partial(make_rule, config.rule, config.p, config.emission),
-            neighbors=Neighborhood(self._topology, self.ids),
+            neighbors=neighbors,
             pace=self._pace,
             links=partial(Links, self._network, self.ids, config.seed),
             seed=config.seed,
             steps=self.steps,
             protocol=config.protocol,
+            steps_total=config.total_steps,
+            trouble=self._trouble,
         )
         windows = partial(
             schedule,
@@ -198,7 +209,8 @@ class _Simulation:
 
     def _runs_ahead(self) -> bool:
         """Whether deciding is worth a process of its own: where computing takes no longer."""
-        steps = len(self.ids) * (self.steps or math.inf)
+        total = self.config.total_steps or math.inf
+        steps = min(total, len(self.ids) * (self.steps or math.inf))
         batches = self._values.engine in ("batched", "fast")
         return self._cores > 1 and batches and steps >= _STEPS_AHEAD and can_run_ahead()
 
@@ -207,16 +219,22 @@ class _Simulation:
         step_s = self.config.step_s
         if self.config.eval_every is not None:
             return self.config.eval_every * step_s
-        if self.steps is None:
+        if self.steps is None and self.config.total_steps is None:
             return (self.config.time_s or 0.0) / _POINTS
         slowest_s = max(self._pace.mean_s(worker) for worker in range(len(self.ids)))
-        return math.ceil(self.steps / _POINTS) * slowest_s
+        shared = (self.config.total_steps or math.inf) / self.config.workers
+        return math.ceil(min(self.steps or math.inf, shared) / _POINTS) * slowest_s
+
+    def _steps_total(self) -> int | None:
+        """How many steps it will be, as far as that is known."""
+        ends = [self.config.total_steps, None if self.steps is None else self.steps * len(self.ids)]
+        return min((end for end in ends if end is not None), default=None)
 
     def _progress(self, window: Window, curves: Curves, wall_s: float) -> Progress:
         evaluation = curves.evaluation
         return Progress(
             steps=window.steps,
-            steps_total=None if self.steps is None else self.steps * len(self.ids),
+            steps_total=self._steps_total(),
             time_s=window.time_s,
             wall_s=wall_s,
             loss=evaluation.loss if evaluation else None,
@@ -242,13 +260,13 @@ def _network(config: SimulationConfig) -> NetworkConfig:
     )
 
 
-def _diverged(ids: Sequence[PeerId], stops: dict[int, int], config: SimulationConfig) -> str:
-    first = min(stops, key=lambda worker: stops[worker])
+def _diverged(ids: Sequence[PeerId], stops: Sequence[Stop], config: SimulationConfig) -> str:
+    first = min(stops, key=lambda stop: stop.step)
     lr = config.lr if config.lr is not None else "the task's"
     several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
     return (
-        f"{several} of {len(ids)} diverged, the first {ids[first]} at its step "
-        f"{stops[first] + 1}: the learning rate ({lr}) is too high for this task"
+        f"{several} of {len(ids)} diverged, the first {ids[first.worker]} at its step "
+        f"{first.step + 1}: the learning rate ({lr}) is too high for this task"
     )
 
 

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from .plan import Stop
 from .program import Level
 
 __all__ = ["Failure", "Failures", "Stepper"]
@@ -11,14 +12,12 @@ class Failure(Exception):
     """Values stopped being finite; the run has to start over and stop that worker there.
 
     Args:
-        worker: Whose.
-        step: At which of its steps, counted from 0.
+        stop: Where.
     """
 
-    def __init__(self, worker: int, step: int) -> None:
-        super().__init__(f"worker {worker} has no finite values after step {step}")
-        self.worker = worker
-        self.step = step
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(f"worker {stop.worker} has no finite values after step {stop.step}")
+        self.stop = stop
 
 
 class Failures:
@@ -29,11 +28,11 @@ class Failures:
     """
 
     def __init__(self) -> None:
-        self._first: tuple[int, int, int] | None = None
+        self._first: Stop | None = None
 
     def note(self, order: int, worker: int, step: int) -> None:
         """Note that a step went wrong."""
-        found = order, worker, step
+        found = Stop(order, worker, step)
         self._first = found if self._first is None else min(self._first, found)
 
     def check(self) -> None:
@@ -43,7 +42,7 @@ class Failures:
             Failure: There was one.
         """
         if self._first is not None:
-            raise Failure(self._first[1], self._first[2])
+            raise Failure(self._first)
 
 
 class Stepper(Protocol):
@@ -51,6 +50,12 @@ class Stepper(Protocol):
 
     def take(self, level: Level) -> None:
         """Take all steps of a level; those that fail are noted in its `Failures`."""
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
 
     def close(self) -> None:
         """Let go of threads."""

@@ -10,6 +10,7 @@ from ..gossip.weight import founders
 from ..train.merged import digest
 from .config import SimulationConfig
 from .digest import digest_of
+from .faults import Fault, as_json
 from .measure import Curves
 from .memory import peak_rss_mib
 from .models import Models
@@ -35,6 +36,8 @@ def summarize(
     curves: Curves,
     ending: Ending,
     stopped: Sequence[PeerId],
+    faults: Sequence[Fault],
+    ids: Sequence[PeerId],
     engine: str,
     engine_why: str,
     wall_s: float,
@@ -68,6 +71,7 @@ def summarize(
         "loss": _last(series, "loss"),
         "consensus_distance": _last(series, "consensus_distance"),
         **_weights(ending.audit, config.shards),
+        **_of_faults(config, faults, ids, ending, series),
         **_traffic(series),
         "idle": _idle(series),
         "virtual_time_s": _last(series, "time_s"),
@@ -98,6 +102,43 @@ def _changes(config: SimulationConfig) -> dict[str, Any]:
     names = ("latency_s", "bandwidth_mbit", "loss", "duplicates")
     given = {f"network_{name}": getattr(config, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _of_faults(
+    config: SimulationConfig,
+    faults: Sequence[Fault],
+    ids: Sequence[PeerId],
+    ending: Ending,
+    series: dict[str, Any],
+) -> dict[str, Any]:
+    """What went wrong, and what became of it, where anything was to."""
+    found: dict[str, Any] = {}
+    if config.total_steps is not None:
+        found["total_steps"] = config.total_steps
+    after = ending.aftermath
+    if after is None:
+        return found
+    end_s = float(series["time_s"][-1])
+    return found | {
+        "timing": config.timing,
+        "faults": as_json(faults),
+        "accuracy_of_groups": _last_of_groups(series),
+        "faults_after_end": sum(fault.at_s > end_s for fault in faults),
+        **after.figures(),
+        "stranded": [ids[worker] for worker in after.stranded],
+        "members": int(series["members"][-1]),
+        "weight_units_stranded": ending.audit.stranded,
+        "weight_units_died": ending.audit.died,
+    }
+
+
+def _last_of_groups(series: dict[str, Any]) -> list[float] | None:
+    """Accuracy of each group's merged model, as it was measured last while one was cut off."""
+    values = series.get("accuracy_of_groups")
+    if values is None:
+        return None
+    found: list[float] = values[np.isfinite(values).any(axis=1)][-1].tolist()
+    return found
 
 
 def _exchange(config: SimulationConfig) -> dict[str, Any]:

@@ -53,13 +53,17 @@ def describe_world(settings: Mapping[str, Any]) -> str:
     >>> describe_world({"network": "lan", "step_s": 0.1, "slow": ["3:10"], "seed": 0})
     'network lan, steps of 0.1 s, slow 3:10, seed 0'
     """
-    parts = []
+    parts: list[str] = []
     for name, words in WORLD.items():
         value = settings.get(name)
         if value is None or value in ([], ()):
             continue
         text = " ".join(value) if isinstance(value, list | tuple) else value
         parts.append(words.format(text))
+    faults = len(settings.get("faults") or ())
+    if faults:
+        several = "1 fault" if faults == 1 else f"{faults:,} faults"
+        parts.append(f"{several}, timing {settings.get('timing')}")
     return ", ".join(parts)
 
 

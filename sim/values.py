@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -17,6 +17,7 @@ from .config import SimulationConfig
 from .engines import Workshop, choose
 from .memory import check_memory
 from .models import Models
+from .plan import FaultPlan
 from .rows import Rows
 from .stepper import Failures
 from .vectors import Moment, VectorRows, VectorTask
@@ -36,7 +37,11 @@ class Values:
 
 
 def prepare(
-    config: SimulationConfig, task: Task | VectorTask, ids: Sequence[PeerId], cores: int
+    config: SimulationConfig,
+    task: Task | VectorTask,
+    ids: Sequence[PeerId],
+    cores: int,
+    trouble: FaultPlan | None = None,
 ) -> Values:
     """Make ready what is the same for every start.
 
@@ -45,21 +50,33 @@ def prepare(
         task: What is trained.
         ids: Names of the workers, in order.
         cores: How many to use.
+        trouble: What goes wrong, if anything does.
 
     Raises:
         ConfigError: It does not fit into memory, or cannot be computed in the way asked for.
     """
     rule = make_rule(config.rule, config.p, config.emission)
     require_fit(rule, config.wire, config.shards, exact=config.exact)
-    if isinstance(task, VectorTask):
-        return _of_vectors(config, task, tuple(ids), rule)
-    return _of_models(config, task, tuple(ids), rule, cores)
+    made = (
+        _of_vectors(config, task, tuple(ids), rule)
+        if isinstance(task, VectorTask)
+        else _of_models(config, task, tuple(ids), rule, cores)
+    )
+    return made if trouble is None else replace(made, make=partial(_make_to_last, made.make))
+
+
+def _make_to_last(make: Callable[[], Models | VectorRows]) -> Models | VectorRows:
+    """Make values of workers that crash and come back."""
+    made = make()
+    made.live_again()
+    return made
 
 
 def _of_vectors(
     config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule
 ) -> Values:
-    check_memory(config, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
+    config_of_all = replace(config, workers=len(ids))
+    check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
     # Who never waits has no moment at which all have mixed: there, the vectors count as they
     # were handed over. A round ends with mixing.
     counts: Moment = "after the round" if demands_of(rule).fixed_members else "after the step"
@@ -83,14 +100,15 @@ def _of_models(
     module = task.model()
     alone = Rows(deepcopy(module), 1)
     row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
-    check_memory(config, row_bytes=row_bytes, registers=_rows_beside(config, rule))
+    config_of_all = replace(config, workers=len(ids))
+    check_memory(config_of_all, row_bytes=row_bytes, registers=_rows_beside(config, rule))
     # Too many shards for this model are refused before anything is tried with it.
     Schema(alone.schema.tensors, config.shards)
     batch_size = config.batch_size or task.batch_size
     workshop = Workshop(
         make_rows=lambda n: Rows(deepcopy(module), n),
         task=task,
-        batches=Batches(task, ids, config.partition, batch_size, config.seed),
+        batches=Batches(task, ids, config.partition, batch_size, config.seed, config.workers),
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,
@@ -101,7 +119,7 @@ def _of_models(
     def make() -> Models:
         rows = Rows(
             deepcopy(module),
-            config.workers,
+            len(ids),
             rule.registers,
             shards=config.shards,
             ids=ids,

@@ -14,8 +14,9 @@ from ..gossip.effects import X
 from ..gossip.errors import ConfigError, TrainingError
 from ..gossip.schema import HASH_BYTES
 from ..gossip.wire import NATIVE, parse_wire
-from .program import Combining, Freeing, Level, Mixing, Operation, Snapping
-from .shares import Shares
+from .keepsakes import Keepsakes
+from .program import Combining, Freeing, Keeping, Level, Mixing, Operation, Snapping, Starting
+from .shares import Parts, Shares
 
 __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
 
@@ -26,6 +27,9 @@ STEPS = 200
 _STEPS_AT_ONCE = 16
 
 Array = NDArray[np.float64]
+
+Present = NDArray[np.int64] | None
+"""Workers that belong to the swarm, ascending; None for all."""
 
 Moment = Literal["now", "after the step", "after the round"]
 
@@ -149,8 +153,27 @@ class VectorRows:
         self._registers = {name: rows[:, : task.dim] for name, rows in padded.items()}
         self._slots: dict[int, Array] = {}
         is_plain = shards == 1 and parse_wire(wire).is_native
-        self._shares = None if is_plain else _shares(self.schema, padded, ids, seed)
+        self._all = padded
+        self._shares = None if is_plain else _shares(self.schema, _rows_of(padded), ids, seed)
+        self._keepsakes: Keepsakes | None = None
         self._steps = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
+
+    def live_again(self) -> None:
+        """Make ready for workers that crash and come back; called before the first step."""
+        self._keepsakes = Keepsakes(_rows_of(self._all), alike=False)
+        if self._shares is not None:
+            self._shares.begin_again = self._begin_again
+
+    def _note_copy(self, worker: int) -> None:
+        """A newcomer counts from its copy on: what it had before is nobody's model."""
+        if self._keepsakes is not None:
+            self.counted[worker] = self.x[worker]
+
+    def _begin_again(self, operation: Keeping | Starting) -> None:
+        assert self._keepsakes is not None
+        self._keepsakes.carry_out(operation)
+        if isinstance(operation, Starting):
+            self.counted[operation.worker] = self.x[operation.worker]
 
     def execute(self, levels: Sequence[Level]) -> None:
         """Take the steps of one level after another, and do what follows each."""
@@ -176,6 +199,8 @@ class VectorRows:
                 case Combining(worker, register) if register == X:
                     if self._counts == "after the round":
                         self.counted[worker] = self.x[worker]
+                case Mixing(worker, _, fraction) if fraction == 1.0:
+                    self._note_copy(worker)
 
     def _carry_out(self, operations: Sequence[Operation]) -> None:
         """Do what was scheduled, on vectors that travel whole and as they are."""
@@ -186,6 +211,7 @@ class VectorRows:
                     row = x[worker]
                     if fraction == 1.0:
                         row[:] = slots[slot]
+                        self._note_copy(worker)
                     else:
                         row += fraction * (slots[slot] - row)
                 case Snapping(worker, slot, cut):
@@ -201,18 +227,30 @@ class VectorRows:
                     self._registers[register][worker] = total
                     if register == X and self._counts == "after the round":
                         self.counted[worker] = total
+                case Keeping() | Starting():
+                    self._begin_again(operation)
 
-    def disagreement(self) -> float:
-        """Sum over the workers of their squared distance from the mean, per coordinate."""
+    def disagreement(self, present: Present = None) -> float:
+        """Sum over the workers of their squared distance from the mean, per coordinate.
+
+        Args:
+            present: Whose vectors count; all unless given.
+        """
+        counted = self.counted if present is None else self.counted[present]
         with np.errstate(over="ignore", invalid="ignore"):
-            away = self.counted - self.counted.mean(axis=0)
+            away = counted - counted.mean(axis=0)
             return float(np.square(away).sum()) / self.task.dim
 
-    def consensus_distance(self) -> float:
-        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
+    def consensus_distance(self, present: Present = None) -> float:
+        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0.
+
+        Args:
+            present: Whose vectors count; all unless given.
+        """
+        counted = self.counted if present is None else self.counted[present]
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = self.counted.mean(axis=0)
-            spread = float(np.sqrt(np.square(self.counted - mean).sum() / len(self.x)))
+            mean = counted.mean(axis=0)
+            spread = float(np.sqrt(np.square(counted - mean).sum() / len(counted)))
             size = float(np.linalg.norm(mean))
         return spread / size if size else spread
 
@@ -220,14 +258,18 @@ class VectorRows:
         """Do nothing: no threads were started."""
 
 
-def _shares(
-    schema: Schema, registers: Mapping[str, Array], ids: Sequence[PeerId], seed: int
-) -> Shares:
-    """What carries shares that are cut, or rounded: on padded rows, as it does for models."""
-    rows = {
+def _rows_of(registers: Mapping[str, Array]) -> dict[str, list[Parts]]:
+    """Each worker's vectors, padded, as those of models are."""
+    return {
         name: [(row,) for row in torch.from_numpy(padded).unbind(0)]
         for name, padded in registers.items()
     }
+
+
+def _shares(
+    schema: Schema, rows: Mapping[str, list[Parts]], ids: Sequence[PeerId], seed: int
+) -> Shares:
+    """What carries shares that are cut, or rounded: on padded rows, as it does for models."""
     return Shares(schema, rows, (torch.zeros_like(rows[X][0][0]),), ids, seed)
 
 

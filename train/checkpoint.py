@@ -119,7 +119,7 @@ class CheckpointFolder:
         path = self.path / f"checkpoint-{number:06}.safetensors"
         write_checkpoint(checkpoint, path)
         sound = [each for each in before if each not in self._refused]
-        kept = sound[len(sound) - self._kept + 1 :] if self._kept > 1 else []
+        kept = sound[-(self._kept - 1) :] if self._kept > 1 else []
         for each in before:
             if each not in kept:
                 each.unlink(missing_ok=True)

@@ -4,17 +4,18 @@ The count of lives must never repeat, or messages of two lives could not be told
 not run far ahead of the calendar, or nobody would believe it.
 """
 
+import fcntl
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from ..gossip import ConfigError, Member, PeerId
 from ..gossip.address import parse_address
 from ..gossip.messages import Incarnation
 from .durable import write_json
 
-__all__ = ["LIFE", "PeerTable", "last_id", "next_incarnation", "note_incarnation"]
+__all__ = ["LIFE", "PeerTable", "last_id", "lock_folder", "next_incarnation", "note_incarnation"]
 
 LIFE: Final = "life.json"
 """Says in a peer's folder whose it is, and which life of it was the last."""
@@ -22,6 +23,9 @@ LIFE: Final = "life.json"
 _DAY_MS: Final = 86_400_000
 
 PEERS: Final = "peers.json"
+
+LOCK: Final = "life.lock"
+"""Held by the process whose peer it is: two would write over one another's checkpoints."""
 
 
 def next_incarnation(
@@ -53,6 +57,30 @@ def next_incarnation(
             "one, and nobody would believe them: set the clock right, or remove that file"
         )
     return max(now_ms, last[1] + 1)
+
+
+def lock_folder(folder: Path) -> IO[bytes]:
+    """Keep other processes out of a peer's folder, as long as what is returned is open.
+
+    Raises:
+        ConfigError: One is in it, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / LOCK, "ab")
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConfigError(
+            f"{folder} is in use: the peer whose folder it is still runs, or stands still; stop it "
+            "before it is resumed"
+        ) from None
+    except OSError:
+        pass  # a file system that has no locks
+    return lock
 
 
 def last_id(folder: Path) -> PeerId | None:
@@ -124,7 +152,15 @@ class PeerTable:
         """
         try:
             rows = json.loads(self._path.read_text())
-            named = [parse_address(str(a)) for row in rows for a in row["addresses"]]
+            named = [str(address) for row in rows for address in row["addresses"]]
         except (OSError, ValueError, LookupError, TypeError):
             return ()
-        return tuple(dict.fromkeys(named))
+        return tuple(dict.fromkeys(filter(_is_address, named)))
+
+
+def _is_address(text: str) -> bool:
+    # What others say of themselves: one that says nonsense must not take the others with it.
+    try:
+        return parse_address(text) == text
+    except ConfigError:
+        return False

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import IO, Final
 
 from torch import nn
 
@@ -14,7 +14,7 @@ from .checkpointing import Checkpointing, Past, Stateful
 from .config import PeerConfig
 from .interval import Interval, Recurrence
 from .life import Life
-from .lives import PeerTable, last_id, next_incarnation
+from .lives import PeerTable, last_id, lock_folder, next_incarnation
 from .rng_state import restore_rng
 from .scribe import Scribe
 from .vector import Vector
@@ -52,6 +52,7 @@ class Memory:
         self._table = None if self._folder is None else PeerTable(self._folder)
         self._resumes = False
         self._seeds: tuple[str, ...] = ()
+        self._lock: IO[bytes] | None = None
         self._save = Recurrence(interval)
         self._note = Recurrence(_TABLE_EVERY)
 
@@ -103,7 +104,13 @@ class Memory:
         self._checkpointing.require_complete()
 
     def next_incarnation(self, id: PeerId) -> Incarnation:
-        """Which life is to begin; nobody has heard of it yet."""
+        """Which life is to begin; nobody has heard of it yet.
+
+        Raises:
+            ConfigError: Another process is in the folder, or see `lives.next_incarnation`.
+        """
+        if self._folder is not None and self._lock is None:
+            self._lock = lock_folder(self._folder)
         return next_incarnation(self._folder, id, time.time(), self._ahead_ms_max)
 
     def entered(self) -> None:
@@ -152,6 +159,9 @@ class Memory:
     def close(self) -> None:
         """Finish writing."""
         self._scribe.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _save_or_say(self, life: Life) -> None:
         try:

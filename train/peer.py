@@ -140,6 +140,8 @@ class Peer:
         self.id = owner or self.id
         if past is not None:
             _log.info("resuming %s after %d steps", self.id, past.steps)
+        elif owner is not None:
+            _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
         return past is not None
 
     def save_checkpoint(self, *, wait: bool = False) -> bool:

@@ -71,12 +71,14 @@ class Search:
         self._meeting = Rendezvous(config.rendezvous, id) if config.rendezvous else None
         if self._meeting is not None and address is not None:
             self._meeting.announce(address)
+        # Addresses that are remembered may belong to anybody by now: their word ends nothing.
+        self._may_refuse = not was_member and not known
         self._refusal: PeerRefused | None = None
         self._outlived: Outlived | None = None
 
     def hear(self, event: Effect) -> None:
         """Learn, on any thread, why this peer cannot be one of the swarm as it is."""
-        if isinstance(event, PeerRefused):
+        if isinstance(event, PeerRefused) and self._may_refuse:
             self._refusal = event
         elif isinstance(event, Outlived):
             self._outlived = event

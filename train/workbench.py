@@ -44,6 +44,9 @@ _ALL = float("inf")
 # Smaller ones cost no more than a few hundred pages.
 _WARM_BYTES_MIN = 4 << 20
 
+# Of shards there may be many, of which a push carries a few.
+_WARM_MAX = 2
+
 # Snapshots that were not finite are released, too, and never taken.
 _RELEASED_MAX = 64
 
@@ -134,7 +137,7 @@ class Workbench:
 
         Args:
             form: What will be pushed.
-            count: How many pushes may be under way at once.
+            count: How many shares may be under way at once.
             shown: Whether neighbors on this machine will read them where they lie.
         """
         pool = self._segments if shown and self._segments else self._vector.snapshots
@@ -143,7 +146,7 @@ class Workbench:
         )
         for size_bytes, shards in sizes.items():
             if size_bytes >= _WARM_BYTES_MIN:
-                pool.warm(size_bytes, shards * count)
+                pool.warm(size_bytes, min(shards * count, _WARM_MAX))
 
     def expect(self, effect: Snapshot) -> None:
         """Let frames of a snapshot be asked for before it is taken; it must be, right after this.

@@ -27,4 +27,4 @@ def test_one_copy_takes_the_time_of_its_bytes() -> None:
 def test_copies_are_passed_on_by_those_who_have_just_got_them() -> None:
     one_s, seven_s = (storm_s(count, 2_000_000, TEN_MBIT, 0.1) for count in (1, 7))
     # Eight have it after three rounds of a binomial tree; one after another it would be seven.
-    assert 2.5 * one_s < seven_s < 4 * one_s
+    assert 2.5 * one_s < seven_s < 4.5 * one_s

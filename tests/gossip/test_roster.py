@@ -167,7 +167,7 @@ def test_what_was_never_believed_is_forgotten_and_the_dead_are_not() -> None:
     view = roster()
     list(view.learn(B, 0.0, direct=True))
     list(view.learn(member("c"), 0.0, direct=False))
-    assert list(view.tick(11.0)) == [PeerDied("b")]
+    assert list(view.tick(11.0)) == [PeerDied("b"), Part("c")]
     assert view.member("b") is not None and view.member("c") is None
 
 

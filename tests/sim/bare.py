@@ -97,7 +97,7 @@ def run_bare(
     half_s = STEP_S / 2
     windows = schedule(
         plan,
-        {},
+        (),
         every_s=every * STEP_S,
         shift_s=half_s,
         time_s=steps * STEP_S + half_s,

@@ -266,4 +266,4 @@ def test_a_step_that_ends_in_no_finite_values_is_found(name: str) -> None:
     steps(shop, getattr(shop, name), 50, failures)
     with pytest.raises(Failure) as caught:
         failures.check()
-    assert (caught.value.worker, caught.value.step) == hit[1:]
+    assert caught.value.stop == hit

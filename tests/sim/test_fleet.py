@@ -12,7 +12,7 @@ from rumor.sim.links import Links
 from rumor.sim.neighborhood import Neighborhood
 from rumor.sim.network import Cut, NetworkConfig, read_network
 from rumor.sim.pace import make_pace
-from rumor.sim.plan import FleetPlan
+from rumor.sim.plan import FleetPlan, Stop
 from rumor.topology import parse
 
 SMALL = Schema((TensorSpec("x", (8,), "float32"),))
@@ -144,7 +144,7 @@ def test_a_rule_that_waits_is_idle_in_virtual_time_and_taken_up_by_the_next_shar
 
 
 def test_a_worker_whose_values_are_not_finite_burns_its_weight_and_the_rest_go_on() -> None:
-    fleet = run(Fleet(plan(4, steps=30), {1: 5}))
+    fleet = run(Fleet(plan(4, steps=30), [Stop(order=21, worker=1, step=5)]))
     assert [worker.steps for worker in fleet.workers] == [30, 5, 30, 30]
     assert fleet.workers[1].protocol.phase >= Phase.LEAVING
     found = audit(worker.protocol.account for worker in fleet.workers)

@@ -54,12 +54,12 @@ def test_the_last_two_are_kept(tmp_path: Path) -> None:
     assert step_of(folder) == 4
 
 
-@pytest.mark.parametrize("kept", [1, 3])
+@pytest.mark.parametrize("kept", [1, 3, 4, 10])
 def test_as_many_are_kept_as_were_asked_for(tmp_path: Path, kept: int) -> None:
     folder = CheckpointFolder(tmp_path, kept)
-    for step in range(5):
+    for step in range(13):
         folder.write(checkpoint(step))
-    assert len(folder.paths()) == kept and step_of(folder) == 4
+        assert len(folder.paths()) == min(kept, step + 1) and step_of(folder) == step
 
 
 def flipped(path: Path, at: int) -> None:

@@ -9,7 +9,13 @@ from rumor.gossip import ConfigError, Entry, Kind, Member, Phase, audit
 from rumor.gossip.ledger import Account
 from rumor.train.interval import Interval, Recurrence, parse_interval
 from rumor.train.ledger_file import LedgerFile, ledger_paths, new_ledger_path, read_ledgers
-from rumor.train.lives import PeerTable, last_id, next_incarnation, note_incarnation
+from rumor.train.lives import (
+    PeerTable,
+    last_id,
+    lock_folder,
+    next_incarnation,
+    note_incarnation,
+)
 
 DAY_MS = 86_400_000
 
@@ -141,3 +147,17 @@ def test_what_was_done_is_due_again_after_as_many_steps() -> None:
     assert [recurrence.is_due(step) for step in (10, 12, 13)] == [False, False, True]
     recurrence.done(13)
     assert not recurrence.is_due(15) and recurrence.is_due(16)
+
+
+def test_a_folder_is_one_processs_at_a_time(tmp_path: Path) -> None:
+    lock = lock_folder(tmp_path / "state")
+    with pytest.raises(ConfigError, match="is in use"):
+        lock_folder(tmp_path / "state")
+    lock.close()
+    lock_folder(tmp_path / "state").close()
+
+
+def test_one_malformed_address_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    rows = [{"id": "b", "addresses": ["x", "tcp://node-b:7700"]}, {"id": "c", "addresses": []}]
+    (tmp_path / "peers.json").write_text(json.dumps(rows))
+    assert PeerTable(tmp_path).addresses() == ("tcp://node-b:7700",)

@@ -1,0 +1,188 @@
+"""What each kind of fault does to the processes of a fleet, and when."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
+
+from ..gossip import PeerId, Phase
+from .faults import Fault
+from .plan import FleetPlan
+from .stage import Processes, Stage
+from .worker import Doom, Worker
+
+__all__ = ["Mishaps"]
+
+
+class Mishaps:
+    """Does to workers what a plan of faults says.
+
+    Args:
+        troubles: Starts and ends processes.
+        fleet: Whose.
+        plan: What the fleet is made of.
+
+    Attributes:
+        coming: Faults ahead by which a process starts or goes on.
+    """
+
+    def __init__(self, troubles: Processes, fleet: Stage, plan: FleetPlan) -> None:
+        assert plan.trouble is not None
+        self.coming = 0
+        self._troubles = troubles
+        self._fleet = fleet
+        self._faults = plan.trouble.faults
+        self._index = {id: index for index, id in enumerate(plan.ids)}
+        self._next_newcomer = plan.trouble.founders
+        self._kinds: dict[str, Callable[[Fault], None]] = {
+            "crash": self._crash,
+            "restart": self._restart,
+            "mass-restart": self._mass_restart,
+            "pause": self._pause,
+            "continue": self._continue,
+            "slow": self._slow,
+            "clock-jump": self._jump,
+            "join": self._join,
+            "leave": self._leave,
+            "finish": self._finish,
+            "diverge": self._diverge,
+        }
+        self._keeps_all = any(f.kind == "mass-restart" and not f.peers for f in self._kept())
+        self._kept_ids = {name for f in self._kept() for name in (f.peer, *(f.peers or ())) if name}
+
+    def schedule(self) -> None:
+        """See that everything happens in its time."""
+        for fault in self._faults:
+            action = self._kinds.get(fault.kind)
+            if action is None:
+                continue
+            if fault.kind in ("restart", "mass-restart", "join", "continue"):
+                self._expect(fault.at_s, partial(action, fault))
+            else:
+                self._fleet.at(fault.at_s, partial(action, fault))
+
+    def is_kept(self, id: PeerId) -> bool:
+        """Whether a later life of a worker looks for a checkpoint."""
+        return self._keeps_all or id in self._kept_ids
+
+    def _kept(self) -> Sequence[Fault]:
+        again = [f for f in self._faults if f.kind in ("restart", "mass-restart")]
+        return [fault for fault in again if fault.state != "lost"]
+
+    def _expect(self, time_s: float, action: Callable[[], object]) -> None:
+        """Do something by which processes start; before it, nothing is over."""
+        self.coming += 1
+        self._fleet.at(time_s, partial(self._come, action))
+
+    def _come(self, action: Callable[[], object]) -> None:
+        self.coming -= 1
+        action()
+        self._troubles.look()
+
+    def _worker(self, fault: Fault) -> Worker:
+        return self._fleet.workers[self._place(fault.peer)]
+
+    def _place(self, peer: str | int | None) -> int:
+        assert isinstance(peer, str)
+        return self._index[peer]
+
+    def _crash(self, fault: Fault) -> None:
+        worker = self._worker(fault)
+        if not worker.running:
+            return
+        if fault.after is None and not fault.accepting:
+            self._troubles.crash(worker)
+        else:
+            after = None if fault.accepting else fault.after
+            worker.doom = Doom(after, deepcopy(list(worker.protocol.accounts)))
+
+    def _restart(self, fault: Fault) -> None:
+        worker = self._worker(fault)
+        if not worker.running:
+            self._troubles.start([worker], kept=fault.state != "lost")
+
+    def _mass_restart(self, fault: Fault) -> None:
+        workers = self._fleet.workers
+        if fault.peers:
+            named = [workers[self._place(peer)] for peer in fault.peers]
+        else:
+            named = list(workers)
+        struck = [worker for worker in named if worker.running]
+        for worker in struck:
+            self._troubles.crash(worker)
+        back = partial(self._come_back, struck, kept=fault.state != "lost")
+        self._expect(fault.at_s + (fault.for_s or 0.0), back)
+
+    def _come_back(self, struck: Sequence[Worker], *, kept: bool) -> None:
+        # Somebody may have started one in between.
+        down = [worker for worker in struck if self._fleet.workers[worker.index] is worker]
+        self._troubles.start(down, kept=kept)
+
+    def _pause(self, fault: Fault) -> None:
+        worker, now = self._worker(fault), self._fleet.now
+        if not worker.awake:
+            return
+        worker.awake, worker.paused_s = False, now
+        if fault.for_s is not None:
+            self._expect(now + fault.for_s, partial(self._go_on, worker, now))
+        self._troubles.look()
+
+    def _continue(self, fault: Fault) -> None:
+        worker = self._worker(fault)
+        self._go_on(worker, worker.paused_s)
+
+    def _go_on(self, worker: Worker, paused_s: float | None) -> None:
+        """Let a worker go on that has stood still since then, and does still."""
+        fleet = self._fleet
+        if not worker.running or worker.paused_s is None or worker.paused_s != paused_s:
+            return
+        worker.awake, worker.paused_s = True, None
+        held, worker.held = worker.held, []
+        for envelope, payload in held:
+            if worker.running:
+                fleet.take_in(worker, envelope, payload)
+            elif payload is not None:
+                fleet.program.let_go(payload)
+        if worker.running and worker.waiting_since_s is None and not worker.searching:
+            # What was left of its step is left still.
+            fleet.turn_at(worker, worker.turn_s + fleet.now - paused_s)
+        worker.alarm_s = float("inf")
+        fleet.set_alarm(worker)
+
+    def _slow(self, fault: Fault) -> None:
+        worker, factor = self._worker(fault), fault.factor or 1.0
+        worker.slowness *= factor
+        if fault.for_s is not None:
+            self._fleet.at(fault.at_s + fault.for_s, partial(self._hurry, worker, factor))
+
+    def _hurry(self, worker: Worker, factor: float) -> None:
+        worker.slowness /= factor
+
+    def _jump(self, fault: Fault) -> None:
+        worker = self._worker(fault)
+        worker.ahead_s += fault.by_s or 0.0
+        if worker.awake:
+            worker.alarm_s = float("inf")
+            self._fleet.set_alarm(worker)
+
+    def _join(self, fault: Fault) -> None:
+        first, count = self._next_newcomer, fault.count or 1
+        self._next_newcomer += count
+        self._troubles.start(self._fleet.workers[first : first + count])
+
+    def _leave(self, fault: Fault) -> None:
+        worker = self._worker(fault)
+        if worker.awake and worker.protocol.phase < Phase.LEAVING:
+            if self.is_kept(worker.id):
+                self._troubles.keep(worker)
+            self._fleet.leave(worker)
+        elif worker.running and worker.paused_s is not None:
+            # SIGTERM waits for SIGCONT, too.
+            self._fleet.at(self._fleet.now + 1.0, partial(self._leave, fault))
+
+    def _finish(self, fault: Fault) -> None:
+        worker = self._worker(fault)
+        if worker.running and not worker.finished and not worker.searching:
+            self._fleet.finish(worker)
+
+    def _diverge(self, fault: Fault) -> None:
+        self._worker(fault).spoilt = True

@@ -1,0 +1,81 @@
+"""Fleets of a few workers with faults, for the tests of either."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from rumor.gossip import ProtocolConfig, Schema, TensorSpec
+from rumor.gossip.rules import make_rule
+from rumor.gossip.timing import timing
+from rumor.sim.fault_plan import given, names_of
+from rumor.sim.faults import check_faults, resolve
+from rumor.sim.fleet import Fleet
+from rumor.sim.links import Links
+from rumor.sim.neighborhood import LiveNeighborhood
+from rumor.sim.network import NetworkConfig, read_network
+from rumor.sim.pace import InTurn, make_pace
+from rumor.sim.plan import FaultPlan, FleetPlan
+
+__all__ = ["LARGE", "SMALL", "Fault", "fault", "fleet_of", "live_on", "plan_of"]
+
+SMALL = Schema((TensorSpec("x", (8,), "float32"),))
+LARGE = Schema((TensorSpec("x", (1 << 19,), "float32"),))
+"""2 MiB: too much for one message."""
+
+Fault = dict[str, Any]
+
+
+def fault(at_s: float, kind: str, **fields: Any) -> Fault:
+    """One fault, as a file has it."""
+    return {"at_s": at_s, "kind": kind, **fields}
+
+
+def plan_of(
+    faults: Sequence[Fault],
+    *,
+    n: int = 4,
+    steps: int | None = 300,
+    rule: str = "gosgd",
+    p: float | None = 0.5,
+    network: NetworkConfig | str = "lan",
+    schema: Schema = SMALL,
+    preset: str = "local",
+    seed: int = 0,
+    **settings: Any,
+) -> FleetPlan:
+    """What a fleet with faults is made of."""
+    names = names_of(n, None)
+    read = given(faults)
+    check_faults(read, names)
+    trouble = FaultPlan(faults=resolve(read, names), founders=n, checkpoint_every_s=2.0)
+    ids = names_of(n, trouble)
+    found = read_network(network) if isinstance(network, str) else network
+    config = ProtocolConfig(shared_memory=False, **timing(preset))
+    return FleetPlan(
+        ids=ids,
+        schema=schema,
+        anchor=bytes(16),
+        rule=partial(make_rule, rule, p),
+        neighbors=LiveNeighborhood("complete", seed),
+        pace=InTurn(make_pace("constant", ids=names, step_s=0.1, seed=seed), n),
+        links=partial(Links, found, ids, seed),
+        seed=seed,
+        steps=steps,
+        protocol=config,
+        trouble=trouble,
+        **settings,
+    )
+
+
+def fleet_of(*faults: Fault, **settings: Any) -> Fleet:
+    """A fleet that is about to start."""
+    return Fleet(plan_of(faults, **settings))
+
+
+def live_on(fleet: Fleet, until_s: float = 400.0, every_s: float = 0.05) -> Fleet:
+    """Let time pass, and count every unit again and again."""
+    while not fleet.over and fleet.now < until_s:
+        fleet.run(min(until_s, fleet.now + every_s), 10**9)
+        found = fleet.audit()
+        assert found.balanced, f"at {fleet.now:g} s: {found}"
+    return fleet
