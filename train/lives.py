@@ -155,12 +155,13 @@ class PeerTable:
             named = [str(address) for row in rows for address in row["addresses"]]
         except (OSError, ValueError, LookupError, TypeError):
             return ()
-        return tuple(dict.fromkeys(filter(_is_address, named)))
+        parsed = (_parsed(text) for text in named)
+        return tuple(dict.fromkeys(address for address in parsed if address is not None))
 
 
-def _is_address(text: str) -> bool:
+def _parsed(text: str) -> str | None:
     # What others say of themselves: one that says nonsense must not take the others with it.
     try:
-        return parse_address(text) == text
+        return parse_address(text)
     except ConfigError:
-        return False
+        return None
