@@ -109,6 +109,7 @@ def _founder(
         neighbors=neighbors,
         rng=partial(stream, 0, id),
         config=config,
+        addresses=(f"tcp://{id}:7700",),
         crew=crew,
     )
 
