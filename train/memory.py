@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Final
 
 from torch import nn
@@ -109,12 +110,14 @@ class Memory:
         Raises:
             ConfigError: Another process is in the folder, or see `lives.next_incarnation`.
         """
-        if self._folder is not None and self._lock is None:
-            self._lock = lock_folder(self._folder)
+        if self._folder is not None and self._folder.exists():
+            self._keep_others_out(self._folder)
         return next_incarnation(self._folder, id, time.time(), self._ahead_ms_max)
 
     def entered(self) -> None:
         """Note that the peer is a member now: random streams go on where they stood."""
+        if self._folder is not None:
+            self._keep_others_out(self._folder)
         if self.past is not None:
             restore_rng(self.past.rng)
         self._save.done(self.steps)
@@ -162,6 +165,10 @@ class Memory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _keep_others_out(self, folder: Path) -> None:
+        if self._lock is None:
+            self._lock = lock_folder(folder)
 
     def _save_or_say(self, life: Life) -> None:
         try:

@@ -226,7 +226,7 @@ class Host:
                 self.waits = True
             case Outlived(incarnation):
                 self._outlived = max(self._outlived, incarnation)
-                if self.protocol.phase is Phase.SEEKING:
+                if self.protocol.phase <= Phase.JOINING:
                     self._start_over()
             case Halt():
                 if self._outlived:
