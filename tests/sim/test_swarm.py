@@ -205,7 +205,7 @@ def test_peers_train_and_agree_on_shares_of_any_format(wire: str, shards: int) -
     swarm.restart("peer-1")
     swarm.join("newcomer")
     swarm.run_until(lambda: len(swarm.weights()) == 5)
-    swarm.run(5.0)
+    swarm.run(25.0)
     assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
     assert_agreed(swarm)
     assert swarm.loss() < 0.02
