@@ -104,6 +104,10 @@ class Places:
                 # How the last life ended would pass for the end of this one.
                 with suppress(FileNotFoundError):
                     (place.folder / name).replace(place.folder / f"former.{name}")
+            if not (place.folder / "options.json").exists():
+                # It was killed before it had begun: there is nothing to go on from.
+                first = (each for each in place.command if not each.startswith("--founders="))
+                return replace(place, command=(*first, "--founders=1", bind, *changes))
             command = (*self._program, f"--resume={place.folder}", bind, *changes)
             if self._socks_proxy is not None:
                 command = (*command, f"--socks-proxy={self._socks_proxy(place.id)}")

@@ -100,6 +100,8 @@ class Checkpointing:
         self._scribe = scribe
         self._registered: dict[str, Stateful] = {}
         self._loaded: Checkpoint | None = None
+        self.is_written = True
+        """Whether the last one has reached the disk."""
 
     @property
     def is_fresh(self) -> bool:
@@ -203,6 +205,7 @@ class Checkpointing:
             "unix_s": time.time(),
         }
         checkpoint = Checkpoint(head=whole, tensors=tensors)
+        self.is_written = False
         self._scribe.add(_JOB, lambda: self._write(checkpoint))
 
     def _copies(self, *, anchored: bool) -> dict[str, Tensor]:
@@ -218,6 +221,7 @@ class Checkpointing:
                 _log.warning("%s is not finite: no checkpoint was written", spec.name)
                 return
         self._folder.write(checkpoint)
+        self.is_written = True
 
     def _require_fit(self, checkpoint: Checkpoint) -> None:
         head, schema = checkpoint.head, self._vector.schema

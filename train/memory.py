@@ -8,7 +8,7 @@ from typing import IO, Final
 
 from torch import nn
 
-from ..gossip import ConfigError, LocalProtocolError, PeerId, Rule
+from ..gossip import ConfigError, LocalProtocolError, PeerId, Phase, Rule
 from ..gossip.messages import Incarnation
 from ..gossip.rule import demands_of
 from .checkpointing import Checkpointing, Past, Stateful
@@ -138,9 +138,17 @@ class Memory:
             self._scribe.wait()
         if checkpointing.is_writing:
             return False
-        swarm, anchored, clock = life.driver.look(
-            lambda protocol: (protocol.swarm, protocol.is_anchored, protocol.clock.rows())
+        phase, swarm, anchored, clock = life.driver.look(
+            lambda protocol: (
+                protocol.phase,
+                protocol.swarm,
+                protocol.is_anchored,
+                protocol.clock.rows(),
+            )
         )
+        if phase < Phase.TRAINING:
+            # It has given its swarm up, and its model is not yet of the one that it names now.
+            return False
         head = {
             "id": life.id,
             "incarnation": life.incarnation,
@@ -150,7 +158,7 @@ class Memory:
         }
         checkpointing.save(head, self.steps)
         self._save.done(self.steps)
-        return not wait or self._scribe.wait()
+        return not wait or (self._scribe.wait() and checkpointing.is_written)
 
     def end(self, life: Life) -> None:
         """Write a last checkpoint, where any are; it is on disk when `close` returns."""

@@ -88,6 +88,8 @@ class Stage:
         self.noted: list[tuple[float, str]] = []
         places = Places(LaunchConfig(peers=3), 100, folder, ("peer",))
         self.crew = Hands(places.found(), self)
+        for place in self.crew.places:
+            (place.folder / "options.json").touch()  # they have begun
         self.watch = Watch(self.crew.places, self.crew.processes, 100)
         schedule = read_faults(json.dumps(faults))
         net: Any = Net(self)

@@ -33,15 +33,23 @@ def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
 ) -> None:
     places, (_, one, _) = places_of(tmp_path)
     listens(tmp_path, "peer-1", free_port)
-    for name in ("peer.json", "model.safetensors", "ledger.jsonl"):
+    for name in ("options.json", "peer.json", "model.safetensors", "ledger.jsonl"):
         (one.folder / name).touch()
     after = places.next_life(one, kept=True)
     bind = f"--bind=tcp://127.0.0.1:{free_port}"
     assert after.command == ("peer", f"--resume={one.folder}", bind)
     assert (after.id, after.folder, after.former) == ("peer-1", one.folder, ())
     # What tells of an end would tell it of this life.
-    kept = {"former.peer.json", "former.model.safetensors", "ledger.jsonl"}
+    kept = {"options.json", "former.peer.json", "former.model.safetensors", "ledger.jsonl"}
     assert {path.name for path in one.folder.iterdir()} == kept
+
+
+def test_one_that_was_killed_before_it_had_begun_begins_as_a_newcomer(tmp_path: Path) -> None:
+    places, (_, one, _) = places_of(tmp_path)
+    after = places.next_life(one, kept=True)
+    assert not any(each.startswith("--resume") for each in after.command)
+    assert [each for each in after.command if "founders" in each] == ["--founders=1"]
+    assert after.folder == one.folder and f"--out={one.folder}" in after.command
 
 
 def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
