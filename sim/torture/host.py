@@ -104,6 +104,8 @@ class Host:
         """Whether the process dies when it has next accepted something, before it can say so."""
         self.poisoned = False
         """Whether its values are not finite any more."""
+        self.seeds: tuple[str, ...] = ()
+        """Addresses that it was told."""
         self.waits = False
         """Whether its rule cannot go on."""
         self.finishes = False
@@ -132,6 +134,7 @@ class Host:
 
     def start(self, seeds: tuple[str, ...], founders: int, *, returning: bool = False) -> None:
         """Join, and begin to train."""
+        self.seeds = seeds
         self._call(
             "join",
             (seeds, returning),

@@ -2,12 +2,15 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import networkx as nx
+
 from ...gossip import PeerId, Protocol, stream
+from .host import Host
 from .network import Network
 from .peers import Peers, complete, ring, spread
 from .scenario import Scenario
@@ -161,9 +164,30 @@ def _patience_s(network: Network, scenario: Scenario) -> float:
 def _disagreement(network: Network, scenario: Scenario) -> str:
     """What keeps live peers from belonging, knowing just one another, and having one model."""
     hosts = [host for host in network.running() if not host.protocol.done]
-    if not any(host.id not in scenario.dial_out for host in hosts) or len(hosts) == 1:
-        # Nobody can be met any more: who is alone looks for somebody until it is stopped.
-        return ""
+    reasons = (_quarrel(group) for group in _acquainted(hosts, scenario.dial_out))
+    return next(filter(None, reasons), "")
+
+
+def _acquainted(hosts: list[Host], dial_out: Collection[PeerId]) -> list[list[Host]]:
+    """Who can hear of whom: nobody brings those together who know no way to one another.
+
+    Where all that listened are gone, a newcomer that was told of them alone never meets those that
+    only dial out.
+    """
+    graph = nx.Graph()
+    graph.add_nodes_from(host.id for host in hosts)
+    for host in hosts:
+        ways = {*host.seeds, *(member.id for member in host.protocol.known())}
+        met = (o.id for o in hosts if o.id in ways and o.id not in dial_out)
+        graph.add_edges_from((host.id, other) for other in met)
+    groups = list(nx.connected_components(graph))
+    return [[host for host in hosts if host.id in group] for group in groups]
+
+
+def _quarrel(hosts: list[Host]) -> str:
+    """What keeps those who know ways to one another apart."""
+    if len(hosts) == 1:
+        return ""  # who is alone looks for somebody until it is stopped
     ids = [host.id for host in hosts]
     for host in hosts:
         if not host.protocol.phase.takes_shares:
