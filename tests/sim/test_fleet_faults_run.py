@@ -25,6 +25,7 @@ from rumor.train.task import Task
 from .fleets import fault
 
 ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "partition.json"
 
 
 def tiny() -> Task:
@@ -197,10 +198,9 @@ def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() 
     assert balanced(run)
 
 
+@pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests")
 def test_an_example_of_a_partition_is_a_file_that_can_be_read() -> None:
-    run = simulate(
-        task="consensus", workers=16, time_s=120.0, faults=ROOT / "examples" / "partition.json"
-    )
+    run = simulate(task="consensus", workers=16, time_s=120.0, faults=EXAMPLE)
     assert run.summary["faults"][0]["kind"] == "partition"
     assert run.summary["heal_s"] is not None
 
