@@ -4,6 +4,8 @@ A socket that dials takes files of the system. A swarm on rented machines outliv
 names, each of which is dialled for ever: kept open, they would leave none for the living.
 """
 
+from collections.abc import Sequence
+
 from .agenda import Agenda
 from .effects import Meet, Part
 from .messages import Member, PeerId
@@ -38,14 +40,13 @@ class Absent:
             self._parted.add(peer)
             self._agenda.ask(Part(peer))
 
-    def back(self, member: Member) -> None:
-        """Note that one lives after all, or is forgotten; its sockets are there again."""
-        peer = member.id
+    def back(self, peer: PeerId, addresses: Sequence[str]) -> None:
+        """Note that one lives after all; its sockets are there again."""
         self._open.pop(peer, None)
         self._trials.pop(peer, None)
         if peer in self._parted:
             self._parted.remove(peer)
-            self._agenda.ask(Meet(peer, member.addresses))
+            self._agenda.ask(Meet(peer, tuple(addresses)))
 
     def try_out(self, member: Member) -> bool:
         """Dial somebody again.

@@ -93,9 +93,9 @@ class Membership:
         elif envelope.swarm == state.agenda.swarm:
             state.swarm_is_rooted = True
             # One that has a part of a copy is rooted, too, but not while it seeks.
-            if body.members and body.members[0].phase is Phase.SEEKING:
-                if state.roster.is_known(envelope.source):
-                    state.returning.add(envelope.source)
+            seeks = body.members and body.members[0].phase is Phase.SEEKING
+            if seeks and state.roster.is_known(envelope.source):
+                state.returning.add(envelope.source)
             else:
                 state.returning.discard(envelope.source)
 
@@ -197,8 +197,7 @@ class Membership:
 
     def _is_back(self, peer: PeerId) -> None:
         member = self._state.roster.member(peer)
-        if member is not None:
-            self._absent.back(member)
+        self._absent.back(peer, member.addresses if member is not None else ())
 
     def _strand(self, peer: PeerId) -> None:
         for lane in self._state.lanes:

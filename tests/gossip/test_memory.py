@@ -245,3 +245,27 @@ def test_a_share_that_is_not_finite_is_dropped_wherever_it_lies() -> None:
     assert Drop(SHARE) in effects and ShareRefused("a", "not finite") in effects
     assert sends(effects) == ["Ack"]
     assert not [effect for effect in effects if isinstance(effect, Stage)]
+
+
+def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link() -> None:
+    scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
+    scene.founded("a", "b", "c", host=HERE)
+    for peer in ("b", "c"):
+        scene.push("a", peer, ONE // 4)
+    for peer in ("b", "c"):
+        effects = scene.receive(scene.letter(peer, "a", Grant(1, 64)))
+        if peer == "c":
+            assert not scene.sent(effects, Chunk), "b's share has the link"
+    ends: list[str] = []
+    for _ in range(60):
+        scene.wait(0.25)
+        effects = scene.wake("a")
+        sends = [effect.envelope for effect in effects if isinstance(effect, Send)]
+        ends += [envelope.destination for envelope in sends if isinstance(envelope.body, End)]
+    assert ends == ["b", "c"]
+
+
+def test_a_peer_says_who_may_read_its_memory() -> None:
+    scene = Scene(WIDE)
+    scene.founded("a", "b", host=HERE)
+    assert scene.peers["a"].shares_memory("b") and not scene.peers["a"].shares_memory("z")
