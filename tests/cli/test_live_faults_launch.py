@@ -49,6 +49,7 @@ def test_a_peer_that_is_killed_and_resumes_trains_on_and_no_unit_is_missing(
     assert summary["accuracy"] > 0.85
 
 
+@pytest.mark.slow
 def test_a_cut_one_way_that_heals_costs_nothing_but_time(tmp_path: Path) -> None:
     summary = run(
         *(tmp_path, "--steps", "250"),
@@ -63,6 +64,7 @@ def test_a_cut_one_way_that_heals_costs_nothing_but_time(tmp_path: Path) -> None
     assert summary["exchange"]["no_shared_memory"] and summary["accuracy"] > 0.85
 
 
+@pytest.mark.slow
 def test_resets_every_200_ms_and_losses_are_survived(tmp_path: Path) -> None:
     summary = run(
         *(tmp_path, "--steps", "250"),
