@@ -313,10 +313,6 @@ class Host:
         self._soon(0.0, lambda: self._around.outlive(self, incarnation))
 
     def _close(self) -> None:
-        if not self.protocol.done:
-            # Somebody who was held for dead has come back meanwhile, and is owed an answer.
-            self._take_turn()
-            return
         self._around.watch.ended(self)
         self.running = False
 
