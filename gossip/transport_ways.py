@@ -18,6 +18,9 @@ _PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
 _CONTROL_MESSAGES_MAX: Final = 512
 _SOCKETS_MAX: Final = 8192
 
+# Not Python's global stream, which a task may draw from, and which may have to repeat itself.
+_CHANCE: Final = random.SystemRandom()
+
 # ZeroMQ adds as much as the first again, by chance, to each wait, and that is nothing beside the
 # longest: a swarm whose network comes back would redial in lockstep. The first is short, or on a
 # link that is reset five times a second there would be no time left to send in.
@@ -97,8 +100,8 @@ class Ways:
             socket.setsockopt(zmq.IPV6, 1)
             # Nothing is queued for a peer that is not connected: a send fails at once instead.
             socket.setsockopt(zmq.IMMEDIATE, 1)
-            socket.setsockopt(zmq.RECONNECT_IVL, random.randint(*_REDIAL_MS))
-            socket.setsockopt(zmq.RECONNECT_IVL_MAX, random.randint(*_REDIAL_MS_MAX))
+            socket.setsockopt(zmq.RECONNECT_IVL, _CHANCE.randint(*_REDIAL_MS))
+            socket.setsockopt(zmq.RECONNECT_IVL_MAX, _CHANCE.randint(*_REDIAL_MS_MAX))
             socket.connect(place)
         except zmq.ZMQError:
             # Strangers name addresses, too: one that ZeroMQ cannot read is merely out of reach.

@@ -1,6 +1,7 @@
 """The import rules of the layers, held against the syntax tree of every module."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Set
 from fnmatch import fnmatch
@@ -110,6 +111,33 @@ def test_nothing_is_ever_unpickled(module: str) -> None:
     tree = ast.parse(MODULES[module].read_text())
     attributes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not (outside(module) | imported(module) | attributes) & UNPICKLERS
+
+
+@pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.train*", "rumor.sim*"))
+def test_nothing_draws_from_a_stream_that_belongs_to_the_users_task(module: str) -> None:
+    assert not drawn_globally(ast.parse(MODULES[module].read_text()))
+
+
+def drawn_globally(tree: ast.AST) -> set[str]:
+    """Functions of Python's and numpy's global streams that *tree* names, but for their states."""
+    names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names |= {name for name in imports(tree, "rumor.gossip.x", is_package=False)}
+    return {name for name in names if re.fullmatch(r"((np|numpy)\.)?random\.[a-z_]+", name)} - {
+        *("random.seed", "random.getstate", "random.setstate"),
+        *("np.random.seed", "np.random.get_state", "np.random.set_state"),
+    }
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import random\nrandom.randint(1, 2)",
+        "from random import shuffle",
+        "import numpy as np\nnp.random.permutation(3)",
+    ],
+)
+def test_a_draw_from_a_global_stream_is_seen(source: str) -> None:
+    assert drawn_globally(ast.parse(source))
 
 
 def test_no_modules_import_one_another_in_a_circle() -> None:

@@ -1,6 +1,7 @@
 """Real ZeroMQ on the loopback interface, ports chosen by the system."""
 
 import os
+import random
 import resource
 import signal
 import socket as sockets
@@ -133,6 +134,15 @@ def test_messages_go_to_an_address_and_come_back_on_the_same_way(
     assert there.send("here", [b"answer"], bulk=bulk)
     (answer,) = receive(here)
     assert contents([answer]) == [[b"answer"]] and answer.route == b""
+
+
+def test_dialling_leaves_the_random_stream_of_the_users_task_alone(
+    here: Transport, there: Transport
+) -> None:
+    before = random.getstate()
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"header"], bulk=True)
+    assert random.getstate() == before
 
 
 def test_two_that_listen_send_both_ways_at_once(here: Transport, there: Transport) -> None:
