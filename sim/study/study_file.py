@@ -1,0 +1,181 @@
+"""Study files: TOML, held against what there may be, key by key."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from ...gossip.errors import ConfigError
+from ..config import SimulationConfig
+from .condition import Condition
+from .study import Axis, Point, Study
+
+__all__ = ["SETTINGS", "read_study"]
+
+# The runner has its own say on these, and no bit of a result depends on them.
+_RUNNERS: Final = ("threads", "window", "memory_gib", "seed")
+
+SETTINGS: Final = tuple(
+    field.name for field in fields(SimulationConfig) if field.name not in _RUNNERS
+)
+"""Arguments of `rumor.sim.simulate` that a study may set or vary."""
+
+_KEYS: Final = ("title", "question", "seeds", "target", "settings", "grid", "skip")
+_SEEDS: Final = 3
+
+
+def read_study(path: Path) -> Study:
+    """Read a study.
+
+    ::
+
+        title = "Rings and complete graphs"
+        question = "How much slower is a ring?"
+        seeds = 3                       # or a list
+        target = 0.9                    # the accuracy that times are taken to
+
+        [settings]                      # the same in all cells
+        task = "digits"
+        workers = 16
+
+        [grid]                          # every combination
+        topology = ["ring", "complete"]
+        p = [0.1, 1.0]
+
+        [[grid.data]]                   # an axis whose points set several things
+        name = "skewed"
+        partition = "dirichlet:0.1"
+        lr = 0.05
+
+        [[skip]]                        # combinations to leave out
+        topology = "complete"
+        p = ">0.5"
+
+    Args:
+        path: The file, in UTF-8; its name without the suffix is the study's.
+
+    Raises:
+        ConfigError: It cannot be read, or has another form; the message names the key.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    try:
+        return _study(path.stem, content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _study(name: str, content: Mapping[str, Any]) -> Study:
+    _check_keys(content, _KEYS, "")
+    settings = _table(content, "settings")
+    _check_keys(settings, SETTINGS, "settings")
+    grid = _table(content, "grid")
+    axes = tuple(_axis(axis, values) for axis, values in grid.items())
+    return Study(
+        name=name,
+        title=_text(content, "title", name),
+        question=_text(content, "question", ""),
+        settings=_usable(settings),
+        axes=axes,
+        seeds=_seeds(content.get("seeds", _SEEDS)),
+        skip=tuple(_conditions(content.get("skip", []), [axis.name for axis in axes])),
+        target=_number(content.get("target", 0.9), "target"),
+    )
+
+
+def _axis(name: str, values: object) -> Axis:
+    where = f"grid.{name}"
+    if not isinstance(values, list):
+        raise ConfigError(f"{where} is {_shown(values)}: it must be a list")
+    if values and all(isinstance(value, dict) and "name" in value for value in values):
+        return Axis(name, tuple(_point(where, value) for value in values))
+    _check_keys({name: values}, SETTINGS, "grid")
+    return Axis(name, tuple(Point(_label(value), _usable({name: value})) for value in values))
+
+
+def _point(where: str, table: Mapping[str, Any]) -> Point:
+    settings = {key: value for key, value in table.items() if key != "name"}
+    label = table["name"]
+    if not isinstance(label, str) or not label.strip():
+        raise ConfigError(f"{where} has the name {_shown(label)}: it must be a text")
+    _check_keys(settings, SETTINGS, f"{where}, {label}")
+    return Point(label, _usable(settings))
+
+
+def _usable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as `SimulationConfig` takes them: it has a tuple where TOML has a list."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
+
+
+def _conditions(tables: object, axes: Iterable[str]) -> Iterable[Condition]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError("skip must be tables: [[skip]]")
+    for table in tables:
+        if not table:
+            raise ConfigError("a [[skip]] is empty: it would leave out every cell")
+        _check_keys(table, (*SETTINGS, *axes), "skip")
+        yield Condition(table)
+
+
+def _seeds(given: object) -> tuple[int, ...]:
+    if isinstance(given, list) and all(type(seed) is int and seed >= 0 for seed in given):
+        return tuple(given)
+    if type(given) is int and given > 0:
+        return tuple(range(given))
+    raise ConfigError(
+        f"seeds is {_shown(given)}: it must be how many there are to be, or a list of integers"
+    )
+
+
+def _table(content: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = content.get(key, {})
+    if not isinstance(found, dict):
+        raise ConfigError(f"{key} is {_shown(found)}: it must be a table, [{key}]")
+    return found
+
+
+def _text(content: Mapping[str, Any], key: str, unless_given: str) -> str:
+    found = content.get(key, unless_given)
+    if not isinstance(found, str):
+        raise ConfigError(f"{key} is {_shown(found)}: it must be a text")
+    return found.strip()
+
+
+def _number(value: object, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{key} is {_shown(value)}: it must be a number")
+    return float(value)
+
+
+def _label(value: object) -> str:
+    return value if isinstance(value, str) else _shown(value)
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, default=str)
+
+
+def _check_keys(content: Iterable[str], allowed: Iterable[str], where: str) -> None:
+    allowed = tuple(allowed)
+    for key in content:
+        if key in allowed:
+            continue
+        if key == "seed":
+            raise ConfigError(f"{where} has seed: give seeds = [0, 1, 2] at the top instead")
+        if key in _RUNNERS:
+            raise ConfigError(f"{where} has {key}: no result depends on it, and the runner sets it")
+        close = get_close_matches(key, allowed, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else "."
+        inside = f"{where} has an" if where else "it has an"
+        raise ConfigError(f"{inside} unknown key {key!r}{hint} Keys are {', '.join(allowed)}")
