@@ -25,8 +25,6 @@ from .watch import Watch
 
 __all__ = ["Host", "Surroundings"]
 
-LINGER_S = 5.0
-
 SAVED_EVERY = 8
 """Turns from one checkpoint to the next."""
 
@@ -292,7 +290,8 @@ class Host:
         if self.steps % SAVED_EVERY == 0 and trained and self.running and not self.poisoned:
             self._save()
         if self.protocol.done:
-            self._soon(LINGER_S, self._close)
+            # As a live peer ends: whoever still has a question learns of its end from others.
+            self._close()
         else:
             pace = 0.5 + self._around.chance("pace", self._key)
             self._soon(self.slowness * self._step_s * pace, self._take_turn)
