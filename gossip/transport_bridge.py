@@ -66,7 +66,7 @@ class Bridge:
                 return ()
             listener.setblocking(False)
             self._listeners[address] = listener
-            self._loop.call_soon_threadsafe(self._begin, address, self._accept(address, listener))
+            self._loop.call_soon_threadsafe(self._listen, address, listener)
         return (f"tcp://127.0.0.1:{listener.getsockname()[1]}",)
 
     def forget(self, address: str) -> None:
@@ -92,6 +92,7 @@ class Bridge:
         return task
 
     async def _end(self, address: str, listener: sockets.socket) -> None:
+        self._loop.remove_reader(listener)
         ended = [task for task, of in self._tasks.items() if of == address]
         for task in ended:
             task.cancel()
@@ -99,18 +100,26 @@ class Bridge:
             await asyncio.wait(ended)
         listener.close()
 
-    async def _accept(self, address: str, listener: sockets.socket) -> None:
-        while True:
-            try:
-                client, _ = await self._loop.sock_accept(listener)
-            except OSError:
-                # There are no more files to be had, or the client is gone already.
-                await asyncio.sleep(_BREATH_S)
-                continue
-            client.setblocking(False)
-            # A task that is ended before it begins would close nothing.
-            task = self._begin(address, self._serve(address, client))
-            task.add_done_callback(partial(_close, client))
+    def _listen(self, address: str, listener: sockets.socket) -> None:
+        # It may have been forgotten since.
+        if self._listeners.get(address) is listener:
+            self._loop.add_reader(listener, self._accept, address, listener)
+
+    def _accept(self, address: str, listener: sockets.socket) -> None:
+        """Take one client in. A task that is cancelled just when it has got one would lose it."""
+        try:
+            client, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:
+            # There are no more files to be had.
+            self._loop.remove_reader(listener)
+            self._loop.call_later(_BREATH_S, self._listen, address, listener)
+            return
+        client.setblocking(False)
+        # A task that is ended before it begins would close nothing.
+        task = self._begin(address, self._serve(address, client))
+        task.add_done_callback(partial(_close, client))
 
     async def _serve(self, address: str, client: sockets.socket) -> None:
         try:

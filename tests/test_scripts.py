@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,15 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
+@contextmanager
+def running(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    with start(*arguments, cwd=cwd) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def code_blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
@@ -54,15 +65,15 @@ def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) 
 def test_two_terminals_and_one_address(tmp_path: Path) -> None:
     """A script of the user's own, called train.py, run twice."""
     shutil.copy(EXAMPLES / "train.py", tmp_path)
-    first = start("train.py", "--steps", "100000000", cwd=tmp_path)
-    assert first.stdout is not None
-    said = first.stdout.readline()
-    found = re.search(r"at (tcp://\S+),", said)
-    assert found, said + first.communicate(timeout=30)[1]
-    second = start("train.py", "--steps", "500", "--join", found[1], cwd=tmp_path)
-    second_out, second_errors = second.communicate(timeout=60)
-    first.send_signal(signal.SIGINT)
-    first_out, first_errors = first.communicate(timeout=60)
+    with running("train.py", "--steps", "100000000", cwd=tmp_path) as first:
+        assert first.stdout is not None
+        said = first.stdout.readline()
+        found = re.search(r"at (tcp://\S+),", said)
+        assert found, said
+        with running("train.py", "--steps", "200", "--join", found[1], cwd=tmp_path) as second:
+            second_out, second_errors = second.communicate(timeout=80)
+        first.send_signal(signal.SIGINT)
+        first_out, first_errors = first.communicate(timeout=30)
     for out, errors in ((first_out, first_errors), (second_out, second_errors)):
         accuracy, mixed = re.findall(r"accuracy ([\d.]+).*mixed in: (\d+)", out)[0]
         assert float(accuracy) >= 0.9, out

@@ -1,6 +1,7 @@
 """``rumor launch``: what it refuses, and what it makes of what its peers leave."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +248,8 @@ def test_a_newcomer_is_one_of_the_run_and_a_leaver_no_death(
     assert states == {"peer-0": "left", "peer-1": "finished", "join-1": "finished"}
     assert summary["dead"] == [] and worked(summary)
     assert summary["faults"][2]["done"] == []
-    assert "fault at 0.1 s: join-1 starts" in capfd.readouterr().err
+    # It says when that was, which may be a little later than was asked for.
+    assert re.search(r"fault at 0\.\d s: join-1 starts", capfd.readouterr().err)
 
 
 def test_a_run_without_faults_opens_no_proxy(

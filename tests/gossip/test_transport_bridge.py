@@ -2,8 +2,9 @@
 
 import socket as sockets
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -154,3 +155,15 @@ def test_a_proxy_that_refuses_or_is_gone_harms_no_transport_that_closes() -> Non
                 transport.meet("b", [ADDRESS])
                 assert not transport.greet(ADDRESS, [b"x"])
                 list(transport.poll(0.02))
+
+
+def test_who_dials_a_place_just_as_it_is_closed_is_let_go() -> None:
+    with warnings.catch_warnings(), closing(Bridge("127.0.0.1:1")) as bridge:
+        warnings.simplefilter("error", ResourceWarning)
+        for _ in range(200):
+            (place,) = bridge.places(ADDRESS)
+            port = int(place.rpartition(":")[2])
+            with sockets.create_connection(("127.0.0.1", port), TIMEOUT_S) as client:
+                bridge.forget(ADDRESS)
+                with suppress(ConnectionError):
+                    assert client.recv(1) == b""
