@@ -16,7 +16,8 @@ BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
 
-# Peers and workers are processes: with one thread each they do not fight over the cores.
+# Peers and workers are processes: with one thread each they do not fight over the cores. Tests of
+# real peers have the machine to themselves, the others share it.
 test cover campaign bench soak gallery stragglers wires: export OMP_NUM_THREADS := 1
 
 .PHONY: help demo test check cover campaign bench soak gallery stragglers wires clean
@@ -28,7 +29,8 @@ demo: .venv/.demo
 	$(BIN)/rumor launch --peers 4 --task digits --step-s-min 0.01
 
 test: .venv/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto -m "not live and not slow"
+	$(BIN)/python -m pytest -m "live and not slow"
 
 check: .venv/.check .types/rumor
 	$(BIN)/ruff check .
@@ -36,7 +38,9 @@ check: .venv/.check .types/rumor
 	$(BIN)/mypy
 
 cover: .venv/.test
-	$(BIN)/coverage run --branch -m pytest tests/gossip tests/topology -m "not live and not slow"
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n auto tests/gossip tests/topology -m "not live and not slow"
+	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --show-missing --fail-under=100 --include='gossip/*,topology/*' \
 		--omit='gossip/transport*'
 
