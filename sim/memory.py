@@ -6,7 +6,7 @@ import resource
 from ..gossip.errors import ConfigError
 from .config import SimulationConfig
 
-__all__ = ["check_memory", "peak_rss_mib"]
+__all__ = ["check_memory", "free_gib", "peak_rss_mib"]
 
 _GIB = 1 << 30
 
@@ -35,7 +35,7 @@ def check_memory(config: SimulationConfig, *, row_bytes: int, registers: int) ->
     workers, memory_gib = config.workers, config.memory_gib
     rows = _ROWS_PER_WORKER + registers
     wanted_gib = workers * (rows * row_bytes + _PROTOCOL_BYTES) / _GIB
-    allowed_gib = _free_gib() if memory_gib is None else memory_gib
+    allowed_gib = free_gib() if memory_gib is None else memory_gib
     if wanted_gib > allowed_gib:
         fit = int(workers * allowed_gib / wanted_gib)
         where = "this machine has free" if memory_gib is None else "memory_gib allows"
@@ -58,7 +58,7 @@ def peak_rss_mib() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
 
-def _free_gib() -> float:
+def free_gib() -> float:
     """Memory that may be taken without swapping, GiB; all there is where that is not told."""
     try:
         with open("/proc/meminfo") as lines:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from torch import nn
 
 from ..gossip import PeerId, Rule, Schema
 from ..gossip.rule import demands_of, require_fit
@@ -22,7 +23,10 @@ from .rows import Rows
 from .stepper import Failures
 from .vectors import Moment, VectorRows, VectorTask
 
-__all__ = ["Values", "prepare"]
+__all__ = ["Checked", "Values", "check_values", "prepare"]
+
+# One thread is enough for what is only looked at.
+_FOR_A_LOOK = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,39 @@ class Values:
     """How steps are computed."""
     why: str
     """Why in that way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is known of values that can be made, before they are."""
+
+    schema: Schema
+    anchor: bytes
+    """What deltas refer to."""
+    memory_gib: float
+    """What they will take, an estimate."""
+
+
+def check_values(
+    config: SimulationConfig, task: Task | VectorTask, ids: Sequence[PeerId]
+) -> Checked:
+    """See whether values can be made, without looking for the fastest way to compute them.
+
+    Args:
+        config: What is asked for.
+        task: What is trained.
+        ids: Names of the workers, in order.
+
+    Raises:
+        ConfigError: As `prepare` does, but for an engine that the task cannot take.
+    """
+    rule = make_rule(config.rule, config.p, config.emission)
+    require_fit(rule, config.wire, config.shards, exact=config.exact)
+    if not isinstance(task, VectorTask):
+        return _workshop(config, task, tuple(ids), rule, _FOR_A_LOOK)[-1]
+    memory_gib = _memory_of_vectors(config, task, ids, rule)
+    rows = VectorRows(task, tuple(ids), config.seed, rule.registers, shards=config.shards)
+    return Checked(rows.schema, rows.anchor, memory_gib)
 
 
 def prepare(
@@ -75,8 +112,7 @@ def _make_to_last(make: Callable[[], Models | VectorRows]) -> Models | VectorRow
 def _of_vectors(
     config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule
 ) -> Values:
-    config_of_all = replace(config, workers=len(ids))
-    check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
+    _memory_of_vectors(config, task, ids, rule)
     # Who never waits has no moment at which all have mixed: there, the vectors count as they
     # were handed over. A round ends with mixing.
     counts: Moment = "after the round" if demands_of(rule).fixed_members else "after the step"
@@ -93,17 +129,25 @@ def _of_vectors(
     return Values(make, VectorRows.name, "the task has no model")
 
 
-def _of_models(
+def _memory_of_vectors(
+    config: SimulationConfig, task: VectorTask, ids: Sequence[PeerId], rule: Rule
+) -> float:
+    config_of_all = replace(config, workers=len(ids))
+    return check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
+
+
+def _workshop(
     config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: int
-) -> Values:
+) -> tuple[nn.Module, Workshop, Checked]:
     torch.manual_seed(config.seed)
     module = task.model()
     alone = Rows(deepcopy(module), 1)
     row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
     config_of_all = replace(config, workers=len(ids))
-    check_memory(config_of_all, row_bytes=row_bytes, registers=_rows_beside(config, rule))
+    registers = _rows_beside(config, rule)
+    memory_gib = check_memory(config_of_all, row_bytes=row_bytes, registers=registers)
     # Too many shards for this model are refused before anything is tried with it.
-    Schema(alone.schema.tensors, config.shards)
+    schema = Schema(alone.schema.tensors, config.shards)
     batch_size = config.batch_size or task.batch_size
     workshop = Workshop(
         make_rows=lambda n: Rows(deepcopy(module), n),
@@ -114,6 +158,13 @@ def _of_models(
         seed=config.seed,
         threads=cores,
     )
+    return module, workshop, Checked(schema, alone.anchor, memory_gib)
+
+
+def _of_models(
+    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: int
+) -> Values:
+    module, workshop, _ = _workshop(config, task, ids, rule, cores)
     choice = choose(config.engine, workshop)
 
     def make() -> Models:
