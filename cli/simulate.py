@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 
 from .edge import FAILED, edge, fail
@@ -33,6 +34,7 @@ from .simulate_options import (
     Engine,
     Faults,
     Format,
+    From,
     Latency,
     Loss,
     Measure,
@@ -64,6 +66,7 @@ STOPPED = 130
 
 
 def simulate(
+    ctx: typer.Context,
     task: SimulatedTask = "digits",
     steps: Steps = None,
     total_steps: TotalSteps = None,
@@ -73,6 +76,7 @@ def simulate(
     partition: Partition = "shared",
     seed: Seed = 0,
     workers: Workers = 64,
+    from_file: From = None,
     topology: TopologySpec = "exponential",
     mixing: Mixing = None,
     rule: RuleName = "gosgd",
@@ -127,6 +131,10 @@ def simulate(
 
     `rumor simulate --task noise -n 10000 --steps 500 --topology random-regular:d=4`
 
+    Real peers that `rumor calibrate` has measured, with another rule:
+
+    `rumor simulate --from calibration.json --rule sgp`
+
     Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
@@ -176,8 +184,12 @@ def simulate(
             eval_every=eval_every,
             memory_gib=memory_gib,
         )
+        if from_file is not None:
+            from .calibrated import start_from
+
+            config = start_from(from_file, config, _typed(ctx))
         keep_pages()
-        folder = out or _new_folder(task)
+        folder = out or _new_folder(config.task_name)
         check_format(format)
         check_folder(folder)
         run = _run(config)
@@ -190,6 +202,15 @@ def simulate(
 def worked(summary: dict[str, Any]) -> bool:
     """Whether a run counts as a success: no weight was lost, and somebody trained to the end."""
     return not _complaint(summary)
+
+
+def _typed(ctx: typer.Context) -> set[str]:
+    """Names of the options that were typed."""
+    return {
+        name
+        for name in ctx.params
+        if (source := ctx.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    }
 
 
 def _run(config: "SimulationConfig") -> "Run":

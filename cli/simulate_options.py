@@ -15,6 +15,7 @@ __all__ = [
     "Engine",
     "Faults",
     "Format",
+    "From",
     "Latency",
     "Loss",
     "Measure",
@@ -48,6 +49,17 @@ SimulatedTask = Annotated[
         "returns a Task. Without a model, for up to 100,000 workers: consensus (averaging of "
         "given vectors) and noise (unit Gaussian steps in place of gradients).",
         rich_help_panel=TRAINING,
+    ),
+]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="What `rumor calibrate` measured: paces, network and settings of real peers. Other "
+        "options override it.",
+        show_default="nothing",
+        rich_help_panel=SPEED,
     ),
 ]
 TimeSeconds = Annotated[

@@ -10,10 +10,19 @@ from types import MappingProxyType
 from typing import Any
 
 from ..gossip.errors import ConfigError
-from .network_file import part_as_json, read_fields
+from .network_file import check_fields, part_as_json, read_fields
 from .network_parts import Cut, Host, Link, check_numbers
 
-__all__ = ["PRESETS", "Cut", "Host", "Link", "NetworkConfig", "as_json", "read_network"]
+__all__ = [
+    "PRESETS",
+    "Cut",
+    "Host",
+    "Link",
+    "NetworkConfig",
+    "as_json",
+    "network_of",
+    "read_network",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,12 +178,27 @@ def read_network(text: str) -> NetworkConfig:
             f"unknown network {text!r}{hint} It must be {', '.join(PRESETS)} or a .json file"
         )
     try:
-        preset, given = read_fields(path)
-        if not isinstance(preset, str) or preset not in PRESETS:
-            raise ConfigError(f"preset is {preset!r}: it must be one of {', '.join(PRESETS)}")
-        return replace(PRESETS[preset], **given)
+        return _from(*read_fields(path))
     except ConfigError as error:
         raise ConfigError(f"network {path}: {error}") from None
+
+
+def network_of(content: Mapping[str, Any]) -> NetworkConfig:
+    """Make a network of what a file says, as `read_network` shows it.
+
+    Raises:
+        ConfigError: It is not of that form; the message names the key.
+
+    >>> network_of({"preset": "lan", "loss": 0.01}).latency_s
+    0.0005
+    """
+    return _from(*check_fields(content))
+
+
+def _from(preset: object, given: Mapping[str, Any]) -> NetworkConfig:
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise ConfigError(f"preset is {preset!r}: it must be one of {', '.join(PRESETS)}")
+    return replace(PRESETS[preset], **given)
 
 
 def as_json(config: NetworkConfig) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import Any
 from ..gossip.errors import ConfigError
 from .network_parts import ALL, Cut, Host, Link
 
-__all__ = ["part_as_json", "read_fields"]
+__all__ = ["check_fields", "part_as_json", "read_fields"]
 
 Part = Host | Link | Cut
 
@@ -33,7 +33,16 @@ def read_fields(path: Path) -> tuple[object, dict[str, Any]]:
     Raises:
         ConfigError: The file cannot be read, or has another form; the message names the key.
     """
-    content = dict(_read(path))
+    return check_fields(_read(path))
+
+
+def check_fields(given: Mapping[str, Any]) -> tuple[object, dict[str, Any]]:
+    """Check what a file says, or an object inside another file; as `read_fields`.
+
+    Raises:
+        ConfigError: It has another form; the message names the key.
+    """
+    content = dict(given)
     _check_keys(content, ("preset", *_NUMBERS, *_PARTS), "")
     preset = content.pop("preset", "ideal")
     found: dict[str, Any] = {}

@@ -37,7 +37,7 @@ from ..gossip.effects import (
     Wait,
 )
 from ..gossip.errors import DecodeError
-from ..gossip.messages import Chunk, End, Grant, Offer, Pending, Query
+from ..gossip.messages import Chunk, End, Grant, Hello, Leave, Offer, Pending, Query
 from ..gossip.transport import Received, Transport
 from .inputs import Attached, Input, Inspected, Receive, Step, Unsent, Wake
 from .journal import Journal
@@ -61,6 +61,8 @@ _BULK: Final = (Offer, Chunk, End, Query)
 
 # Below this, a snapshot takes no longer than two threads take to hand over to one another.
 _EARLY_BYTES_MIN: Final = 16 << 20
+
+_MEMBERSHIP: Final = (Hello, Leave)
 
 _IN_BETWEEN: Final = (Offer, Chunk, End, Grant, Query, Pending)
 
@@ -356,7 +358,7 @@ class Driver:
 
     def _greet(self, address: str, envelope: Envelope) -> bool:
         parts = encode(envelope)
-        self._count_sent(parts)
+        self._count_sent(envelope, parts)
         return self._transport.greet(address, parts)
 
     def _send(self, effect: Send) -> None:
@@ -369,14 +371,17 @@ class Driver:
             parts = encode(envelope, frame)
             bulk = isinstance(envelope.body, _BULK)
             if self._transport.send(envelope.destination, parts, bulk=bulk):
-                self._count_sent(parts)
+                self._count_sent(envelope, parts)
                 return
         self._carry_out(self._decide(Unsent(effect.envelope)))
 
-    def _count_sent(self, parts: Sequence[Buffer]) -> None:
+    def _count_sent(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
+        size = sum(len(part) for part in parts)
         self.tally.messages += 1
         self.tally.frames += len(parts) > 1
-        self.tally.bytes_sent += sum(len(part) for part in parts)
+        self.tally.bytes_sent += size
+        if isinstance(envelope.body, _MEMBERSHIP):
+            self.tally.membership_bytes += size
 
 
 def _require_whole(envelope: Envelope, size: int, undamaged: bool, received: Received) -> None:

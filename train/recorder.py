@@ -40,7 +40,14 @@ class Recorder:
         return time.perf_counter() - self._started_s
 
     def step(
-        self, step: int, loss: float, step_s: float, lr: float, evaluation: Evaluation | None
+        self,
+        step: int,
+        loss: float,
+        step_s: float,
+        lr: float,
+        evaluation: Evaluation | None,
+        *,
+        exchange_s: float = 0.0,
     ) -> None:
         """Note one step.
 
@@ -50,12 +57,15 @@ class Recorder:
             step_s: What it took, seconds.
             lr: Learning rate that it was taken with.
             evaluation: On held-out data, where it was measured after this step.
+            exchange_s: How much of it went to pushing and mixing, and to waiting for others.
 
         Raises:
             TrainingError: The loss is not finite.
         """
         self._means.add("loss", loss)
-        self._means.add("step_s", step_s)
+        for name, seconds in (("step_s", step_s), ("own_s", step_s - exchange_s)):
+            self._means.add(name, seconds)
+            self._means.add(f"{name}_squared", seconds * seconds)
         if evaluation is not None or step % self._log_every == 0 or step == 1:
             self._write(step, lr, evaluation)
         if not math.isfinite(loss):
@@ -87,11 +97,21 @@ class Recorder:
             "mixed": tally.mixed,
             "staleness_steps": staleness_steps / mixed if mixed else None,
             "bytes_sent": tally.bytes_sent,
+            "membership_bytes": tally.membership_bytes,
             "bytes_received": tally.bytes_received,
             "queue": self._peer.queue,
-            "step_s": self._means.take("step_s"),
+            **self._durations("step_s"),
+            # What it took beside the exchange, which under a synchronous rule is mostly waiting.
+            **self._durations("own_s"),
             "live": len(self._peer.live),
             "sketch": self._sketch.of(*self._peer.vector.flats) if evaluation else None,
         }
         if self._log is not None:
             self._log.write(row)
+
+    def _durations(self, name: str) -> dict[str, float | None]:
+        """Mean and standard deviation, seconds, since the row before."""
+        mean, square = self._means.take(name), self._means.take(f"{name}_squared")
+        if mean is None or square is None:
+            return {name: mean, f"{name}_sd": None}
+        return {name: mean, f"{name}_sd": math.sqrt(max(0.0, square - mean * mean))}

@@ -92,6 +92,7 @@ class _Training:
             self._resumed = config.resume and self.peer.resume()
         self._steps_before = self.learner.taken
         self._wall_s = 0.0
+        self._exchange_s = 0.0
         self._checkpoint = Recurrence(parse_interval(config.checkpoint_every), self.learner.taken)
 
     @property
@@ -143,7 +144,14 @@ class _Training:
         if rest_s > 0:
             time.sleep(rest_s)
         step_s = time.perf_counter() - began_s
-        recorder.step(learner.taken, float(loss), step_s, learner.lr, evaluation)
+        recorder.step(
+            learner.taken,
+            float(loss),
+            step_s,
+            learner.lr,
+            evaluation,
+            exchange_s=self._exchange_s,
+        )
         # Now, when all that belongs to this step is done: the next life begins with the next one.
         if self._checkpoint.is_due(learner.taken) and self.peer.config.checkpoint is not None:
             self._save_checkpoint()
@@ -163,15 +171,20 @@ class _Training:
         journal, swarm_steps = self.peer.journal, self.peer.swarm_steps
         if journal is None:
             loss = self.learner.step(swarm_steps=swarm_steps)
-            self.peer.step()
+            self._exchange()
             return loss
         batch = self.learner.batch()
         journal.began(batch)
         loss = self.learner.step(batch, swarm_steps=swarm_steps)
         journal.trained(float(loss))
-        self.peer.step()
+        self._exchange()
         journal.check()
         return loss
+
+    def _exchange(self) -> None:
+        began_s = time.perf_counter()
+        self.peer.step()
+        self._exchange_s = time.perf_counter() - began_s
 
     def report(self, state: State, error: str | None = None) -> Report:
         """Say how it ended, and keep the model unless it failed."""

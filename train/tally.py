@@ -27,6 +27,8 @@ class Tally:
     frames: int = 0
     """Those among them that carried a part of a share."""
     bytes_sent: int = 0
+    membership_bytes: int = 0
+    """Of these, what said who lives."""
     bytes_received: int = 0
     errors: int = 0
     """Messages dropped for breaking the protocol."""
