@@ -8,6 +8,7 @@
 # make gallery     docs/topologies.md: the picture and the figures of every topology
 # make wires       docs/wires.md: what formats and shards do to training
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links grow slow
+# make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
 # make clean       forget everything that was built, .venv included
 #
 # It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
@@ -15,12 +16,13 @@ PYTHON ?= python3
 BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
+STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores. Tests of
 # real peers have the machine to themselves, the others share it.
-test cover campaign bench soak gallery stragglers wires: export OMP_NUM_THREADS := 1
+test cover campaign bench soak gallery stragglers studies wires: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check cover campaign bench soak gallery stragglers wires clean
+.PHONY: help demo test check cover campaign bench soak gallery stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -63,7 +65,12 @@ wires: .venv/.demo
 stragglers: .venv/.demo
 	$(BIN)/python docs/simulator_figure.py
 
-.venv/.demo:  EXTRAS :=
+# Cells that are finished are not computed again.
+studies: .venv/.demo
+	for name in $(STUDIES); do $(BIN)/rumor study $$name --resume || exit; done
+	$(BIN)/python docs/studies.py $(addprefix runs/study-,$(STUDIES))
+
+.venv/.demo:  EXTRAS := [study]
 .venv/.test:  EXTRAS := [test]
 .venv/.check: EXTRAS := [test,check]
 .venv/.demo .venv/.test .venv/.check: pyproject.toml constraints.txt

@@ -10,12 +10,15 @@ from typing import Annotated, Protocol, runtime_checkable
 import typer
 
 from .bench import bench
+from .calibrate import calibrate
+from .compare import compare
 from .edge import WRONG_ARGUMENTS
 from .launch import launch
 from .merge import merge
 from .peer import peer
 from .replay import replay
 from .simulate import simulate
+from .study import study
 from .topology import topology
 from .torture import torture
 
@@ -53,6 +56,9 @@ def _root(
 app.command()(launch)
 app.command()(peer)
 app.command()(simulate)
+app.command()(study)
+app.command()(calibrate)
+app.command()(compare)
 app.command()(replay)
 app.command()(merge)
 app.command()(topology)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..gossip.errors import ConfigError
 from ..topology import Topology
+from ..topology.placement import place
 from .graph_links import Scale, links_of
 from .graph_panel import Panel
 from .picture import STYLE
-from .placement import place
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -106,11 +106,17 @@ def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners(module:
     assert not outside(module) & BANNED[layer_of(module)]
 
 
+# A study's cells run in processes of its own machine or cluster, which joblib, Dask and Ray reach
+# by pickling. What crosses is text and the name of one function; peers never see it.
+UNPICKLERS_OF_MODULE = {"rumor.sim.study.backends": {"joblib"}}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_is_ever_unpickled(module: str) -> None:
     tree = ast.parse(MODULES[module].read_text())
     attributes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert not (outside(module) | imported(module) | attributes) & UNPICKLERS
+    banned = UNPICKLERS - UNPICKLERS_OF_MODULE.get(module, set())
+    assert not (outside(module) | imported(module) | attributes) & banned
 
 
 @pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.train*", "rumor.sim*"))

@@ -7,9 +7,9 @@ import pytest
 
 from rumor.cli.graph_links import Scale, links_of
 from rumor.cli.graph_picture import check_path, draw, draw_side_by_side, headline
-from rumor.cli.placement import place
 from rumor.gossip.errors import ConfigError
 from rumor.topology import FAMILIES, facts, over, parse
+from rumor.topology.placement import place
 
 SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
 FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]

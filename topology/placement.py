@@ -10,10 +10,10 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from ..topology import Topology
-from ..topology.builders import host_sizes
-from ..topology.hosts import resize
-from ..topology.spec import read
+from .builders import host_sizes
+from .hosts import resize
+from .spec import read
+from .topology import Topology
 
 __all__ = ["Placement", "place"]
 

@@ -1,0 +1,306 @@
+"""Write docs/studies/ from the folders of finished studies: ``make studies``.
+
+``python docs/studies.py runs/study-graphs ...``, from the root of the repository. Each folder gives
+a page of what came out, its pictures and its table of cells; all figures and sentences on a page
+are computed from what is in the folder. ``docs/studies/README.md`` lists all pages that are there.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from PIL import Image
+
+from rumor.sim.study import Results, load_results
+from rumor.sim.study.comparison import Comparison, Row, comparisons
+from rumor.sim.study.findings import findings
+from rumor.sim.study.measures import MEASURES
+from rumor.sim.study.result import Result
+from rumor.sim.study.statistics import Difference, difference, holm, interval
+from rumor.sim.study.words import count, listed, number, percent, spread
+
+__all__ = ["NOTES", "OUT", "index", "main", "page", "relay_order", "shrink", "write"]
+
+OUT: Final = Path("docs/studies")
+SOURCES: Final = "../../../sim/study/built_in"
+"""Where the studies' files are, seen from a page."""
+
+COLORS: Final = 128
+"""Of a picture. More are not needed for lines and points, and cost bytes."""
+
+CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "curves": "Accuracy and consensus distance, bands over seeds",
+        "ranking": "Time and bytes to the target",
+        "predictions": "What facts about the graph foretell",
+        "response": "What it depends on",
+        "heat": "Both axes at once",
+        "graphs": "The graphs",
+    }
+)
+"""What pictures show, by the beginnings of their names, in the order in which they are shown."""
+
+
+def main() -> None:
+    """Read the command line, write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", nargs="*", type=Path, help="of finished studies")
+    parser.add_argument("--machine", default=_machine(), help="what they were computed on")
+    parser.add_argument(
+        "--date", default=datetime.date.today().isoformat(), help="when they were computed"
+    )
+    asked = parser.parse_args()
+    for folder in asked.folders:
+        write(folder, OUT, machine=asked.machine, date=asked.date)
+    (OUT / "README.md").write_text(index(OUT), encoding="utf-8")
+
+
+def write(folder: Path, out: Path, *, machine: str, date: str) -> None:
+    """Write the page of one study, its pictures and its table.
+
+    Args:
+        folder: Where it was computed, with ``summary.csv`` and ``pictures``.
+        out: Of all pages; this one comes into a folder of the study's name.
+        machine: In words.
+        date: As 2026-11-21.
+    """
+    results = load_results(folder)
+    here = out / results.study.name
+    shutil.rmtree(here, ignore_errors=True)
+    here.mkdir(parents=True)
+    shutil.copyfile(folder / "summary.csv", here / "summary.csv")
+    pictures = sorted((folder / "pictures").glob("*.png"), key=_place)
+    for picture in pictures:
+        shrink(picture, here / picture.name)
+    names = [picture.name for picture in pictures]
+    text = page(results, names, machine=machine, date=date)
+    (here / "README.md").write_text(text, encoding="utf-8")
+
+
+def shrink(source: Path, target: Path) -> None:
+    """Copy a picture with few colors, so that it is small."""
+    with Image.open(source) as picture:
+        small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    small.save(target, optimize=True)
+
+
+def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) -> str:
+    """The page of a study, in Markdown.
+
+    Args:
+        results: Of all its cells.
+        pictures: Names of files beside the page.
+        machine: In words.
+        date: As 2026-11-21.
+    """
+    study = results.study
+    parts = [
+        f"# {study.title}",
+        "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
+        study.question,
+        "## What came out",
+        "\n".join(f"- {sentence}" for sentence in findings(results)),
+        *_note(results),
+        *_failures(results),
+        *(f"![{_caption(name)}]({name})" for name in pictures),
+        "## In figures",
+        LEGEND.format(target=percent(study.target)),
+        *(_table(comparison) for comparison in comparisons(results)),
+        "## How it was computed",
+        _how(results, machine, date),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+LEGEND: Final = """\
+Means over the seeds with 95 % intervals (Student's t). Time, bytes and steps are those at which the
+merged model was first measured to be right on {target} of the held-out data; time is virtual, bytes
+are those of all workers together. *As good as the best*: the difference to the first row is
+within the noise (5 %, paired by seed, corrected for the number of comparisons). Who did not
+get to the target with every seed has no mean time, and stands behind those who did."""
+
+
+def _how(results: Results, machine: str, date: str) -> str:
+    study = results.study
+    seeds = listed([str(seed) for seed in study.seeds], at_most=10)
+    core_s = sum(result.wall_s for result in results.results)
+    lines = [
+        f"- Command: `rumor study {study.name}`, which also writes a page with all of this to "
+        "click through, every argument, and the command that repeats a cell",
+        f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
+        f"- {count(len(results.results), 'cell')}, seeds {seeds}; one row for each in "
+        "[summary.csv](summary.csv)",
+        f"- Machine: {machine}; {core_s / 60:.1f} core-minutes in all",
+        f"- Python {platform.python_version()}, torch {version('torch')}, numpy {version('numpy')}",
+        f"- Date: {date}",
+    ]
+    return "\n".join(lines)
+
+
+def _table(comparison: Comparison) -> str:
+    at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
+    columns = [
+        comparison.axis, "reached", "time to it, s", "steps to it", "MB to it", "final accuracy",
+        "consensus distance", "MB in all", "",
+    ]  # fmt: skip
+    lines = [f"### {at}", ""] if at else []
+    lines += [_row(columns), _row(["---", *["---:"] * (len(columns) - 2), "---"])]
+    lines += [_row(_cells(row, comparison)) for row in comparison.rows]
+    lines += ["", comparison.ties]
+    return "\n".join(lines)
+
+
+def _cells(row: Row, comparison: Comparison) -> list[str]:
+    is_best = comparison.best is not None and row.label == comparison.best.label
+    verdict = "as good as the best" if row.as_good_as_best and not is_best else ""
+    return [
+        row.label,
+        f"{row.reached} of {row.n}",
+        _figure(row, "time_to_target_s"),
+        _figure(row, "steps_to_target"),
+        _figure(row, "bytes_to_target", 1e-6),
+        _figure(row, "accuracy"),
+        _figure(row, "consensus_distance"),
+        number(row.figures["bytes_sent"].mean / 1e6) if "bytes_sent" in row.figures else "-",
+        "**best**" if is_best else verdict,
+    ]
+
+
+def _figure(row: Row, name: str, scale: float = 1.0) -> str:
+    found = row.figures.get(name)
+    if found is None:
+        return "-"
+    return spread(
+        replace(found, mean=found.mean * scale, low=found.low * scale, high=found.high * scale)
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _failures(results: Results) -> Iterator[str]:
+    if results.failures:
+        lines = [f"- {cell}: {why}" for cell, why in results.failures.items()]
+        yield "\n".join([f"**{count(len(lines), 'cell')} failed:**", "", *lines])
+
+
+def _caption(name: str) -> str:
+    return next((text for key, text in CAPTIONS.items() if name.startswith(key)), name)
+
+
+def _place(picture: Path) -> tuple[int, int, str]:
+    """Where to show it: in the order of the captions, then by number."""
+    kinds = list(CAPTIONS)
+    kind = next((i for i, key in enumerate(kinds) if picture.name.startswith(key)), len(kinds))
+    part = re.search(r"-(\d+)\.png$", picture.name)
+    return kind, int(part[1]) if part else 1, picture.name
+
+
+def _machine() -> str:
+    """The processor and how many cores of it there are."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE)
+        model = found[1] if found else model
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores of {model}, {platform.system()}"
+
+
+def index(out: Path) -> str:
+    """The list of all pages that are there."""
+    lines = [
+        "# Studies",
+        "",
+        "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
+        "",
+        "What came of the studies that come with rumor. `rumor study NAME` repeats one, "
+        "`rumor study NAME --copy mine.toml`",
+        "gives you its file to change; [study.md](../study.md) says how.",
+        "",
+    ]
+    for path in sorted(out.glob("*/README.md")):
+        text = path.read_text(encoding="utf-8")
+        title = text.partition("\n")[0].removeprefix("# ")
+        first = re.search(r"^## What came out\n\n- (.*)$", text, re.MULTILINE)
+        lines.append(f"- [{title}]({path.parent.name}/README.md): {first[1] if first else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def _note(results: Results) -> Iterator[str]:
+    note = NOTES.get(results.study.name)
+    if note is not None:
+        yield note(results)
+
+
+def relay_order(results: Results) -> str:
+    """Whether the order of RelaySGD's table comes out, said from the data."""
+    table = {name: _accuracies(results, name, "Dirichlet 0.01") for name in RELAY}
+    ring, rounds, mean = (table[name] for name in RELAY)
+    if not (ring and rounds and mean):
+        return "Cells are missing to say whether the order of RelaySGD's table comes out."
+    below, beside = difference(rounds, ring), difference(mean, rounds)
+    p_below, p_beside = holm((below.p, beside.p))
+    is_below = p_below < 0.05 and below.mean > 0
+    is_beside = not p_beside < 0.05
+    shown = {name: percent(interval(table[name].values()).mean) for name in RELAY}
+    verdict = {
+        (True, True): "It comes out.",
+        (True, False): "Half of it comes out: the ring is behind SGP in rounds, but that is behind "
+        "all-reduce.",
+        (False, True): "Half of it comes out: SGP in rounds cannot be told from all-reduce, but "
+        "the ring cannot be told from it either.",
+        (False, False): "It does not come out: SGP in rounds is not ahead of the ring, and not "
+        "level with all-reduce.",
+    }[is_below, is_beside]
+    return f"""\
+### The order of RelaySGD's table
+
+Vogels et al. (NeurIPS 2021; CIFAR-10, VGG-11, 16 workers, Dirichlet 0.01) report 53.9 % for D-PSGD
+on a ring, 86.7 % for SGP on a time-varying exponential graph, and 87.0 % for all-reduce. Here,
+final accuracies at Dirichlet 0.01 are {listed([shown[name] for name in RELAY])}:
+SGP in rounds is {_said(below, p_below, "the ring")};
+all-reduce is {_said(beside, p_beside, "SGP in rounds")}.
+**{verdict}** What is different here: handwritten digits instead of photographs, 2,410 parameters,
+plain SGD without momentum, one learning rate for all, {count(len(results.study.seeds), "seed")}."""
+
+
+def _said(found: Difference, p: float, other: str) -> str:
+    """A difference of accuracies in words."""
+    if found.mean == 0:
+        return f"exactly as good as {other}"
+    points = f"{abs(100 * found.mean):.2g} points {'above' if found.mean > 0 else 'below'} {other}"
+    interval_of = f"{100 * found.low:+.2g} to {100 * found.high:+.2g}"
+    judged = "more than noise" if p < 0.05 else "not told from noise"
+    return f"{points} ({interval_of}, p = {p:.2g}: {judged})"
+
+
+def _accuracies(results: Results, method: str, data: str) -> dict[int, float]:
+    """Final accuracies of one method, by seed."""
+    found: tuple[Result, ...] = results.where(method=method, data=data).results
+    accuracy = MEASURES["accuracy"]
+    values = {result.cell.seed: accuracy.of(result, results.study.target) for result in found}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+RELAY: Final = ("D-PSGD on a ring", "SGP in rounds", "all-reduce")
+"""Points of the study's axis that stand for rows of that table, the worst there first."""
+
+NOTES: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
+    {"heterogeneous-data": relay_order}
+)
+"""What else a study's page says, by the study's name."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The files that a cell's result depends on, beside the code of this project."""
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from ...gossip.errors import ConfigError
+from ...topology.spec import Spec, read
+from ..config import SimulationConfig
+from .code_version import computing_sources, source_of
+from .sources import hash_of_files, sources_of
+
+__all__ = ["files_of", "hashes_of"]
+
+
+def hashes_of(config: SimulationConfig) -> dict[str, str]:
+    """Hash what each file that a cell names contains.
+
+    Returns:
+        Hexadecimal hashes, by what the file is to the cell.
+
+    Raises:
+        ConfigError: One cannot be read.
+        TopologyError: The topology is not of the form of one.
+    """
+    found = {f"{what} {path}": _hash(what, path) for what, path in files_of(config)}
+    task = config.task_name
+    if ":" in task:
+        found["task"] = hash_of_files(_sources_of_task(task.partition(":")[0]))
+    return found
+
+
+def _hash(what: str, path: Path) -> str:
+    try:
+        return hash_of_files({"": path})
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
+
+
+def files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
+    """The files of data that a cell names, and what each is to it.
+
+    Raises:
+        TopologyError: The topology is not of the form of one.
+    """
+    if isinstance(config.faults, str | Path) and not str(config.faults).lstrip().startswith("["):
+        yield "faults", Path(config.faults)
+    if isinstance(config.network, str) and _is_file(config.network):
+        yield "network", Path(config.network)
+    if config.pace.startswith("trace:path="):
+        yield "pace", Path(config.pace.removeprefix("trace:path="))
+    for path in _graphs(read(config.topology)):
+        yield "topology", Path(path)
+
+
+def _graphs(spec: Spec) -> Iterator[str]:
+    """Paths of graphs in a spec, and in specs inside it."""
+    if spec.name == "file":
+        yield str(spec.values["path"])
+    for key in spec.family.joins:
+        yield from _graphs(read(str(spec.values[key])))
+
+
+def _is_file(network: str) -> bool:
+    # As `read_network` has it, a name that is no file's is one of a preset.
+    return network.endswith(".json") or Path(network).is_file()
+
+
+def _sources_of_task(module: str) -> dict[str, Path]:
+    return sources_of(module, partial(_find, Path.cwd(), module.partition(".")[0]))
+
+
+def _find(folder: Path, own: str, module: str) -> Path | None:
+    """The source of a user's module, or of the package *own* wherever that lies.
+
+    Not those of Python and of libraries, and not those that the code's version tells of.
+    """
+    top, *parts = module.split(".")
+    if top in sys.stdlib_module_names or module in computing_sources():
+        return None
+    if found := source_of(module) or _inside(folder.joinpath(top, *parts)):
+        return found
+    places = (place for place in _places(top) if top == own or not _is_library(place))
+    return next(filter(None, (_inside(place.joinpath(*parts)) for place in places)), None)
+
+
+def _inside(path: Path) -> Path | None:
+    tries = (path / "__init__.py", path.with_name(f"{path.name}.py"))
+    return next((source for source in tries if source.is_file()), None)
+
+
+def _places(top: str) -> list[Path]:
+    """Where a module is installed: its folder, or what would be if it had one."""
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return []
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [Path(place) for place in spec.submodule_search_locations]
+    return [Path(spec.origin).with_suffix("")] if spec.has_location and spec.origin else []
+
+
+def _is_library(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _library_folders())
+
+
+@cache
+def _library_folders() -> frozenset[str]:
+    return frozenset(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))

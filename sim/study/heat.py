@@ -1,0 +1,113 @@
+"""One figure over two axes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .measures import MEASURES, Measure, values_of
+from .result import Result, Results
+from .words import count
+
+__all__ = ["Heat", "heat"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """A table of means over seeds."""
+
+    row_axis: str
+
+    column_axis: str
+
+    rows: tuple[str, ...]
+    """Labels, in the order of the study."""
+
+    columns: tuple[str, ...]
+
+    measure: Measure
+
+    values: tuple[tuple[float | None, ...], ...]
+    """For each row, one for each column; None where there is no mean."""
+
+    missing: tuple[tuple[str, ...], ...]
+    """Likewise, why there is none, in words; empty where there is one."""
+
+
+def heat(
+    results: Results,
+    value: str,
+    *,
+    rows: str | None = None,
+    columns: str | None = None,
+    at: Mapping[str, str] | None = None,
+) -> Heat | None:
+    """Draw up a table of a figure over two axes.
+
+    Args:
+        results: Of a study.
+        value: Name of the figure: one of `MEASURES`.
+        rows: Name of the axis that goes down; the first unless given.
+        columns: Name of the axis that goes across; the second unless given.
+        at: A label for each further axis.
+
+    Returns:
+        None for a study with one axis.
+    """
+    study = results.study
+    if len(study.axes) < 2:
+        return None
+    by_name = {axis.name: axis for axis in study.axes}
+    down, across = by_name[rows or study.axes[0].name], by_name[columns or study.axes[1].name]
+    measure = MEASURES[value]
+    at = dict(at or {})
+    asked = {
+        tuple(cell.labels[name] for name in (down.name, across.name))
+        for cell in study.cells()
+        if _stands(cell.labels, at)
+    }
+    there: dict[tuple[str, str], list[Result]] = {}
+    for result in results.where(**at).results:
+        labels = result.cell.labels
+        there.setdefault((labels[down.name], labels[across.name]), []).append(result)
+    entries = [
+        [
+            _entry(there.get((row, column), ()), (row, column) in asked, measure, study.target)
+            for column in across.labels
+        ]
+        for row in down.labels
+    ]
+    return Heat(
+        row_axis=down.name,
+        column_axis=across.name,
+        rows=down.labels,
+        columns=across.labels,
+        measure=measure,
+        values=tuple(tuple(mean for mean, _ in row) for row in entries),
+        missing=tuple(tuple(why for _, why in row) for row in entries),
+    )
+
+
+def _stands(labels: Mapping[str, str], at: Mapping[str, str]) -> bool:
+    return all(labels[axis] == label for axis, label in at.items())
+
+
+def _entry(
+    found: Sequence[Result], is_asked: bool, measure: Measure, target: float
+) -> tuple[float | None, str]:
+    """A mean, or why there is none."""
+    if not is_asked:
+        return None, "left out"
+    if not found:
+        return None, "no result"
+    values = values_of(found, measure, target)
+    if len(values) == len(found):
+        return _mean(values.values()), ""
+    if measure.curve is None:
+        return None, "none"
+    if not values:
+        return None, "never reached"
+    return None, f"{len(values)} of {count(len(found), 'seed')} reached it"
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)

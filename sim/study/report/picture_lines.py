@@ -1,0 +1,107 @@
+"""The picture of curves over virtual time, facet by facet."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..curves import band
+from ..result import Result, Results
+from .drawing import DIM, MUTED, colors_of, label_ends, logarithmic, paper, save
+from .facets import Facet
+from .lines import COURSES, courses_of
+from .response import numbers_of
+from .standing import standing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_lines"]
+
+_WIDTH, _HEIGHT = 10.0, 2.9
+
+
+def draw_lines(results: Results, facets: Sequence[Facet], path: Path) -> None:
+    """A row for every facet, a column for how good models are, and one for how far apart."""
+    courses = courses_of(results)
+    named = standing(facets)
+    with paper(_WIDTH, _HEIGHT * len(facets) + 0.3) as figure:
+        grid = figure.subplots(len(facets), len(courses), squeeze=False)
+        ends = []
+        for row, facet in zip(grid, facets, strict=True):
+            for axes, name in zip(row, courses, strict=True):
+                title = COURSES[name][0]
+                axes.set_title(f"{title}, {facet.title}" if facet.title else title)
+                ends.append(_draw(axes, facet, name, named))
+        for axes in grid[-1]:
+            axes.set_xlabel("virtual time, s")
+        # Where labels go depends on how high axes are, and that on everything else.
+        figure.draw_without_rendering()
+        for axes, several in zip(grid.flat, ends, strict=True):
+            label_ends(axes, several)
+        save(figure, path)
+
+
+def _draw(
+    axes: "Axes", facet: Facet, name: str, named: Sequence[str]
+) -> list[tuple[str, float, str]]:
+    """Draw, and say where which line ends."""
+    _, _, unit, is_log = COURSES[name]
+    times = 100.0 if unit == "%" else 1.0
+    ordered = numbers_of(facet.results.study.axes[0]) is not None
+    colors = dict(zip(named, colors_of(len(named), ordered=ordered), strict=True))
+    ends = []
+    # Those that stand out come last, above the others.
+    for label, found in sorted(facet.groups.items(), key=lambda one: one[0] in colors):
+        drawn = _line(axes, found, name, times, colors.get(label), is_log)
+        if drawn is not None and label in colors:
+            ends.append((label, drawn, colors[label]))
+    _scale(axes, facet, name, is_log)
+    return ends
+
+
+def _line(
+    axes: "Axes",
+    found: Sequence[Result],
+    name: str,
+    times: float,
+    color: str | None,
+    is_log: bool,
+) -> float | None:
+    drawn = band(found, name)
+    if drawn is None:
+        return None
+    there = [i for i, mean in enumerate(drawn.mean) if not is_log or mean > 0]
+    x, mean, low, high = (
+        [of[i] * scale for i in there]
+        for of, scale in (
+            (drawn.x, 1.0),
+            (drawn.mean, times),
+            (drawn.low, times),
+            (drawn.high, times),
+        )
+    )
+    if not x:
+        return None
+    if is_log:
+        low = [max(value, min(mean) / 10) for value in low]
+    style: dict[str, Any] = {"color": color or MUTED, "linewidth": 1.8 if color else 0.7}
+    axes.plot(x, mean, **style)
+    if color and drawn.kind != "single":
+        axes.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
+    return mean[-1]
+
+
+def _scale(axes: "Axes", facet: Facet, name: str, is_log: bool) -> None:
+    axes.margins(x=0)
+    axes.set_xlim(left=0)
+    if is_log:
+        logarithmic(axes, "y")
+    if name == "accuracy":
+        axes.yaxis.set_major_formatter("{x:g} %")
+        target = 100 * facet.results.study.target
+        axes.axhline(target, color=DIM, linewidth=0.8, linestyle=":")
+        where = (0.01, target)
+        axes.annotate(
+            f"target {target:g} %", where, xycoords=("axes fraction", "data"), xytext=(0, 2),
+            textcoords="offset points", fontsize=8, color=DIM,
+        )  # fmt: skip

@@ -1,0 +1,140 @@
+"""What a worker process does: takes one cell as text, and answers with text."""
+
+import json
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...gossip.errors import RumorError
+from ...topology import TopologyError
+from .cell_key import cell_key, config_of
+from .code_version import code_version
+
+__all__ = ["order_of", "run_cell"]
+
+# A process has one working directory and one number of torch threads.
+_ONE_AT_A_TIME = threading.Lock()
+
+_LOOK_EVERY_S = 1.0
+
+_STRANGER = (
+    "the code, or a library, is not the same in a worker process (on {}) as where the study was "
+    "started: it was changed since, or that machine has other versions"
+)
+
+
+def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | None) -> str:
+    """Write down a cell for a worker process.
+
+    Args:
+        key: Its name.
+        settings: Its arguments, as JSON has them.
+        folder: Where relative paths begin.
+        parent: Process that the worker is to end with; None where it is not ours to end.
+    """
+    return json.dumps(
+        {
+            "key": key,
+            "settings": dict(settings),
+            "code": code_version(),
+            "folder": str(folder),
+            "parent": parent,
+        }
+    )
+
+
+def run_cell(order: str) -> str:
+    """Compute a cell.
+
+    Args:
+        order: By `order_of`.
+
+    Returns:
+        JSON: ``key``, and either ``record``, what `compute` gives, or ``failure``, why there is
+        none, or ``stranger``: this process runs other code than the one that asked. Nothing is
+        raised for a cell that cannot run: others may.
+    """
+    told = json.loads(order)
+    if told["parent"] is not None:
+        _belong_to(told["parent"])
+    with _ONE_AT_A_TIME, _inside(told["folder"]):
+        try:
+            answer = _answer(told)
+        except (RumorError, TopologyError, OSError) as error:
+            answer = {"failure": str(error) or type(error).__name__}
+        except MemoryError:
+            answer = {"failure": "there was not enough memory for it"}
+        except Exception as error:  # whatever a user's task does
+            answer = {"failure": _told(error)}
+    return json.dumps({"key": told["key"], **answer}, allow_nan=False)
+
+
+def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
+    # Here, so that what is hashed below has been loaded: files may change at any time.
+    from .compute import compute
+
+    if code_version() != told["code"]:
+        return {"stranger": _STRANGER.format(os.uname().nodename)}
+    key, settings = told["key"], told["settings"]
+    _check(key, settings)
+    found = compute(config_of(settings))
+    # A file may have changed after it was hashed and before it was read.
+    _check(key, settings)
+    return {"record": found}
+
+
+def _check(key: str, settings: Mapping[str, Any]) -> None:
+    """See that this process would compute what was asked for."""
+    if cell_key(settings) != key:
+        raise RumorError(
+            "a file that this cell names is no longer what it was when the study began, or is "
+            f"another one in {Path.cwd()} on {os.uname().nodename}: start it again by --resume"
+        )
+
+
+@cache
+def _belong_to(parent: int) -> None:
+    """Let this process compute on one core, and end with the one that started it."""
+    import torch
+
+    from ...train.allocator import keep_pages
+
+    torch.set_num_threads(1)
+    keep_pages()
+    if threading.current_thread() is threading.main_thread():
+        # Ctrl-C is for the one who started this process.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    # One that was killed tells nobody: its children go to another process.
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY_S)
+    os._exit(1)
+
+
+@contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    """Work in a folder, where this machine has it."""
+    before = Path.cwd()
+    if Path(folder).is_dir():
+        os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _told(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{what}, at {frame.filename}:{frame.lineno}"

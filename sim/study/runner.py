@@ -1,0 +1,228 @@
+"""`run_study`: a study from what it asks for to what it came to."""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from ...gossip.errors import ConfigError, RumorError
+from .backends import WorkerLost, answers, one_by_one
+from .check import GoodCell
+from .estimate import work_of
+from .folder import check_folder, locked
+from .plan import StudyPlan, plan_study
+from .progress import StudyProgress
+from .result import Result, Results
+from .run_cell import order_of, run_cell
+from .store import Store
+from .study import Cell, Study
+from .study_json import read_folder, write_folder
+
+__all__ = ["load_results", "run_study"]
+
+_KILLED = "its process was killed; perhaps it took too much memory"
+
+Show = Callable[[StudyProgress], None]
+
+
+def run_study(
+    study: Study,
+    folder: Path,
+    *,
+    resume: bool = False,
+    backend: str = "loky",
+    jobs: int | None = None,
+    progress: Show | None = None,
+    plan: StudyPlan | None = None,
+) -> Results:
+    """Compute all cells of a study that are not finished, side by side.
+
+    Each cell is on the disk as soon as it is finished. Whatever ends a study, those are kept, and
+    it can be gone on with; the results are the same to the bit.
+
+    Args:
+        study: What is asked for.
+        folder: Where all is kept; made where it does not exist.
+        resume: Whether it may hold a study: finished cells of the same arguments, files and code
+            are taken from it, whatever study they were computed for.
+        backend: Where cells are computed, as `plan_study` has it.
+        jobs: Processes; as many as cores and memory allow unless given.
+        progress: Called at the start, and after each cell.
+        plan: What `plan_study` found, if it was asked before.
+
+    Returns:
+        What the cells came to; those that failed are among its failures.
+
+    Raises:
+        BadCells: Some cells cannot run; nothing was started.
+        ConfigError: An argument is not valid, or the folder holds a study or is in use.
+        RumorError: A worker process has other code; finished cells are kept.
+        TransportError: A cluster cannot be reached, or failed; finished cells are kept.
+        OSError: The folder cannot be written; finished cells are kept.
+    """
+    check_folder(folder, resume=resume)
+    if plan is None:
+        plan = plan_study(study, folder, backend=backend, jobs=jobs, estimates=False)
+    plan.require_runnable()
+    with locked(folder):
+        store, keys = Store(folder), [cell.key for cell in plan.cells]
+        store.tidy()
+        write_folder(folder, study, keys)
+        run = _Run(plan, store, progress)
+        try:
+            run.go()
+        finally:
+            if run.failures:
+                with suppress(OSError):
+                    write_folder(folder, study, keys, run.failures)
+    return load_results(folder)
+
+
+def load_results(folder: Path) -> Results:
+    """Read what a study came to, as far as it has come.
+
+    Args:
+        folder: Of the study.
+
+    Raises:
+        ConfigError: It is no folder of a study.
+    """
+    study, keys, failures = read_folder(folder)
+    store, cells = Store(folder), list(study.cells())
+    if len(cells) != len(keys):
+        raise ConfigError(f"{folder} has {len(keys)} cells for a study of {len(cells)}")
+    found = [(cell, key, store.get(key)) for cell, key in zip(cells, keys, strict=True)]
+    return Results(
+        study=study,
+        results=tuple(_result(cell, key, record) for cell, key, record in found if record),
+        failures={
+            str(cell): failures[key]
+            for cell, key, record in found
+            if record is None and key in failures
+        },
+    )
+
+
+class _Run:
+    """The cells of a study being computed."""
+
+    def __init__(self, plan: StudyPlan, store: Store, progress: Show | None) -> None:
+        self.failures: dict[str, str] = {}
+        """Cells that failed, by name, and why."""
+        self._plan = plan
+        self._store = store
+        self._show = progress
+        self._start_s = time.monotonic()
+        self._folder = Path.cwd()
+        self._work = dict(
+            zip(
+                [cell.key for cell in plan.to_do],
+                plan.seconds or [work_of(cell) for cell in plan.to_do],
+                strict=True,
+            )
+        )
+        # Two cells may have one name, where two points come to the same arguments.
+        self._count = Counter(cell.key for cell in plan.cells)
+        self._waiting = {cell.key: cell for cell in plan.to_do}
+        self._done: list[GoodCell] = []
+        self._took_s: dict[str, float] = {}
+
+    def go(self) -> None:
+        """Compute all that is to do."""
+        self._tell(None, None)
+        while self._waiting:
+            try:
+                self._take(self._side_by_side(list(self._waiting.values())))
+            except WorkerLost:
+                # Whichever of those under way it was: alone, it shows.
+                for cell in list(self._waiting.values())[: self._plan.jobs]:
+                    self._try_alone(cell)
+
+    def _side_by_side(self, cells: Sequence[GoodCell]) -> Generator[str]:
+        plan, orders = self._plan, self._orders(cells)
+        jobs = plan.jobs if plan.jobs is None else min(plan.jobs, len(orders))
+        return answers(plan.backend, run_cell, orders, jobs)
+
+    def _try_alone(self, cell: GoodCell) -> None:
+        try:
+            self._take(one_by_one(run_cell, self._orders([cell])))
+        except WorkerLost:
+            self._fail(cell.key, _KILLED)
+
+    def _orders(self, cells: Sequence[GoodCell]) -> list[str]:
+        alone = not self._plan.backend.is_local or self._plan.jobs == 1
+        parent = None if alone else os.getpid()
+        return [order_of(cell.key, cell.settings, self._folder, parent) for cell in cells]
+
+    def _take(self, texts: Generator[str]) -> None:
+        # Left before its end, it stops the processes that still compute.
+        with closing(texts):
+            for text in texts:
+                answer = json.loads(text)
+                if "stranger" in answer:
+                    raise RumorError(answer["stranger"])
+                if "failure" in answer:
+                    self._fail(answer["key"], answer["failure"])
+                else:
+                    self._store.put(answer["key"], answer["record"])
+                    self._took_s[answer["key"]] = answer["record"]["wall_s"]
+                    self._finish(answer["key"], None)
+
+    def _fail(self, key: str, why: str) -> None:
+        self.failures[key] = why
+        self._finish(key, why)
+
+    def _finish(self, key: str, why: str | None) -> None:
+        cell = self._waiting.pop(key)
+        self._done.append(cell)
+        self._tell(cell, why)
+
+    def _tell(self, cell: GoodCell | None, why: str | None) -> None:
+        if self._show is None:
+            return
+        cells, wall_s = len(self._plan.cells), time.monotonic() - self._start_s
+        failed = sum(self._count[key] for key in self.failures)
+        self._show(
+            StudyProgress(
+                cells=cells,
+                finished=self._plan.finished,
+                done=sum(self._count[cell.key] for cell in self._done) - failed,
+                failed=failed,
+                wall_s=wall_s,
+                left_s=self._left_s(wall_s),
+                cell=None if cell is None else cell.cell,
+                failure=why,
+            )
+        )
+
+    def _left_s(self, wall_s: float) -> float | None:
+        plan = self._plan
+        if not self._took_s:
+            return plan.wall_s
+        left = sum(self._work[key] for key in self._waiting)
+        done = sum(self._work[key] for key in self._took_s)
+        # By what cells took: processes take long to start, and then no more.
+        took_s = sum(self._took_s.values())
+        if plan.jobs is None:
+            return wall_s * left / done
+        if plan.seconds is None:
+            return took_s * left / done / plan.jobs
+        # The first cell of a process loads libraries: it says little of the others.
+        believed_s = 2 * plan.jobs * sum(plan.seconds) / len(plan.seconds)
+        return left * (took_s + believed_s) / (done + believed_s) / plan.jobs
+
+
+def _result(cell: Cell, key: str, record: Mapping[str, Any]) -> Result:
+    return Result(
+        cell=cell,
+        key=key,
+        summary=record["summary"],
+        series={name: tuple(values) for name, values in record["series"].items()},
+        facts=record["facts"],
+        wall_s=record["wall_s"],
+        peak_rss_mib=record["peak_rss_mib"],
+    )

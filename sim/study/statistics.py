@@ -1,0 +1,236 @@
+"""Means over seeds, how sure they are, and which differences are more than noise."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "CONFIDENCE",
+    "Difference",
+    "Interval",
+    "difference",
+    "differences",
+    "holm",
+    "interval",
+    "quantile",
+]
+
+CONFIDENCE: Final = 0.95
+"""How often intervals hold the true value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A mean over seeds, and where the true one is with 95 % confidence, by Student's t."""
+
+    mean: float
+    """NaN without any value."""
+
+    low: float
+    """NaN with fewer than two values: one says nothing about the noise."""
+
+    high: float
+
+    n: int
+    """Values that it is the mean of."""
+
+    @property
+    def half(self) -> float:
+        """What to write behind ±; NaN with fewer than two values."""
+        return (self.high - self.low) / 2
+
+
+def interval(values: Iterable[float]) -> Interval:
+    """The mean of some values, with its 95 % interval.
+
+    >>> found = interval([9.0, 10.0, 11.0])
+    >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3), found.n
+    (10.0, 7.516, 12.484, 3)
+    """
+    found = np.array(list(values), np.float64)
+    n = len(found)
+    if n == 0:
+        return Interval(mean=math.nan, low=math.nan, high=math.nan, n=0)
+    mean = float(found.mean())
+    if n == 1:
+        return Interval(mean=mean, low=math.nan, high=math.nan, n=1)
+    half = quantile(n - 1) * float(found.std(ddof=1)) / math.sqrt(n)
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """By how much one group differs from another, seed by seed."""
+
+    mean: float
+    """Of the first minus the second, over the seeds that both have; NaN without any."""
+
+    low: float
+    """The 95 % interval for this one difference; NaN where the noise is not known."""
+
+    high: float
+
+    p: float
+    """How often noise alone makes a difference as large, with two sides; NaN where the noise is
+    not known."""
+
+    pairs: int
+    """Seeds that both have."""
+
+
+def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
+    """Compare two groups by a paired t test, on the seeds that both have.
+
+    Args:
+        a: A value for each seed.
+        b: Likewise.
+
+    >>> found = difference({0: 5.0, 1: 6.0, 2: 7.0}, {0: 4.0, 1: 4.9, 2: 6.1})
+    >>> round(found.mean, 3), round(found.p, 4), found.pairs
+    (1.0, 0.0033, 3)
+    """
+    deltas = _deltas(a, b)
+    n = len(deltas)
+    variance = float(deltas.var(ddof=1)) if n > 1 else math.nan
+    return _judged(deltas, variance, n - 1)
+
+
+def differences(
+    values: Sequence[Mapping[int, float]],
+    reference: Mapping[int, float],
+    *,
+    resolution: float = 0.0,
+) -> tuple[Difference, ...]:
+    """Compare several groups with one, each by a paired t test that borrows from the others.
+
+    Three seeds say little about the noise of one pair, and thirty pairs say much about noise in
+    general. So each pair's variance is drawn towards what the pairs have in common, the more the
+    more alike their variances are; this also raises its degrees of freedom. One pair alone is an
+    ordinary paired t test.
+
+    Args:
+        values: For each group, a value for each seed.
+        reference: What they are compared with.
+        resolution: Values are known this precisely only; noise is taken to be at least what that
+            makes of it.
+
+    Returns:
+        One for each group; the values of p are not corrected yet, see `holm`.
+
+    Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 4
+    to 6.2.
+    """
+    deltas = [_deltas(group, reference) for group in values]
+    # A value that is rounded to a grid is off by a uniform error, each of two by its own.
+    least = resolution**2 / 6
+    variances = np.array(
+        [max(float(found.var(ddof=1)), least) if len(found) > 1 else math.nan for found in deltas]
+    )
+    freedom = np.array([max(0, len(found) - 1) for found in deltas], np.float64)
+    prior, prior_freedom = _in_common(variances, freedom)
+    # What was borrowed was borrowed from these, and cannot be more than they have.
+    freedom_max = freedom.sum()
+    found: list[Difference] = []
+    for delta, variance, own in zip(deltas, variances, freedom, strict=True):
+        if math.isinf(prior_freedom):
+            shared = prior
+        elif own > 0:
+            shared = (prior_freedom * prior + own * variance) / (prior_freedom + own)
+        else:
+            shared = prior
+        found.append(_judged(delta, float(shared), min(prior_freedom + own, freedom_max)))
+    return tuple(found)
+
+
+def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
+    """Correct for there being several comparisons, so that they are all right together.
+
+    Args:
+        p: Of each; NaN where it is not known, which counts as none.
+        family: How many comparisons these were chosen from; no others unless given. Who is
+            compared with the best of n, and learns from the same data which one that is, has
+            chosen from n (n - 1) / 2.
+
+    Returns:
+        Corrected, in the same order.
+
+    Source: Holm, Scandinavian Journal of Statistics 6, 1979.
+
+    >>> holm([0.01, 0.04, 0.03])
+    (0.03, 0.06, 0.06)
+    """
+    known = sorted((value, index) for index, value in enumerate(p) if not math.isnan(value))
+    several = max(len(known), family or 0)
+    corrected = [math.nan] * len(p)
+    largest = 0.0
+    for rank, (value, index) in enumerate(known):
+        largest = max(largest, min(1.0, (several - rank) * value))
+        corrected[index] = largest
+    return tuple(corrected)
+
+
+def _deltas(a: Mapping[int, float], b: Mapping[int, float]) -> NDArray[np.float64]:
+    return np.array([value - b[seed] for seed, value in a.items() if seed in b], np.float64)
+
+
+def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Difference:
+    n = len(deltas)
+    mean = float(deltas.mean()) if n else math.nan
+    if n == 0 or math.isnan(variance) or freedom < 1:
+        return Difference(mean=mean, low=math.nan, high=math.nan, p=math.nan, pairs=n)
+    error = math.sqrt(variance / n)
+    half = quantile(freedom) * error
+    return Difference(
+        mean=mean, low=mean - half, high=mean + half, p=_p(mean, error, freedom), pairs=n
+    )
+
+
+def _p(mean: float, error: float, freedom: float) -> float:
+    from scipy.special import stdtr
+
+    if error == 0:
+        return 1.0 if mean == 0 else 0.0
+    return float(2 * stdtr(freedom, -abs(mean) / error))
+
+
+def quantile(freedom: float) -> float:
+    """How many standard errors the 95 % interval reaches to each side, by Student's t.
+
+    >>> round(quantile(2), 3)
+    4.303
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def _in_common(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> tuple[float, float]:
+    """What variances have in common, and how many degrees of freedom that is worth.
+
+    Moments of their logarithms, where they are scaled F: `(0, 0)` where there are too few.
+    """
+    from scipy.special import digamma, polygamma
+
+    usable = (freedom > 0) & (variances > 0)
+    if usable.sum() < 2:
+        return 0.0, 0.0
+    variances, half = variances[usable], freedom[usable] / 2
+    logs = np.log(variances) - digamma(half) + np.log(half)
+    excess = float(logs.var(ddof=1) - polygamma(1, half).mean())
+    if excess <= 0:
+        return float(variances.mean()), math.inf
+    prior_half = _inverse_trigamma(excess)
+    prior = math.exp(float(logs.mean()) + float(digamma(prior_half)) - math.log(prior_half))
+    return prior, 2 * prior_half
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Where the trigamma function, which falls from infinity to 0, has this value."""
+    from scipy.optimize import brentq
+    from scipy.special import polygamma
+
+    return float(brentq(lambda at: float(polygamma(1, at)) - value, 1e-8, 1e8))

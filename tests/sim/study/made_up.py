@@ -1,0 +1,235 @@
+"""Results of studies that nobody ran: curves and figures of the right form, from formulas."""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rumor.sim.study.result import Result, Results
+from rumor.sim.study.study import Axis, Cell, Point, Study
+from rumor.topology import facts as facts_of
+from rumor.topology import parse
+
+__all__ = ["Course", "axis_of", "results_of"]
+
+_VECTOR_TASKS = ("consensus", "noise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """How the cells of a group fare."""
+
+    rate_s: float = 2.0
+    """Virtual seconds in which the accuracy comes nearer to its ceiling by a factor of e."""
+
+    ceiling: float = 0.97
+    """Accuracy that it comes near."""
+
+    noise: float = 0.04
+    """Spread of rates between seeds, as a fraction; a tenth of it of ceilings and distances."""
+
+    consensus_distance: float = 0.1
+    """At the end."""
+
+    bytes_s: float = 2e6
+    """Bytes sent in a virtual second, by all workers together."""
+
+    time_s: float = 20.0
+    """Virtual seconds that the run takes."""
+
+    facts: Mapping[str, Any] | None = None
+    """In place of those of the cell's topology, key by key."""
+
+
+def axis_of(name: str, values: Sequence[str | float | Point]) -> Axis:
+    """An axis as `read_study` makes it: a value that is not a point yet sets the field *name*."""
+    points = [
+        value if isinstance(value, Point) else Point(_label(value), {name: value})
+        for value in values
+    ]
+    return Axis(name, tuple(points))
+
+
+def results_of(
+    grid: Mapping[str, Sequence[str | float | Point]],
+    course: Callable[[Mapping[str, str]], Course | None] | None = None,
+    *,
+    seeds: int | Sequence[int] = 3,
+    points: int = 41,
+    target: float = 0.9,
+    failures: Mapping[str, str] | None = None,
+    leave_out: Callable[[Cell], bool] | None = None,
+    title: str = "A study that nobody ran",
+    question: str = "Which graph is the fastest?",
+    **settings: Any,
+) -> Results:
+    """What `run_study` would return.
+
+    Args:
+        grid: Points of each axis: values of the field that it is named after, or points.
+        course: Says for the labels of a cell how it fares; unless given, the better its graph
+            mixes the sooner it arrives. None for a cell that failed.
+        seeds: How many, or which.
+        points: Evaluations of each cell.
+        target: Of the study.
+        failures: More of them, in words.
+        leave_out: Cells that are missing without having failed: the study was interrupted.
+        title: Of the study.
+        question: Of the study.
+        settings: The same in all cells; digits on 16 workers unless given.
+    """
+    axes = tuple(axis_of(name, values) for name, values in grid.items())
+    varied = {name for axis in axes for point in axis.points for name in point.settings}
+    usual = {"task": "digits", "workers": 16}
+    study = Study(
+        name="made-up",
+        title=title,
+        question=question,
+        settings={name: usual[name] for name in usual if name not in varied} | settings,
+        axes=axes,
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        target=target,
+    )
+    found: list[Result] = []
+    failed: dict[str, str] = {}
+    for cell in study.cells():
+        if leave_out is not None and leave_out(cell):
+            continue
+        course_of_cell = _usual(cell) if course is None else course(cell.labels)
+        if course_of_cell is None:
+            failed[str(cell)] = "4 workers of 16 diverged: the learning rate (10) is too high"
+        else:
+            found.append(_result(cell, course_of_cell, points))
+    return Results(study=study, results=tuple(found), failures=failed | dict(failures or {}))
+
+
+def _usual(cell: Cell) -> Course:
+    facts = _facts(cell)
+    slowness = 2.0 + 6.0 * facts["contraction"] ** 4
+    return Course(
+        rate_s=slowness * (1 if _is_even(cell) else 1.5),
+        ceiling=0.97 if _is_even(cell) else 0.93,
+        consensus_distance=0.02 + 0.5 * facts["contraction"],
+        bytes_s=2e5 * facts["degree_mean"],
+    )
+
+
+def _is_even(cell: Cell) -> bool:
+    """Whether all workers have data alike."""
+    return str(cell.settings.get("partition", "shared")) in ("shared", "iid")
+
+
+def _result(cell: Cell, course: Course, points: int) -> Result:
+    key = hashlib.blake2b(str(cell).encode(), digest_size=16).hexdigest()
+    rng = np.random.default_rng(int(key[:8], 16))
+    series = dict(_series(cell, course, points, rng))
+    kept = {name: tuple(map(_value, values)) for name, values in series.items()}
+    return Result(
+        cell=cell,
+        key=key,
+        summary=_summary(cell, series, key),
+        series=kept,
+        facts=_facts(cell) | dict(course.facts or {}),
+        wall_s=2.5,
+        peak_rss_mib=480.0,
+    )
+
+
+def _series(
+    cell: Cell, course: Course, points: int, rng: np.random.Generator
+) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    time_s = np.linspace(0.0, course.time_s, points)
+    rate_s = course.rate_s * math.exp(course.noise * rng.standard_normal())
+    near = np.exp(-time_s / rate_s)
+    yield "time_s", time_s
+    yield "steps", np.round(time_s / 0.1)
+    pushes = np.round(time_s * 16)
+    for name, per_push in (("messages", 2), ("pushes", 1), ("skipped", 0), ("mixed", 1)):
+        yield name, per_push * pushes
+    yield "bytes_sent", np.round(time_s * course.bytes_s)
+    yield "staleness_steps", np.where(time_s > 0, 1.2, np.nan)
+    yield "idle", np.zeros(points)
+    distance = course.consensus_distance * math.exp(course.noise * rng.standard_normal() / 10)
+    if cell.settings["task"] in _VECTOR_TASKS:
+        yield "consensus_distance", distance + (1 - distance) * near
+        yield "disagreement", 16 * near + distance**2
+        return
+    yield "consensus_distance", distance * (1 - near)
+    ceiling = min(1.0, course.ceiling + course.noise / 10 * rng.standard_normal())
+    accuracy = ceiling - (ceiling - 0.1) * near
+    loss = 0.1 + 2.2 * near
+    yield "accuracy", accuracy
+    yield "loss", loss
+    names = ("least", "quarter", "median", "three_quarters", "most")
+    for name, factor in zip(names, (0.8, 0.9, 0.95, 0.98, 1.0), strict=True):
+        yield f"accuracy_{name}", accuracy * factor
+        yield f"loss_{name}", loss * (1.8 - factor)
+        yield f"weight_{name}", np.full(points, 0.1 + factor)
+
+
+def _summary(cell: Cell, series: Mapping[str, NDArray[np.float64]], key: str) -> dict[str, Any]:
+    settings = cell.settings
+    workers = int(settings["workers"])
+    ends = {name: float(values[-1]) for name, values in series.items()}
+    counts = ("messages", "bytes_sent", "pushes", "skipped", "mixed")
+    found = {
+        "task": settings["task"],
+        "rule": settings.get("rule", "gosgd"),
+        "topology": settings.get("topology", "exponential"),
+        "peers": workers,
+        "workers": workers,
+        "seed": cell.seed,
+        "partition": settings.get("partition", "shared"),
+        "network": "lan",
+        "pace": "constant",
+        "speeds": None,
+        "slow": [],
+        "step_s": 0.1,
+        "p": settings.get("p", 0.1),
+        "emission": "per-step",
+        "mixing": None,
+        "wire": settings.get("wire", "float32"),
+        "shards": 1,
+        "steps": int(ends["steps"] * workers),
+        "accuracy": ends.get("accuracy"),
+        "loss": ends.get("loss"),
+        "consensus_distance": ends["consensus_distance"],
+        "weight_total": float(workers),
+        "weight_expected": float(workers),
+        **{name: int(ends[name]) for name in counts},
+        "staleness_steps": 1.2,
+        "idle": 0.0,
+        "virtual_time_s": ends["time_s"],
+        "sync_points": len(series["time_s"]),
+        "stopped": [],
+        "n_params": 2410,
+        "digest": key,
+    }
+    if "disagreement" in ends:
+        noisy = settings["task"] == "noise"
+        found["disagreement"] = ends["disagreement"]
+        found["disagreement_stationary"] = ends["disagreement"] if noisy else None
+    return found
+
+
+def _facts(cell: Cell) -> dict[str, Any]:
+    spec = str(cell.settings.get("topology", "exponential"))
+    return dict(_facts_of(spec, int(cell.settings["workers"]), cell.seed))
+
+
+@cache
+def _facts_of(spec: str, workers: int, seed: int) -> dict[str, Any]:
+    return facts_of(parse(spec, workers, seed=seed)).as_json()
+
+
+def _value(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _label(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value}"

@@ -1,0 +1,66 @@
+"""The studies that come with rumor: whole, and as the documentation has them."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from rumor.sim.study import Study, built_in_studies, find_study, read_study
+from rumor.sim.study.check import check_cells
+from rumor.topology.catalog import CATALOG
+
+ROOT = Path(__file__).parents[3]
+PAGES = ROOT / "docs" / "studies"
+STUDIES = built_in_studies()
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_a_study_asks_something_with_several_seeds(study: Study) -> None:
+    assert study.question.endswith("?")
+    assert len(study.seeds) >= 3
+
+
+def test_every_family_of_graphs_is_compared() -> None:
+    points = find_study("graphs").axes[0].points
+    families = [point.settings["topology"].partition(":")[0] for point in points]
+    assert sorted(families) == sorted(set(CATALOG) - {"file"})
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_points_of_an_axis_differ_in_more_than_their_names(study: Study) -> None:
+    for axis in study.axes:
+        settings = [point.settings for point in axis.points]
+        assert all(settings.count(one) == 1 for one in settings)
+
+
+@pytest.mark.skipif(not PAGES.exists(), reason="docs are not beside the tests")
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_the_page_shows_the_study_as_it_is_now(study: Study) -> None:
+    with open(PAGES / study.name / "summary.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    axes = [axis.name for axis in study.axes]
+    shown = [(*(row[axis] for axis in axes), int(row["seed"])) for row in rows]
+    assert shown == [(*cell.group, cell.seed) for cell in study.cells()]
+    assert study.question in (PAGES / study.name / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not PAGES.exists(), reason="docs are not beside the tests")
+def test_pictures_are_small_and_shown() -> None:
+    for picture in PAGES.glob("*/*.png"):
+        assert picture.stat().st_size < 300_000
+        assert f"]({picture.name})" in picture.with_name("README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="docs are not beside the tests")
+def test_the_study_that_the_documentation_shows_can_run(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    example = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert example is not None
+    path = tmp_path / "example.toml"
+    path.write_text(example[1], encoding="utf-8")
+    study = read_study(path)
+    good, bad = check_cells([cell for cell in study.cells() if cell.seed == study.seeds[0]])
+    assert not bad
+    # Three graphs, two kinds of data, and one combination that is left out.
+    assert len(good) == 5

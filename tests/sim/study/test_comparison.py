@@ -1,0 +1,264 @@
+"""Who is first, who is as good, and what never arrives."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from rumor.sim.study.comparison import compare, comparisons, facets
+from rumor.sim.study.condition import Condition
+from rumor.sim.study.measures import MEASURES, values_of
+from rumor.sim.study.result import Result, Results
+from rumor.sim.study.study import Point
+
+from .made_up import Course, results_of
+
+RULES = ["gosgd", "sgp", "dpsgd", "allreduce"]
+
+
+def courses(**found: Course | None) -> Callable[[Mapping[str, str]], Course | None]:
+    return lambda labels: found[labels["rule"]]
+
+
+def test_the_soonest_at_the_target_is_first() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp", "dpsgd"]},
+        courses(gosgd=Course(rate_s=5), sgp=Course(rate_s=2), dpsgd=Course(rate_s=3)),
+    )
+    found = compare(results)
+    assert [row.label for row in found.rows] == ["sgp", "dpsgd", "gosgd"]
+    assert found.measure.name == "time_to_target_s"
+    assert found.axis == "rule"
+    best, *others = found.rows
+    assert best.as_good_as_best and best.gap is None
+    assert not any(row.as_good_as_best for row in others)
+    assert best.figures["time_to_target_s"].n == 3
+
+
+def test_figures_are_means_over_seeds() -> None:
+    results = results_of({"rule": ["gosgd"]}, courses(gosgd=Course()))
+    (row,) = compare(results).rows
+    times = values_of(results.results, MEASURES["time_to_target_s"], 0.9).values()
+    assert len(times) == 3
+    assert row.figures["time_to_target_s"].mean == pytest.approx(sum(times) / 3)
+    assert row.figures["bytes_sent"].mean == 40e6
+    assert row.figures["accuracy"].low < row.figures["accuracy"].high
+    assert "disagreement" not in row.figures
+
+
+def test_a_gap_in_time_is_a_factor() -> None:
+    found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (8.0, 10.0, 12.0)}))
+    gap = found.rows[1].gap
+    assert gap is not None
+    assert gap.mean == pytest.approx(2.0)
+    assert gap.low < 2.0 < gap.high
+
+
+def test_a_gap_in_accuracy_is_a_difference() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"]}, courses(gosgd=Course(ceiling=0.8), sgp=Course(ceiling=0.7))
+    )
+    found = compare(results)
+    assert found.measure.name == "accuracy"
+    gap = found.rows[1].gap
+    assert gap is not None
+    assert gap.mean == pytest.approx(-0.1, abs=0.02)
+
+
+def test_what_differs_by_less_than_the_noise_is_as_good() -> None:
+    found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.5, 4.5, 6.5)}))
+    assert [row.as_good_as_best for row in found.rows] == [True, True]
+    assert found.rows[1].p > 0.05
+    assert found.ties == "sgp is as good as gosgd, within the noise of 3 seeds."
+    assert [row.label for row in found.tied] == ["sgp"]
+
+
+def test_being_ahead_of_all_is_said() -> None:
+    found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (40.0, 52.0, 61.0)}))
+    assert found.ties == "gosgd is ahead of all others by more than the noise."
+
+
+def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
+    found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
+    assert [row.label for row in found.rows] == ["gosgd", "sgp"]
+    lucky = found.rows[1]
+    assert (lucky.reached, lucky.n, lucky.always_reached) == (2, 3, False)
+    assert not {"time_to_target_s", "bytes_to_target", "steps_to_target"} & lucky.figures.keys()
+    assert not lucky.as_good_as_best
+    assert found.sometimes == (lucky,)
+    assert found.never == ()
+
+
+def test_behind_those_that_always_do_come_the_more_often_then_the_more_accurate() -> None:
+    times = {
+        "never, poor": (None, None, None),
+        "once": (3.0, None, None),
+        "never, good": (None, None, None),
+        "twice": (9.0, 9.0, None),
+        "always": (9.0, 9.1, 9.2),
+    }
+    results = _exact(times, accuracy={"never, poor": 0.3, "never, good": 0.8})
+    found = compare(results)
+    assert [row.label for row in found.rows] == [
+        *("always", "twice", "once", "never, good", "never, poor")
+    ]
+    assert [row.label for row in found.never] == ["never, good", "never, poor"]
+
+
+def test_where_nothing_always_arrives_accuracy_decides() -> None:
+    results = _exact(
+        {"gosgd": (3.0, None, None), "sgp": (None, None, None)},
+        accuracy={"gosgd": 0.7, "sgp": 0.8},
+    )
+    found = compare(results)
+    assert found.measure.name == "accuracy"
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+
+
+def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
+    found = compare(results_of({"topology": ["ring", "complete"]}, task="consensus"))
+    assert found.measure.name == "disagreement"
+    assert [row.label for row in found.rows] == ["complete", "ring"]
+    assert not found.has_target
+    assert found.never == ()
+
+
+def test_noise_that_has_settled_is_compared_where_there_is_any() -> None:
+    found = compare(results_of({"topology": ["ring", "complete"]}, task="noise"))
+    assert found.measure.name == "disagreement_stationary"
+
+
+def test_any_measure_can_be_asked_for() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"]},
+        courses(gosgd=Course(bytes_s=2e6), sgp=Course(bytes_s=1e6)),
+    )
+    found = compare(results, measure="bytes_to_target")
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+    assert found.measure.unit == "bytes"
+
+
+def test_one_seed_says_nothing_about_noise() -> None:
+    found = compare(results_of({"topology": ["ring", "complete"]}, seeds=1))
+    assert not found.noise_known
+    assert [row.as_good_as_best for row in found.rows] == [True, False]
+    assert found.ties == "One seed only: which differences are noise cannot be said."
+    assert math.isnan(found.rows[1].p)
+
+
+def test_failed_cells_are_counted_and_points_without_results_named() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp", "dpsgd"]},
+        courses(gosgd=Course(), sgp=Course(), dpsgd=None),
+        leave_out=lambda cell: cell.labels["rule"] == "sgp" and cell.seed == 2,
+    )
+    found = compare(results)
+    assert found.missing == ("dpsgd",)
+    assert {row.label: (row.n, row.missing) for row in found.rows} == {
+        "gosgd": (3, 0),
+        "sgp": (2, 1),
+    }
+
+
+def test_points_that_the_study_leaves_out_are_not_missing() -> None:
+    full = results_of({"rule": ["gosgd", "sgp"], "p": [0.1, 1.0]})
+    study = replace(full.study, skip=(Condition({"rule": "sgp", "p": 1.0}),))
+    kept = tuple(result for result in full.results if result.cell.group != ("sgp", "1.0"))
+    results = Results(study=study, results=kept, failures={})
+    assert compare(results, at={"p": "1.0"}).missing == ()
+    assert len(compare(results, at={"p": "1.0"}).rows) == 1
+    assert compare(results, at={"p": "1.0"}).ties == "There is nothing to compare with."
+
+
+def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
+    results = results_of(
+        {"topology": ["ring", "complete"], "partition": ["shared", "dirichlet:0.1"], "p": [0.1, 1]},
+        leave_out=lambda cell: cell.labels["p"] == "1" and cell.labels["partition"] == "shared",
+    )
+    assert facets(results) == (
+        {"partition": "shared", "p": "0.1"},
+        {"partition": "dirichlet:0.1", "p": "0.1"},
+        {"partition": "dirichlet:0.1", "p": "1"},
+    )
+    found = comparisons(results)
+    assert [one.at for one in found] == list(facets(results))
+    assert all(len(one.rows) == 2 for one in found)
+    assert found[1].measure.name == "time_to_target_s"
+
+
+def test_without_results_there_is_nobody_and_no_place() -> None:
+    results = results_of({"rule": RULES}, lambda labels: None)
+    assert facets(results) == ()
+    found = compare(results)
+    assert (found.best, found.rows, found.tied) == (None, (), ())
+    assert found.missing == tuple(RULES)
+    assert found.ties == "There are no results."
+
+
+def test_agreement_that_is_perfect_is_no_worse_than_itself() -> None:
+    results = results_of({"rule": ["gosgd", "sgp"]}, task="consensus")
+    perfect = tuple(
+        replace(result, summary={**result.summary, "disagreement": 0.0})
+        for result in results.results
+    )
+    found = compare(replace(results, results=perfect))
+    assert [row.as_good_as_best for row in found.rows] == [True, True]
+
+
+def test_a_point_with_no_figure_of_a_measure_is_last_and_not_compared() -> None:
+    results = _exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})
+    found = compare(results, measure="bytes_to_target")
+    assert found.rows[1].label == "gosgd"
+    assert found.rows[1].gap is None and math.isnan(found.rows[1].p)
+
+
+def test_values_of_a_measure_are_by_seed_and_leave_out_those_that_have_none() -> None:
+    results = _exact({"gosgd": (4.0, None, 6.0)})
+    assert values_of(results.results, MEASURES["time_to_target_s"], 0.9) == {0: 4.0, 2: 6.0}
+
+
+def test_measures_are_shown_with_their_units() -> None:
+    shown = {
+        name: MEASURES[name].shown(1234.5)
+        for name in ("time_to_target_s", "bytes_sent", "steps_to_target", "loss")
+    }
+    assert shown == {
+        "time_to_target_s": "20.6 min",
+        "bytes_sent": "1.23 kB",
+        "steps_to_target": "1,230 steps",
+        "loss": "1,230",
+    }
+
+
+def _exact(
+    times: Mapping[str, tuple[float | None, ...]], accuracy: Mapping[str, float] | None = None
+) -> Results:
+    """Results that reach accuracy 0.9 exactly then; evaluated often, so that nothing is rough."""
+    seeds = len(next(iter(times.values())))
+    results = results_of(_axis(times), seeds=seeds)
+    accuracy = accuracy or {}
+    return replace(
+        results,
+        results=tuple(
+            _at(result, times[result.cell.group[0]], accuracy.get(result.cell.group[0]))
+            for result in results.results
+        ),
+    )
+
+
+def _axis(times: Mapping[str, object]) -> Mapping[str, list[Point]]:
+    return {"way": [Point(label, {"p": 0.1}) for label in times]}
+
+
+def _at(result: Result, times: tuple[float | None, ...], accuracy: float | None) -> Result:
+    at_s = times[result.cell.seed]
+    end = (0.95 if at_s is not None else 0.85) if accuracy is None else accuracy
+    time_s = (0.0, 20.0, 20.0) if at_s is None else (at_s - 1e-6, at_s, 20.0)
+    series = {
+        "time_s": time_s,
+        "steps": tuple(10 * at for at in time_s),
+        "bytes_sent": tuple(1e6 * at for at in time_s),
+        "accuracy": (0.1, 0.2 if at_s is None else 0.9, end),
+    }
+    return replace(result, series=series, summary={**result.summary, "accuracy": end})

@@ -1,0 +1,224 @@
+"""The report of a study as a file: what stands in it, whatever the study is like."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from rumor.sim.study.report import write_report
+from rumor.sim.study.report.html import Html, join, tag
+from rumor.sim.study.report.page import page
+from rumor.sim.study.result import Results
+from rumor.sim.study.study import Point
+
+from .made_up import Course, results_of
+
+GRAPHS = ["ring", "star", "complete", "torus"]
+DATA = [Point("iid", {"partition": "shared"}), Point("skewed", {"partition": "dirichlet:0.1"})]
+EMPTY = {"meta", "link", "input", "br"}
+
+
+class Reader(HTMLParser):
+    """Sees that what is opened is closed, and keeps what can be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sections: list[str] = []
+        self.names: list[str] = []
+        self.texts: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.addresses += [found[key] or "" for key in ("src", "href") if key in found]
+        if "id" in found:
+            self.names.append(found["id"] or "")
+        if tag == "section":
+            self.sections.append(found["id"] or "")
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def read(results: Results) -> Reader:
+    reader = Reader()
+    reader.feed(page(results))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def never(labels: object) -> Course:
+    return Course(ceiling=0.6)
+
+
+STUDIES = {
+    "one axis": (
+        results_of({"topology": GRAPHS}),
+        ["curves", "ranking", "predictions", "graphs", "table", "arguments"],
+    ),
+    "two axes": (
+        results_of({"topology": GRAPHS, "data": DATA}),
+        ["curves", "ranking", "predictions", "heat", "graphs", "table", "arguments"],
+    ),
+    "three axes, graphs last": (
+        results_of({"rule": ["gosgd", "sgp"], "data": DATA, "topology": GRAPHS}, seeds=2),
+        ["curves", "ranking", "predictions", "heat", "graphs", "table", "arguments"],
+    ),
+    "numbers": (
+        results_of({"p": [0.01, 0.1, 1.0], "rule": ["gosgd", "sgp"]}),
+        ["curves", "ranking", "response", "heat", "table", "graphs", "arguments"],
+    ),
+    "sizes": (
+        results_of({"workers": [16, 32, 128], "topology": ["ring", "exponential"]}),
+        ["curves", "ranking", "response", "heat", "graphs", "table", "arguments"],
+    ),
+    "one group": (
+        results_of({"topology": ["ring"]}),
+        ["curves", "ranking", "table", "graphs", "arguments"],
+    ),
+    "one seed": (
+        results_of({"rule": ["gosgd", "sgp"]}, seeds=1),
+        ["curves", "ranking", "table", "graphs", "arguments"],
+    ),
+    "no model": (
+        results_of({"topology": GRAPHS}, task="noise"),
+        ["curves", "ranking", "predictions", "graphs", "table", "arguments"],
+    ),
+    "never there": (
+        results_of({"rule": ["gosgd", "sgp"], "data": DATA}, never),
+        ["curves", "ranking", "heat", "table", "graphs", "arguments"],
+    ),
+    "nothing": (results_of({"topology": GRAPHS}, lambda labels: None), ["arguments"]),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_page_has_the_sections_that_its_study_is_good_for(name: str) -> None:
+    results, sections = STUDIES[name]
+    assert read(results).sections == sections
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_two_things_on_a_page_have_one_name(name: str) -> None:
+    names = read(STUDIES[name][0]).names
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_page_names_no_address_but_its_own_parts(name: str) -> None:
+    addresses = read(STUDIES[name][0]).addresses
+    assert [one for one in addresses if not one.startswith(("#", "data:"))] == []
+
+
+def test_the_question_and_three_findings_come_first() -> None:
+    text = read(results_of({"topology": GRAPHS}, title="Graphs", question="Which one?")).text
+    assert re.search(r"Graphs Which one\? .*complete.* Cells 12 of 12", text)
+
+
+def test_failures_are_said_before_anything_else_with_their_reasons() -> None:
+    results = results_of(
+        {"topology": GRAPHS}, lambda labels: None if labels["topology"] == "star" else Course()
+    )
+    text = read(results).text
+    assert "3 cells failed" in text
+    assert text.index("3 cells failed") < text.index("How it went")
+    assert "star, seed 1 : 4 workers of 16 diverged" in text
+    assert "Failed 3" in text
+
+
+def test_cells_that_have_not_run_are_said_to_be_missing() -> None:
+    results = results_of({"topology": GRAPHS}, leave_out=lambda cell: cell.seed == 2)
+    text = read(results).text
+    assert "4 cells have not run" in text
+    assert "failed" not in text[: text.index("Cells")]
+
+
+def test_who_never_reaches_the_target_is_said_to_never_reach_it() -> None:
+    def course(labels: object) -> Course:
+        return Course(ceiling=0.95 if "complete" in str(labels) else 0.7)
+
+    text = read(results_of({"topology": ["ring", "complete"]}, course)).text
+    assert "ring never, ends at 70" in text
+    assert "does not always reach the target" in text
+
+
+def test_who_is_as_good_as_the_best_is_said_to_be() -> None:
+    def course(labels: object) -> Course:
+        return Course(rate_s=6.0 if "star" in str(labels) else 2.0, noise=0.1)
+
+    text = read(results_of({"topology": ["ring", "complete", "star"]}, course)).text
+    assert "as good, within the noise" in text
+    assert re.search(r"star 3 [\d.]+ × \([\d.]+ to [\d.]+\) the best's", text)
+
+
+def test_one_seed_has_no_intervals_and_the_page_says_so() -> None:
+    text = read(results_of({"topology": GRAPHS}, seeds=1)).text
+    assert "One seed each, so no intervals" in text
+    assert "±" not in text
+
+
+def test_graphs_of_many_nodes_are_not_drawn() -> None:
+    text = read(results_of({"workers": [16, 128]})).text
+    assert "128 nodes are too many to draw" in text
+    assert "16 nodes are" not in text
+
+
+def test_every_argument_and_every_command_is_there() -> None:
+    results = results_of({"topology": GRAPHS, "data": DATA}, lr=0.05)
+    text = read(results).text
+    assert "lr 0.05" in text
+    assert "iid (partition = shared), skewed (partition = dirichlet:0.1)" in text
+    assert text.count("rumor simulate --task digits --workers 16 --lr 0.05 --topology") == 24
+
+
+def test_the_page_opens_without_a_network_because_plotly_is_in_it_once() -> None:
+    from plotly.offline import get_plotlyjs
+
+    assert page(results_of({"topology": GRAPHS})).count(get_plotlyjs()) == 1
+
+
+def test_the_same_results_make_the_same_files_to_the_bit(tmp_path: Path) -> None:
+    results = results_of({"topology": GRAPHS, "p": [0.1, 0.5, 1.0]}, seeds=2)
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder in (first, second):
+        folder.mkdir()
+        write_report(results, folder)
+    files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
+    names = ["curves", "graphs", "heat", "predictions", "ranking", "response"]
+    assert [path.stem for path in files] == [*names, "report"]
+    for file in files:
+        assert (first / file).read_bytes() == (second / file).read_bytes()
+
+
+def test_a_report_replaces_an_older_one_and_its_pictures(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    old = tmp_path / "pictures" / "heat.png"
+    old.write_bytes(b"old")
+    mine = tmp_path / "pictures" / "notes.txt"
+    mine.write_text("mine")
+    (tmp_path / "report.html").write_text("old")
+    path = write_report(results_of({"rule": ["gosgd"]}, seeds=1), tmp_path)
+    assert path.read_text().startswith("<!DOCTYPE html>")
+    assert not old.exists()
+    assert mine.exists()
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_text_is_escaped_unless_it_is_html() -> None:
+    assert tag("p", "1 < 2 & so", Html("<b>on</b>")) == "<p>1 &lt; 2 &amp; so<b>on</b></p>"
+    assert tag("p", title='"<', hidden=True, id=None) == '<p title="&quot;&lt;" hidden></p>'
+    assert join(["<", None, Html("<br>")], ", ") == "&lt;, <br>"
+    assert tag("input", name="a") == '<input name="a">'

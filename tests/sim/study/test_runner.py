@@ -1,0 +1,391 @@
+"""`run_study`: nothing that was finished is lost or computed twice, and nothing stale is used."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rumor.sim.study.runner as module
+from rumor.gossip import ConfigError, RumorError
+from rumor.sim.study import (
+    BadCells,
+    StudyProgress,
+    load_results,
+    plan_study,
+    run_study,
+    write_tables,
+)
+from rumor.sim.study.backends import Backend, WorkerLost
+from rumor.sim.study.folder import locked
+from rumor.sim.study.run_cell import run_cell
+from rumor.sim.study.store import Store
+
+from .small import TOML, small_study, tables_of
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Orders that are carried out, as they are."""
+    found: list[str] = []
+
+    def noted(order: str) -> str:
+        found.append(order)
+        return run_cell(order)
+
+    monkeypatch.setattr(module, "run_cell", noted)
+    return found
+
+
+def run(folder: Path, **changes: Any) -> Any:
+    study = changes.pop("study", None) or small_study()
+    results = run_study(study, folder, jobs=1, **changes)
+    write_tables(results, folder)
+    return results
+
+
+def test_every_cell_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> None:
+    study = small_study()
+    told: list[StudyProgress] = []
+    results = run(tmp_path / "a", study=study, progress=told.append)
+    assert [result.cell for result in results.results] == list(study.cells())
+    assert results.failures == {}
+    result = results.results[0]
+    assert result.summary["topology"] == "ring" and result.facts["diameter"] == 4
+    assert len(result.series["time_s"]) == 21 and result.series["disagreement"][0] > 1
+    assert not {"wall_s", "engine", "engine_why", "peak_rss_mib", "steps_per_s"} & set(
+        result.summary
+    )
+    assert [(p.done, p.failed, p.to_do) for p in told] == [(n, 0, 4 - n) for n in range(5)]
+    assert [str(p.cell) for p in told[1:]] == [str(cell) for cell in study.cells()]
+    again = load_results(tmp_path / "a")
+    assert [r.key for r in again.results] == [r.key for r in results.results]
+
+
+def test_a_study_that_went_on_has_the_tables_of_one_that_was_never_stopped(
+    tmp_path: Path, computed: list[str]
+) -> None:
+    run(tmp_path / "whole")
+    assert len(computed) == 4
+
+    def stop(progress: StudyProgress) -> None:
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "halved", progress=stop)
+    partial = load_results(tmp_path / "halved")
+    assert len(partial.results) == 2 and partial.failures == {}
+    run(tmp_path / "halved", resume=True)
+    assert len(computed) == 4 + 2 + 2
+    assert tables_of(tmp_path / "halved") == tables_of(tmp_path / "whole")
+
+
+def test_a_grid_that_changed_runs_only_what_is_new(tmp_path: Path, computed: list[str]) -> None:
+    run(tmp_path / "a")
+    more = small_study(topology=("complete", "star", "ring"), seeds=3)
+    run(tmp_path / "a", study=more, resume=True)
+    assert len(computed) == 4 + 5
+    run(tmp_path / "b", study=more)
+    assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
+
+
+def test_other_code_uses_nothing_of_what_was_finished(
+    tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a")
+    for name in ("cell_key", "run_cell"):
+        monkeypatch.setattr(f"rumor.sim.study.{name}.code_version", lambda: "other")
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1, estimates=False)
+    assert (plan.finished, plan.others, len(plan.to_do)) == (0, 4, 4)
+    run(tmp_path / "a", resume=True)
+    assert len(computed) == 8
+
+
+def test_a_changed_file_is_another_cell(tmp_path: Path, computed: list[str]) -> None:
+    Path("net.json").write_text('{"loss": 0.0}')
+    study = small_study(network="net.json")
+    before = run(tmp_path / "a", study=study)
+    Path("net.json").write_text('{"loss": 0.5}')
+    after = run(tmp_path / "a", study=study, resume=True)
+    assert len(computed) == 8
+    pairs = zip(before.results, after.results, strict=True)
+    assert all(a.summary["digest"] != b.summary["digest"] for a, b in pairs)
+
+
+def test_a_file_that_changes_while_its_cell_is_computed_gives_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("net.json").write_text('{"loss": 0.0}')
+    import rumor.sim.study.compute as compute
+
+    original = compute.compute
+
+    def changing(config: Any) -> Any:
+        found = original(config)
+        Path("net.json").write_text('{"loss": 0.25}')
+        return found
+
+    monkeypatch.setattr(compute, "compute", changing)
+    results = run(tmp_path / "a", study=small_study(network="net.json"))
+    assert results.results == ()
+    assert all("a file that this cell names" in why for why in results.failures.values())
+
+
+def test_a_process_with_other_code_ends_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = False
+
+    def version() -> str:
+        return "of the worker" if changed else "of the study"
+
+    def run_elsewhere(order: str) -> str:
+        nonlocal changed
+        changed = True
+        return run_cell(order)
+
+    monkeypatch.setattr("rumor.sim.study.run_cell.code_version", version)
+    monkeypatch.setattr(module, "run_cell", run_elsewhere)
+    with pytest.raises(RumorError, match="the code, or a library, is not the same"):
+        run(tmp_path / "a")
+
+
+def test_a_torn_cell_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
+    before = run(tmp_path / "a")
+    tables = tables_of(tmp_path / "a")
+    path = tmp_path / "a" / "cells" / f"{before.results[1].key}.json"
+    path.write_text(path.read_text()[:100])
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
+    assert plan.torn == (path,) and len(plan.to_do) == 1
+    run(tmp_path / "a", resume=True)
+    assert len(computed) == 5 and tables_of(tmp_path / "a") == tables
+
+
+def test_points_that_come_to_the_same_arguments_are_computed_once(
+    tmp_path: Path, computed: list[str]
+) -> None:
+    study = small_study(p=None)
+    axis = replace(
+        study.axes[0],
+        name="p",
+        points=tuple(
+            replace(study.axes[0].points[0], label=label, settings=settings)
+            for label, settings in (("usual", {"rule": "gosgd"}), ("none", {}))
+        ),
+    )
+    told: list[StudyProgress] = []
+    results = run(tmp_path / "a", study=replace(study, axes=(axis,)), progress=told.append)
+    assert len(computed) == 2 and len(results.results) == 4
+    assert [p.done for p in told] == [0, 2, 4]
+
+
+def test_a_cell_that_fails_stops_no_other_and_is_tried_again(
+    tmp_path: Path, computed: list[str]
+) -> None:
+    Path("mine.py").write_text(
+        "import os, torch\n"
+        "from rumor.train.task import Task\n"
+        "def make(seed):\n"
+        "    x = torch.ones(32, 2)\n"
+        "    def loss(outputs, targets):\n"
+        "        if seed == 1 and not os.path.exists('mended'):\n"
+        "            raise ValueError('a bug of the user')\n"
+        "        return ((outputs - targets) ** 2).mean()\n"
+        "    return Task(name='mine', model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),\n"
+        "                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)\n"
+    )
+    study = small_study(task="mine:make", workers=2, steps=3, topology=("ring",))
+    results = run(tmp_path / "a", study=study)
+    assert [result.cell.seed for result in results.results] == [0]
+    ((cell, why),) = results.failures.items()
+    assert cell == "ring, seed 1" and "ValueError: a bug of the user" in why and "mine.py:7" in why
+    Path("mended").touch()
+    mended = run(tmp_path / "a", study=study, resume=True)
+    assert len(computed) == 3 and mended.failures == {} and len(mended.results) == 2
+
+
+def test_a_training_that_diverges_is_a_failure_of_its_cell(tmp_path: Path) -> None:
+    study = small_study(task="quadratic", workers=2, steps=200, lr=1e6, topology=("ring",), seeds=1)
+    results = run(tmp_path / "a", study=study)
+    assert "diverged" in results.failures["ring, seed 0"]
+
+
+def test_bad_cells_are_told_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(BadCells, match="2 of 4 cells cannot run"):
+        run(tmp_path / "a", study=small_study(topology=("ring", "nowhere")))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_study_without_cells_is_refused(tmp_path: Path) -> None:
+    from rumor.sim.study.condition import Condition
+
+    empty = replace(small_study(), skip=(Condition({"topology": "*"}),))
+    with pytest.raises(ConfigError, match=r"has no cells: its .*skip.* leaves out all of them"):
+        run(tmp_path / "a", study=empty)
+
+
+def test_a_folder_that_holds_a_study_is_refused_unless_it_is_to_go_on(tmp_path: Path) -> None:
+    run(tmp_path / "a")
+    with pytest.raises(ConfigError, match="holds a study: go on with it by --resume"):
+        run(tmp_path / "a")
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(ConfigError, match="is a file: name a new folder"):
+        run(tmp_path / "a")
+
+
+def test_two_processes_cannot_compute_into_one_folder(tmp_path: Path) -> None:
+    with locked(tmp_path / "a"), pytest.raises(ConfigError, match="is in use"):
+        run(tmp_path / "a")
+    run(tmp_path / "a")
+
+
+def test_a_folder_that_is_no_studys_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not the folder of a study"):
+        load_results(tmp_path)
+    (tmp_path / "study.json").write_text('{"format": 1}')
+    with pytest.raises(ConfigError, match="is not what a study writes"):
+        load_results(tmp_path)
+
+
+def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, puts = Store.put, 0
+
+    def put(self: Store, key: str, record: Any) -> None:
+        nonlocal puts
+        puts += 1
+        if puts > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(self, key, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", put)
+        with pytest.raises(OSError, match="No space left"):
+            run(tmp_path / "a")
+    assert len(load_results(tmp_path / "a").results) == 2
+    run(tmp_path / "a", resume=True)
+    run(tmp_path / "b")
+    assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
+
+
+class Deadly:
+    """In place of processes: whoever takes a cell of *seed* dies, with all beside it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.alone: list[int] = []
+
+    def answers(
+        self, backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
+    ) -> Generator[str]:
+        for order in orders:
+            yield self._run(run, order)
+
+    def one_by_one(self, run: Callable[[str], str], orders: Sequence[str]) -> Generator[str]:
+        for order in orders:
+            self.alone.append(_seed(order))
+            yield self._run(run, order)
+
+    def _run(self, run: Callable[[str], str], order: str) -> str:
+        if _seed(order) == self.seed:
+            raise WorkerLost("killed")
+        return run(order)
+
+
+def _seed(order: str) -> int:
+    import json
+
+    return int(json.loads(order)["settings"]["seed"])
+
+
+def test_the_cell_that_kills_its_process_is_found_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly = Deadly(seed=1)
+    monkeypatch.setattr(module, "answers", deadly.answers)
+    monkeypatch.setattr(module, "one_by_one", deadly.one_by_one)
+    # Nobody's parent: else this process would end with it.
+    monkeypatch.setattr(module, "order_of", _without_parent(module.order_of))
+    study = small_study(topology=("ring",), seeds=6)
+    results = run_study(study, tmp_path / "a", jobs=2)
+    assert [result.cell.seed for result in results.results] == [0, 2, 3, 4, 5]
+    assert results.failures == {
+        "ring, seed 1": "its process was killed; perhaps it took too much memory"
+    }
+    assert deadly.alone == [1, 2]
+
+
+def _without_parent(order_of: Any) -> Any:
+    return lambda key, settings, folder, parent: order_of(key, settings, folder, None)
+
+
+@pytest.mark.live
+def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TOML.replace("seeds = 2", "seeds = 20"))
+    code = (
+        "import sys; from pathlib import Path; from rumor.sim.study import *; "
+        "run_study(read_study(Path(sys.argv[1])), Path(sys.argv[2]), jobs=2)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path), str(tmp_path / "a")],
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    cells = tmp_path / "a" / "cells"
+    try:
+        _wait_for(lambda: len(list(cells.glob("*.json"))) >= 5 or process.poll() is not None)
+    finally:
+        process.kill()
+        process.wait()
+    kept = len(list(cells.glob("*.json")))
+    # Its worker processes end by themselves, with nobody to tell them.
+    _wait_for(lambda: not _alive(process.pid))
+    from rumor.sim.study import read_study
+
+    study = read_study(path)
+    plan = plan_study(study, tmp_path / "a", jobs=1, estimates=False)
+    assert kept - 1 <= plan.finished < 40, "the study ended before it was killed"
+    run(tmp_path / "a", study=study, resume=True)
+    run(tmp_path / "b", study=study)
+    assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
+
+
+def _wait_for(happened: Callable[[], bool], within_s: float = 90.0) -> None:
+    due_s = time.monotonic() + within_s
+    while not happened():
+        assert time.monotonic() < due_s, "it never happened"
+        # Waits for another process: there is nothing to listen to.
+        signal.sigtimedwait([], 0.05)
+
+
+def _alive(session: int) -> list[int]:
+    """Processes of a session that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, _, rest = stat.read_text().partition(" (")
+        except OSError:
+            continue
+        state, _, _, its_session = rest.rpartition(") ")[2].split()[:4]
+        if int(its_session) == session and state != "Z":
+            found.append(int(pid))
+    return found

@@ -1,0 +1,174 @@
+"""Intervals and differences, held against closed forms, scipy and simulated noise."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from rumor.sim.study.statistics import difference, differences, holm, interval
+
+FLOATS = st.floats(-1e3, 1e3)
+
+
+def test_an_interval_is_students() -> None:
+    values = [3.1, 2.7, 3.3, 3.0]
+    found = interval(values)
+    low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
+    assert (found.mean, found.low, found.high) == pytest.approx((np.mean(values), low, high))
+    assert found.half == pytest.approx((high - low) / 2)
+
+
+def test_one_value_says_nothing_about_the_noise() -> None:
+    found = interval([2.5])
+    assert (found.mean, found.n) == (2.5, 1)
+    assert math.isnan(found.low) and math.isnan(found.high) and math.isnan(found.half)
+
+
+def test_no_value_has_no_mean() -> None:
+    assert math.isnan(interval([]).mean)
+    assert interval([]).n == 0
+
+
+def test_values_that_are_all_alike_have_an_interval_without_width() -> None:
+    found = interval([5.0, 5.0, 5.0])
+    assert (found.low, found.mean, found.high) == (5.0, 5.0, 5.0)
+
+
+@given(st.lists(FLOATS, min_size=2, max_size=8))
+def test_the_mean_lies_in_the_middle_of_its_interval(values: list[float]) -> None:
+    found = interval(values)
+    assert found.low <= found.mean <= found.high
+    assert (found.low + found.high) / 2 == pytest.approx(found.mean, abs=1e-6)
+
+
+def test_a_difference_is_a_paired_t_test() -> None:
+    a, b = {0: 5.0, 1: 6.2, 2: 7.1}, {0: 4.0, 1: 4.9, 2: 6.4}
+    found = difference(a, b)
+    wanted = stats.ttest_rel(list(a.values()), list(b.values()))
+    bounds = wanted.confidence_interval(0.95)
+    assert found.p == pytest.approx(wanted.pvalue)
+    assert (found.low, found.high) == pytest.approx((bounds.low, bounds.high))
+    assert found.pairs == 3
+
+
+def test_only_seeds_that_both_have_are_compared() -> None:
+    found = difference({0: 5.0, 1: 6.0, 7: 100.0}, {1: 5.5, 0: 4.0, 8: -100.0})
+    assert found.pairs == 2
+    assert found.mean == pytest.approx(0.75)
+
+
+def test_without_a_common_seed_nothing_is_known() -> None:
+    found = difference({0: 5.0}, {1: 4.0})
+    assert found.pairs == 0
+    assert math.isnan(found.mean) and math.isnan(found.p)
+
+
+def test_one_pair_gives_a_mean_and_no_certainty() -> None:
+    found = difference({0: 5.0}, {0: 4.0})
+    assert found.mean == 1.0
+    assert math.isnan(found.p) and math.isnan(found.low)
+
+
+def test_the_same_difference_each_time_is_certain_and_none_at_all_is_noise() -> None:
+    assert difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.0}).p == 0
+    assert difference({0: 2.0, 1: 3.0}, {0: 2.0, 1: 3.0}).p == 1
+
+
+def test_one_pair_of_groups_alone_borrows_from_nobody() -> None:
+    a, b = {0: 5.0, 1: 6.2, 2: 7.1}, {0: 4.0, 1: 4.9, 2: 6.4}
+    (found,) = differences([a], b)
+    assert found.p == pytest.approx(difference(a, b).p)
+    assert found.low == pytest.approx(difference(a, b).low)
+
+
+def test_nothing_to_compare_gives_nothing() -> None:
+    assert differences([], {0: 1.0}) == ()
+
+
+def test_values_that_are_known_roughly_are_no_surer_than_that() -> None:
+    a, b = {0: 5.5, 1: 5.5, 2: 5.5}, {0: 5.0, 1: 5.0, 2: 5.0}
+    assert differences([a], b)[0].p == 0
+    (found,) = differences([a], b, resolution=0.5)
+    # As a grid of 0.5 leaves them: each off by a uniform error.
+    error = math.sqrt(2 * 0.5**2 / 12 / 3)
+    assert found.p == pytest.approx(2 * stats.t.sf(0.5 / error, 2))
+    assert found.p > 0.05
+
+
+def test_many_pairs_that_are_alike_make_each_surer() -> None:
+    means = np.array([0.0] + [0.5] * 27)
+    reference, *values = _groups(means, np.full(28, 0.1), seeds=3, draw=0)
+    borrowed = sum(found.p < 0.05 / 27 for found in differences(values, reference))
+    alone = sum(difference(group, reference).p < 0.05 / 27 for group in values)
+    assert alone < 5
+    assert borrowed > 20
+
+
+def test_a_noisy_pair_among_quiet_ones_keeps_much_of_its_own_noise() -> None:
+    spread = np.array([0.01] * 10 + [1.0])
+    reference, *values = _groups(np.zeros(11), spread, seeds=5, draw=2)
+    *quiet, noisy = differences(values, reference)
+    assert noisy.high - noisy.low > 5 * max(found.high - found.low for found in quiet)
+
+
+def test_a_group_with_one_seed_is_judged_by_the_noise_of_the_others() -> None:
+    values = _groups(np.zeros(6), np.full(6, 0.1), seeds=4, draw=3)
+    far, near = {0: values[0][0] + 5.0}, {0: values[0][0]}
+    found = differences([*values[1:], far, near], values[0])
+    assert found[-2].p < 1e-3
+    assert found[-1].p == 1
+    assert found[-2].pairs == 1
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_the_best_of_many_that_are_alike_is_rarely_called_better(seeds: int) -> None:
+    draws, wrong = 150, 0
+    for draw in range(draws):
+        values = _groups(np.zeros(12), np.full(12, 0.1), seeds=seeds, draw=draw)
+        means = [sum(group.values()) for group in values]
+        best = values.pop(means.index(min(means)))
+        found = differences(values, best)
+        wrong += min(holm([one.p for one in found], family=12 * 11 // 2)) < 0.05
+    # Of 5 % there are 8 to be expected; 18 would come up in one of a thousand tries.
+    assert wrong <= 18
+
+
+def test_holm_corrects_as_in_the_paper() -> None:
+    assert holm([0.005, 0.011, 0.02, 0.04]) == pytest.approx((0.02, 0.033, 0.04, 0.04))
+
+
+def test_holm_keeps_order_and_never_leaves_the_unit_interval() -> None:
+    assert holm([0.9, 0.5, 0.2]) == pytest.approx((1.0, 1.0, 0.6))
+
+
+def test_what_is_not_known_is_not_counted() -> None:
+    first, second, third = holm([0.01, math.nan, 0.02])
+    assert (first, third) == pytest.approx((0.02, 0.02))
+    assert math.isnan(second)
+
+
+def test_a_larger_family_corrects_more() -> None:
+    assert holm([0.01, 0.02], family=10) == pytest.approx((0.1, 0.18))
+    assert holm([]) == ()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_what_is_corrected_is_no_smaller_and_stays_in_order(p: list[float]) -> None:
+    found = holm(p)
+    assert all(after >= before for before, after in zip(p, found, strict=True))
+    order = sorted(range(len(p)), key=lambda index: p[index])
+    assert [found[index] for index in order] == sorted(found)
+
+
+def _groups(
+    means: np.ndarray, spread: np.ndarray, *, seeds: int, draw: int
+) -> list[dict[int, float]]:
+    """Groups of given means and spreads, and a part of the noise that seeds have in common."""
+    rng = np.random.default_rng(draw)
+    shared = 0.3 * rng.standard_normal(seeds)
+    noise = spread[:, None] * rng.standard_normal((len(means), seeds))
+    values = means[:, None] + shared + noise
+    return [dict(enumerate(row.tolist())) for row in values]

@@ -1,0 +1,138 @@
+"""Study files: what they say, and what is wrong with them, key by key."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.sim.study import read_study
+from rumor.sim.study.built_in_studies import built_in_path, built_in_studies, find_study, time_told
+from rumor.sim.study.check import check_cells
+from rumor.sim.study.study_json import read_folder, write_folder
+
+FULL = """
+title = "Rings and complete graphs"
+question = "How much slower is a ring?"
+seeds = [3, 5]
+target = 0.8
+
+[settings]
+task = "digits"
+workers = 16
+slow = ["3:10"]
+
+[grid]
+topology = ["ring", "complete"]
+p = [0.1, 1.0]
+
+[[grid.data]]
+name = "alike"
+
+[[grid.data]]
+name = "skewed"
+partition = "dirichlet:0.1"
+lr = 0.05
+faults = [{ at_s = 1.0, kind = "crash", peer = 2 }]
+
+[[skip]]
+topology = "comp*"
+p = ">0.5"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_study_is_read_as_it_is_written(tmp_path: Path) -> None:
+    study = read_study(written(tmp_path, FULL))
+    assert (study.name, study.seeds, study.target) == ("mine", (3, 5), 0.8)
+    assert [axis.name for axis in study.axes] == ["topology", "p", "data"]
+    assert study.axes[2].labels == ("alike", "skewed") and study.axes[1].labels == ("0.1", "1.0")
+    cells = list(study.cells())
+    assert len(cells) == (2 * 2 - 1) * 2 * 2
+    assert [str(cell) for cell in cells[:3]] == [
+        "ring, 0.1, alike, seed 3",
+        "ring, 0.1, alike, seed 5",
+        "ring, 0.1, skewed, seed 3",
+    ]
+    assert cells[2].settings["lr"] == 0.05 and cells[2].settings["slow"] == ("3:10",)
+
+
+def test_a_study_that_is_kept_in_a_folder_is_the_same_again(tmp_path: Path) -> None:
+    study = read_study(written(tmp_path, FULL))
+    write_folder(tmp_path, study, ["a", "b"], {"b": "why"})
+    again, keys, failures = read_folder(tmp_path)
+    assert list(again.cells()) == list(study.cells()) and again == study
+    assert (keys, failures) == (("a", "b"), {"b": "why"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[grid]\ntopologie = ['ring']",
+            r"grid has an unknown key 'topologie', did you mean 'topology'",
+        ),
+        ("[setings]\nworkers = 3", r"unknown key 'setings', did you mean 'settings'"),
+        ("[settings]\nworker = 3\n[grid]\np = [1]", r"did you mean 'workers'"),
+        ("seeds = 2", r"the grid is empty: vary something"),
+        ("[grid]", r"the grid is empty: vary something"),
+        ("[grid]\np = []", r"grid.p is empty: it must have at least one value"),
+        ("[grid]\np = 0.1", r"grid.p is 0.1: it must be a list"),
+        ("[grid]\np = [0.1, 0.1]", r"grid.p has 0.1 twice"),
+        ("[grid]\nseed = [1, 2]", r"grid has seed: give seeds"),
+        ("[grid]\nthreads = [1, 2]", r"grid has threads: no result depends on it"),
+        ("[settings]\np = 0.1\n[grid]\np = [0.2]", r"p is set by settings and by grid.p"),
+        ("seeds = []\n[grid]\np = [1]", r"seeds is empty"),
+        ("seeds = [1, 1]\n[grid]\np = [1]", r"seeds has one twice"),
+        ("seeds = true\n[grid]\np = [1]", r"seeds is true"),
+        ("target = 2\n[grid]\np = [1]", r"target is 2.0"),
+        ("[[skip]]\n[grid]\np = [1]", r"a \[\[skip\]\] is empty"),
+        (
+            "[[skip]]\nrul = 'x'\n[grid]\np = [1]",
+            r"skip has an unknown key 'rul', did you mean 'rule'",
+        ),
+        ("[grid]\np = [1", r"mine.toml is not TOML"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_key(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_study(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"gone\.toml cannot be read: No such file"):
+        find_study("gone.toml")
+
+
+def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="unknown study 'graph', did you mean 'graphs'"):
+        find_study("graph")
+
+
+@pytest.mark.parametrize("study", built_in_studies(), ids=lambda study: study.name)
+def test_a_study_that_comes_with_this_project_can_run(study: Any) -> None:
+    assert study.title and study.question and len(study.seeds) >= 3
+    assert built_in_path(study.name).is_file() and find_study(study.name) == study
+    one_seed = [cell for cell in study.cells() if cell.seed == study.seeds[0]]
+    few = [cell for cell in one_seed if cell.settings.get("workers", 64) <= 64]
+    assert few and check_cells(few)[1] == []
+
+
+def test_a_file_says_in_a_comment_how_long_it_takes() -> None:
+    assert all(
+        time_told(study.name) in ("", *time_words(study.name)) for study in built_in_studies()
+    )
+
+
+def time_words(name: str) -> list[str]:
+    words = built_in_path(name).read_text(encoding="utf-8").split()
+    return [" ".join(words[at : at + 5]) for at in range(len(words))] + [
+        " ".join(words[at : at + 5]).rstrip(".,:;") for at in range(len(words))
+    ]

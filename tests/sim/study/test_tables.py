@@ -1,0 +1,111 @@
+"""Tables of a study: what others read without this project."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rumor.sim.study.result import CURVES
+from rumor.sim.study.tables import axis_columns, write_tables
+
+from .made_up import Course, results_of
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "summary.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def curves(folder: Path) -> Any:
+    from pyarrow import parquet
+
+    return parquet.read_table(folder / "results.parquet")
+
+
+def test_there_is_a_row_for_each_cell_and_evaluation(tmp_path: Path) -> None:
+    results = results_of({"topology": ["ring", "complete"], "p": [0.1, 1.0]}, points=5)
+    write_tables(results, tmp_path)
+    table = curves(tmp_path)
+    assert table.num_rows == 2 * 2 * 3 * 5
+    assert table.column_names[:5] == ["topology", "p", "seed", "cell", "evaluation"]
+    assert set(table.column_names[5:]) <= set(CURVES)
+    first = results.results[0]
+    found = [row for row in table.to_pylist() if row["cell"] == first.key]
+    assert [row["evaluation"] for row in found] == [0, 1, 2, 3, 4]
+    for curve, values in first.series.items():
+        assert [row[curve] for row in found] == list(values)
+    assert {(row["topology"], row["p"], row["seed"]) for row in found} == {("ring", "0.1", 0)}
+
+
+def test_the_csv_has_figures_to_the_last_bit(tmp_path: Path) -> None:
+    results = results_of({"topology": ["ring", "complete"]})
+    write_tables(results, tmp_path)
+    for row, result in zip(rows(tmp_path), results.results, strict=True):
+        assert float(row["accuracy"]) == result.summary["accuracy"]
+        assert row["digest"] == result.summary["digest"]
+        at = result.at_target("time_s", 0.9)
+        assert (row["time_to_target_s"] or None) == (None if at is None else repr(at))
+        assert float(row["spectral_gap"]) == result.facts["spectral_gap"]
+
+
+def test_a_target_that_was_not_reached_is_left_empty(tmp_path: Path) -> None:
+    never = results_of({"topology": ["ring"]}, lambda labels: Course(ceiling=0.5))
+    write_tables(never, tmp_path)
+    assert {row["time_to_target_s"] + row["bytes_to_target"] for row in rows(tmp_path)} == {""}
+
+
+@pytest.mark.parametrize("name", ["loss", "steps", "seed"])
+def test_an_axis_that_is_called_like_a_curve_has_a_column_of_its_own(
+    tmp_path: Path, name: str
+) -> None:
+    from rumor.sim.study.study import Point
+
+    points = [Point("none", {"network": "lan"}), Point("much", {"network": "lossy"})]
+    results = results_of({"topology": ["ring"], name: points}, points=3)
+    assert axis_columns(results) == {"topology": "topology", name: f"axis_{name}"}
+    write_tables(results, tmp_path)
+    assert {row[f"axis_{name}"] for row in rows(tmp_path)} == {"none", "much"}
+    assert len(set(curves(tmp_path).column_names)) == len(curves(tmp_path).column_names)
+
+
+def test_the_order_of_computing_does_not_show(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    results = results_of({"topology": ["ring", "complete"]})
+    later = tuple(replace(r, wall_s=99.0, peak_rss_mib=7.0) for r in results.results)
+    written = []
+    for number, found in enumerate((results, replace(results, results=later))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_tables(found, folder)
+        written.append([path.read_bytes() for path in sorted(folder.iterdir())])
+    assert written[0] == written[1]
+
+
+def test_failures_have_a_file_as_long_as_there_are_any(tmp_path: Path) -> None:
+    failed = results_of(
+        {"topology": ["ring", "complete"]},
+        lambda at: None if at["topology"] == "ring" else Course(),
+    )
+    write_tables(failed, tmp_path)
+    told = json.loads((tmp_path / "failures.json").read_text())
+    assert list(told) == ["ring, seed 0", "ring, seed 1", "ring, seed 2"]
+    assert {row["topology"] for row in rows(tmp_path)} == {"complete"}
+    write_tables(results_of({"topology": ["ring", "complete"]}), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.parquet", "summary.csv"]
+
+
+def test_a_study_without_any_result_has_empty_tables(tmp_path: Path) -> None:
+    write_tables(results_of({"topology": ["ring"]}, lambda at: None), tmp_path)
+    assert rows(tmp_path) == [] and curves(tmp_path).num_rows == 0
+
+
+def test_pandas_reads_them_without_this_project(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    write_tables(results_of({"topology": ["ring", "complete"]}), tmp_path)
+    table = pandas.read_parquet(tmp_path / "results.parquet")
+    last = table.groupby("cell").tail(1).groupby("topology")["accuracy"].mean()
+    cells = pandas.read_csv(tmp_path / "summary.csv").groupby("topology")["accuracy"].mean()
+    assert last.to_dict() == cells.to_dict()

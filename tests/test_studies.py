@@ -1,0 +1,102 @@
+"""Pages of docs/studies/ are made from results, and say what is in them."""
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from .sim.study.made_up import Course, results_of
+
+SCRIPT = Path(__file__).parents[1] / "docs" / "studies.py"
+
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
+
+RING, ROUNDS, MEAN = "D-PSGD on a ring", "SGP in rounds", "all-reduce"
+
+
+@pytest.fixture(scope="module")
+def studies() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("studies", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType) -> None:
+    results = results_of(
+        {"topology": ["ring", "complete"], "p": [0.1, 1.0]}, question="Is a ring enough?"
+    )
+    page = studies.page(results, ["curves.png"], machine="two cores", date="2026-11-21")
+    assert "Is a ring enough?" in page
+    assert "Machine: two cores" in page and "Date: 2026-11-21" in page
+    assert "![Accuracy and consensus distance, bands over seeds](curves.png)" in page
+    assert f"Command: `rumor study {results.study.name}`" in page
+    for p in ("0.1", "1.0"):
+        assert f"### p: {p}\n" in page
+
+
+def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
+    def course(labels: Mapping[str, str]) -> Course:
+        return Course(ceiling=0.5 if labels["topology"] == "ring" else 0.97)
+
+    results = results_of({"topology": ["ring", "complete"]}, course, target=0.9)
+    page = studies.page(results, [], machine="", date="")
+    rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
+    assert " | 0 of 3 | - | - | - | " in rows["| ring"]
+    assert " | 3 of 3 | " in rows["| complete"] and rows["| complete"].endswith("| **best** |")
+
+
+def test_failed_cells_are_told_of(studies: ModuleType) -> None:
+    results = results_of({"topology": ["ring"]}, failures={"ring, seed 7": "it fell over"})
+    page = studies.page(results, [], machine="", date="")
+    assert "**1 cell failed:**\n\n- ring, seed 7: it fell over" in page
+
+
+@pytest.mark.parametrize(
+    ("ceilings", "verdict"),
+    [
+        ({RING: 0.5, ROUNDS: 0.87, MEAN: 0.87}, "**It comes out.**"),
+        ({RING: 0.5, ROUNDS: 0.7, MEAN: 0.9}, "is behind SGP in rounds, but that is behind all"),
+        ({RING: 0.87, ROUNDS: 0.87, MEAN: 0.87}, "the ring cannot be told from it either"),
+        ({RING: 0.8, ROUNDS: 0.6, MEAN: 0.9}, "**It does not come out"),
+    ],
+)
+def test_the_order_of_the_table_is_judged_by_the_data(
+    studies: ModuleType, ceilings: Mapping[str, float], verdict: str
+) -> None:
+    results = results_of(
+        {"method": list(ceilings), "data": ["Dirichlet 0.01"]},
+        lambda labels: Course(ceiling=ceilings[labels["method"]], rate_s=1.0),
+        seeds=6,
+    )
+    assert verdict in " ".join(studies.relay_order(results).split())
+
+
+def test_without_some_of_it_nothing_is_said_of_the_order(studies: ModuleType) -> None:
+    results = results_of({"method": [RING, MEAN], "data": ["Dirichlet 0.01"]})
+    assert "Cells are missing" in studies.relay_order(results)
+
+
+def test_pictures_keep_their_size_and_lose_bytes(studies: ModuleType, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (80, 120, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "large.png")
+    studies.shrink(tmp_path / "large.png", tmp_path / "small.png")
+    with Image.open(tmp_path / "small.png") as picture:
+        assert picture.size == (120, 80)
+    sizes = [(tmp_path / f"{name}.png").stat().st_size for name in ("small", "large")]
+    assert sizes[0] < sizes[1] / 2
+
+
+def test_the_list_of_pages_has_what_came_out_first(studies: ModuleType, tmp_path: Path) -> None:
+    results = results_of({"topology": ["ring", "complete"]}, title="Two graphs")
+    (tmp_path / "two").mkdir()
+    page = studies.page(results, [], machine="", date="")
+    (tmp_path / "two" / "README.md").write_text(page, encoding="utf-8")
+    line = next(line for line in studies.index(tmp_path).splitlines() if "two/" in line)
+    assert line.startswith("- [Two graphs](two/README.md): ")
+    assert page.split("\n- ", 1)[1].splitlines()[0] in line
