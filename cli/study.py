@@ -27,7 +27,7 @@ from .study_options import (
 )
 
 if TYPE_CHECKING:
-    from ..sim.study import Results, StudyPlan, StudyProgress
+    from ..sim.study import Results, Study, StudyPlan, StudyProgress
 
 __all__ = ["study"]
 
@@ -77,13 +77,13 @@ def study(
             _copy(name, copy)
             return
         _require_libraries(with_report=not no_report)
-        from ..sim.study import find_study, plan_study
+        from ..sim.study import find_study
 
         found = find_study(name)
         found = found if target is None else replace(found, target=target)
         folder = out or Path("runs") / f"study-{found.name}"
         _check(folder, resume=resume or dry_run)
-        plan = plan_study(found, folder, backend=backend, jobs=jobs)
+        plan = _plan(found, folder, backend, jobs)
         plan.require_runnable()
         _announce(plan)
         if dry_run:
@@ -135,6 +135,17 @@ def _check(folder: Path, *, resume: bool) -> None:
     from ..sim.study.folder import check_folder
 
     check_folder(folder, resume=resume)
+
+
+def _plan(study: "Study", folder: Path, backend: str, jobs: int | None) -> "StudyPlan":
+    """Look it through; a terminal shows that something happens meanwhile."""
+    from ..sim.study import plan_study
+
+    try:
+        with Console(stderr=True).status("looking through the cells"):
+            return plan_study(study, folder, backend=backend, jobs=jobs)
+    except KeyboardInterrupt:
+        fail("stopped before anything was computed", STOPPED)
 
 
 def _announce(plan: "StudyPlan") -> None:

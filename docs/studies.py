@@ -232,9 +232,10 @@ def index(out: Path) -> str:
     for path in sorted(out.glob("*/README.md")):
         text = path.read_text(encoding="utf-8")
         title = text.partition("\n")[0].removeprefix("# ")
-        first = re.search(r"^## What came out\n\n- (.*)$", text, re.MULTILINE)
-        lines.append(f"- [{title}]({path.parent.name}/README.md): {first[1] if first else ''}")
-    return "\n".join(lines) + "\n"
+        found = re.search(r"^## What came out\n\n((?:- .*\n)+)", text, re.MULTILINE)
+        lines += [f"## [{title}]({path.parent.name}/README.md)", ""]
+        lines += [found[1] if found else ""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _note(results: Results) -> Iterator[str]:

@@ -21,6 +21,7 @@ from .schedule import Fixed
 
 __all__ = [
     "clipped",
+    "forget_files",
     "live_erdos_renyi",
     "live_file",
     "live_grid",
@@ -146,6 +147,11 @@ def _left_over(read: GraphFile, names: Sequence[str]) -> csr_array:
     sources, targets = now[senders], now[receivers]
     both = (sources >= 0) & (targets >= 0)
     return edges(len(names), sources[both], targets[both])
+
+
+def forget_files() -> None:
+    """Read files of graphs anew from here on: one that lives long may meet changed ones."""
+    _read_once.cache_clear()
 
 
 @lru_cache(maxsize=16)

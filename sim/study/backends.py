@@ -6,6 +6,7 @@ is the name of one function, and text.
 """
 
 import os
+import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -145,6 +146,7 @@ def _ray(address: str | None) -> Iterator[dict[str, Any]]:
         # It would tell its makers of every run.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
+            _require_listener(address)
             ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=ERROR)
         except (OSError, ValueError, RuntimeError) as error:
             raise TransportError(f"there is no Ray cluster at {address}: {error}") from error
@@ -154,6 +156,18 @@ def _ray(address: str | None) -> Iterator[dict[str, Any]]:
     finally:
         if is_ours:
             ray.shutdown()
+
+
+def _require_listener(address: str | None) -> None:
+    """See whether somebody listens at an address: Ray itself would wait for minutes.
+
+    Raises:
+        OSError: Nobody does.
+    """
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    # What names no port, such as auto, is for Ray to find.
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
 
 
 @contextmanager

@@ -15,6 +15,9 @@ from .sources import hash_of_files, sources_of
 
 __all__ = ["files_of", "hashes_of"]
 
+# Of a cluster, or a notebook: it lives longer than a study, and imports nothing twice.
+_THIS_PROCESS = "this process (start it anew)"
+
 
 def hashes_of(config: SimulationConfig) -> dict[str, str]:
     """Hash what each file that a cell names contains.
@@ -23,13 +26,13 @@ def hashes_of(config: SimulationConfig) -> dict[str, str]:
         Hexadecimal hashes, by what the file is to the cell.
 
     Raises:
-        ConfigError: One cannot be read.
+        ConfigError: One cannot be read, or this process has loaded other code for a task.
         TopologyError: The topology is not of the form of one.
     """
     found = {f"{what} {path}": _hash(what, path) for what, path in files_of(config)}
     task = config.task_name
     if ":" in task:
-        found["task"] = hash_of_files(_sources_of_task(task.partition(":")[0]))
+        found["task"] = _hash_of_task(task.partition(":")[0])
     return found
 
 
@@ -69,8 +72,28 @@ def _is_file(network: str) -> bool:
     return network.endswith(".json") or Path(network).is_file()
 
 
-def _sources_of_task(module: str) -> dict[str, Path]:
-    return sources_of(module, partial(_find, Path.cwd(), module.partition(".")[0]))
+def _hash_of_task(module: str) -> str:
+    folder = Path.cwd()
+    sources = _sources_of_task(folder, module)
+    now = hash_of_files(sources)
+    loaded = {name for name in sources if name in sys.modules}
+    if module in loaded and _hash_when_loaded(folder, module) != now:
+        raise ConfigError(f"task {module}: its code has changed since {_THIS_PROCESS} loaded it")
+    for name in loaded:
+        path = getattr(sys.modules[name], "__file__", None)
+        if path is not None and Path(path).resolve() != sources[name].resolve():
+            raise ConfigError(f"task {module}: {_THIS_PROCESS} has loaded {path} as {name}")
+    return now
+
+
+@cache
+def _hash_when_loaded(folder: Path, module: str) -> str:
+    """Called first when a module has just been loaded, and the same from then on."""
+    return hash_of_files(_sources_of_task(folder, module))
+
+
+def _sources_of_task(folder: Path, module: str) -> dict[str, Path]:
+    return sources_of(module, partial(_find, folder, module.partition(".")[0]))
 
 
 def _find(folder: Path, own: str, module: str) -> Path | None:

@@ -284,10 +284,14 @@ def _ties(found: Comparison) -> str:
     if len(found.rows) == 1:
         return "There is nothing to compare with."
     names = [row.label for row in found.tied]
-    if not names:
-        return f"{found.best.label} is ahead of all others by more than the noise."
-    verb = "is" if len(names) == 1 else "are"
-    return (
-        f"{listed(names)} {verb} as good as {found.best.label}, within the noise of "
-        f"{count(seeds, 'seed')}."
-    )
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        return (
+            f"{listed(names)} {verb} as good as {found.best.label}, within the noise of "
+            f"{count(seeds, 'seed')}."
+        )
+    compared = sum(found.measure.name in row.figures for row in found.rows)
+    if compared == 1:
+        return f"{found.best.label} is the only one to reach the target with every seed."
+    others = "all others" if compared == len(found.rows) else "the others that always get there"
+    return f"{found.best.label} is ahead of {others} by more than the noise."

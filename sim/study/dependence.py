@@ -106,7 +106,7 @@ def _trends(comparisons: Sequence[Comparison]) -> str | None:
     if not ways:
         return None
     ranked = sorted(ways.items(), key=lambda one: -one[1])
-    if len(ranked) == 1:
+    if len(ranked) == 1 and ranked[0][1] == len(comparisons):
         said = f"{ranked[0][0]} at all {ranked[0][1]} places"
     else:
         said = listed([f"{way} at {count(times, 'place')}" for way, times in ranked], len(_WAYS))

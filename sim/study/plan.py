@@ -15,6 +15,12 @@ from .study import Study
 
 __all__ = ["StudyPlan", "plan_study"]
 
+# Processes load torch and the data before they compute.
+_START_S = 5.0
+
+# A name like lr, p or dim has no plural.
+_SHORT = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPlan:
@@ -65,7 +71,8 @@ class StudyPlan:
         """How long it takes from here, an estimate, seconds; None where that is a guess."""
         if self.seconds is None or self.jobs is None:
             return None
-        return max([sum(self.seconds) / self.jobs, *self.seconds], default=0.0)
+        start_s = _START_S if self.jobs > 1 and self.seconds else 0.0
+        return start_s + max([sum(self.seconds) / self.jobs, *self.seconds], default=0.0)
 
     def require_runnable(self) -> None:
         """See that every cell can run.
@@ -147,6 +154,6 @@ def _shape(study: Study, cells: int) -> str:
 
 
 def _plural(name: str, count: int) -> str:
-    if count == 1 or name.endswith(("s", "data")) or len(name) == 1:
+    if count == 1 or name.endswith(("s", "data")) or len(name) <= _SHORT:
         return f"{count} {name}"
     return f"{count} {name.removesuffix('y')}ies" if name.endswith("y") else f"{count} {name}s"

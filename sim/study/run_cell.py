@@ -14,6 +14,7 @@ from typing import Any
 
 from ...gossip.errors import RumorError
 from ...topology import TopologyError
+from ...topology.fallbacks import forget_files
 from .cell_key import cell_key, config_of
 from .code_version import code_version
 
@@ -82,6 +83,8 @@ def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
 
     if code_version() != told["code"]:
         return {"stranger": _STRANGER.format(os.uname().nodename)}
+    # A process of a cluster may have met a graph's file as it was for another study.
+    forget_files()
     key, settings = told["key"], told["settings"]
     _check(key, settings)
     found = compute(config_of(settings))

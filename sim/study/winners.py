@@ -110,17 +110,17 @@ def _at_many_places(found: Sequence[Comparison]) -> str:
         several = f"{times} of {len(found)} places" if not parts else f"{times}"
         if times == len(found):
             several = f"all {times} places" if not parts else "all"
-        ahead = _ahead(alone[name], len(found)) if noise_known else ""
+        ahead = _alone(alone[name], len(found)) if noise_known else ""
         parts.append(f"{name} at {several}{ahead}")
     more = len(wins) - len(parts)
     rest = f" and {more} more at fewer" if more > 0 else ""
     return f"{what}{within} is {listed(parts)}{rest}; {_extremes(found)}."
 
 
-def _ahead(times: int, places: int) -> str:
+def _alone(times: int, places: int) -> str:
     if times == places:
-        return " (ahead of all others at each)"
-    return f" (ahead of all others at {times})" if times else ""
+        return " (alone at each)"
+    return f" (alone at {times})" if times else ""
 
 
 def _extremes(found: Sequence[Comparison]) -> str:
@@ -155,7 +155,9 @@ def _margin(comparison: Comparison) -> str:
     if tied:
         return f"{_names(comparison, tied)} {_as_good(comparison, len(tied))}"
     others = any(comparison.measure.name in row.figures for row in comparison.rows[1:])
-    return "ahead of all others" if others and comparison.noise_known else ""
+    if not others:
+        return "no other gets there with every seed" if len(comparison.rows) > 1 else ""
+    return "ahead of all others" if comparison.noise_known else ""
 
 
 def _title(comparison: Comparison) -> str:

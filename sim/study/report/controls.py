@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from ..study import Axis
 from .html import Html, join, tag
 
-__all__ = ["chooser", "facet_bar", "section"]
+__all__ = ["bar", "chooser", "section"]
 
 _BUTTONS_MAX = 5
 _LETTERS_MAX = 60
@@ -32,18 +32,29 @@ def chooser(name: str, title: str, choices: Mapping[str, str], part: str = "") -
     )
 
 
-def facet_bar(further: Iterable[Axis]) -> Html | None:
-    """Where the reader looks: a point of each further axis. None where there is none."""
+def bar(further: Iterable[Axis], sections: Mapping[str, str]) -> Html:
+    """What stays in sight: where the reader looks, and the way to every section.
+
+    Args:
+        further: Axes of which all that follows shows one point.
+        sections: What to call each section, by its key.
+    """
     controls = [
         chooser("facet", axis.name, {str(i): label for i, label in enumerate(axis.labels)}, str(at))
         for at, axis in enumerate(further)
     ]
-    if not controls:
-        return None
+    links = (tag("a", title, href=f"#{key}") for key, title in sections.items())
+    group = tag(
+        "div", *controls, class_="where", role="group", aria_label="What all below is shown for"
+    )
     return tag(
-        "div", *controls, class_="bar", role="group", aria_label="What all below is shown for",
-        hidden=True, data_script=True,
-    )  # fmt: skip
+        "div",
+        group if controls else None,
+        tag("nav", *links, aria_label="Sections"),
+        class_="bar",
+        hidden=True,
+        data_script=True,
+    )
 
 
 def section(key: str, title: str, words: str, *content: Html | None) -> Html:

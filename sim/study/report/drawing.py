@@ -1,5 +1,6 @@
 """What all pictures have in common: paper, colors, labels that keep apart, and how to save."""
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ __all__ = [
     "apart",
     "colors_of",
     "label_ends",
+    "log_ticks",
     "logarithmic",
     "paper",
     "save",
@@ -58,6 +60,7 @@ _STYLE: Any = {
 
 _DPI = 110
 _PALETTE = 128
+_TICKS_MIN, _TICKS_MAX = 3, 7
 
 
 def colors_of(count: int, *, ordered: bool = False) -> list[str]:
@@ -97,10 +100,28 @@ def logarithmic(axes: "Axes", which: str) -> None:
         which: ``x`` or ``y``.
     """
     axes.set(**{f"{which}scale": "log"})
-    axis, limits = (axes.xaxis, axes.get_xlim()) if which == "x" else (axes.yaxis, axes.get_ylim())
-    axis.set_major_formatter("{x:g}")
-    # Within one power of ten the others must say something, over several they are too many.
-    axis.set_minor_formatter("{x:g}" if limits[1] < 10 * limits[0] else "")
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    ticks = log_ticks(low, high)
+    axes.set(**{f"{which}ticks": ticks, f"{which}ticklabels": [f"{tick:g}" for tick in ticks]})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_ticks([], minor=True)
+    axes.set(**{f"{which}lim": (low, high)})
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers for a logarithmic axis: three at least where there is room for them.
+
+    >>> log_ticks(0.03, 0.6), log_ticks(0.2, 5000)
+    ([0.05, 0.1, 0.2, 0.5], [1.0, 10.0, 100.0, 1000.0])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found: list[float] = []
+    for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        ticks = (float(f"{step}e{power}") for power in powers for step in steps)
+        found = [tick for tick in ticks if low <= tick <= high]
+        if len(found) >= _TICKS_MIN:
+            break
+    return found[:: -(-len(found) // _TICKS_MAX)] if found else found
 
 
 def save(figure: "Figure", path: Path) -> None:

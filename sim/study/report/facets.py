@@ -1,12 +1,14 @@
 """What a study's first axis is compared under: every combination of the points of the others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from ..comparison import Comparison, compare, facets
 from ..result import Result, Results
+from ..study import Study
 
-__all__ = ["Facet", "facets_of", "key_of"]
+__all__ = ["Facet", "facets_of", "group_of", "key_of", "missing_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,6 +49,19 @@ def facets_of(results: Results) -> tuple[Facet, ...]:
         )
         for at in facets(results)
     )
+
+
+def missing_of(results: Results, facets: Sequence[Facet]) -> list[str]:
+    """Keys of the combinations that a reader may choose, and that have no results."""
+    places = (range(len(axis.points)) for axis in results.study.axes[1:])
+    keys = ("-".join(map(str, at)) or "all" for at in product(*places))
+    there = {facet.key for facet in facets}
+    return [key for key in keys if key not in there]
+
+
+def group_of(study: Study, at: Mapping[str, str]) -> tuple[str, ...]:
+    """The key in `Results.groups` of a place on every axis."""
+    return tuple(at[axis.name] for axis in study.axes)
 
 
 def key_of(results: Results, at: Mapping[str, str]) -> str:

@@ -13,6 +13,9 @@ _PARTS = ("accuracy", "idle")
 # A part of a mean below which an interval is what adding up has left of equal values.
 _ROUNDING = 1e-12
 
+# Likewise, one that four digits of the mean do not show.
+_SEEN = 5e-5
+
 _HEADINGS = {
     "time_to_target_s": "Virtual time to target",
     "bytes_to_target": "Bytes to target",
@@ -57,10 +60,19 @@ def spread(measure: Measure, found: Interval | None) -> str:
     unit, size = _scale(measure, found.mean)
     if found.high - found.low < _ROUNDING * abs(found.mean):
         found = Interval(mean=found.mean, low=found.mean, high=found.mean, n=found.n)
-    text = words.spread(
-        Interval(mean=found.mean / size, low=found.low / size, high=found.high / size, n=found.n)
+    scaled = Interval(
+        mean=found.mean / size, low=found.low / size, high=found.high / size, n=found.n
     )
+    text = _narrow(scaled) or words.spread(scaled)
     return f"{text} {unit}" if unit else text
+
+
+def _narrow(found: Interval) -> str | None:
+    """With four digits, where the interval is too narrow to be seen in them; else None."""
+    if found.mean == 0 or not 0 < found.half < _SEEN * abs(found.mean):
+        return None
+    places = max(0, 3 - math.floor(math.log10(abs(found.mean))))
+    return f"{found.mean:,.{places}f} ± {0:.{places}f}"
 
 
 def _scale(measure: Measure, mean: float) -> tuple[str, float]:

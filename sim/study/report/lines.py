@@ -1,5 +1,6 @@
 """Curves over steps, virtual time and bytes: what the page says of them, and their data."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from .facets import Facet
 from .html import Html, join, tag
 from .standing import FEW
 
-__all__ = ["COURSES", "PLACES", "courses_of", "curves_of", "lines"]
+__all__ = ["COURSES", "PLACES", "courses_of", "curves_of", "lines", "places_of"]
 
 PLACES = {
     "steps": ("steps", "steps of each worker", ""),
@@ -30,6 +31,21 @@ COURSES = {
 
 _POINTS_MAX = 120
 
+# Who is ahead after so many steps is not the question where these differ.
+_CLOCKS = frozenset(
+    (
+        "speeds",
+        "slow",
+        "pace",
+        "time_s",
+        "emission",
+        "latency_s",
+        "bandwidth_mbit",
+        "faults",
+        "loss",
+    )
+)
+
 
 def courses_of(results: Results) -> tuple[str, ...]:
     """Which curves this study is about: how good models are, and how far apart."""
@@ -38,12 +54,24 @@ def courses_of(results: Results) -> tuple[str, ...]:
     return (*main, *({"consensus_distance"} & there))
 
 
+def places_of(results: Results) -> tuple[str, ...]:
+    """What curves may be drawn over; first what tells the cells of this study apart."""
+    study = results.study
+    given = {
+        *study.settings,
+        *(name for axis in study.axes for p in axis.points for name in p.settings),
+    }
+    if given & _CLOCKS:
+        return ("time_s", "steps", "bytes_sent")
+    return tuple(PLACES)
+
+
 def lines(results: Results) -> Html:
     """The section of curves."""
     courses = courses_of(results)
     figures = [_figure(name) for name in courses]
     log = tag("input", type="checkbox", id="log-x", autocomplete="off")
-    places = {key: text for key, (text, _, _) in PLACES.items()}
+    places = {key: PLACES[key][0] for key in places_of(results)}
     return section(
         "curves",
         "How it went",
@@ -162,13 +190,13 @@ def _family(result: Result) -> str:
     return "The same each round" if period == 1 else "Other links each round"
 
 
-def _rows(drawn: Band) -> list[list[float]]:
+def _rows(drawn: Band) -> list[list[float | None]]:
     step = -(-len(drawn.x) // _POINTS_MAX)
     # The last evaluation is what everybody looks at.
     kept = sorted({*range(0, len(drawn.x), step), len(drawn.x) - 1})
     return [_rounded([of[i] for i in kept]) for of in (drawn.x, drawn.mean, drawn.low, drawn.high)]
 
 
-def _rounded(values: Sequence[float]) -> list[float]:
+def _rounded(values: Sequence[float]) -> list[float | None]:
     """Nobody sees more digits, and they are most of the page's data."""
-    return [float(f"{value:.4g}") for value in values]
+    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]

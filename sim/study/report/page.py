@@ -9,13 +9,13 @@ from ..code_version import code_version, versions
 from ..predictions import graph_axis
 from ..result import Results
 from .arguments import arguments
-from .controls import facet_bar
-from .facets import Facet, facets_of
+from .controls import bar
+from .facets import Facet, facets_of, missing_of
 from .gallery import gallery
 from .head import head
 from .heats import heats
 from .html import Html, tag
-from .lines import COURSES, PLACES, courses_of, curves_of, lines
+from .lines import COURSES, PLACES, courses_of, curves_of, lines, places_of
 from .predicted import predicted, spots_of
 from .ranking import ranking
 from .response import numbers_of, response, responses_as_json
@@ -37,7 +37,7 @@ def page(results: Results) -> str:
     from plotly.offline import get_plotlyjs
 
     facets = facets_of(results)
-    content = [head(results), *(_sections(results, facets) if facets else ())]
+    content = _sections(results, facets) if facets else [arguments(results)]
     scripts = [
         tag("script", _inside_script(_data(results, facets)), type="application/json", id="data"),
         *(
@@ -50,26 +50,35 @@ def page(results: Results) -> str:
         "body",
         tag("a", "Skip to what came out", href="#content", class_="skip"),
         _top(results),
-        tag("main", *content, arguments(results), id="content"),
+        tag("main", head(results), *content, id="content"),
         _footer(),
         *(scripts if facets else [tag("script", Html(_asset("page.js") + "page.start();"))]),
     )
     return "<!DOCTYPE html>\n" + tag("html", _metadata(results), body, lang="en")
 
 
-def _sections(results: Results, facets: Sequence[Facet]) -> list[Html | None]:
+def _sections(results: Results, facets: Sequence[Facet]) -> list[Html]:
     graphs, is_about_graphs = gallery(results), graph_axis(results.study) is not None
-    return [
-        facet_bar(results.study.axes[1:]),
-        lines(results),
-        ranking(results, facets),
-        predicted(results),
-        response(results),
-        heats(results),
-        graphs if is_about_graphs else None,
-        results_table(results, facets),
-        None if is_about_graphs else graphs,
+    found = [
+        ("curves", "Curves", lines(results)),
+        ("ranking", "Ranking", ranking(results, facets)),
+        ("predictions", "Predictions", predicted(results)),
+        ("response", "Response", response(results)),
+        ("heat", "Combinations", heats(results)),
+        ("graphs", "Graphs", graphs if is_about_graphs else None),
+        ("table", "Figures", results_table(results, facets)),
+        # One graph for all is worth a look, but a later one.
+        ("graphs", "Graph", None if is_about_graphs else graphs),
+        ("arguments", "Commands", arguments(results)),
     ]
+    links = {key: title for key, title, part in found if part is not None}
+    parts = [part for _, _, part in found if part is not None]
+    nothing = "Nothing has a result here: the study leaves this combination out, or it failed."
+    gaps = [
+        tag("p", nothing, class_="gap", data_show=f"facet={key}", hidden=True)
+        for key in missing_of(results, facets)
+    ]
+    return [bar(results.study.axes[1:], links), *gaps, *parts]
 
 
 def _metadata(results: Results) -> Html:
@@ -109,7 +118,8 @@ def _data(results: Results, facets: Sequence[Facet]) -> dict[str, Any]:
         "target": results.study.target,
         "standing": standing(facets) if facets else (),
         "xs": [
-            {"key": key, "title": title, "unit": unit} for key, (_, title, unit) in PLACES.items()
+            {"key": key, "title": PLACES[key][1], "unit": PLACES[key][2]}
+            for key in places_of(results)
         ],
         "ys": [
             {

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import words
 from ..curves import band
 from ..result import Result, Results
 from .drawing import DIM, MUTED, colors_of, label_ends, logarithmic, paper, save
@@ -49,13 +50,19 @@ def _draw(
     times = 100.0 if unit == "%" else 1.0
     ordered = numbers_of(facet.results.study.axes[0]) is not None
     colors = dict(zip(named, colors_of(len(named), ordered=ordered), strict=True))
-    ends = []
+    ends, alike = [], []
     # Those that stand out come last, above the others.
     for label, found in sorted(facet.groups.items(), key=lambda one: one[0] in colors):
         drawn = _line(axes, found, name, times, colors.get(label), is_log)
-        if drawn is not None and label in colors:
+        if drawn is not None and is_log and drawn == 0:
+            alike.append(label)
+        elif drawn is not None and label in colors:
             ends.append((label, drawn, colors[label]))
     _scale(axes, facet, name, is_log)
+    if alike:
+        color = colors.get(alike[0], DIM) if len(alike) == 1 else DIM
+        text = f"0, all alike: {words.listed(alike)}"
+        axes.text(0.01, 0.02, text, transform=axes.transAxes, fontsize=8.5, color=color)
     return ends
 
 
@@ -71,6 +78,9 @@ def _line(
     if drawn is None:
         return None
     there = [i for i, mean in enumerate(drawn.mean) if not is_log or mean > 0]
+    # Workers that are all alike at most moments have no line where there is no 0.
+    if is_log and len(there) < len(drawn.mean) / 2:
+        return 0.0
     x, mean, low, high = (
         [of[i] * scale for i in there]
         for of, scale in (
@@ -100,8 +110,22 @@ def _scale(axes: "Axes", facet: Facet, name: str, is_log: bool) -> None:
         axes.yaxis.set_major_formatter("{x:g} %")
         target = 100 * facet.results.study.target
         axes.axhline(target, color=DIM, linewidth=0.8, linestyle=":")
-        where = (0.01, target)
+        is_end = _is_reached(axes, target)
         axes.annotate(
-            f"target {target:g} %", where, xycoords=("axes fraction", "data"), xytext=(0, 2),
-            textcoords="offset points", fontsize=8, color=DIM,
-        )  # fmt: skip
+            f"target {target:g} %",
+            (0.99 if is_end else 0.01, target),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, -3 if is_end else 2),
+            textcoords="offset points",
+            ha="right" if is_end else "left",
+            va="top" if is_end else "bottom",
+            fontsize=8,
+            color=DIM,
+            bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+        )
+
+
+def _is_reached(axes: "Axes", target: float) -> bool:
+    """Whether most lines end above: then there is room for words below the line, at its end."""
+    ends = [float(line.get_ydata()[-1]) for line in axes.lines if len(line.get_xdata()) > 2]
+    return sum(end > target for end in ends) > len(ends) / 2

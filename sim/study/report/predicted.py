@@ -1,7 +1,7 @@
 """What facts about graphs foretell: correlations, and the scatter plot behind each."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .. import words
@@ -10,7 +10,7 @@ from ..predictions import FACTS, Prediction, graph_axis, predictions
 from ..result import Results
 from ..statistics import Interval, interval
 from .controls import chooser, section
-from .facets import key_of
+from .facets import group_of, key_of
 from .figures import heading, is_part
 from .html import Html, join, tag
 
@@ -179,14 +179,16 @@ def _as_json(results: Results, one: Prediction) -> dict[str, Any]:
     }
 
 
-def _intervals(results: Results, one: Prediction) -> Mapping[str, Interval]:
-    axis = graph_axis(results.study)
-    assert axis is not None
-    found: dict[str, list[float]] = {}
-    for label in axis.labels:
-        here = results.where(**one.at, **{axis.name: label}).results
-        found[label] = list(values_of(here, one.measure, results.study.target).values())
-    return {label: interval(values) for label, values in found.items()}
+def _intervals(results: Results, one: Prediction) -> dict[str, Interval]:
+    """Of what was observed, for each graph."""
+    graphs, groups = graph_axis(results.study), results.groups()
+    assert graphs is not None
+    found = {}
+    for spot in one.spots:
+        here = groups[group_of(results.study, {**one.at, graphs.name: spot.label})]
+        values = values_of(here, one.measure, results.study.target)
+        found[spot.label] = interval(values.values())
+    return found
 
 
 def _finite(value: float, one: Prediction) -> float | None:

@@ -2,17 +2,18 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
 
 from ..measures import MEASURES, Measure, values_of
-from ..result import Results
+from ..result import Result, Results
 from ..statistics import Interval, interval
 from ..study import Axis
 from .controls import chooser, section
+from .facets import group_of
 from .figures import heading, is_part
 from .html import Html, tag
 
@@ -85,10 +86,16 @@ def responses_of(results: Results, measure: Measure) -> tuple[Response, ...]:
     assert axis is not None
     numbers = dict(zip(axis.labels, numbers_of(axis) or (), strict=True))
     others = [other for other in results.study.axes if other is not axis]
+    groups = results.groups()
     found = []
     for labels in product(*(other.labels for other in others)):
         at = {other.name: label for other, label in zip(others, labels, strict=True)}
-        points = tuple(_points(results, measure, axis.name, numbers, at))
+        here = {
+            number: groups[group]
+            for text, number in numbers.items()
+            if (group := group_of(results.study, at | {axis.name: text})) in groups
+        }
+        points = tuple(_points(here, measure, results.study.target))
         if points:
             found.append(Response(label=", ".join(labels) or axis.name, points=points))
     return tuple(found)
@@ -133,16 +140,11 @@ def _is_there(results: Results, target: float, measure: Measure) -> bool:
 
 
 def _points(
-    results: Results,
-    measure: Measure,
-    axis: str,
-    numbers: Mapping[str, float],
-    at: Mapping[str, str],
+    found: Mapping[float, Sequence[Result]], measure: Measure, target: float
 ) -> Iterator[tuple[float, Interval]]:
-    for label, number in sorted(numbers.items(), key=lambda one: one[1]):
-        found = results.where(**at, **{axis: label}).results
-        values = values_of(found, measure, results.study.target)
-        if values and len(values) == len(found):
+    for number, results in sorted(found.items()):
+        values = values_of(results, measure, target)
+        if values and len(values) == len(results):
             yield number, interval(values.values())
 
 

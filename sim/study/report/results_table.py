@@ -16,9 +16,9 @@ from .html import Html, join, tag
 __all__ = ["against_best", "results_table"]
 
 _COLUMNS = (
-    *("time_to_target_s", "bytes_to_target", "steps_to_target", "accuracy"),
+    *("time_to_target_s", "bytes_to_target", "accuracy", "loss"),
     *("disagreement", "disagreement_stationary", "consensus_distance", "bytes_sent"),
-    *("loss", "staleness_steps", "idle"),
+    "idle",
 )
 
 
@@ -39,8 +39,7 @@ def _table(facet: Facet) -> Html:
     comparison = facet.comparison
     measures = _measures(comparison)
     heads = [
-        tag("th", comparison.axis, scope="col"),
-        _head("Rank"),
+        _head(comparison.axis),
         tag("th", "Against the best", scope="col", class_="words"),
         _head("Seeds at target") if comparison.has_target else None,
         *(_head(heading(measure)) for measure in measures),
@@ -62,8 +61,11 @@ def _table(facet: Facet) -> Html:
 
 def _measures(comparison: Comparison) -> list[Measure]:
     """Those that somebody has, and that say something: not 0 everywhere."""
-    found = []
+    found: list[Measure] = []
     for name in _COLUMNS:
+        # Where there is an accuracy, the loss says nothing that a table needs.
+        if name == "loss" and comparison.has_target:
+            continue
         values = [row.figures[name].mean for row in comparison.rows if name in row.figures]
         if any(values) or (values and name in ("accuracy", comparison.measure.name)):
             found.append(MEASURES[name])
@@ -76,8 +78,8 @@ def _head(title: str) -> Html:
 
 def _row(rank: int, row: Row, comparison: Comparison, measures: Sequence[Measure]) -> Html:
     cells = [
-        tag("th", row.label, scope="row"),
-        tag("td", str(rank), data_value=rank),
+        # Whoever sorts by name gets the ranking back.
+        tag("th", row.label, scope="row", data_value=rank),
         tag("td", against_best(rank, row, comparison), class_="words"),
         tag("td", f"{row.reached} of {row.n}", data_value=row.reached)
         if comparison.has_target
@@ -104,7 +106,7 @@ def against_best(rank: int, row: Row, comparison: Comparison) -> str:
     """How a row compares with the first, in words."""
     measure = comparison.measure
     if measure.name not in row.figures:
-        return "does not always reach the target"
+        return "target not always reached"
     if rank == 1:
         return "the best" if comparison.noise_known else "first"
     if row.as_good_as_best:
@@ -122,7 +124,7 @@ def _gap(row: Row, measure: Measure) -> str:
         if is_part(measure):
             return f"{words.number(100 * mean, 2)} points{_around(100 * low, 100 * high)}"
         return f"{shown(measure, mean)}{_around(low, high)}"
-    return f"{words.number(mean, 3)} ×{_around(low, high)} the best's"
+    return f"{words.number(mean, 3)} ×{_around(low, high)}"
 
 
 def _around(low: float, high: float) -> str:

@@ -158,5 +158,14 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
     assert tables_of(folder) == expected
 
 
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+def test_a_ray_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    with pytest.raises(TransportError, match=r"there is no Ray cluster at 127\.0\.0\.1:1"):
+        list(answers(read_backend("ray:127.0.0.1:1"), pid_of, ["a"], None))
+
+
 def test_without_any_order_there_are_no_answers() -> None:
     assert list(answers(read_backend("loky"), pid_of, [], 1)) == []

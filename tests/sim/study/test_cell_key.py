@@ -1,6 +1,8 @@
 """Names of cells: what is the same has the same, and what is not has another."""
 
+import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,28 @@ def test_a_task_of_the_users_own_counts_with_the_modules_that_it_imports() -> No
     assert changed != before
     Path("mine.py").write_text("from parts.model import make\n")
     assert cell_key(settings) not in (before, changed)
+
+
+def test_a_process_that_has_loaded_other_code_of_a_task_is_told_to_start_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("task_of_mine.py").write_text("import task_parts\n")
+    Path("task_parts.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("task_of_mine", "task_parts"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    settings = {"task": "task_of_mine:make"}
+    before = cell_key(settings)
+    importlib.import_module("task_of_mine")
+    assert cell_key(settings) == before
+    Path("task_parts.py").write_text("x = 2\n")
+    with pytest.raises(ConfigError, match="its code has changed since this process"):
+        cell_key(settings)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    Path("task_of_mine.py").write_text("import task_parts\n")
+    with pytest.raises(ConfigError, match=r"has loaded .*task_of_mine\.py as task_of_mine"):
+        cell_key(settings)
 
 
 def test_settings_survive_being_written_down() -> None:

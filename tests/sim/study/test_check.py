@@ -66,7 +66,7 @@ def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> Non
         + "".join(f'<edge source="{a}" target="{b}"/>' for a, b in ("ab", "bc", "cd", "da", "ac"))
         + "</graph></graphml>"
     )
-    settings = {"workers": 4, "topology": "file:path=arrows.graphml"}
+    settings: dict[str, Any] = {"workers": 4, "topology": "file:path=arrows.graphml"}
     good, bad = check_cells(study_with(**settings, rule="dpsgd").cells())
     assert not good and "use another topology, or sgp" in bad[0].why
     with pytest.raises(Exception, match="use another topology, or sgp"):

@@ -79,6 +79,17 @@ def test_being_ahead_of_all_is_said() -> None:
     assert found.ties == "gosgd is ahead of all others by more than the noise."
 
 
+def test_of_those_that_do_not_always_arrive_noise_says_nothing() -> None:
+    three = {"gosgd": (4.0, 5.0, 6.0), "sgp": (40.0, 52.0, 61.0), "dpsgd": (4.0, None, None)}
+    assert compare(_exact(three)).ties == (
+        "gosgd is ahead of the others that always get there by more than the noise."
+    )
+    del three["sgp"]
+    assert compare(_exact(three)).ties == (
+        "gosgd is the only one to reach the target with every seed."
+    )
+
+
 def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
     found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
     assert [row.label for row in found.rows] == ["gosgd", "sgp"]

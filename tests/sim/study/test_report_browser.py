@@ -1,6 +1,6 @@
 """The page of a study in a real browser: by day and by night, on a desk and in a hand."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +238,22 @@ def test_what_a_study_says_is_never_taken_for_code(
     assert window.run("return document.querySelector('h1').textContent") == label
     assert label in window.run("return document.querySelector('#command').textContent")
     assert "a & b" in texts(window, ".annotation-text")
+
+
+def test_a_combination_that_the_study_leaves_out_is_said_to_have_no_results(
+    window: Browser, tmp_path: Path
+) -> None:
+    def course(labels: Mapping[str, str]) -> Course | None:
+        return None if labels["data"] == "skewed" else Course()
+
+    results = results_of({"topology": GRAPHS[:3], "data": DATA}, course)
+    window.complaints()
+    window.open(written(results, tmp_path))
+    assert not window.run(SEEN, ".gap")
+    choose(window, "facet", "1")
+    assert window.run(SEEN, ".gap")
+    assert window.run(DRAWN)[0] == ["accuracy", 0]
+    assert window.complaints() == []
 
 
 def test_an_axis_of_numbers_is_drawn_with_every_number_below(

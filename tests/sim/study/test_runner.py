@@ -25,7 +25,7 @@ from rumor.sim.study import (
 )
 from rumor.sim.study.backends import Backend, WorkerLost
 from rumor.sim.study.folder import locked
-from rumor.sim.study.run_cell import run_cell
+from rumor.sim.study.run_cell import order_of, run_cell
 from rumor.sim.study.store import Store
 
 from .small import TOML, small_study, tables_of
@@ -322,7 +322,7 @@ def test_the_cell_that_kills_its_process_is_found_and_the_others_go_on(
     monkeypatch.setattr(module, "answers", deadly.answers)
     monkeypatch.setattr(module, "one_by_one", deadly.one_by_one)
     # Nobody's parent: else this process would end with it.
-    monkeypatch.setattr(module, "order_of", _without_parent(module.order_of))
+    monkeypatch.setattr(module, "order_of", _without_parent(order_of))
     study = small_study(topology=("ring",), seeds=6)
     results = run_study(study, tmp_path / "a", jobs=2)
     assert [result.cell.seed for result in results.results] == [0, 2, 3, 4, 5]
@@ -332,8 +332,8 @@ def test_the_cell_that_kills_its_process_is_found_and_the_others_go_on(
     assert deadly.alone == [1, 2]
 
 
-def _without_parent(order_of: Any) -> Any:
-    return lambda key, settings, folder, parent: order_of(key, settings, folder, None)
+def _without_parent(make: Any) -> Any:
+    return lambda key, settings, folder, parent: make(key, settings, folder, None)
 
 
 @pytest.mark.live
