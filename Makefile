@@ -9,6 +9,7 @@
 # make wires       docs/wires.md: what formats and shards do to training
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links grow slow
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
+# make chromium    Debian: the browser in which tests look at reports (as root; without it they skip)
 # make clean       forget everything that was built, .venv included
 #
 # It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
@@ -22,7 +23,7 @@ STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/
 # real peers have the machine to themselves, the others share it.
 test cover campaign bench soak gallery stragglers studies wires: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check cover campaign bench soak gallery stragglers studies wires clean
+.PHONY: chromium help demo test check cover campaign bench soak gallery stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -64,6 +65,9 @@ wires: .venv/.demo
 
 stragglers: .venv/.demo
 	$(BIN)/python docs/simulator_figure.py
+
+chromium:
+	apt-get update -q && apt-get install -q -y --no-install-recommends chromium chromium-driver
 
 # Cells that are finished are not computed again.
 studies: .venv/.demo

@@ -34,7 +34,6 @@ __all__ = ["study"]
 
 def study(
     name: StudyName = None,
-    out: StudyFolder = None,
     resume: Resume = False,
     target: Target = None,
     dry_run: DryRun = False,
@@ -42,6 +41,7 @@ def study(
     copy: Copy = None,
     backend: BackendName = "loky",
     jobs: Jobs = None,
+    out: StudyFolder = None,
     no_report: NoReport = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -89,7 +89,7 @@ def study(
         if dry_run:
             _list_cells(plan)
             return
-        results = _run(plan, folder, resume=resume)
+        results = _run(plan, folder, resume=resume, debug=debug)
         _finish(results, folder, with_report=not no_report, as_json=as_json)
         if results.failures:
             failed = len(results.failures)
@@ -168,7 +168,7 @@ def _list_cells(plan: "StudyPlan") -> None:
     print_plan(plan, Console())
 
 
-def _run(plan: "StudyPlan", folder: Path, *, resume: bool) -> "Results":
+def _run(plan: "StudyPlan", folder: Path, *, resume: bool, debug: bool) -> "Results":
     """Compute it, and tell stderr how it goes."""
     from ..sim.study import run_study
     from .study_progress import display_on
@@ -185,14 +185,15 @@ def _run(plan: "StudyPlan", folder: Path, *, resume: bool) -> "Results":
             return run_study(plan.study, folder, resume=resume, plan=plan, progress=take)
     except KeyboardInterrupt:
         fail(f"stopped; {_kept(last, folder)}", STOPPED)
-    except OSError as error:
-        fail(
-            f"{folder} cannot be written: {error.strerror or error}; {_kept(last, folder)}", FAILED
-        )
     except ConfigError:
         raise
-    except RumorError as error:
-        fail(f"{error}; {_kept(last, folder)}", FAILED)
+    except (OSError, RumorError) as error:
+        if debug:
+            raise
+        what = str(error)
+        if isinstance(error, OSError):
+            what = f"{folder} cannot be written: {error.strerror or error}"
+        fail(f"{what}; {_kept(last, folder)}", FAILED)
 
 
 def _kept(last: "StudyProgress | None", folder: Path) -> str:

@@ -222,6 +222,11 @@ def test_whatever_ends_a_study_finished_cells_are_kept(
     assert again.exit_code == 0 and "2 finished before" in again.stderr
 
 
+def test_debug_shows_where_it_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    Broken(monkeypatch, TransportError("Dask failed: it is gone"))
+    assert isinstance(run("--debug").exception, TransportError)
+
+
 def test_tables_that_cannot_be_written_cost_no_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -102,10 +102,18 @@ def logarithmic(axes: "Axes", which: str) -> None:
     axes.set(**{f"{which}scale": "log"})
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
     ticks = log_ticks(low, high)
-    axes.set(**{f"{which}ticks": ticks, f"{which}ticklabels": [f"{tick:g}" for tick in ticks]})
+    axes.set(**{f"{which}ticks": ticks, f"{which}ticklabels": [_short(tick) for tick in ticks]})
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_ticks([], minor=True)
     axes.set(**{f"{which}lim": (low, high)})
+
+
+def _short(tick: float) -> str:
+    """In few letters, so that ticks do not touch."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if 10 * size <= tick < 1000 * size:
+            return f"{tick / size:g}{letter}"
+    return f"{tick:g}"
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -62,7 +62,7 @@ def sketch(topology: Topology) -> Sketch:
         later=_lines(later, placed, points, scale),
         grounds=tuple(_ground(points[list(group)]) for group in placed.groups),
         width=float(np.clip(1.15 - 0.2 * np.log10(ink) ** 1.5, 0.22, 0.9)),
-        dot=float(2.0 + 14 / np.sqrt(topology.n)),
+        dot=float(1.2 + 12 / np.sqrt(topology.n)),
     )
 
 

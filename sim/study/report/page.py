@@ -24,6 +24,9 @@ from .standing import standing
 
 __all__ = ["page"]
 
+# In an order in which each knows those that it needs.
+_SCRIPTS = ("page.js", "paint.js", "choice.js", "curves.js", "spots.js", "response.js", "charts.js")
+
 
 def page(results: Results) -> str:
     """Write the page.
@@ -40,10 +43,7 @@ def page(results: Results) -> str:
     content = _sections(results, facets) if facets else [arguments(results)]
     scripts = [
         tag("script", _inside_script(_data(results, facets)), type="application/json", id="data"),
-        *(
-            tag("script", Html(text))
-            for text in (get_plotlyjs(), _asset("page.js"), _asset("charts.js"))
-        ),
+        *(tag("script", Html(text)) for text in (get_plotlyjs(), *map(_asset, _SCRIPTS))),
         tag("script", Html("page.start(); charts.start();")),
     ]
     body = tag(

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import words
 from ..curves import band
 from ..result import Result, Results
@@ -127,5 +129,6 @@ def _scale(axes: "Axes", facet: Facet, name: str, is_log: bool) -> None:
 
 def _is_reached(axes: "Axes", target: float) -> bool:
     """Whether most lines end above: then there is room for words below the line, at its end."""
-    ends = [float(line.get_ydata()[-1]) for line in axes.lines if len(line.get_xdata()) > 2]
-    return sum(end > target for end in ends) > len(ends) / 2
+    curves = [np.asarray(line.get_ydata(), np.float64) for line in axes.lines]
+    ends = [curve[-1] for curve in curves if len(curve) > 2]
+    return bool(sum(end > target for end in ends) > len(ends) / 2)

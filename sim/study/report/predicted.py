@@ -34,7 +34,8 @@ def predicted(results: Results) -> Html | None:
         "predictions",
         "What the graph foretells",
         "Rank correlation (Spearman's ρ) of facts that are known before anything is trained with "
-        "what came out, over all graphs. Choose one to see its points.",
+        "what came out, over all graphs. Choose one to see its points. The more one tries, the "
+        "more chance finds: p is of one alone.",
         _place_bar(results, list(found)),
         tag("div", tag("div", *blocks, class_="scroll"), tag("div", plot, note), class_="predict"),
     )

@@ -53,7 +53,7 @@ def _chart(facet: Facet) -> Html:
     missing = [_missing(label, len(scales)) for label in comparison.missing]
     table = tag(
         "table",
-        tag("caption", _caption(facet, measures[0]), class_="out-of-sight"),
+        _caption(measures),
         tag("thead", head),
         tag("tbody", join(rows), join(missing)),
         class_="rank",
@@ -62,9 +62,10 @@ def _chart(facet: Facet) -> Html:
     return tag("div", table, ties, data_show=f"facet={facet.key}")
 
 
-def _caption(facet: Facet, measure: Measure) -> str:
-    where = f", {facet.title}" if facet.title else ""
-    return f"{facet.comparison.axis} by {measure.words}{where}"
+def _caption(measures: Sequence[Measure]) -> Html:
+    """For those who see no heads of columns: on a phone, and where a page is read out."""
+    first, second = (heading(measure) for measure in measures)
+    return tag("caption", f"{first}, below it {second[0].lower()}{second[1:]}")
 
 
 class _Scale:

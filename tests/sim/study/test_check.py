@@ -7,7 +7,7 @@ import pytest
 
 from rumor.sim import simulate
 from rumor.sim.study.cell_key import config_of
-from rumor.sim.study.check import BadCells, check_cells
+from rumor.sim.study.check import BadCell, BadCells, check_cells
 from rumor.sim.study.study import Axis, Point, Study
 
 from .small import small_study
@@ -59,7 +59,6 @@ def test_a_cell_that_cannot_run_is_found_before_it_does(settings: dict[str, Any]
 
 
 def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> None:
-    Path("hub.csv").write_text("a,b\na,c\na,d\n")
     Path("arrows.graphml").write_text(
         '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed">'
         + "".join(f'<node id="{node}"/>' for node in "abcd")
@@ -98,7 +97,11 @@ def test_checking_draws_nothing_from_the_callers_random_numbers() -> None:
 
 
 def test_steps_are_known_where_time_or_a_total_ends_a_run() -> None:
-    cells = [{"steps": None, "time_s": 3.0}, {"steps": None, "total_steps": 80}, {"steps": None}]
+    cells: list[dict[str, Any]] = [
+        {"steps": None, "time_s": 3.0},
+        {"steps": None, "total_steps": 80},
+        {"steps": None},
+    ]
     studies = [study_with(**settings) for settings in cells]
     assert [check_cells(study.cells())[0][0].steps for study in studies] == [30, 10, 200]
 
@@ -152,8 +155,6 @@ def test_bad_cells_that_have_no_labels_in_common_are_listed_one_by_one() -> None
         for cell in study.cells()
         if cell.labels in ({"graph": "a", "size": "12"}, {"graph": "b", "size": "8"})
     ]
-    from rumor.sim.study.check import BadCell
-
     text = str(BadCells([BadCell(cell=cell, why="no") for cell in bad], list(study.cells())))
     assert text.splitlines()[1:] == [
         "- no",

@@ -163,6 +163,32 @@ def test_a_line_stands_out_when_its_name_is_clicked_and_no_longer_when_clicked_a
     assert pressed(page) == before
 
 
+def test_a_line_stands_out_while_the_pointer_is_on_its_name(page: Browser) -> None:
+    (other,) = [label for label in GRAPHS if label not in pressed(page)][:1]
+    width = """const plot = document.querySelector('.plot');
+        return plot.data.find(line => line.name === arguments[0]).line.width"""
+    point = "document.querySelector(arguments[0]).dispatchEvent(new PointerEvent(arguments[1]))"
+    thin = page.run(width, other)
+    page.run(point, f".chip[data-label={other}]", "pointerenter")
+    assert page.run(width, other) > thin
+    page.run(point, f".chip[data-label={other}]", "pointerleave")
+    assert page.run(width, other) == thin
+
+
+def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line(
+    window: Browser, tmp_path: Path
+) -> None:
+    def course(labels: Mapping[str, str]) -> Course:
+        return Course(consensus_distance=0.0 if labels["rule"] == "allreduce" else 0.1)
+
+    results = results_of({"rule": ["gosgd", "allreduce"]}, course)
+    window.complaints()
+    window.open(written(results, tmp_path))
+    assert "0, all alike: allreduce" in texts(window, ".annotation-text")
+    assert dict(window.run(DRAWN)) == {"accuracy": 4, "consensus_distance": 2}
+    assert window.complaints() == []
+
+
 def test_all_charts_and_tables_follow_the_point_of_the_further_axis(page: Browser) -> None:
     assert page.run(SEEN, "#ranking [data-show='facet=0']")
     assert not page.run(SEEN, "#ranking [data-show='facet=1']")
