@@ -262,15 +262,18 @@ SGP in rounds is {_points(below)} above the ring;
 all-reduce is {_points(beside)} above SGP in rounds.
 **{verdict}**
 
-Accuracy on 360 images is coarse, and near what this network reaches at all. Finer, in the same
-cells: {_finer(results, "loss")}; {_finer(results, "time_to_target_s")}.
+Accuracy on 360 images is coarse, and near what this network reaches at all. Finer, of the
+same cells, in the order of that table:
+
+- {_finer(results, "loss")}
+- {_finer(results, "time_to_target_s")}
 
 What is different here: handwritten digits instead of photographs, 2,410 parameters, plain SGD
 without momentum, one learning rate for all, {count(len(results.study.seeds), "seed")}."""
 
 
 def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference]:
-    """SGP in rounds against the ring, and all-reduce against it, p corrected for there being two."""
+    """SGP in rounds against the ring, all-reduce against it; p is corrected for two of them."""
     ring, rounds, mean = table
     found = difference(rounds, ring), difference(mean, rounds)
     below, beside = (

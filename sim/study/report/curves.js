@@ -60,9 +60,13 @@ const curves = (() => {
     if (!figure.dataset.wired) choice.wire(figure);
   };
 
-  // Where lines are not: below at the end, where most have got there, else above at the start.
+  // Where the fewest lines are: below the target at the end, or above it at the start.
   const targetLabel = (present) => {
-    const isEnd = present.filter(({ curve }) => curve[1].at(-1) > data.target).length > present.length / 2;
+    const at = ([, mean], part) => mean[Math.floor(part * (mean.length - 1))];
+    const isNear = (value) => value <= data.target && value > data.target - 0.1;
+    const later = present.filter(({ curve }) => isNear(at(curve, 0.85)) || isNear(at(curve, 1))).length;
+    const early = present.filter(({ curve }) => at(curve, 0.12) > data.target).length;
+    const isEnd = later < early || (later === early && present.some(({ curve }) => at(curve, 1) > data.target));
     return [{
       xref: "paper", x: isEnd ? 1 : 0, xanchor: isEnd ? "right" : "left", y: 100 * data.target,
       yanchor: isEnd ? "top" : "bottom", showarrow: false,

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # As on the page by day: told apart with any form of color blindness.
-COLORS = ("#0072b2", "#d55e00", "#00885f", "#b3478f", "#8a6d00", "#5b4bb5", "#4d5661")
+COLORS = ("#0072b2", "#c25200", "#00885f", "#b3478f", "#8a6d00", "#5b4bb5", "#4d5661")
 _ORDER = ("#3a3f96", "#16857f", "#b98200")
 INK, DIM, MUTED, GRID, ACCENT = "#1b1f24", "#59616c", "#c3c9d1", "#e1e5ea", "#0068a6"
 

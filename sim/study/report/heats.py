@@ -12,13 +12,14 @@ from .facets import key_of
 from .figures import even, heading, is_part, shown
 from .html import Html, join, tag
 
-__all__ = ["heats", "shades"]
+__all__ = ["heats", "shade_class", "shades"]
 
 _VALUES = (
     *("time_to_target_s", "bytes_to_target", "accuracy", "loss", "disagreement_stationary"),
     *("disagreement", "consensus_distance", "bytes_sent"),
 )
-_DARK_FROM = 0.55
+# From where on letters must change to be read: by night sooner than by day.
+_MIDDLE_FROM, _STRONG_FROM = 0.54, 0.72
 
 # Differences that take all colors: of a figure relative to the largest, and of a part of a whole.
 _RATIO_MIN, _PARTS_MIN = 0.3, 0.1
@@ -63,6 +64,13 @@ def shades(found: Heat) -> list[list[float | None]]:
     """
     shade = _shade(found)
     return [[None if value is None else shade(value) for value in row] for row in found.values]
+
+
+def shade_class(strength: float) -> str | None:
+    """The class of an entry whose color is so strong, which its letters' color follows from."""
+    if strength > _STRONG_FROM:
+        return "strong"
+    return "middle" if strength > _MIDDLE_FROM else None
 
 
 def _known(found: Heat) -> list[float]:
@@ -126,7 +134,7 @@ def _entries(
         if value is None or strength is None:
             yield tag("td", why or "–", class_="none")
         else:
-            kind = "dark" if strength > _DARK_FROM else None
+            kind = shade_class(strength)
             yield tag("td", even(found.measure, value), class_=kind, style=f"--v:{strength:.3f}")
 
 

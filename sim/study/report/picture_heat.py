@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_heat"]
 
 _CELL_WIDTH, _CELL_HEIGHT, _NAMES, _HEAD = 0.85, 0.27, 2.0, 0.8
-_DARK_FROM = 0.55
+_DARK_FROM = 0.72
 
 
 def draw_heat(found: Sequence[Heat], path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import words
 from ..curves import band
@@ -112,7 +113,7 @@ def _scale(axes: "Axes", facet: Facet, name: str, is_log: bool) -> None:
         axes.yaxis.set_major_formatter("{x:g} %")
         target = 100 * facet.results.study.target
         axes.axhline(target, color=DIM, linewidth=0.8, linestyle=":")
-        is_end = _is_reached(axes, target)
+        is_end = _has_room_below(axes, target)
         axes.annotate(
             f"target {target:g} %",
             (0.99 if is_end else 0.01, target),
@@ -127,8 +128,15 @@ def _scale(axes: "Axes", facet: Facet, name: str, is_log: bool) -> None:
         )
 
 
-def _is_reached(axes: "Axes", target: float) -> bool:
-    """Whether most lines end above: then there is room for words below the line, at its end."""
-    curves = [np.asarray(line.get_ydata(), np.float64) for line in axes.lines]
-    ends = [curve[-1] for curve in curves if len(curve) > 2]
-    return bool(sum(end > target for end in ends) > len(ends) / 2)
+def _has_room_below(axes: "Axes", target: float) -> bool:
+    """Whether fewer lines are below the target at the end than above it at the start."""
+    drawn = [np.asarray(line.get_ydata(), np.float64) for line in axes.lines]
+    curves = [curve for curve in drawn if len(curve) > 2]
+    later = sum(_is_near(curve, target) for curve in curves)
+    early = sum(bool(curve[int(0.12 * len(curve))] > target) for curve in curves)
+    return later < early or (later == early and any(curve[-1] > target for curve in curves))
+
+
+def _is_near(curve: NDArray[np.float64], target: float) -> bool:
+    ends = curve[[int(0.85 * len(curve)), -1]]
+    return bool(((ends <= target) & (ends > target - 10)).any())

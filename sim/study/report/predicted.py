@@ -12,11 +12,13 @@ from ..statistics import Interval, interval
 from .controls import chooser, section
 from .facets import group_of, key_of
 from .figures import heading, is_part
+from .heats import shade_class
 from .html import Html, join, tag
 
 __all__ = ["is_wide", "predicted", "spots_of", "strongest_first"]
 
-_DARK_FROM = 0.78
+# No correlation has more of the strongest color than that.
+_PALE = 0.7
 
 
 def predicted(results: Results) -> Html | None:
@@ -115,14 +117,14 @@ def _entry(key: str, one: Prediction | None, first: Prediction) -> Html:
         "button",
         _signed(one.rho),
         type="button",
-        style=f"--v:{strength:.3f}",
+        style=f"--v:{_PALE * strength:.3f}",
         data_facet=key,
         data_prediction=_key(one),
         aria_pressed="true" if one is first else "false",
         aria_label=f"{one.words} and {one.measure.words}: {_signed(one.rho)}",
         title=_words(one),
     )
-    return tag("td", button, class_="dark" if strength > _DARK_FROM else None)
+    return tag("td", button, class_=shade_class(_PALE * strength))
 
 
 def _key(one: Prediction) -> str:
