@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from .condition import Condition
 
 __all__ = ["Axis", "Cell", "Point", "Study"]
+
+# Tables hold them as 64-bit integers.
+_SEEDS_END: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,13 @@ class Axis:
         for label in labels:
             if labels.count(label) > 1:
                 raise ConfigError(f"grid.{self.name} has {label} twice: each may stand there once")
+        settings = [dict(point.settings) for point in self.points]
+        for index, point in enumerate(self.points):
+            first = settings.index(settings[index])
+            if first < index:
+                raise ConfigError(
+                    f"grid.{self.name} has {labels[first]} and {point.label}, which are the same"
+                )
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -108,6 +118,9 @@ class Study:
     def __post_init__(self) -> None:
         if not self.seeds:
             raise ConfigError("seeds is empty: give at least one, as in seeds = [0, 1, 2]")
+        for seed in self.seeds:
+            if not 0 <= seed < _SEEDS_END:
+                raise ConfigError(f"seeds has {seed}: each must be from 0 to 2^63 - 1")
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds has one twice: {list(self.seeds)}")
         if not 0 < self.target <= 1:
@@ -117,21 +130,33 @@ class Study:
                 'the grid is empty: vary something, as in [grid] topology = ["ring", "complete"]'
             )
         _check_apart(self.settings, self.axes)
+        self._check_skips()
 
     def cells(self) -> Iterator[Cell]:
         """All cells in the order of the axes, the last of which changes fastest, seeds within.
 
         Cells that `skip` holds for are not among them.
         """
+        for settings, labels in self._places():
+            if any(condition.holds(settings, labels) for condition in self.skip):
+                continue
+            for seed in self.seeds:
+                yield Cell(labels=labels, settings=settings | {"seed": seed})
+
+    def _places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+        """Every combination of points: what they set together, and their labels by axis."""
         for points in product(*(axis.points for axis in self.axes)):
             labels = {axis.name: p.label for axis, p in zip(self.axes, points, strict=True)}
             settings = dict(self.settings)
             for point in points:
                 settings |= point.settings
-            if any(condition.holds(settings, labels) for condition in self.skip):
-                continue
-            for seed in self.seeds:
-                yield Cell(labels=labels, settings=settings | {"seed": seed})
+            yield settings, labels
+
+    def _check_skips(self) -> None:
+        """See that each condition leaves something out: one that does not is misspelt."""
+        for condition in self.skip:
+            if not any(condition.holds(*place) for place in self._places()):
+                raise ConfigError(f"[[skip]] {condition} fits no cell: correct it, or take it out")
 
 
 def _check_apart(settings: Mapping[str, Any], axes: Sequence[Axis]) -> None:

@@ -25,6 +25,7 @@ SETTINGS: Final = tuple(
 
 _KEYS: Final = ("title", "question", "seeds", "target", "settings", "grid", "skip")
 _SEEDS: Final = 3
+_SEEDS_MAX: Final = 10_000
 
 
 def read_study(path: Path) -> Study:
@@ -96,6 +97,10 @@ def _axis(name: str, values: object) -> Axis:
     where = f"grid.{name}"
     if not isinstance(values, list):
         raise ConfigError(f"{where} is {_shown(values)}: it must be a list")
+    if name not in SETTINGS and any(isinstance(value, dict) for value in values):
+        for place, value in enumerate(values, 1):
+            if not isinstance(value, dict) or "name" not in value:
+                raise ConfigError(f"{where}, number {place}, has no name: each point needs one")
     if values and all(isinstance(value, dict) and "name" in value for value in values):
         return Axis(name, tuple(_point(where, value) for value in values))
     _check_keys({name: values}, SETTINGS, "grid")
@@ -108,7 +113,7 @@ def _point(where: str, table: Mapping[str, Any]) -> Point:
     if not isinstance(label, str) or not label.strip():
         raise ConfigError(f"{where} has the name {_shown(label)}: it must be a text")
     _check_keys(settings, SETTINGS, f"{where}, {label}")
-    return Point(label, _usable(settings))
+    return Point(" ".join(label.split()), _usable(settings))
 
 
 def _usable(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,6 +137,11 @@ def _seeds(given: object) -> tuple[int, ...]:
     if isinstance(given, list) and all(type(seed) is int and seed >= 0 for seed in given):
         return tuple(given)
     if type(given) is int and given > 0:
+        if given > _SEEDS_MAX:
+            raise ConfigError(
+                f"seeds asks for {given:,} of them, and {_SEEDS_MAX:,} are the most: to name one, "
+                f"write seeds = [{given}]"
+            )
         return tuple(range(given))
     raise ConfigError(
         f"seeds is {_shown(given)}: it must be how many there are to be, or a list of integers"

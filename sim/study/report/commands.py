@@ -33,12 +33,14 @@ def _option(name: str, value: Any) -> Iterator[str]:
         yield from (flag, json.dumps(list(value), default=_plain))
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from (flag, str(one))
-    # An argument that looks like an option must hang on to its own.
-    elif str(value).startswith("-"):
-        yield f"{flag}={value}"
+            yield from _given(flag, str(one))
     else:
-        yield from (flag, str(value))
+        yield from _given(flag, str(value))
+
+
+def _given(flag: str, text: str) -> Iterator[str]:
+    # An argument that looks like an option must hang on to its own.
+    yield from (f"{flag}={text}",) if text.startswith("-") else (flag, text)
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,7 +138,10 @@ def save(figure: "Figure", path: Path) -> None:
     from PIL import Image
 
     beside = path.with_name(f".{path.name}.new")
-    figure.canvas.draw()
+    with warnings.catch_warnings():
+        # A name that is very long, or in letters that no font here has, is still a name.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.canvas.draw()
     drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")  # type: ignore[attr-defined]
     # A chart has few colors: as a palette they take a third of the bytes, and look the same.
     few = drawn.quantize(_PALETTE, dither=Image.Dither.NONE)

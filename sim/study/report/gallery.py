@@ -37,6 +37,8 @@ def graphs_of(results: Results) -> dict[str, Result]:
     found: dict[tuple[str, int, str], Result] = {}
     for result in results.results:
         facts = result.facts
+        if not facts:
+            continue  # there are none of a graph on which workers never agree
         key = (str(facts.get("spec")), int(facts.get("n", 0)), str(facts.get("mixing")))
         found.setdefault(key, result)
     named: dict[str, Result] = {}

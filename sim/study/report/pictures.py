@@ -68,7 +68,8 @@ def _pictures(
     tables = _tables(results, facets[0])
     if tables:
         yield "heat", partial(draw_heat, tables)
-    yield "graphs", partial(draw_graphs, graphs_of(results))
+    if graphs := graphs_of(results):
+        yield "graphs", partial(draw_graphs, graphs)
 
 
 def _parted(several: Sequence[_Part]) -> Iterator[Sequence[_Part]]:

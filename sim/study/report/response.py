@@ -52,7 +52,9 @@ def numbers_of(axis: Axis) -> tuple[float, ...] | None:
     found = [_NUMBER.fullmatch(label.strip()) for label in axis.labels]
     if not all(found) or len({match[2] for match in found if match}) > 1:
         return None
-    return tuple(float(match[1]) for match in found if match)
+    numbers = tuple(float(match[1]) for match in found if match)
+    # Two points at one place would be one.
+    return numbers if len(set(numbers)) == len(numbers) else None
 
 
 def number_axis(results: Results) -> Axis | None:

@@ -1,6 +1,7 @@
 """The report of a study as a file: what stands in it, whatever the study is like."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -174,6 +175,32 @@ def test_graphs_of_many_nodes_are_not_drawn() -> None:
     text = read(results_of({"workers": [16, 128]})).text
     assert "128 nodes are too many to draw" in text
     assert "16 nodes are" not in text
+
+
+def test_graphs_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
+    results = results_of({"topology": GRAPHS})
+    bare = tuple(
+        replace(result, facts={}) if result.cell.labels["topology"] == "star" else result
+        for result in results.results
+    )
+    write_report(replace(results, results=bare), tmp_path)
+    assert (tmp_path / "pictures" / "graphs.png").is_file()
+    none = tuple(replace(result, facts={}) for result in results.results)
+    write_report(replace(results, results=none), tmp_path)
+    assert not (tmp_path / "pictures" / "graphs.png").exists()
+    assert "graphs" not in read(replace(results, results=none)).sections
+
+
+def test_names_that_are_hard_to_draw_are_drawn_without_a_warning(tmp_path: Path) -> None:
+    names = ["x" * 300, "\u4e2d\u6587", "tab\there"]
+    points = [Point(name, {"p": 0.1 * number}) for number, name in enumerate(names, 1)]
+    write_report(results_of({"often": points}), tmp_path)
+    assert (tmp_path / "pictures" / "ranking.png").is_file()
+
+
+def test_two_points_at_one_number_are_no_axis_of_numbers() -> None:
+    points = [Point("1", {"p": 1.0}), Point("1.0", {"p": 0.9}), Point("2", {"p": 0.8})]
+    assert "response" not in read(results_of({"often": points})).sections
 
 
 def test_every_argument_and_every_command_is_there() -> None:

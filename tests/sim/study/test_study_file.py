@@ -84,6 +84,17 @@ def test_a_study_that_is_kept_in_a_folder_is_the_same_again(tmp_path: Path) -> N
         ("[grid]\np = []", r"grid.p is empty: it must have at least one value"),
         ("[grid]\np = 0.1", r"grid.p is 0.1: it must be a list"),
         ("[grid]\np = [0.1, 0.1]", r"grid.p has 0.1 twice"),
+        ("[grid]\np = [1, 1.0]", r"grid.p has 1 and 1.0, which are the same"),
+        ("[[grid.data]]\nlr = 0.1", r"grid.data, number 1, has no name: each point needs one"),
+        (
+            "seeds = 20261121\n[grid]\np = [1]",
+            r"seeds asks for 20,261,121 of them, .*: to name one, write seeds = \[20261121\]",
+        ),
+        ("seeds = [9223372036854775808]\n[grid]\np = [1]", r"each must be from 0 to 2\^63 - 1"),
+        (
+            "[[skip]]\ntopology = 'rign'\n[grid]\ntopology = ['ring']",
+            r'\[\[skip\]\] topology = "rign" fits no cell: correct it, or take it out',
+        ),
         ("[grid]\nseed = [1, 2]", r"grid has seed: give seeds"),
         ("[grid]\nthreads = [1, 2]", r"grid has threads: no result depends on it"),
         ("[settings]\np = 0.1\n[grid]\np = [0.2]", r"p is set by settings and by grid.p"),
