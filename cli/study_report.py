@@ -19,6 +19,8 @@ __all__ = ["as_json", "outline", "print_plan", "print_results", "print_studies"]
 ROWS_MAX = 12
 """Of one ranking; the report has them all."""
 
+TIED = "tied"
+
 PLACES_MAX = 3
 """Rankings, one for each place of the further axes; the report has them all."""
 
@@ -125,20 +127,29 @@ def as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, 
 def _print_comparison(comparison: "Comparison", console: Console) -> None:
     at = ", ".join(f"{axis} {label}" for axis, label in comparison.at.items())
     table = _table(title=f"{comparison.axis} by {comparison.measure.words}{at and f', {at}'}")
-    table.add_column(comparison.axis, style="bold")
-    table.add_column(comparison.measure.words, justify="right")
-    if comparison.has_target:
-        table.add_column(f"reached {comparison.target:g}", justify="right")
-        table.add_column("bytes to it", justify="right")
-        if comparison.measure.name != "accuracy":
-            table.add_column("final accuracy", justify="right")
-    table.add_column("")
+    table.add_column(comparison.axis, style="bold", overflow="fold")
+    for name in _columns(comparison):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for row in comparison.rows[:ROWS_MAX]:
         table.add_row(*map(Text, _cells(row, comparison)))
     console.print()
     console.print(table)
     if len(comparison.rows) > ROWS_MAX:
         console.print(f"and {len(comparison.rows) - ROWS_MAX} more", highlight=False)
+    if comparison.tied:
+        console.print(f"{TIED}: as good as the first, within the noise", style="dim")
+
+
+def _columns(comparison: "Comparison") -> list[str]:
+    """Names of what `_cells` says; short, because a terminal is narrow."""
+    measure = comparison.measure
+    names = ["time to it" if measure.name == "time_to_target_s" else measure.words]
+    if comparison.has_target:
+        names += [f"reached {comparison.target:g}", "bytes to it"]
+        if measure.name != "accuracy":
+            names.append("final accuracy")
+    return names
 
 
 def _cells(row: "Row", comparison: "Comparison") -> list[str]:
@@ -158,7 +169,7 @@ def _cells(row: "Row", comparison: "Comparison") -> list[str]:
         if comparison.measure.name != "accuracy":
             cells.append("-" if accuracy is None else words.spread(accuracy))
     is_best = comparison.best is not None and row.label == comparison.best.label
-    tied = "as good, within the noise" if row.as_good_as_best and not is_best else ""
+    tied = TIED if row.as_good_as_best and not is_best else ""
     return [*cells, tied]
 
 
