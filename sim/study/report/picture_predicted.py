@@ -1,5 +1,6 @@
 """The picture of what facts about graphs foretell: the strongest one for each outcome."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ __all__ = ["draw_predicted"]
 
 _WIDTH, _HEIGHT = 10.0, 3.3
 _NAMED_MAX = 12
+_TITLE_LETTERS = 26
 
 
 def draw_predicted(found: Sequence[Prediction], path: Path) -> None:
@@ -51,8 +53,9 @@ def _draw(axes: "Axes", one: Prediction | None) -> None:
             axes.annotate(
                 label, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7.5, color=DIM
             )
-    where = ", ".join(one.at.values())
-    axes.set_title(f"ρ = {one.rho:.2f}".replace("-", "−") + (f", {where}" if where else ""))
+    # Next to it there is another title.
+    where = textwrap.wrap(", ".join(one.at.values()), _TITLE_LETTERS)
+    axes.set_title("\n".join([*where, f"ρ = {one.rho:.2f}".replace("-", "−")]))
     axes.set_xlabel(one.words)
     unit = {"s": ", s", "bytes": ", MB"}.get(one.measure.unit, "")
     axes.set_ylabel(heading(one.measure) + (", %" if is_part(one.measure) else unit))
