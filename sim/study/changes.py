@@ -64,6 +64,8 @@ def _short(found: Effect) -> str:
     where = f"({named(found.axis, found.end)}{noise})"
     if found.measure.is_ratio:
         return f"{number(found.size, 2)} {where}"
+    if found.measure.name != "accuracy":
+        return f"{number(found.size, 2).replace('-', MINUS)} {where}"
     return f"{number(100 * found.size, 2).replace('-', MINUS)} percentage points {where}"
 
 
@@ -90,8 +92,12 @@ def _change_said(found: Effect, results: Results) -> str:
         direction = "lower" if found.size < 0 else "higher"
         points = f"{number(100 * abs(found.size), 2)} percentage points"
         said = f"the final accuracy is {points} {direction}"
-    else:
+    elif found.measure.is_ratio:
         said = f"the {found.measure.words} is {_times(found, 'large')}"
+    else:
+        direction = "smaller" if found.size < 0 else "larger"
+        size = f"{number(abs(found.size), 2)} {direction}" if found.size else "just as large"
+        said = f"the {found.measure.words} is {size}"
     return f"{said}{_range(found, results)}{doubt}"
 
 
@@ -116,7 +122,8 @@ def _extremes(found: Effect, results: Results) -> str:
     if not found.measure.is_ratio:
         # It was said already whether it is lower or higher.
         sign = -1 if found.size < 0 else 1
-        sizes = {label: 100 * sign * value for label, value in found.by.items()}
+        unit = 100 if found.measure.name == "accuracy" else 1
+        sizes = {label: unit * sign * value for label, value in found.by.items()}
     low, high = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
     least, most = (number(sizes[label], 2).replace("-", MINUS) for label in (low, high))
     if least == most:

@@ -6,60 +6,21 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
+from .gaps import gaps_to_first
 from .measures import MEASURES, Measure, values_of
+from .naming import plain
 from .result import Result, Results
-from .statistics import Difference, Interval, differences, holm, interval
+from .row import SIGNIFICANT, Row
+from .seeds import seeds_tried
+from .statistics import Interval, holm, interval
 from .words import count, listed
 
-__all__ = ["Comparison", "Row", "compare", "comparisons", "facets"]
+__all__ = ["SIGNIFICANT", "Comparison", "Row", "compare", "comparisons", "facets"]
 
-_SIGNIFICANT: Final = 0.05
-
-# Zero has no logarithm. Less than this part of the largest is rounding.
-_RELATIVE_MIN: Final = 1e-12
+# Of rows without the figure: the first number of their rank.
+_UNRANKED: Final = 2
 
 _AT_END: Final = ("accuracy", "disagreement_stationary", "disagreement", "loss")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What came of the cells at one point of the first axis."""
-
-    label: str
-    """Of the point."""
-
-    group: tuple[str, ...]
-    """Its key in `Results.groups`."""
-
-    n: int
-    """Seeds that there are results of."""
-
-    missing: int
-    """Seeds that there are none of: they failed, or have not run."""
-
-    reached: int
-    """Seeds that reached the target."""
-
-    figures: Mapping[str, Interval]
-    """By name of the measure (`MEASURES`), as far as there is any. Those to the target are here
-    only where all seeds reached it: the mean of the lucky ones would say too little."""
-
-    gap: Difference | None = None
-    """To the best: a factor (1.5 takes half as much again) where the measure is a ratio, else a
-    difference. Its interval is for this pair alone. None for the best itself, and where there is
-    nothing to compare."""
-
-    p: float = math.nan
-    """Of the gap, corrected for there being several (Holm)."""
-
-    as_good_as_best: bool = False
-    """Whether the gap is within the noise, or there is none; always False where one seed only
-    says nothing about noise, but for the best."""
-
-    @property
-    def always_reached(self) -> bool:
-        """Whether all seeds that ran reached the target."""
-        return 0 < self.n == self.reached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +34,15 @@ class Comparison:
     """Where: a label for each further axis."""
 
     measure: Measure
-    """What they are ranked by."""
+    """What they are ranked by. No ratio where some figure is 0 or less, as a loss may be: these
+    differ by no factor."""
 
     target: float
     """Accuracy."""
 
     rows: tuple[Row, ...]
-    """The best first; those that do not always reach the target behind those that do."""
+    """The best first; those that do not always reach the target behind those that do, and those
+    that lack seeds which others have behind all that have them."""
 
     missing: tuple[str, ...]
     """Points without any result."""
@@ -91,6 +54,33 @@ class Comparison:
     def best(self) -> Row | None:
         """The first; None without results."""
         return self.rows[0] if self.rows else None
+
+    @property
+    def ranked(self) -> tuple[Row, ...]:
+        """The best, and those that can be held against it: they have the figure, and lack no seed
+        unless the best does too. The survivors among seeds that failed are no fair sample."""
+        return tuple(row for row in self.rows if _rank(row, self.measure)[0] == self._standing)
+
+    @property
+    def _standing(self) -> float:
+        """The first number of the best's rank; that of those without a figure is none."""
+        first = _rank(self.rows[0], self.measure)[0] if self.rows else _UNRANKED
+        return first if first < _UNRANKED else math.nan
+
+    @property
+    def unknown(self) -> tuple[Row, ...]:
+        """Those of which the noise is not known: they share too few seeds with the best."""
+        return tuple(row for row in self.ranked[1:] if math.isnan(row.p))
+
+    @property
+    def incomplete(self) -> tuple[Row, ...]:
+        """Those that lack seeds."""
+        return tuple(row for row in self.rows if row.missing)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some lack seeds, and reach the target with all that they have."""
+        return any(row.missing and row.reached == row.n for row in self.rows)
 
     @property
     def tied(self) -> tuple[Row, ...]:
@@ -152,48 +142,40 @@ def compare(
     study, at = results.study, dict(at or {})
     groups = {group[0]: found for group, found in results.where(**at).groups().items()}
     axis = study.axes[0]
+    seeds = seeds_tried(results, at)
     rows = [
-        _row(label, groups[label], study.target, len(study.seeds))
+        _row(groups[label], study.target, len(seeds[groups[label][0].cell.group]))
         for label in axis.labels
         if label in groups
     ]
     by = MEASURES[measure] if measure else _measure(rows)
     rows.sort(key=lambda row: _rank(row, by))
-    wanted = _wanted(results, at)
-    return Comparison(
+    found = Comparison(
         axis=axis.name,
         at=at,
         measure=by,
         target=study.target,
-        rows=tuple(_with_gaps(rows, groups, by, study.target)),
-        missing=tuple(label for label in wanted if label not in groups),
+        rows=tuple(rows),
+        missing=tuple(group[0] for group in seeds if group[0] not in groups),
         noise_known=any(row.n > 1 for row in rows),
     )
+    return _with_gaps(found, groups)
 
 
-def _wanted(results: Results, at: Mapping[str, str]) -> list[str]:
-    """Points of the first axis that the study has cells for, at this place."""
-    first = results.study.axes[0].name
-    found = (
-        cell.labels[first]
-        for cell in results.study.cells()
-        if all(cell.labels[axis] == label for axis, label in at.items())
-    )
-    return list(dict.fromkeys(found))
-
-
-def _row(label: str, found: Sequence[Result], target: float, seeds: int) -> Row:
+def _row(found: Sequence[Result], target: float, seeds: int) -> Row:
     reached = sum(result.reached(target) is not None for result in found)
     figures: dict[str, Interval] = {}
     for name, measure in MEASURES.items():
         values = values_of(found, measure, target)
-        if values and (measure.curve is None or reached == len(found)):
+        needed = len(found) if measure.curve is None else max(seeds, len(found))
+        # A mean of those seeds only that happen to have one would be of the lucky.
+        if len(values) == needed:
             figures[name] = interval(values.values())
     return Row(
-        label=label,
+        label=found[0].cell.group[0],
         group=found[0].cell.group,
         n=len(found),
-        missing=seeds - len(found),
+        missing=max(0, seeds - len(found)),
         reached=reached,
         figures=figures,
     )
@@ -209,56 +191,33 @@ def _rank(row: Row, measure: Measure) -> tuple[float, ...]:
     found = row.figures.get(measure.name)
     accuracy = row.figures.get("accuracy")
     if found is None:
-        return (1, -row.reached, -accuracy.mean if accuracy else math.inf)
-    return (0, found.mean if measure.is_lower_better else -found.mean)
+        most = -accuracy.mean if accuracy else math.inf
+        return (_UNRANKED, row.missing > 0, -row.reached, most)
+    return (float(row.missing > 0), found.mean if measure.is_lower_better else -found.mean)
 
 
-def _with_gaps(
-    rows: Sequence[Row],
-    groups: Mapping[str, Sequence[Result]],
-    measure: Measure,
-    target: float,
-) -> Iterable[Row]:
+def _with_gaps(found: Comparison, groups: Mapping[str, Sequence[Result]]) -> Comparison:
     """Hold everyone that can be compared against the first."""
-    if not rows or measure.name not in rows[0].figures:
-        yield from rows
-        return
-    best, *others = (row for row in rows if measure.name in row.figures)
-    values = {row.label: values_of(groups[row.label], measure, target) for row in (best, *others)}
-    if measure.is_ratio:
-        values = _logarithms(values)
-    n = 1 + len(others)
-    found = differences(
-        [values[row.label] for row in others],
-        values[best.label],
+    if not found.ranked:
+        return found
+    measure, target = found.measure, found.target
+    best, *others = found.ranked
+    values = [values_of(groups[row.label], measure, target) for row in found.ranked]
+    if min(value for group in values for value in group.values()) <= 0:
+        # Nothing is a factor of zero, and a loss may be less.
+        measure = replace(measure, is_ratio=False)
+    gaps = gaps_to_first(
+        values,
+        is_ratio=measure.is_ratio,
         resolution=_resolution(groups[best.label], measure, target),
     )
-    yield replace(best, as_good_as_best=True)
-    corrected = holm([gap.p for gap in found], family=n * (n - 1) // 2)
-    for row, gap, p in zip(others, found, corrected, strict=True):
-        shown = _as_ratio(gap) if measure.is_ratio else gap
+    n = len(found.ranked)
+    corrected = holm([gap.p for gap in gaps], family=n * (n - 1) // 2)
+    rows = [replace(best, as_good_as_best=True)]
+    for row, gap, p in zip(others, gaps, corrected, strict=True):
         # No p, no say: a comparison with NaN is False.
-        yield replace(row, gap=shown, p=p, as_good_as_best=p >= _SIGNIFICANT)
-    yield from rows[n:]
-
-
-def _logarithms(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
-    largest = max(value for group in values.values() for value in group.values())
-    least = max(largest * _RELATIVE_MIN, math.ulp(0.0))
-    return {
-        label: {seed: math.log(max(value, least)) for seed, value in group.items()}
-        for label, group in values.items()
-    }
-
-
-def _as_ratio(gap: Difference) -> Difference:
-    return Difference(
-        mean=math.exp(gap.mean),
-        low=math.exp(gap.low),
-        high=math.exp(gap.high),
-        p=gap.p,
-        pairs=gap.pairs,
-    )
+        rows.append(replace(row, gap=gap, p=p, as_good_as_best=p >= SIGNIFICANT))
+    return replace(found, measure=measure, rows=(*rows, *found.rows[n:]))
 
 
 def _resolution(found: Sequence[Result], measure: Measure, target: float) -> float:
@@ -283,15 +242,34 @@ def _ties(found: Comparison) -> str:
         return "One seed only: which differences are noise cannot be said."
     if len(found.rows) == 1:
         return "There is nothing to compare with."
-    names = [row.label for row in found.tied]
-    if names:
-        verb = "is" if len(names) == 1 else "are"
+    best = plain(found.best.label)
+    if found.tied:
+        verb = "is" if len(found.tied) == 1 else "are"
+        tied = listed([plain(row.label) for row in found.tied])
+        return f"{tied} {verb} as good as {best}, within the noise of {count(seeds, 'seed')}."
+    if found.unknown:
+        unknown = listed([plain(row.label) for row in found.unknown])
         return (
-            f"{listed(names)} {verb} as good as {found.best.label}, within the noise of "
-            f"{count(seeds, 'seed')}."
+            f"Noise not known: whether {best} is ahead of {unknown} cannot be said from so few "
+            "seeds in common."
         )
-    compared = sum(found.measure.name in row.figures for row in found.rows)
-    if compared == 1:
-        return f"{found.best.label} is the only one to reach the target with every seed."
-    others = "all others" if compared == len(found.rows) else "the others that always get there"
-    return f"{found.best.label} is ahead of {others} by more than the noise."
+    compared = len(found.ranked)
+    if compared < 2:
+        return _alone(found, best)
+    if compared == len(found.rows):
+        others = "all others"
+    elif found.incomplete:
+        others = "the others that can be compared"
+    else:
+        others = "the others that always get there"
+    return f"{best} is ahead of {others} by more than the noise."
+
+
+def _alone(found: Comparison, best: str) -> str:
+    if not found.ranked:
+        return f"There is no {found.measure.words} to compare."
+    if found.is_waiting or (found.incomplete and found.measure.curve is None):
+        return f"{best} is the only one that can be compared: others lack seeds."
+    if found.measure.curve is not None:
+        return f"{best} is the only one to reach the target with every seed."
+    return f"{best} is the only one with a {found.measure.words} for every seed."

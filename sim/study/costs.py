@@ -10,7 +10,7 @@ from .result import Results
 from .winners import figure, named_row
 from .words import count, listed, number, percent, seconds, size, times
 
-__all__ = ["absent", "cost", "costs", "traffic"]
+__all__ = ["absent", "cost", "costs", "lacking", "traffic"]
 
 _NAMES_MAX: Final = 4
 
@@ -64,9 +64,11 @@ def _spread_of_last(found: Sequence[Comparison]) -> Iterator[str]:
     known = [
         (*last, one)
         for one in found
-        if one.measure == measure and (last := _last_gap(one)) is not None
+        if one.measure.name == measure.name
+        and one.measure.is_ratio
+        and (last := _last_gap(one)) is not None
     ]
-    if not known or not measure.is_ratio:
+    if not known:
         return
     least, most = min(known, key=lambda one: one[0]), max(known, key=lambda one: one[0])
     title = (
@@ -92,7 +94,7 @@ def _factor(ratio: float, word: str) -> str:
 
 
 def absent(comparison: Comparison) -> Iterator[str]:
-    """Clauses on those that never reach the target, or have no results."""
+    """Clauses on those that never reach the target, or have no results, or not of all seeds."""
     what = f"accuracy {number(comparison.target)}"
     if comparison.measure.curve is not None:
         if comparison.never:
@@ -106,9 +108,28 @@ def absent(comparison: Comparison) -> Iterator[str]:
                 for row in comparison.sometimes
             ]
             yield f"with some seeds only {what} is reached by {listed(some, _NAMES_MAX)}"
+    if comparison.incomplete:
+        rows = [(named_row(comparison, row), row) for row in comparison.incomplete]
+        yield lacking(rows)
     if comparison.missing:
         missing = [named(comparison.axis, label) for label in comparison.missing]
         yield f"there are no results of {listed(missing, _NAMES_MAX)}"
+
+
+def lacking(rows: Sequence[tuple[str, Row]]) -> str:
+    """A clause on those that lack seeds.
+
+    Args:
+        rows: At least one, each behind what to call it.
+    """
+    names: dict[str, list[str]] = {}
+    for name, row in rows:
+        names.setdefault(row.seeds, []).append(name)
+    parts = [
+        f"{listed(those, _NAMES_MAX)} ({seeds}{' each' if len(those) > 1 else ''})"
+        for seeds, those in names.items()
+    ]
+    return f"results are missing of {'; '.join(parts) if len(parts) > 1 else parts[0]}"
 
 
 def _last(comparison: Comparison) -> Iterator[str]:
@@ -118,6 +139,8 @@ def _last(comparison: Comparison) -> Iterator[str]:
     gap, row = found
     name = comparison.measure.name
     doubt = ", which may be noise" if row.as_good_as_best else ""
+    if row in comparison.unknown and comparison.noise_known:
+        doubt = ", noise not known"
     if name == "time_to_target_s":
         every = all(row.always_reached for row in comparison.rows)
         title = "the slowest" if every else "the slowest that always gets there"
@@ -127,14 +150,15 @@ def _last(comparison: Comparison) -> Iterator[str]:
         points = f"{number(100 * gap, 2)} percentage points"
         yield f"the least accurate, {named_row(comparison, row)}, ends {points} lower{doubt}"
     else:
-        whose = f"whose {comparison.measure.words} is {_factor(gap, 'large')}{doubt}"
+        more = _factor(gap, "large") if comparison.measure.is_ratio else f"{number(gap)} larger"
+        whose = f"whose {comparison.measure.words} is {more}{doubt}"
         yield f"the last is {named_row(comparison, row)}, {whose}"
 
 
 def _last_gap(comparison: Comparison) -> tuple[float, Row] | None:
     """How far the last is behind the first, as a factor or a difference, and who it is."""
     name = comparison.measure.name
-    rows = [row for row in comparison.rows if name in row.figures]
+    rows = comparison.ranked
     if len(rows) < 2:
         return None
     best, last = rows[0].figures[name].mean, rows[-1].figures[name].mean
@@ -148,7 +172,7 @@ def _bytes(results: Results, comparison: Comparison) -> Iterator[str]:
     at_target = comparison.measure.curve is not None
     name = "bytes_to_target" if at_target else "bytes_sent"
     by_bytes = compare(results, at=comparison.at, measure=name)
-    rows = [row for row in by_bytes.rows if name in row.figures]
+    rows = by_bytes.ranked
     if not rows:
         return
     least, most = rows[0].figures[name].mean, rows[-1].figures[name].mean
@@ -189,7 +213,7 @@ def traffic(results: Results, found: Sequence[Comparison]) -> Iterator[str]:
     at_target = found[0].measure.curve is not None
     name = "bytes_to_target" if at_target else "bytes_sent"
     by_bytes = [compare(results, at=comparison.at, measure=name) for comparison in found]
-    known = [one for one in by_bytes if one.rows and name in one.rows[0].figures]
+    known = [one for one in by_bytes if one.ranked]
     several = [one for one in known if len(one.rows) > 1]
     if not several:
         return

@@ -8,13 +8,13 @@ from typing import Final
 from .comparison import Comparison, Row
 from .naming import place, values_on
 from .predictions import FACTS, Prediction
+from .row import SIGNIFICANT
 from .statistics import holm
 from .winners import figure, named_row
 from .words import MINUS, count, listed, number, size
 
 __all__ = ["foretold", "trend"]
 
-_SIGNIFICANT: Final = 0.05
 _PLACES_MAX: Final = 3
 
 # Correlations nearer to each other than this are called alike.
@@ -47,19 +47,25 @@ def foretold(found: Sequence[Prediction], comparisons: Sequence[Comparison]) -> 
     ranked = _ranked(places)
     if not ranked:
         return None
-    best, worst = ranked[0], ranked[-1]
     what = _observed(comparisons[0])
+    steady = [fact for fact in ranked if _is_steady(places, fact)]
+    if not steady:
+        return (
+            f"No fact about the graphs foretells {what} the same way everywhere; the best, "
+            f"{FACTS[ranked[0]]}, has rank correlations of {_rhos(places, ranked[0])}."
+        )
+    best, worst = steady[0], ranked[-1]
     n = max(one.n for one in looked_at)
-    p, top = min(
-        ((_corrected(facts, best), facts[best]) for facts in places), key=lambda one: one[0]
-    )
-    if not p < _SIGNIFICANT:
+    p, top = _surest(places, best)
+    if not p < SIGNIFICANT:
+        tried = count(len(ranked), "fact")
+        tried += f" tried at {len(places)} places" if len(places) > 1 else " tried"
         return (
             f"No fact about the graphs foretells {what} more surely than chance might; the best, "
             f"{FACTS[best]}, has a rank correlation of {_signed(top.rho)} over "
-            f"{count(n, 'graph')} (p = {number(p, 2)}, for {count(len(ranked), 'fact')} tried)."
+            f"{count(n, 'graph')} (p = {number(p, 2)}, for {tried})."
         )
-    alike = [fact for fact in ranked[1:] if _mean(places, best) - _mean(places, fact) < _ALIKE]
+    alike = [fact for fact in steady[1:] if _mean(places, best) - _mean(places, fact) < _ALIKE]
     second = ""
     if alike:
         verb = "does" if len(alike) == 1 else "do"
@@ -150,9 +156,8 @@ def _trend(comparison: Comparison) -> str | None:
 
 
 def _along(comparison: Comparison) -> list[Row]:
-    """Rows that have the figure, by the number that their label is."""
-    name = comparison.measure.name
-    rows = [row for row in comparison.rows if name in row.figures]
+    """Rows that can be compared, by the number that their label is."""
+    rows = comparison.ranked
     values = values_on(tuple(row.label for row in rows))
     if values is None:
         return []
@@ -193,6 +198,19 @@ def _mean(places: Sequence[dict[str, Prediction]], fact: str) -> float:
     return sum(abs(found[fact].rho) for found in places) / len(places)
 
 
+def _is_steady(places: Sequence[dict[str, Prediction]], fact: str) -> bool:
+    """Whether it points the same way at all places."""
+    rhos = [found[fact].rho for found in places]
+    return not min(rhos) < 0 < max(rhos)
+
+
+def _surest(places: Sequence[dict[str, Prediction]], fact: str) -> tuple[float, Prediction]:
+    """The least p of a fact at any place, for so many facts and places having been tried."""
+    corrected = holm([_corrected(facts, fact) for facts in places])
+    at = min(range(len(places)), key=corrected.__getitem__)
+    return corrected[at], places[at][fact]
+
+
 def _corrected(facts: dict[str, Prediction], fact: str) -> float:
     """The p of a fact, for so many having been tried."""
     names = list(facts)
@@ -209,8 +227,6 @@ def _rhos(places: Sequence[dict[str, Prediction]], fact: str) -> str:
 def _direction(places: Sequence[dict[str, Prediction]], fact: str) -> str:
     measure = places[0][fact].measure
     rhos = [found[fact].rho for found in places]
-    if min(rhos) < 0 < max(rhos):
-        return "now one way, now the other"
     grows = sum(rhos) > 0
     if measure.curve is not None:
         return f"the larger it is, the {'later' if grows else 'sooner'}"

@@ -7,12 +7,13 @@ from typing import Final
 
 from .measures import MEASURES, Measure, values_of
 from .result import Result, Results
+from .row import SIGNIFICANT
+from .seeds import seeds_tried
 from .statistics import Difference, difference, holm
 from .study import Axis
 
 __all__ = ["Effect", "effect", "effects"]
 
-_SIGNIFICANT: Final = 0.05
 # The first of which there are any pairs is what an effect is on.
 _MEASURES: Final = (
     *("time_to_target_s", "accuracy", "disagreement_stationary", "disagreement"),
@@ -33,6 +34,7 @@ class Effect:
     """Label of another."""
 
     measure: Measure
+    """What changes; no ratio where some figure is 0 or less."""
 
     by: Mapping[str, float]
     """For each point of the first axis, a factor where the measure is a ratio, else a difference;
@@ -58,7 +60,7 @@ class Effect:
     @property
     def is_noise(self) -> bool:
         """Whether it may be none at all: False too where one seed says nothing about noise."""
-        return self.p >= _SIGNIFICANT
+        return self.p >= SIGNIFICANT
 
 
 def effect(results: Results, axis: Axis) -> Effect | None:
@@ -101,8 +103,12 @@ def _effect(results: Results, axis: Axis, start: str, end: str) -> Effect | None
     reached, then = _always(before, results), _always(after, results)
     target = results.study.target
     for measure in map(MEASURES.__getitem__, _MEASURES):
-        pairs = list(_pairs(before, after, measure, target))
-        if pairs:
+        found = list(_pairs(before, after, measure, target))
+        if found:
+            if not all(pair.before > 0 and pair.after > 0 for pair in found):
+                # No factor leads to zero or below: a loss may be there.
+                measure = replace(measure, is_ratio=False)
+            pairs = [_changed(pair, measure) for pair in found]
             overall = _overall(pairs)
             return Effect(
                 axis=axis.name,
@@ -123,6 +129,14 @@ def _effect(results: Results, axis: Axis, start: str, end: str) -> Effect | None
 class _Pair:
     label: str
     seed: int
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    label: str
+    seed: int
     change: float
 
 
@@ -137,12 +151,21 @@ def _cells(results: Results, axis: Axis, label: str) -> dict[tuple[str, ...], li
 
 
 def _always(cells: Mapping[tuple[str, ...], Sequence[Result]], results: Results) -> dict[str, bool]:
-    """For each point of the first axis, whether every cell there reached the target."""
+    """For each point of the first axis, whether every cell there reached the target.
+
+    Those of which that is not known are left out: they lack seeds, and reached it with the others.
+    """
+    seeds = seeds_tried(results, {})
     found: dict[str, bool] = {}
+    unknown: set[str] = set()
     for (label, *_), group in cells.items():
         reached = all(result.reached(results.study.target) is not None for result in group)
         found[label] = found.get(label, True) and reached
-    return found
+        if len(group) < len(seeds[group[0].cell.group]):
+            unknown.add(label)
+    return {
+        label: reached for label, reached in found.items() if not reached or label not in unknown
+    }
 
 
 def _pairs(
@@ -158,18 +181,18 @@ def _pairs(
         if len(first) < len(cells) or len(then) < len(after.get(group, ())):
             continue
         for seed, value in first.items():
-            change = _change(value, then[seed], measure) if seed in then else None
-            if change is not None:
-                yield _Pair(group[0], seed, change)
+            if seed in then:
+                yield _Pair(group[0], seed, value, then[seed])
 
 
-def _change(before: float, after: float, measure: Measure) -> float | None:
-    if not measure.is_ratio:
-        return after - before
-    return math.log(after / before) if before > 0 and after > 0 else None
+def _changed(pair: _Pair, measure: Measure) -> _Change:
+    """On the logarithm where the measure is a ratio."""
+    if measure.is_ratio:
+        return _Change(pair.label, pair.seed, math.log(pair.after / pair.before))
+    return _Change(pair.label, pair.seed, pair.after - pair.before)
 
 
-def _by_label(pairs: Sequence[_Pair], measure: Measure) -> dict[str, float]:
+def _by_label(pairs: Sequence[_Change], measure: Measure) -> dict[str, float]:
     changes: dict[str, list[float]] = {}
     for pair in pairs:
         changes.setdefault(pair.label, []).append(pair.change)
@@ -177,7 +200,7 @@ def _by_label(pairs: Sequence[_Pair], measure: Measure) -> dict[str, float]:
     return {label: math.exp(mean) if measure.is_ratio else mean for label, mean in means.items()}
 
 
-def _overall(pairs: Sequence[_Pair]) -> Difference:
+def _overall(pairs: Sequence[_Change]) -> Difference:
     """Of the means of each seed: cells of one seed share their luck.
 
     Seeds that lack a pair are left out, as their means would be of other cells.

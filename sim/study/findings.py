@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from .changes import changes
 from .comparison import Comparison, Row, compare, comparisons
-from .costs import cost, costs, traffic
+from .costs import cost, costs, lacking, traffic
 from .dependence import foretold, trend
 from .measures import MEASURES
 from .naming import named, place
@@ -44,16 +44,22 @@ def findings(results: Results) -> tuple[str, str, str]:
 
 
 def _with_missing(sentence: str, found: Sequence[Comparison]) -> str:
-    """A sentence, and behind it who has no results at any place."""
+    """A sentence, and behind it who has no results at any place, or lacks seeds at some."""
     missing = [
         named(found[0].axis, label)
         for label in found[0].missing
         if all(label in comparison.missing for comparison in found)
     ]
-    if not missing:
-        return sentence
-    clause = f"here are no results of {listed(missing)}"
-    return f"{sentence.removesuffix('.')}; t{clause}." if sentence else f"T{clause}."
+    clauses = [f"there are no results of {listed(missing)}"] if missing else []
+    rows = [
+        (f"{named_row(one, row)} with {place(one.at)}", row)
+        for one in found
+        for row in one.incomplete
+    ]
+    if rows:
+        clauses.append(lacking(rows))
+    text = "; ".join([sentence.removesuffix(".")] * bool(sentence) + clauses)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _trended(results: Results, found: Sequence[Comparison]) -> str | None:
@@ -78,10 +84,12 @@ def _at_the_end(results: Results, found: Sequence[Comparison]) -> str:
     comparison = found[0]
     known = {name for row in comparison.rows for name in row.figures} - {comparison.measure.name}
     name = next((name for name in ("accuracy", "consensus_distance") if name in known), None)
+    if not known and not comparison.ranked:
+        return "There is no other figure to compare either."
     if name is None:
         return "No other figure tells more."
     ends = compare(results, at=comparison.at, measure=name)
-    rows = [row for row in ends.rows if name in row.figures]
+    rows = ends.ranked
     shown = percent if name == "accuracy" else number
     where = f"With {place(comparison.at)}, final" if len(found) > 1 else "Final"
     what = f"{where} {'accuracies' if name == 'accuracy' else 'consensus distances'} lie between"
@@ -89,9 +97,10 @@ def _at_the_end(results: Results, found: Sequence[Comparison]) -> str:
     if len(rows) == 1:
         return f"{where} {MEASURES[name].words.removeprefix('final ')} is {_mean(low, name)}."
     noise = ""
-    if ends.noise_known:
-        tied = all(row.as_good_as_best for row in rows)
-        noise = ", no further apart than the noise" if tied else ", further apart than the noise"
+    if any(row.is_behind for row in rows):
+        noise = ", further apart than the noise"
+    elif ends.noise_known:
+        noise = ", noise not known" if ends.unknown else ", no further apart than the noise"
     return (
         f"{what} {shown(low.figures[name].mean)} ({named_row(ends, low)}) "
         f"and {shown(high.figures[name].mean)} ({named_row(ends, high)}){noise}."

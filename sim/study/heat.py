@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from .measures import MEASURES, Measure, values_of
 from .result import Result, Results
+from .seeds import seeds_tried
+from .study import Axis
 from .words import count
 
 __all__ = ["Heat", "heat"]
@@ -59,18 +61,14 @@ def heat(
     down, across = by_name[rows or study.axes[0].name], by_name[columns or study.axes[1].name]
     measure = MEASURES[value]
     at = dict(at or {})
-    asked = {
-        tuple(cell.labels[name] for name in (down.name, across.name))
-        for cell in study.cells()
-        if _stands(cell.labels, at)
-    }
+    asked = _asked(results, (down, across), at)
     there: dict[tuple[str, str], list[Result]] = {}
     for result in results.where(**at).results:
         labels = result.cell.labels
         there.setdefault((labels[down.name], labels[across.name]), []).append(result)
     entries = [
         [
-            _entry(there.get((row, column), ()), (row, column) in asked, measure, study.target)
+            _entry(there.get((row, column), ()), asked.get((row, column)), measure, study.target)
             for column in across.labels
         ]
         for row in down.labels
@@ -86,19 +84,31 @@ def heat(
     )
 
 
-def _stands(labels: Mapping[str, str], at: Mapping[str, str]) -> bool:
-    return all(labels[axis] == label for axis, label in at.items())
+def _asked(
+    results: Results, axes: tuple[Axis, Axis], at: Mapping[str, str]
+) -> dict[tuple[str, ...], int]:
+    """How many results there should be at every place on two axes."""
+    names = [axis.name for axis in results.study.axes]
+    wanted = [names.index(axis.name) for axis in axes]
+    found: dict[tuple[str, ...], int] = {}
+    for group, seeds in seeds_tried(results, at).items():
+        place = tuple(group[index] for index in wanted)
+        found[place] = found.get(place, 0) + len(seeds)
+    return found
 
 
 def _entry(
-    found: Sequence[Result], is_asked: bool, measure: Measure, target: float
+    found: Sequence[Result], asked: int | None, measure: Measure, target: float
 ) -> tuple[float | None, str]:
     """A mean, or why there is none."""
-    if not is_asked:
+    if asked is None:
         return None, "left out"
     if not found:
         return None, "no result"
     values = values_of(found, measure, target)
+    if measure.curve is not None and values and len(found) < asked:
+        verb = "has" if asked == 1 else "have"
+        return None, f"{len(found)} of {count(asked, 'seed')} {verb} a result"
     if len(values) == len(found):
         return _mean(values.values()), ""
     if measure.curve is None:

@@ -1,9 +1,23 @@
 """What to call a point of an axis, in the middle of a sentence."""
 
 import math
+import re
 from collections.abc import Mapping
+from typing import Final
 
-__all__ = ["instead", "named", "place", "values_on"]
+__all__ = ["instead", "named", "place", "plain", "values_on"]
+
+# What people write: float() takes 1_0, and digits of other scripts, too.
+_NUMBER: Final = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
+
+
+def plain(label: str) -> str:
+    """A label on one line: a line break must not break the sentence that it stands in.
+
+    >>> plain("half\\n slow")
+    'half slow'
+    """
+    return " ".join(label.split())
 
 
 def named(axis: str, label: str) -> str:
@@ -11,9 +25,12 @@ def named(axis: str, label: str) -> str:
 
     >>> named("topology", "ring"), named("p", "0.1"), named("exact", "true")
     ('ring', 'p = 0.1', 'exact = true')
+    >>> named("run", "-1"), named("run", "1_0")
+    ('run = -1', '1_0')
     >>> named("speeds", "1x:50%,4x:50%")
     '"1x:50%,4x:50%"'
     """
+    label = plain(label)
     if _number(label) is not None or label in ("true", "false"):
         return f"{axis} = {label}"
     # In a list of names its commas would look like the list's.
@@ -51,8 +68,8 @@ def values_on(labels: tuple[str, ...]) -> tuple[float, ...] | None:
 
 
 def _number(label: str) -> float | None:
-    try:
-        value = float(label)
-    except ValueError:
+    """An ASCII decimal, with or without sign and exponent; else None."""
+    if _NUMBER.fullmatch(label.strip()) is None:
         return None
+    value = float(label)
     return value if math.isfinite(value) else None

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .measures import MEASURES, Measure, values_of
 from .result import Result, Results
+from .seeds import seeds_tried
 from .study import Axis, Point, Study
 
 __all__ = ["FACTS", "Prediction", "Spot", "graph_axis", "predictions"]
@@ -57,7 +58,8 @@ class Spot:
     """The fact, mean over seeds."""
 
     y: float | None
-    """What was observed, mean over seeds; None where some seed never reached the target."""
+    """What was observed, mean over seeds; None where some seed never reached the target, has no
+    such figure, or, of figures at the target, no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,8 @@ class Prediction:
     """Where: a label for each other axis."""
 
     rho: float
-    """Spearman's rank correlation. Groups that never reached the target count as the slowest,
-    all alike."""
+    """Spearman's rank correlation. Groups that did not always reach the target count as the
+    slowest, and those without a figure as the worst, all alike."""
 
     p: float
     """How often chance alone gives one as large, with two sides."""
@@ -144,8 +146,12 @@ def predictions(results: Results) -> tuple[Prediction, ...]:
 def _predictions(results: Results, axis: Axis) -> Iterator[Prediction]:
     target = results.study.target
     for at, groups in _places(results, axis).items():
+        seeds = seeds_tried(results, dict(at))
         for measure in map(MEASURES.__getitem__, _OBSERVED):
-            observed = {label: _observed(found, measure, target) for label, found in groups.items()}
+            observed = {
+                label: _observed(found, measure, target, seeds[found[0].cell.group])
+                for label, found in groups.items()
+            }
             if any(value is not None for value in observed.values()):
                 yield from _of_facts(groups, observed, measure, dict(at))
 
@@ -164,9 +170,13 @@ def _places(
     return found
 
 
-def _observed(found: Sequence[Result], measure: Measure, target: float) -> float | None:
+def _observed(
+    found: Sequence[Result], measure: Measure, target: float, seeds: Collection[int]
+) -> float | None:
+    """Mean over seeds; None where some result has none, or, at the target, a seed is missing."""
     values = values_of(found, measure, target)
-    return sum(values.values()) / len(values) if len(values) == len(found) else None
+    needed = len(found) if measure.curve is None else len(seeds)
+    return sum(values.values()) / len(values) if len(values) >= needed else None
 
 
 def _of_facts(
@@ -197,7 +207,9 @@ def _prediction(
     fact: str, measure: Measure, at: Mapping[str, str], spots: Sequence[Spot]
 ) -> Prediction:
     x = np.array([spot.x for spot in spots])
-    y = np.array([math.inf if spot.y is None else spot.y for spot in spots])
+    # Who has no figure is the worst, and that is the least where more is better.
+    worst = math.inf if measure.is_lower_better else -math.inf
+    y = np.array([worst if spot.y is None else spot.y for spot in spots])
     rho, p = _spearman(x, y)
     known = np.isfinite(y)
     logs = bool((x[known] > 0).all() and (y[known] > 0).all())

@@ -22,6 +22,9 @@ __all__ = [
 CONFIDENCE: Final = 0.95
 """How often intervals hold the true value."""
 
+# Times one pair's degrees of freedom that all pairs with one group are worth together.
+_BORROWED_MAX: Final = 6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
@@ -112,6 +115,16 @@ def differences(
     more alike their variances are; this also raises its degrees of freedom. One pair alone is an
     ordinary paired t test.
 
+    All pairs share the reference's noise, so what they have in common is worth less than the sum
+    of their freedoms: here at most six times one pair's. By Satterthwaite it is four times that,
+    with many groups whose noise is alike; but `holm` over all pairs of groups is careful enough
+    already, and of 28 groups that would find half as many. Measured with `holm`, the best of
+    groups that are all alike being the reference, 1500 studies each of 3, 7 and 28 groups on 2, 3
+    or 6 seeds: some group is wrongly called worse in 0 to 5 % of studies with equal noise, and in
+    0 to 8 % where one group is three or five times as noisy; of 3 groups on 2 seeds in 7 and 9 %.
+    Of 28 groups on 3 seeds, with noise of 10 % and half of them 50 % slower, it finds 56 % of
+    these; on 2 seeds next to none, on 6 all.
+
     Args:
         values: For each group, a value for each seed.
         reference: What they are compared with.
@@ -132,8 +145,7 @@ def differences(
     )
     freedom = np.array([max(0, len(found) - 1) for found in deltas], np.float64)
     prior, prior_freedom = _in_common(variances, freedom)
-    # What was borrowed was borrowed from these, and cannot be more than they have.
-    freedom_max = freedom.sum()
+    freedom_max = _freedom_max(freedom)
     found: list[Difference] = []
     for delta, variance, own in zip(deltas, variances, freedom, strict=True):
         if math.isinf(prior_freedom):
@@ -142,7 +154,7 @@ def differences(
             shared = (prior_freedom * prior + own * variance) / (prior_freedom + own)
         else:
             shared = prior
-        found.append(_judged(delta, float(shared), min(prior_freedom + own, freedom_max)))
+        found.append(_judged(delta, float(shared), min(prior_freedom + own, max(own, freedom_max))))
     return tuple(found)
 
 
@@ -171,6 +183,12 @@ def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
         largest = max(largest, min(1.0, (several - rank) * value))
         corrected[index] = largest
     return tuple(corrected)
+
+
+def _freedom_max(freedom: NDArray[np.float64]) -> float:
+    """What variances of pairs that share one group are worth together, at most."""
+    usable = int((freedom > 0).sum())
+    return float(freedom.sum()) / (1 + (usable - 1) / _BORROWED_MAX) if usable else 0.0
 
 
 def _deltas(a: Mapping[int, float], b: Mapping[int, float]) -> NDArray[np.float64]:

@@ -9,7 +9,8 @@ from .comparison import Comparison, Row
 from .measures import Measure
 from .naming import named, place
 from .statistics import Interval
-from .words import count, listed, number, percent
+from .titles import head_of, headed, reason, title
+from .words import MINUS, count, listed, number, percent, uncapitalized
 
 __all__ = ["figure", "named_row", "winner"]
 
@@ -26,6 +27,18 @@ def winner(found: Sequence[Comparison]) -> str:
     Args:
         found: One for each place of the further axes, at least one.
     """
+    known = [comparison for comparison in found if comparison.ranked]
+    if not known:
+        return "There is no figure to compare: not every result has any of them."
+    text = _first(known)
+    if len(known) == len(found):
+        return text
+    silent = [place(comparison.at) for comparison in found if not comparison.ranked]
+    where = listed(silent, _PLACES_MAX)
+    return f"{text.removesuffix('.')}; there is no figure to compare with {where}."
+
+
+def _first(found: Sequence[Comparison]) -> str:
     if len(found) == 1:
         return _at_one_place(found[0])
     if len(found) > _PLACES_MAX:
@@ -49,24 +62,24 @@ def figure(comparison: Comparison, row: Row) -> str:
 def _shown(comparison: Comparison, value: float) -> str:
     return (
         percent(value) if comparison.measure.name == "accuracy" else comparison.measure.shown(value)
-    )
+    ).replace("-", MINUS if value < 0 else "-")
 
 
 def _at_one_place(comparison: Comparison) -> str:
     best = comparison.rows[0]
     name, figured = named_row(comparison, best), _with_figure(comparison)
-    head = f"{_headed(comparison)} is {name}, {figured}"
+    head = f"{headed(comparison)} is {name}, {figured}"
     if len(comparison.rows) == 1 and comparison.measure.curve is not None:
         head = f"Accuracy {number(comparison.target)} is reached with {name} {figured}"
     if comparison.at:
-        head = f"With {place(comparison.at)}, {_uncapitalized(head)}"
+        head = f"With {place(comparison.at)}, {uncapitalized(head)}"
     return f"{head}{_over_seeds(comparison, best)}{_rivals(comparison)}."
 
 
 def _everywhere(found: Sequence[Comparison]) -> str:
     """The same is first at all of few places."""
     first = found[0]
-    head = f"{_head_of(found)} is {named_row(first, first.rows[0])} throughout"
+    head = f"{head_of(found)} is {named_row(first, first.rows[0])} throughout"
     clauses = []
     for comparison in found:
         margin = _margin(comparison)
@@ -78,15 +91,15 @@ def _everywhere(found: Sequence[Comparison]) -> str:
 def _at_few_places(found: Sequence[Comparison]) -> str:
     """One clause for each place; those where the same is measured share their beginning."""
     first, *rest = found
-    head = _head_of(found)
+    head = head_of(found)
     clauses = [f"{head} is, with {place(first.at)}, {_clause(first)}"]
     measure = first.measure
     for comparison in rest:
         clause, before = _clause(comparison), measure
         measure = comparison.measure
         if measure != before:
-            title = _title(comparison)
-            clause = f"{_reason(comparison)}{_uncapitalized(title)} is {clause}"
+            titled = uncapitalized(title(comparison))
+            clause = f"{reason(comparison)}{titled} is {clause}"
         clauses.append(f"with {place(comparison.at)}, {clause}")
     return f"{'; '.join(clauses)}."
 
@@ -99,11 +112,13 @@ def _at_many_places(found: Sequence[Comparison]) -> str:
         for row in (comparison.rows[0], *comparison.tied)
     )
     alone = Counter(
-        named_row(comparison, comparison.rows[0]) for comparison in found if not comparison.tied
+        named_row(comparison, comparison.rows[0])
+        for comparison in found
+        if not comparison.tied and not comparison.unknown
     )
     noise_known = any(comparison.noise_known for comparison in found)
     alike = len({comparison.measure.name for comparison in found}) == 1
-    what = _head_of(found) if alike else "The best"
+    what = head_of(found) if alike else "The best"
     within = ", or as good within the noise," if noise_known else ""
     parts: list[str] = []
     for name, times in wins.most_common(_NAMES_MAX):
@@ -126,7 +141,7 @@ def _alone(times: int, places: int) -> str:
 def _extremes(found: Sequence[Comparison]) -> str:
     """The places at which whoever is best there has the least and the most."""
     measure = found[0].measure
-    alike = [one for one in found if one.measure == measure and measure.name in one.rows[0].figures]
+    alike = [one for one in found if one.measure.name == measure.name]
     ranked = sorted(alike, key=lambda one: one.rows[0].figures[measure.name].mean)
     first, last = ranked[0], ranked[-1]
     text = (
@@ -154,59 +169,15 @@ def _margin(comparison: Comparison) -> str:
     tied = comparison.tied
     if tied:
         return f"{_names(comparison, tied)} {_as_good(comparison, len(tied))}"
-    others = any(comparison.measure.name in row.figures for row in comparison.rows[1:])
-    if not others:
-        return "no other gets there with every seed" if len(comparison.rows) > 1 else ""
-    return "ahead of all others" if comparison.noise_known else ""
-
-
-def _title(comparison: Comparison) -> str:
-    name = comparison.measure.name
-    if name == "time_to_target_s":
-        target = number(comparison.target)
-        rows = comparison.rows
-        if len(rows) > 1 and sum(row.always_reached for row in rows) == 1:
-            return f"The only one to reach accuracy {target} with every seed"
-        return f"The fastest to accuracy {target}"
-    titles = {
-        "accuracy": "The most accurate at the end",
-        "loss": "The one with the lowest loss at the end",
-    }
-    return titles.get(name, "The one whose workers agree best at the end")
-
-
-def _head_of(found: Sequence[Comparison]) -> str:
-    """A title that fits all of several places, or the first where none fits all."""
-    if not any(row.reached for comparison in found for row in comparison.rows):
-        return _headed(found[0])
-    titles = {_title(comparison) for comparison in found}
-    alike = len({comparison.measure.name for comparison in found}) == 1
-    if len(titles) > 1 and alike and found[0].measure.curve is not None:
-        return f"The fastest to accuracy {number(found[0].target)}"
-    return _title(found[0])
-
-
-def _headed(comparison: Comparison) -> str:
-    """The title, behind why it is not the time to the target that is compared."""
-    title = _title(comparison)
-    if comparison.measure.name != "accuracy":
-        return title
-    target = number(comparison.target)
-    reached = [row for row in comparison.rows if row.reached]
-    if not reached:
-        return f"Nothing reaches accuracy {target}; {_uncapitalized(title)}"
-    verb = "does" if len(reached) == 1 else "do"
-    return (
-        f"Nothing reaches accuracy {target} with every seed, {_names(comparison, reached)} {verb} "
-        f"with some; {_uncapitalized(title)}"
-    )
-
-
-def _reason(comparison: Comparison) -> str:
-    if comparison.measure.name != "accuracy":
+    if comparison.unknown:
+        return "noise not known"
+    if len(comparison.ranked) > 1:
+        return "ahead of all others"
+    if len(comparison.rows) == 1:
         return ""
-    reached = any(row.reached for row in comparison.rows)
-    return "where none gets there with every seed, " if reached else "where none gets there, "
+    if comparison.measure.curve is None or comparison.is_waiting:
+        return "no other has results of all seeds"
+    return "no other gets there with every seed"
 
 
 def _with_figure(comparison: Comparison) -> str:
@@ -222,6 +193,8 @@ def _with_figure(comparison: Comparison) -> str:
 def _over_seeds(comparison: Comparison, row: Row) -> str:
     """What the figure is the mean of, and how sure it is."""
     found = row.figures[comparison.measure.name]
+    if row.missing:
+        return f" ({row.seeds}{_bounds(comparison, found)})"
     if found.n < 2:
         return ""
     return f" (mean of {count(found.n, 'seed')}{_bounds(comparison, found)})"
@@ -231,7 +204,9 @@ def _bounds(comparison: Comparison, found: Interval) -> str:
     if not math.isfinite(found.low) or found.low == found.high:
         return ""
     most = 1.0 if comparison.measure.name == "accuracy" else math.inf
-    low = _shown(comparison, max(0.0, found.low))
+    # A loss may be less than nothing, and no other figure.
+    is_signed = comparison.measure.name == "loss" and not comparison.measure.is_ratio
+    low = _shown(comparison, found.low if is_signed else max(0.0, found.low))
     high = _shown(comparison, min(most, found.high))
     unit = high.partition(" ")[2]
     # The unit once is enough where both have the same.
@@ -240,13 +215,15 @@ def _bounds(comparison: Comparison, found: Interval) -> str:
 
 def _rivals(comparison: Comparison) -> str:
     """How the best stands to those behind."""
-    others = [row for row in comparison.rows[1:] if comparison.measure.name in row.figures]
+    others = comparison.ranked[1:]
     if not others:
         return ""
     following = _with_its_figure(comparison, others[0])
     if not comparison.noise_known:
         return f", then comes {following}; from one seed it cannot be told what is noise"
     tied = comparison.tied
+    if not tied and comparison.unknown:
+        return f", then comes {following}, noise not known: they share too few seeds"
     if not tied:
         is_close = figure(comparison, comparison.rows[0]) == figure(comparison, others[0])
         margin = "by little, but by more than the noise" if is_close else "by more than the noise"
@@ -277,7 +254,3 @@ def _doubt(comparison: Comparison) -> str:
     if not comparison.measure.is_ratio or not gaps or max(gaps) < _WIDE:
         return ""
     return f", though up to {number(max(gaps), 2)} times as much in the mean: more seeds would tell"
-
-
-def _uncapitalized(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -6,7 +6,10 @@ from typing import Final
 
 from .statistics import Interval
 
-__all__ = ["MINUS", "count", "listed", "number", "percent", "seconds", "size", "spread", "times"]
+__all__ = [
+    *("MINUS", "count", "listed", "number", "percent", "seconds", "size", "spread", "times"),
+    "uncapitalized",
+]
 
 MINUS: Final = "\N{MINUS SIGN}"
 """As it is printed; a hyphen is shorter than a plus."""
@@ -127,3 +130,12 @@ def spread(found: Interval, digits: int = 3) -> str:
     if places > 8:
         return f"{number(found.mean, digits + 1)} ± {number(found.half, 2)}"
     return f"{found.mean:,.{places}f} ± {found.half:,.{places}f}"
+
+
+def uncapitalized(text: str) -> str:
+    """A sentence as it goes on behind another.
+
+    >>> uncapitalized("The fastest")
+    'the fastest'
+    """
+    return text[:1].lower() + text[1:]

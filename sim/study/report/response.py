@@ -32,7 +32,9 @@ _SHOWN = (
     *("disagreement", "consensus_distance", "bytes_sent"),
 )
 _POINTS_MIN = 3
-_NUMBER = re.compile(r"([0-9]*\.?[0-9]+(?:e[-+]?[0-9]+)?)\s*(%|x|ms|s)?", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%|x|ms|s)?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ def numbers_of(axis: Axis) -> tuple[float, ...] | None:
         return None
     numbers = tuple(float(match[1]) for match in found if match)
     # Two points at one place would be one.
-    return numbers if len(set(numbers)) == len(numbers) else None
+    are_apart = len(set(numbers)) == len(numbers) and all(map(math.isfinite, numbers))
+    return numbers if are_apart else None
 
 
 def number_axis(results: Results) -> Axis | None:

@@ -93,7 +93,7 @@ def _figures(row: Row, measures: Sequence[Measure]) -> Iterator[Html]:
     for measure in measures:
         found = row.figures.get(measure.name)
         text = spread(measure, found)
-        if found is None and measure.curve is not None:
+        if found is None and measure.curve is not None and not row.missing:
             text = "not always" if row.reached else "never"
         yield tag("td", text, data_value=_sortable(found))
 
@@ -105,8 +105,10 @@ def _sortable(found: Interval | None) -> str | None:
 def against_best(rank: int, row: Row, comparison: Comparison) -> str:
     """How a row compares with the first, in words."""
     measure = comparison.measure
+    if row.missing:
+        return row.seeds
     if measure.name not in row.figures:
-        return "target not always reached"
+        return "target not always reached" if measure.curve is not None else "no figure"
     if rank == 1:
         return "the best" if comparison.noise_known else "first"
     if row.as_good_as_best:

@@ -14,6 +14,8 @@ from rumor.sim.study.study import Point
 
 from .made_up import Course, results_of
 
+Ends = Mapping[str, float | tuple[float, ...]]
+
 RULES = ["gosgd", "sgp", "dpsgd", "allreduce"]
 
 
@@ -242,6 +244,118 @@ def test_measures_are_shown_with_their_units() -> None:
     }
 
 
+def test_a_survivor_of_seeds_that_diverged_is_not_first() -> None:
+    found = compare(_surviving(diverged=(1, 2)))
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+    assert found.measure.name == "time_to_target_s"
+    survivor = found.rows[1]
+    assert (survivor.n, survivor.missing, survivor.reached) == (1, 2, 1)
+    assert not survivor.always_reached
+    assert "time_to_target_s" not in survivor.figures
+    assert survivor.seeds == "1 of 3 seeds have a result"
+    assert found.ranked == (found.rows[0],)
+    assert found.incomplete == (survivor,)
+
+
+def test_a_survivor_is_not_the_most_accurate_either() -> None:
+    results = _surviving(diverged=(2,))
+    found = compare(_with(results, "accuracy", {"gosgd": 0.99, "sgp": 0.9}), measure="accuracy")
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+    assert found.rows[1].figures["accuracy"].mean == 0.99
+    assert found.rows[1].gap is None and not found.rows[1].as_good_as_best
+
+
+def test_a_seed_that_diverged_everywhere_is_missing_everywhere() -> None:
+    results = results_of({"rule": ["gosgd", "sgp"]}, lambda labels: Course())
+    kept = tuple(result for result in results.results if result.cell.seed)
+    failed = {str(cell): "diverged" for cell in results.study.cells() if not cell.seed}
+    found = compare(replace(results, results=kept, failures=failed))
+    assert [row.missing for row in found.rows] == [1, 1]
+    assert found.measure.name == "accuracy"
+    assert len(found.ranked) == 2
+
+
+def test_a_seed_that_nobody_has_run_yet_counts_for_nobody() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"]},
+        courses(gosgd=Course(rate_s=2), sgp=Course(rate_s=4)),
+        leave_out=lambda cell: cell.seed == 2,
+    )
+    found = compare(results)
+    assert [row.missing for row in found.rows] == [0, 0]
+    assert found.measure.name == "time_to_target_s"
+    assert found.rows[0].figures["time_to_target_s"].n == 2
+
+
+def test_pairs_that_share_one_seed_say_nothing_about_the_noise() -> None:
+    results = _with(_exact({"gosgd": (4.0,) * 4, "sgp": (8.0,) * 4}), "accuracy", {"sgp": 0.5})
+    kept = tuple(
+        result
+        for result in results.results
+        if result.cell.seed in ((0, 1) if result.cell.group == ("gosgd",) else (1, 2, 3))
+    )
+    found = compare(replace(results, results=kept), measure="accuracy")
+    assert [row.label for row in found.unknown] == ["sgp"]
+    assert not found.rows[1].is_behind
+    assert "by more than the noise" not in found.ties
+    assert found.ties == (
+        "Noise not known: whether gosgd is ahead of sgp cannot be said from so few seeds in common."
+    )
+
+
+def test_an_end_figure_that_some_seed_lacks_is_no_figure() -> None:
+    results = _exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.0, 6.0, 7.0)})
+    one, *rest = results.results
+    found = compare(
+        replace(results, results=(replace(one, summary={**one.summary, "accuracy": None}), *rest))
+    )
+    assert "accuracy" not in found.rows[0].figures
+    assert "accuracy" in found.rows[1].figures
+
+
+def test_losses_below_zero_differ_by_no_factor() -> None:
+    results = _exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.0, 6.0, 7.0)})
+    losses = {"gosgd": (-100.0, -101.0, -99.0), "sgp": (-10.0, -11.0, -9.5)}
+    found = compare(_with(results, "loss", losses), measure="loss")
+    best, behind = found.rows
+    assert best.label == "gosgd"
+    assert not found.measure.is_ratio
+    assert behind.gap is not None
+    assert behind.gap.mean == pytest.approx(89.83, abs=0.01)
+    assert behind.is_behind and not behind.as_good_as_best
+
+
+def test_agreement_that_is_perfect_but_for_rounding_is_as_good() -> None:
+    results = _exact({"gosgd": (4.0,) * 3, "sgp": (5.0,) * 3, "dpsgd": (6.0,) * 3})
+    ends: Ends = {"gosgd": 0.0, "sgp": (1e-16, 1.1e-16, 1.2e-16), "dpsgd": (0.1, 0.11, 0.12)}
+    found = compare(_with(results, "consensus_distance", ends), measure="consensus_distance")
+    assert [row.label for row in found.tied] == ["sgp"]
+    assert found.rows[2].is_behind
+
+
+def _surviving(diverged: tuple[int, ...]) -> Results:
+    """gosgd is sooner, as far as it does not diverge."""
+    results = _exact({"gosgd": (1.0, 1.1, 1.2), "sgp": (4.0, 5.0, 6.0)})
+    failed = {
+        str(cell): "diverged"
+        for cell in results.study.cells()
+        if cell.group == ("gosgd",) and cell.seed in diverged
+    }
+    kept = tuple(result for result in results.results if str(result.cell) not in failed)
+    return replace(results, results=kept, failures=failed)
+
+
+def _with(results: Results, name: str, values: Ends) -> Results:
+    """With other figures at the end, by point, or by point and seed."""
+
+    def changed(result: Result) -> Result:
+        value = values.get(result.cell.group[0], result.summary[name])
+        value = value[result.cell.seed] if isinstance(value, tuple) else value
+        return replace(result, summary={**result.summary, name: value})
+
+    return replace(results, results=tuple(map(changed, results.results)))
+
+
 def _exact(
     times: Mapping[str, tuple[float | None, ...]], accuracy: Mapping[str, float] | None = None
 ) -> Results:
@@ -259,7 +373,7 @@ def _exact(
 
 
 def _axis(times: Mapping[str, object]) -> Mapping[str, list[Point]]:
-    return {"way": [Point(label, {"p": 0.1}) for label in times]}
+    return {"way": [Point(label, {"p": 0.1 + n / 100}) for n, label in enumerate(times)]}
 
 
 def _at(result: Result, times: tuple[float | None, ...], accuracy: float | None) -> Result:

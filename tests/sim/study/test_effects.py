@@ -193,3 +193,31 @@ def test_who_arrives_only_at_another_point_is_won() -> None:
     found = known(results)
     assert (found.lost, found.gained) == ((), ("sgp",))
     assert changes(results).endswith("and only then sgp always gets there.")
+
+
+@pytest.mark.parametrize("nets", [NETS[:2], NETS], ids=["two", "four"])
+def test_losses_at_or_below_zero_differ_by_an_amount(nets: list[Point]) -> None:
+    losses = {"lan": -1.0, "50 ms": 0.0, "100 ms": 2.0, "200 ms": 0.5}
+    results = results_of({"rule": RULES, "net": nets}, lambda labels: Course())
+    changed = tuple(
+        replace(
+            result,
+            series={name: c for name, c in result.series.items() if "accuracy" not in name},
+            summary={
+                **result.summary,
+                "accuracy": None,
+                "loss": losses[result.cell.labels["net"]] * (1 + result.cell.seed / 10),
+            },
+        )
+        for result in results.results
+    )
+    results = replace(results, results=changed)
+    found = known(results)
+    assert found.measure.name == "loss" and not found.measure.is_ratio
+    assert found.overall.pairs == 3
+    size, end = {2: (1.1, "50 ms"), 4: (3.3, "100 ms")}[len(nets)]
+    assert found.size == pytest.approx(size)
+    assert found.end == end
+    said = changes(results)
+    assert "percentage points" not in said and "times" not in said
+    assert ("the final loss is 1.1 larger" if len(nets) == 2 else "by 1.1 (50 ms), 3.3") in said

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.sim.study.findings import findings
+from rumor.sim.study.naming import values_on
 from rumor.sim.study.result import Results
 from rumor.sim.study.study import Point
 
@@ -75,6 +76,43 @@ SHAPES: dict[str, Callable[[], Results]] = {
     ),
     "all failed": lambda: results_of({"rule": ["gosgd", "sgp"]}, lambda labels: None),
     "only loss": lambda: _without_accuracy(results_of({"rule": ["gosgd", "sgp"]})),
+    "no figure": lambda: _without_figures(results_of({"rule": ["gosgd", "sgp"]})),
+    "no figure at one place": lambda: _without_figures(
+        results_of({"rule": ["gosgd", "sgp"], "data": DATA}), "skewed"
+    ),
+    "no figure, two axes": lambda: _without_figures(
+        results_of({"rule": ["gosgd", "sgp"], "data": DATA})
+    ),
+    "losses below zero": lambda: _with_losses(results_of({"rule": ["gosgd", "sgp"]})),
+    "losses below zero, two axes": lambda: _with_losses(
+        results_of({"rule": ["gosgd", "sgp"], "data": DATA})
+    ),
+    "losses below zero, many points": lambda: _with_losses(
+        results_of({"rule": ["gosgd", "sgp"], "p": [0.1, 0.2, 0.3, 0.4, 0.5]})
+    ),
+    "survivors": lambda: _failing(results_of({"rule": ["gosgd", "sgp"]}), "gosgd, seed 0"),
+    "survivors, two axes": lambda: _failing(
+        results_of({"rule": ["gosgd", "sgp"], "data": DATA}), "gosgd, iid, seed 0"
+    ),
+    "survivors only": lambda: _failing(
+        results_of({"rule": ["gosgd", "sgp"]}), "gosgd, seed 0", "sgp, seed 1"
+    ),
+    "interrupted": lambda: results_of(
+        {"topology": GRAPHS},
+        leave_out=lambda cell: cell.seed == 2 or (cell.seed == 1 and cell.group != ("ring",)),
+    ),
+    "interrupted, two axes": lambda: results_of(
+        {"topology": GRAPHS, "data": DATA},
+        leave_out=lambda cell: cell.seed == 2 and cell.labels["data"] == "skewed",
+    ),
+    "no seeds in common": lambda: results_of(
+        {"rule": ["gosgd", "sgp"]},
+        leave_out=lambda cell: (cell.seed < 2) == (cell.labels["rule"] == "sgp"),
+        seeds=4,
+    ),
+    "line breaks": lambda: results_of(
+        {"way": [Point("a\nb", {"p": 0.1}), Point("c\r\n d", {"p": 0.2})], "data": DATA}
+    ),
     "all alike": lambda: results_of(
         {"rule": ["gosgd", "sgp"], "data": DATA}, lambda labels: Course(noise=0.0)
     ),
@@ -88,6 +126,7 @@ def test_every_shape_of_study_has_three_sentences(shape: str) -> None:
     for sentence in found:
         assert sentence.endswith(".") and not sentence.endswith("..")
         assert sentence[0].isupper()
+        assert "\n" not in sentence
         assert not re.search(r"\b(nan|inf|None)\b|—|  | ,|\{|\}|;\.| ;", sentence), sentence
         # No full stop but at the end: one sentence.
         assert not re.search(r"\. [A-Z]", sentence), sentence
@@ -331,6 +370,111 @@ def test_names_with_commas_are_quoted() -> None:
         results_of({"speeds": ["1x:50%,4x:50%", "1x:100%"]}, lambda labels: Course())
     )
     assert '"1x:50%,4x:50%"' in first
+
+
+def test_a_survivor_is_named_as_one_and_does_not_win() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"]},
+        of_rules(gosgd=Course(rate_s=2), sgp=Course(rate_s=4)),
+    )
+    first, second, _ = findings(_failing(results, "gosgd, seed 0", "gosgd, seed 2"))
+    assert first.startswith(
+        "Of those with results of all seeds, the first at accuracy 0.9 is sgp, "
+    )
+    assert second.startswith("Results are missing of gosgd (1 of 3 seeds have a result); ")
+
+
+def test_where_seeds_are_missing_at_several_places_that_is_said() -> None:
+    _, second, _ = findings(SHAPES["survivors, two axes"]())
+    assert second.endswith(
+        "results are missing of gosgd with data iid (2 of 3 seeds have a result)."
+    )
+
+
+def test_without_a_figure_there_is_nothing_to_compare() -> None:
+    first, *_ = findings(SHAPES["no figure"]())
+    assert first.startswith("There is no figure to compare")
+    first, *_ = findings(SHAPES["no figure at one place"]())
+    assert first.endswith("; there is no figure to compare with data skewed.")
+
+
+def test_noise_that_is_not_known_puts_nobody_ahead() -> None:
+    first, *_ = findings(SHAPES["no seeds in common"]())
+    assert "noise not known" in first
+    assert "more than the noise" not in first
+
+
+def test_unknown_noise_makes_nobody_first_alone() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"], "loss": [0, 0.1, 0.2, 0.3]},
+        lambda labels: Course(ceiling=0.5 if labels["rule"] == "sgp" else 0.8),
+        leave_out=lambda cell: (cell.seed < 2) == (cell.labels["rule"] == "sgp"),
+        seeds=4,
+    )
+    first, *_ = findings(results)
+    assert "at all 4 places" in first
+    assert "alone" not in first
+
+
+def test_losses_below_zero_keep_their_interval_and_their_order() -> None:
+    first, second, _ = findings(SHAPES["losses below zero"]())
+    minus = "\N{MINUS SIGN}"
+    assert re.search(
+        rf"is gosgd, with a final loss of {minus}100 \(mean of 3 seeds, 95 % interval "
+        rf"{minus}102 to {minus}97\.5\), ahead of the next, sgp \({minus}10\), by more than",
+        first,
+    ), first
+    assert second.startswith("The last is sgp, whose final loss is 90 larger; ")
+
+
+@pytest.mark.parametrize(
+    ("label", "number"),
+    [
+        *(("0.1", 0.1), ("-1", -1.0), ("+2", 2.0), ("1e-3", 1e-3), (".5", 0.5), (" 7 ", 7.0)),
+        *(("1_0", None), ("\u0661", None), ("nan", None), ("1e999", None), ("0x10", None)),
+        *(("-", None), ("", None), ("50 ms", None)),
+    ],
+)
+def test_a_number_is_what_people_write_as_one(label: str, number: float | None) -> None:
+    assert values_on((label,)) == (None if number is None else (number,))
+
+
+def _failing(results: Results, *cells: str) -> Results:
+    kept = tuple(result for result in results.results if str(result.cell) not in cells)
+    return replace(results, results=kept, failures=dict.fromkeys(cells, "diverged"))
+
+
+def _without_figures(results: Results, data: str | None = None) -> Results:
+    """Of cells that had nobody left to measure, at all places or one."""
+    names = ("accuracy", "loss", "consensus_distance", "disagreement")
+    none = dict.fromkeys((*names, "disagreement_stationary"))
+    return replace(
+        results,
+        results=tuple(
+            replace(result, series={"time_s": (0.0,)}, summary={**result.summary, **none})
+            if data in (None, result.cell.labels.get("data"))
+            else result
+            for result in results.results
+        ),
+    )
+
+
+def _with_losses(results: Results) -> Results:
+    """As of a likelihood: loss alone, and less than zero."""
+    losses = {"gosgd": -100.0, "sgp": -10.0}
+    return replace(
+        results,
+        results=tuple(
+            replace(
+                result,
+                summary={
+                    **result.summary,
+                    "loss": losses[result.cell.labels["rule"]] + result.cell.seed - 1,
+                },
+            )
+            for result in _without_accuracy(results).results
+        ),
+    )
 
 
 def _without_accuracy(results: Results) -> Results:

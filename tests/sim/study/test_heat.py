@@ -78,6 +78,18 @@ def test_what_was_left_out_or_failed_says_so() -> None:
     assert found.values[1] == (None, None, None)
 
 
+def test_survivors_of_seeds_that_failed_have_no_time() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"], "p": [0.1, 1.0]},
+        lambda labels: Course(),
+        leave_out=lambda cell: cell.group == ("sgp", "1.0") and cell.seed > 0,
+    )
+    found = heat(results, "time_to_target_s")
+    assert found is not None
+    assert found.missing == (("", ""), ("", "1 of 3 seeds have a result"))
+    assert found.values[1][1] is None and found.values[1][0] is not None
+
+
 def test_a_figure_that_a_task_does_not_have_is_none() -> None:
     found = known(heat(results_of(GRID), "disagreement"))
     assert found.values[0][0] is None

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rumor.sim.study.comparison import comparisons
+from rumor.sim.study.dependence import foretold
 from rumor.sim.study.predictions import FACTS, Prediction, graph_axis, predictions
+from rumor.sim.study.result import Results
 from rumor.sim.study.study import Point
 
 from .made_up import Course, results_of
@@ -181,3 +184,82 @@ def test_facts_of_random_graphs_are_means_over_seeds() -> None:
 def test_tasks_without_accuracy_foretell_disagreement() -> None:
     found = predictions(results_of({"topology": GRAPHS[:5]}, task="consensus"))
     assert {one.measure.name for one in found} == {"disagreement", "consensus_distance"}
+
+
+def test_who_has_no_accuracy_at_the_end_is_the_least_accurate() -> None:
+    results = results_of(
+        {"topology": GRAPHS},
+        lambda labels: Course(
+            ceiling=0.8 - 0.05 * GRAPHS.index(labels["topology"]),
+            noise=0.0,
+            facts={"spectral_gap": 1.0 - 0.1 * GRAPHS.index(labels["topology"])},
+        ),
+    )
+    last = tuple(
+        replace(result, summary={**result.summary, "accuracy": None})
+        if result.cell.labels["topology"] == GRAPHS[-1]
+        else result
+        for result in results.results
+    )
+    one = by_fact(predictions(replace(results, results=last)), "accuracy")["spectral_gap"]
+    assert one.rho == pytest.approx(1.0)
+    assert one.spots[-1].y is None
+
+
+def test_graphs_that_lack_seeds_have_no_mean_time() -> None:
+    results = results_of(
+        {"topology": GRAPHS},
+        ranked({graph: 2.0 for graph in GRAPHS}),
+        leave_out=lambda cell: cell.seed == 2 and cell.labels["topology"] == "star",
+    )
+    one = by_fact(predictions(results), "time_to_target_s")["degree_mean"]
+    assert one.censored == ("star",)
+
+
+SIX = GRAPHS[:6]
+ORDER = dict(zip(SIX, range(6), strict=True))
+# Agrees with ORDER but for neighbours: of six, p is near 0.02 by itself.
+NEARLY = dict(zip(SIX, (1, 0, 2, 3, 5, 4), strict=True))
+
+
+def _at_places(ways: Mapping[str, Mapping[str, int]]) -> Results:
+    """At each place graphs are as slow as it says, and one fact has their order."""
+    points = [Point(way, {"p": 0.1 + n / 100}) for n, way in enumerate(ways)]
+    return results_of(
+        {"topology": SIX, "place": points},
+        lambda labels: Course(
+            rate_s=2.0 + 0.3 * ways[labels["place"]][labels["topology"]],
+            noise=0.0,
+            facts=dict.fromkeys(FACTS) | {"diameter": float(ORDER[labels["topology"]])},
+        ),
+    )
+
+
+def test_of_several_places_the_luckiest_alone_foretells_nothing() -> None:
+    random = dict(zip(SIX, (2, 3, 0, 1, 5, 4), strict=True))
+    alone = _at_places({"here": NEARLY})
+    assert (foretold(predictions(alone), comparisons(alone)) or "").startswith("Of the facts")
+    several = _at_places({"here": NEARLY} | dict.fromkeys(("b", "c", "d"), random))
+    said = foretold(predictions(several), comparisons(several)) or ""
+    assert said.startswith(
+        "No fact about the graphs foretells the time to accuracy 0.9 more surely than chance might"
+    )
+    assert said.endswith("for 1 fact tried at 4 places).")
+
+
+def test_a_fact_that_points_both_ways_foretells_nothing() -> None:
+    back = {graph: 5 - rank for graph, rank in ORDER.items()}
+    results = _at_places({"here": ORDER, "there": back})
+    said = foretold(predictions(results), comparisons(results)) or ""
+    minus = "\N{MINUS SIGN}"
+    assert said == (
+        "No fact about the graphs foretells the time to accuracy 0.9 the same way everywhere; the "
+        f"best, diameter, has rank correlations of +1.00 with place here and {minus}1.00 with "
+        "place there."
+    )
+
+
+def test_a_fact_that_points_the_same_way_at_two_places_foretells() -> None:
+    results = _at_places({"here": ORDER, "there": ORDER})
+    said = foretold(predictions(results), comparisons(results)) or ""
+    assert said.startswith("Of the facts about the graphs, diameter foretells")
