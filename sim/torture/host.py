@@ -34,6 +34,7 @@ class Surroundings(Structural):
 
     watch: Watch
     now: float
+    linger_s: float
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Do something after a while."""
@@ -290,8 +291,7 @@ class Host:
         if self.steps % SAVED_EVERY == 0 and trained and self.running and not self.poisoned:
             self._save()
         if self.protocol.done:
-            # As a live peer ends: whoever still has a question learns of its end from others.
-            self._close()
+            self._soon(self._around.linger_s, self._close)
         else:
             pace = 0.5 + self._around.chance("pace", self._key)
             self._soon(self.slowness * self._step_s * pace, self._take_turn)

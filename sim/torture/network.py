@@ -36,12 +36,20 @@ class Network:
         peers: What hosts are made of.
         weather: How bad the network is; may be replaced at any time.
         hulls: Whether values change by mixing alone.
+        linger_s: How long a host still hears others when it is done; a live peer ends at once.
     """
 
     def __init__(
-        self, seed: int, peers: Peers, weather: Weather = CALM, *, hulls: bool = True
+        self,
+        seed: int,
+        peers: Peers,
+        weather: Weather = CALM,
+        *,
+        hulls: bool = True,
+        linger_s: float = 0.0,
     ) -> None:
         self.now = 0.0
+        self.linger_s = linger_s
         self.watch = Watch(hulls=hulls, exact=peers.config.exact, digests=peers.digests)
         self.sky = Sky(weather)
         self.hosts: dict[PeerId, Host] = {}

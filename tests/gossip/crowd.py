@@ -29,6 +29,9 @@ PATIENT = replace(CONFIG, query_s_min=50.0, query_s_max=50.0)
 
 LR = 0.1
 
+LINGER_S = 5.0
+"""Where nobody is held for dead, one that has ended has to have been heard to end."""
+
 _OPTIMA = np.random.default_rng(0).normal(size=(64, SIZE))
 
 
@@ -110,7 +113,7 @@ class Crowd:
             train=self._train,
             step_s=step_s,
         )
-        self.network = Network(seed, peers, weather, hulls=False)
+        self.network = Network(seed, peers, weather, hulls=False, linger_s=LINGER_S)
         for peer, values in zip(self.ids, starts(n), strict=True):
             others = tuple(other for other in self.ids if other != peer)
             self.network.start(peer, seeds=others, founders=n, values=values)
