@@ -89,8 +89,9 @@ def study(
         if dry_run:
             _list_cells(plan)
             return
-        results = _run(plan, folder, resume=resume, debug=debug)
-        _finish(results, folder, with_report=not no_report, as_json=as_json)
+        ending = _Ending(folder, with_report=not no_report)
+        results = _run(plan, folder, ending, resume=resume, debug=debug)
+        _show(results, folder, ending.report, as_json=as_json)
         if results.failures:
             failed = len(results.failures)
             cells = "1 cell" if failed == 1 else f"{failed:,} cells"
@@ -111,10 +112,16 @@ def _copy(name: str, path: Path) -> None:
     if path.suffix != ".toml":
         raise ConfigError(f"{path} must end in .toml, for rumor study to take it for a file")
     try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(source.read_text(encoding="utf-8"))
+        content = source.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror or error}") from None
+    try:
+        with open(path, "xb") as file:
+            file.write(content)
     except FileExistsError:
         raise ConfigError(f"{path} is there already: name a new file") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
     print(path)
 
 
@@ -157,7 +164,8 @@ def _announce(plan: "StudyPlan") -> None:
     if plan.others and not plan.finished:
         print(
             f"none of the {plan.others:,} finished cells in the folder can be used: they have "
-            "other arguments, files, or were computed by another version of the code or libraries",
+            "other arguments, files, or were computed by another version of the code or libraries, "
+            "or on a processor of another kind",
             file=sys.stderr,
         )
 
@@ -168,8 +176,30 @@ def _list_cells(plan: "StudyPlan") -> None:
     print_plan(plan, Console())
 
 
-def _run(plan: "StudyPlan", folder: Path, *, resume: bool, debug: bool) -> "Results":
-    """Compute it, and tell stderr how it goes."""
+class _Ending:
+    """What is written once all cells are there."""
+
+    def __init__(self, folder: Path, *, with_report: bool) -> None:
+        self.has_begun = False
+        self.report: Path | None = None
+        self._folder = folder
+        self._with_report = with_report
+
+    def write(self, results: "Results") -> None:
+        from ..sim.study import write_tables
+
+        self.has_begun = True
+        write_tables(results, self._folder)
+        if self._with_report:
+            from ..sim.study.report import write_report
+
+            self.report = write_report(results, self._folder)
+
+
+def _run(
+    plan: "StudyPlan", folder: Path, ending: _Ending, *, resume: bool, debug: bool
+) -> "Results":
+    """Compute it, tell stderr how it goes, and write what came of it."""
     from ..sim.study import run_study
     from .study_progress import display_on
 
@@ -182,9 +212,11 @@ def _run(plan: "StudyPlan", folder: Path, *, resume: bool, debug: bool) -> "Resu
                 last = progress
                 show(progress)
 
-            return run_study(plan.study, folder, resume=resume, plan=plan, progress=take)
+            return run_study(
+                plan.study, folder, resume=resume, plan=plan, progress=take, finish=ending.write
+            )
     except KeyboardInterrupt:
-        fail(f"stopped; {_kept(last, folder)}", STOPPED)
+        fail(f"stopped; {_kept(last, folder, ending)}", STOPPED)
     except ConfigError:
         raise
     except (OSError, RumorError) as error:
@@ -193,37 +225,22 @@ def _run(plan: "StudyPlan", folder: Path, *, resume: bool, debug: bool) -> "Resu
         what = str(error)
         if isinstance(error, OSError):
             what = f"{folder} cannot be written: {error.strerror or error}"
-        fail(f"{what}; {_kept(last, folder)}", FAILED)
+        fail(f"{what}; {_kept(last, folder, ending)}", FAILED)
 
 
-def _kept(last: "StudyProgress | None", folder: Path) -> str:
+def _kept(last: "StudyProgress | None", folder: Path, ending: _Ending) -> str:
+    if ending.has_begun:
+        return "all cells are kept: --resume writes the tables and the report"
     kept = 0 if last is None else last.finished + last.done
     if last is None or not kept:
         return "nothing was finished"
     return f"{kept:,} of {last.cells:,} cells are kept in {folder}: go on by --resume"
 
 
-def _finish(results: "Results", folder: Path, *, with_report: bool, as_json: bool) -> None:
-    """Write what came of it, and show it."""
-    from ..sim.study import write_tables
+def _show(results: "Results", folder: Path, report: Path | None, *, as_json: bool) -> None:
     from .study_report import as_json as told
     from .study_report import print_results
 
-    report: Path | None = None
-    try:
-        write_tables(results, folder)
-        if with_report:
-            from ..sim.study.report import write_report
-
-            report = write_report(results, folder)
-    except OSError as error:
-        fail(
-            f"{folder} cannot be written: {error.strerror or error}; all cells are kept: --resume "
-            "writes the tables and the report",
-            FAILED,
-        )
-    except KeyboardInterrupt:
-        fail("stopped; all cells are kept: --resume writes the tables and the report", STOPPED)
     print_results(results, folder, Console(stderr=as_json), report)
     if as_json:
         print(json.dumps(told(results, folder, report), allow_nan=False))

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ..gossip.errors import ConfigError
-from .config import SimulationConfig
+from ..train.durable import write_json
+from .config import FLOAT_MAX, SimulationConfig
 from .network import NetworkConfig, as_json, network_of, read_network
 
 __all__ = ["Calibration", "PeerPace", "read_calibration"]
@@ -44,9 +45,9 @@ class PeerPace:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
             raise ConfigError(f"id is {self.id!r}: it must be a name")
-        if not _is_number(self.step_s) or not 0 < self.step_s < math.inf:
+        if not _is_number(self.step_s) or not 0 < self.step_s <= FLOAT_MAX:
             raise ConfigError(f"step_s is {self.step_s!r}: it must be above 0, in seconds")
-        if not _is_number(self.step_s_cv) or not 0 <= self.step_s_cv < math.inf:
+        if not _is_number(self.step_s_cv) or not 0 <= self.step_s_cv <= FLOAT_MAX:
             raise ConfigError(f"step_s_cv is {self.step_s_cv!r}: it must be a number, 0 or more")
 
 
@@ -111,13 +112,12 @@ class Calibration:
         }
 
     def write(self, path: Path) -> None:
-        """Write the file.
+        """Write the file; one that is there is replaced when the new one is whole.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: It cannot be written; what was there still is.
         """
-        text = json.dumps(self.as_json(), indent=1, allow_nan=False)
-        path.write_text(text + "\n", encoding="utf-8")
+        write_json(path, self.as_json())
 
     def as_json(self) -> dict[str, Any]:
         """What the file says, as values that JSON has."""
@@ -156,9 +156,12 @@ def read_calibration(path: Path | str) -> Calibration:
         version = content["rumor_calibration"]
         raise ConfigError(f"{path} is of format {version!r}: this rumor reads {FORMAT}")
     try:
-        return _calibration(content)
-    except (ConfigError, TypeError) as error:
+        found = _calibration(content)
+        # Here, where the file can be named: whatever a simulation would refuse in it.
+        SimulationConfig(**found.simulation())
+    except (ConfigError, TypeError, ValueError, ArithmeticError) as error:
         raise ConfigError(f"{path}: {error}") from None
+    return found
 
 
 def _calibration(content: Mapping[str, Any]) -> Calibration:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from numbers import Integral, Real
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 from ..gossip import ProtocolConfig
@@ -16,15 +18,36 @@ from .faults import Fault
 from .network import NetworkConfig
 from .vectors import VectorTask
 
-__all__ = ["ENGINES", "SimulationConfig"]
+__all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig"]
 
 ENGINES = ("auto", "batched", "loop", "fast")
 """Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
 give the same bits, else ``loop``."""
 
+FLOAT_MAX = float_info.max
+"""The largest number there is, though not the largest integer."""
+
+_COUNT_MAX = 2**53
+
 _COUNTS = (
     "workers", "shards", "shards_per_push", "steps", "total_steps", "batch_size", "threads",
     "window", "eval_every",
+)  # fmt: skip
+
+_NUMBERS = (
+    "p", "push_mbit", "time_s", "lr", "step_s", "latency_s", "bandwidth_mbit", "loss",
+    "duplicates", "checkpoint_every_s", "memory_gib",
+)  # fmt: skip
+
+_TEXTS = (
+    "topology", "mixing", "rule", "emission", "wire", "shard_order", "partition", "pace", "speeds",
+    "timing", "engine",
+)  # fmt: skip
+
+# None is to leave them to something else.
+_MAY_BE_NONE = (
+    "mixing", "p", "push_mbit", "time_s", "lr", "speeds", "latency_s", "bandwidth_mbit", "loss",
+    "duplicates", "memory_gib",
 )  # fmt: skip
 
 
@@ -127,18 +150,13 @@ class SimulationConfig:
     """What the run may take; what the machine has free unless given."""
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         for name in _COUNTS:
             _check_count(name, getattr(self, name))
         for name in ("time_s", "lr", "step_s", "memory_gib", "push_mbit", "checkpoint_every_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:
                 raise ConfigError(f"{name} is {value}: it must be a finite number above 0")
-        if not isinstance(self.task, str | Task | VectorTask):
-            raise ConfigError(f"task is {self.task!r}: it must be a name or a Task")
-        if not isinstance(self.network, str | NetworkConfig):
-            raise ConfigError(f"network is {self.network!r}: it must be a name or a NetworkConfig")
-        if isinstance(self.slow, str):
-            raise ConfigError(f'slow is {self.slow!r}: it must be a tuple, as in ("3:10",)')
         if self.engine not in ENGINES:
             raise ConfigError(f"unknown engine {self.engine!r}. Valid names: {', '.join(ENGINES)}")
         if self.shards_per_push > self.shards:
@@ -148,6 +166,30 @@ class SimulationConfig:
             )
         # Whatever is wrong with these is found before anything is made.
         _ = self.protocol
+
+    def _check_kinds(self) -> None:
+        """See that every field is of the kind that it is declared as."""
+        for name in _NUMBERS:
+            _check_kind(name, value := getattr(self, name), Real, "a number")
+            if isinstance(value, int) and abs(value) > FLOAT_MAX:
+                raise ConfigError(f"{name} is {value}: no number may be above {FLOAT_MAX:.0e}")
+        for name in _TEXTS:
+            _check_kind(name, getattr(self, name), str, "a text")
+        _check_kind("seed", self.seed, Integral, "an integer")
+        # That is what true and false of numpy are called too.
+        if type(self.exact).__name__ not in ("bool", "bool_"):
+            raise ConfigError(f"exact is {self.exact!r}: it must be true or false")
+        _check_kind("task", self.task, (str, Task, VectorTask), "a name or a Task")
+        _check_kind("network", self.network, (str, NetworkConfig), "a name or a NetworkConfig")
+        if isinstance(self.slow, str) or not _all_of(self.slow, str):
+            raise ConfigError(f'slow is {self.slow!r}: it must be a tuple, as in ("3:10",)')
+        is_file = isinstance(self.faults, str | Path)
+        if not is_file and not _all_of(self.faults, (Fault, Mapping)):
+            raise ConfigError(f"faults is {self.faults!r}: it must be a file, or a list of faults")
+        for name in ("task", "network", "faults", *_TEXTS):
+            # Some of them are names of files, and no file has one with it.
+            if isinstance(value := getattr(self, name), str | Path) and "\0" in str(value):
+                raise ConfigError(f"{name} is {value!r}: it must have no NUL character")
 
     @property
     def protocol(self) -> ProtocolConfig:
@@ -176,3 +218,17 @@ def _check_count(name: str, value: int | None) -> None:
         raise ConfigError(f"{name} is {value!r}: it must be an integer")
     if value < 1:
         raise ConfigError(f"{name} is {value}: it must be at least 1")
+    if value > _COUNT_MAX:
+        raise ConfigError(f"{name} is {value}: it must be {_COUNT_MAX:,} at most")
+
+
+def _check_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
+    if value is None and name in _MAY_BE_NONE:
+        return
+    # To Python, true is a number.
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ConfigError(f"{name} is {value!r}: it must be {words}")
+
+
+def _all_of(values: object, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(values, Sequence) and all(isinstance(value, kind) for value in values)

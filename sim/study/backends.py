@@ -1,14 +1,15 @@
 """Where cells are computed: processes of this machine, or those of a Dask or Ray cluster.
 
-The only module that knows joblib, Dask and Ray. What these send from process to process they
-pickle, so that a study trusts its cluster as it trusts its own machine; all that we let them carry
-is the name of one function, and text.
+The only module that knows joblib, Dask and Ray. Joblib has backends for both clusters, but of what
+was killed there its generator never hears, and waits for good. What these send from process to
+process they pickle, so that a study trusts its cluster as it trusts its own machine; all that we
+let them carry is the name of one function, and text.
 """
 
 import os
 import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from logging import ERROR
@@ -16,15 +17,28 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError, RumorError, TransportError
 
-__all__ = ["Backend", "WorkerLost", "answers", "one_by_one", "read_backend"]
+__all__ = ["Backend", "Lost", "WorkerLost", "answers", "one_by_one", "read_backend"]
 
 _NEEDS: Final = {"loky": "joblib", "dask": "distributed", "ray": "ray"}
 _CONNECT_S: Final = 10
+_LOOK_S: Final = 5
+_WITHOUT_WORKERS_S: Final = 60
 _FORMS: Final = "loky (processes of this machine), dask:tcp://HOST:PORT, ray or ray:ADDRESS"
+
+
+Run = Callable[[str], str]
 
 
 class WorkerLost(RumorError):
     """A worker process has ended in the middle of a cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """In place of an answer: a cluster's processes that took this order, or one beside it, were
+    killed."""
+
+    order: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,79 +80,159 @@ def read_backend(text: str) -> Backend:
 
 
 def answers(
-    backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
-) -> Generator[str]:
+    backend: Backend, run: Run, orders: Sequence[str], jobs: int | None
+) -> Generator[str | Lost]:
     """Carry out orders side by side.
 
     Args:
         backend: Where.
         run: A function of a module, which other processes find by its name.
         orders: What it is called with, once with each.
-        jobs: Processes; None for as many as a cluster has cores.
+        jobs: Processes; None for as many as a cluster has.
 
     Yields:
         Answers, as they come; an answer that was taken is not computed again whatever happens.
 
     Raises:
         WorkerLost: One of this machine's processes was killed.
-        TransportError: A cluster cannot be reached, or has failed.
+        TransportError: A cluster cannot be reached, or has failed, or processes cannot be started.
     """
-    if backend.is_local and jobs == 1:
-        yield from map(run, orders)
+    if not orders:
         return
-    with _OPEN[backend.kind](backend.address) as settings:
-        yield from _side_by_side(run, orders, jobs, settings)
+    if backend.kind == "dask":
+        yield from _over_dask(backend.address, run, orders, jobs)
+    elif backend.kind == "ray":
+        yield from _over_ray(backend.address, run, orders, jobs)
+    elif jobs == 1:
+        with _as_failure("this process"):
+            yield from map(run, orders)
+    else:
+        yield from _side_by_side(run, orders, jobs or -1, "2 * n_jobs")
 
 
-def _side_by_side(
-    run: Callable[[str], str], orders: Sequence[str], jobs: int | None, settings: dict[str, Any]
-) -> Generator[str]:
+def one_by_one(run: Run, orders: Sequence[str]) -> Generator[str]:
+    """Carry out orders in order, each in a process that may be killed.
+
+    Raises:
+        WorkerLost: It was.
+        TransportError: It cannot be started.
+    """
+    if orders:
+        yield from _side_by_side(run, orders, 2, 1)
+
+
+def _side_by_side(run: Run, orders: Sequence[str], jobs: int, at_once: str | int) -> Generator[str]:
     from joblib import Parallel, delayed, parallel_config
 
-    at_once = settings.pop("at_once", "2 * n_jobs")
-    with parallel_config(**settings, n_jobs=jobs or -1):
+    with _loky(), parallel_config(backend="loky", inner_max_num_threads=1, n_jobs=jobs):
         # One at a time: what comes in batches would be lost in batches.
         parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch=at_once)
         found = parallel(delayed(run)(order) for order in orders)
-    with closing(found):
-        yield from found
-
-
-def one_by_one(run: Callable[[str], str], orders: Sequence[str]) -> Generator[str]:
-    """Carry out orders in order, each in a process that may be killed."""
-    with _loky(None) as settings:
-        yield from _side_by_side(run, orders, 2, settings | {"at_once": 1})
+        with closing(found):
+            yield from found
 
 
 @contextmanager
-def _loky(address: str | None) -> Iterator[dict[str, Any]]:
+def _loky() -> Iterator[None]:
     from joblib.externals.loky import get_reusable_executor
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     try:
-        yield {"backend": "loky", "inner_max_num_threads": 1}
-    except BrokenProcessPool as error:
-        raise WorkerLost("a worker process was killed; perhaps it took too much memory") from error
+        with _as_failure("loky"):
+            try:
+                yield
+            except BrokenProcessPool as error:
+                raise WorkerLost(
+                    "a worker process was killed; perhaps it took too much memory"
+                ) from error
     finally:
         get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
-@contextmanager
-def _dask(address: str | None) -> Iterator[dict[str, Any]]:
+def _over_dask(
+    address: str | None, run: Run, orders: Sequence[str], jobs: int | None
+) -> Generator[str | Lost]:
     from distributed import Client
+    from distributed.scheduler import KilledWorker
 
     try:
-        client = Client(address, timeout=_CONNECT_S)  # type: ignore[no-untyped-call]
+        client: Any = Client(address, timeout=_CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TypeError) as error:
         raise TransportError(f"there is no Dask scheduler at {address}: {error}") from error
-    with client, _as_failure("Dask"):
-        if not client.scheduler_info()["workers"]:
+    with _as_failure("Dask"), client:
+        if not client.nthreads():
             raise TransportError(f"the Dask cluster at {address} has no workers")
-        yield {"backend": "dask", "client": client}
+        waiting = list(reversed(orders))
+        under_way: dict[Any, str] = {}
+        try:
+            while waiting or under_way:
+                # One each: a process computes one cell at a time, however many threads it has.
+                while waiting and len(under_way) < (jobs or len(client.nthreads()) or 1):
+                    order = waiting.pop()
+                    under_way[client.submit(run, order, pure=False)] = order
+                for future in _done(client, list(under_way), address):
+                    order = under_way.pop(future)
+                    if isinstance(future.exception(), KilledWorker):
+                        yield Lost(order)
+                    else:
+                        yield future.result()
+        finally:
+            with suppress(Exception):
+                client.cancel(list(under_way))
+
+
+def _done(client: Any, futures: list[Any], address: str | None) -> list[Any]:
+    """Wait for one of Dask's futures at least, as long as somebody is there to compute it.
+
+    Raises:
+        TransportError: All workers have been away for long: Dask itself would wait for good.
+    """
+    from distributed import wait
+
+    away_s = 0
+    while away_s < _WITHOUT_WORKERS_S:
+        with suppress(TimeoutError):
+            found: Any = wait(futures, _LOOK_S, "FIRST_COMPLETED")  # type: ignore[no-untyped-call]
+            return list(found.done)
+        # A worker that was killed is soon replaced, where it has a nanny.
+        away_s = 0 if client.nthreads() else away_s + _LOOK_S
+    raise TransportError(f"the Dask cluster at {address} has no workers any more")
+
+
+def _over_ray(
+    address: str | None, run: Run, orders: Sequence[str], jobs: int | None
+) -> Generator[str | Lost]:
+    import ray
+    from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
+
+    killed = (NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError)
+    with _ray(address), _as_failure("Ray"):
+        # Tried again by us, alone: it may have been the one beside it.
+        there = ray.remote(max_retries=0)(run)
+        cores = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        free = jobs or int(cores.get("CPU", 0)) or 1
+        waiting = list(reversed(orders))
+        under_way: dict[Any, str] = {}
+        try:
+            while waiting or under_way:
+                while waiting and len(under_way) < free:
+                    order = waiting.pop()
+                    under_way[there.remote(order)] = order
+                (done, *_), _ = ray.wait(list(under_way))
+                order = under_way.pop(done)
+                try:
+                    answer = ray.get(done)
+                except killed:
+                    answer = Lost(order)
+                yield answer
+        finally:
+            with suppress(Exception):
+                for reference in under_way:
+                    ray.cancel(reference, force=True)
 
 
 @contextmanager
-def _ray(address: str | None) -> Iterator[dict[str, Any]]:
+def _ray(address: str | None) -> Iterator[None]:
     import ray
 
     is_ours = not ray.is_initialized()
@@ -151,8 +245,7 @@ def _ray(address: str | None) -> Iterator[dict[str, Any]]:
         except (OSError, ValueError, RuntimeError) as error:
             raise TransportError(f"there is no Ray cluster at {address}: {error}") from error
     try:
-        with _as_failure("Ray"):
-            yield {"backend": _register_ray()}
+        yield
     finally:
         if is_ours:
             ray.shutdown()
@@ -172,28 +265,14 @@ def _require_listener(address: str | None) -> None:
 
 @contextmanager
 def _as_failure(what: str) -> Iterator[None]:
-    """Whatever a cluster raises is a failure of the cluster: cells do not raise."""
+    """Whatever processes or a cluster raise is a failure of theirs: cells do not raise.
+
+    An ``OSError`` too, which to others is one of the study's folder.
+    """
     try:
         yield
-    except (RumorError, OSError):
+    except RumorError:
         raise
     except Exception as error:
         text = str(error).strip().partition("\n")[0]
         raise TransportError(f"{what} failed: {type(error).__name__}: {text}") from error
-
-
-def _register_ray() -> str:
-    """Give Ray's backend to joblib, with results as they come."""
-    from joblib import register_parallel_backend
-    from ray.util.joblib.ray_backend import RayBackend
-
-    class AsTheyCome(RayBackend):
-        # joblib hears of each result by a callback; only processes of multiprocessing, which this
-        # one is made after, may not survive that a generator is left before its end.
-        supports_return_generator = True
-
-    register_parallel_backend("rumor-ray", AsTheyCome)
-    return "rumor-ray"
-
-
-_OPEN: Final = {"loky": _loky, "dask": _dask, "ray": _ray}

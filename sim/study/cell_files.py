@@ -2,8 +2,9 @@
 
 import sys
 import sysconfig
-from collections.abc import Iterator
-from functools import cache, partial
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def hashes_of(config: SimulationConfig) -> dict[str, str]:
     """Hash what each file that a cell names contains.
 
     Returns:
-        Hexadecimal hashes, by what the file is to the cell.
+        Hexadecimal hashes, by what the file is to the cell; for the libraries that a task of the
+        user's own imports, their versions.
 
     Raises:
         ConfigError: One cannot be read, or this process has loaded other code for a task.
@@ -32,7 +34,7 @@ def hashes_of(config: SimulationConfig) -> dict[str, str]:
     found = {f"{what} {path}": _hash(what, path) for what, path in files_of(config)}
     task = config.task_name
     if ":" in task:
-        found["task"] = _hash_of_task(task.partition(":")[0])
+        found |= _hashes_of_task(task.partition(":")[0])
     return found
 
 
@@ -72,9 +74,10 @@ def _is_file(network: str) -> bool:
     return network.endswith(".json") or Path(network).is_file()
 
 
-def _hash_of_task(module: str) -> str:
+def _hashes_of_task(module: str) -> dict[str, str]:
+    """Hash a task's own code, and tell the versions of the libraries that this imports."""
     folder = Path.cwd()
-    sources = _sources_of_task(folder, module)
+    sources, libraries = _sources_of_task(folder, module)
     now = hash_of_files(sources)
     loaded = {name for name in sources if name in sys.modules}
     if module in loaded and _hash_when_loaded(folder, module) != now:
@@ -83,17 +86,29 @@ def _hash_of_task(module: str) -> str:
         path = getattr(sys.modules[name], "__file__", None)
         if path is not None and Path(path).resolve() != sources[name].resolve():
             raise ConfigError(f"task {module}: {_THIS_PROCESS} has loaded {path} as {name}")
-    return now
+    told = {f"library {name}": version(name) for name in libraries}
+    return {"task": now, **told}
 
 
 @cache
 def _hash_when_loaded(folder: Path, module: str) -> str:
     """Called first when a module has just been loaded, and the same from then on."""
-    return hash_of_files(_sources_of_task(folder, module))
+    return hash_of_files(_sources_of_task(folder, module)[0])
 
 
-def _sources_of_task(folder: Path, module: str) -> dict[str, Path]:
-    return sources_of(module, partial(_find, folder, module.partition(".")[0]))
+def _sources_of_task(folder: Path, module: str) -> tuple[dict[str, Path], list[str]]:
+    """A task's own modules, and the distributions of all others that these import."""
+    asked: set[str] = set()
+
+    def find(name: str) -> Path | None:
+        asked.add(name.partition(".")[0])
+        return _find(folder, module.partition(".")[0], name)
+
+    sources = sources_of(module, find)
+    own = {name.partition(".")[0] for name in sources}
+    known = _distributions()
+    found = {name for top in asked - own for name in known.get(top, ())}
+    return sources, sorted(found)
 
 
 def _find(folder: Path, own: str, module: str) -> Path | None:
@@ -126,6 +141,12 @@ def _places(top: str) -> list[Path]:
     if spec.submodule_search_locations is not None:
         return [Path(place) for place in spec.submodule_search_locations]
     return [Path(spec.origin).with_suffix("")] if spec.has_location and spec.origin else []
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """What is installed, by the modules that it brings: it takes a while to find out."""
+    return packages_distributions()
 
 
 def _is_library(path: Path) -> bool:

@@ -85,6 +85,9 @@ def check_cells(cells: Iterable[Cell]) -> tuple[list[GoodCell], list[BadCell]]:
                 good.append(_check(cell, tasks, rehearse=cell.group not in rehearsed))
         except (RumorError, TopologyError, OSError) as error:
             bad.append(BadCell(cell=cell, why=str(error) or type(error).__name__))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            why = f"a setting is of the wrong kind: {type(error).__name__}: {error}"
+            bad.append(BadCell(cell=cell, why=why))
         rehearsed.add(cell.group)
     return good, bad
 

@@ -31,9 +31,9 @@ _LIBRARIES: Final = (
 def code_version() -> str:
     """Hash all code that a cell's result depends on.
 
-    These are the sources of what computes a cell and of all that this imports, and the versions of
-    Python and of the libraries that compute. It is found once in a process, because what is loaded
-    does not change with the files.
+    These are the sources of what computes a cell and of all that this imports, the versions of
+    Python and of the libraries that compute, and what the processor can do. It is found once in a
+    process, because what is loaded does not change with the files.
 
     Returns:
         32 hexadecimal digits (BLAKE2b).
@@ -49,8 +49,17 @@ def computing_sources() -> dict[str, Path]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that compute; empty for one that is not there."""
-    found = {"python": f"{platform.python_implementation()} {platform.python_version()}"}
+    """Versions of Python and of the libraries that compute; empty for one that is not there.
+
+    The processor is among them: sums are rounded otherwise where more numbers are added at once.
+    """
+    # Not above: whoever only asks for a name need not wait for it.
+    import torch
+
+    found = {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+    }
     return found | {name: _version(name) for name in _LIBRARIES}
 
 

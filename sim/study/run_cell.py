@@ -16,9 +16,9 @@ from ...gossip.errors import RumorError
 from ...topology import TopologyError
 from ...topology.fallbacks import forget_files
 from .cell_key import cell_key, config_of
-from .code_version import code_version
+from .code_version import code_version, versions
 
-__all__ = ["order_of", "run_cell"]
+__all__ = ["at_work", "order_of", "run_cell"]
 
 # A process has one working directory and one number of torch threads.
 _ONE_AT_A_TIME = threading.Lock()
@@ -26,9 +26,10 @@ _ONE_AT_A_TIME = threading.Lock()
 _LOOK_EVERY_S = 1.0
 
 _STRANGER = (
-    "the code, or a library, is not the same in a worker process (on {}) as where the study was "
-    "started: it was changed since, or that machine has other versions"
+    "the code, a library or the processor is not the same in a worker process (on {}) as where the "
+    "study was started: {}"
 )
+_CHANGED = "a source was changed since, or that machine has another version of this project"
 
 
 def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | None) -> str:
@@ -45,6 +46,7 @@ def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | 
             "key": key,
             "settings": dict(settings),
             "code": code_version(),
+            "versions": _versions(),
             "folder": str(folder),
             "parent": parent,
         }
@@ -63,9 +65,7 @@ def run_cell(order: str) -> str:
         raised for a cell that cannot run: others may.
     """
     told = json.loads(order)
-    if told["parent"] is not None:
-        _belong_to(told["parent"])
-    with _ONE_AT_A_TIME, _inside(told["folder"]):
+    with at_work(told):
         try:
             answer = _answer(told)
         except (RumorError, TopologyError, OSError) as error:
@@ -77,12 +77,25 @@ def run_cell(order: str) -> str:
     return json.dumps({"key": told["key"], **answer}, allow_nan=False)
 
 
+@contextmanager
+def at_work(told: Mapping[str, Any]) -> Iterator[None]:
+    """Be a worker process while it carries out an order.
+
+    Args:
+        told: ``folder`` and ``parent``, as `order_of` has them.
+    """
+    if told["parent"] is not None:
+        _belong_to(told["parent"])
+    with _ONE_AT_A_TIME, _inside(told["folder"]):
+        yield
+
+
 def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
     # Here, so that what is hashed below has been loaded: files may change at any time.
     from .compute import compute
 
     if code_version() != told["code"]:
-        return {"stranger": _STRANGER.format(os.uname().nodename)}
+        return {"stranger": _STRANGER.format(os.uname().nodename, _difference(told["versions"]))}
     # A process of a cluster may have met a graph's file as it was for another study.
     forget_files()
     key, settings = told["key"], told["settings"]
@@ -91,6 +104,21 @@ def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
     # A file may have changed after it was hashed and before it was read.
     _check(key, settings)
     return {"record": found}
+
+
+def _difference(versions: Mapping[str, str]) -> str:
+    """What this process has otherwise than the one that asked."""
+    others = [
+        f"{name} is {own or 'missing'} there, {versions.get(name) or 'missing'} here"
+        for name, own in _versions().items()
+        if versions.get(name, "") != own
+    ]
+    return "; ".join(others) or _CHANGED
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return versions()
 
 
 def _check(key: str, settings: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...gossip.errors import ConfigError, RumorError
-from .backends import WorkerLost, answers, one_by_one
+from .backends import Lost, WorkerLost, answers, one_by_one
 from .check import GoodCell
 from .estimate import work_of
 from .folder import check_folder, locked
@@ -38,6 +38,7 @@ def run_study(
     jobs: int | None = None,
     progress: Show | None = None,
     plan: StudyPlan | None = None,
+    finish: Callable[[Results], object] | None = None,
 ) -> Results:
     """Compute all cells of a study that are not finished, side by side.
 
@@ -53,6 +54,8 @@ def run_study(
         jobs: Processes; as many as cores and memory allow unless given.
         progress: Called at the start, and after each cell.
         plan: What `plan_study` found, if it was asked before.
+        finish: Called with the results at the end, to write what is made of them: no other process
+            computes into the folder before it is done.
 
     Returns:
         What the cells came to; those that failed are among its failures.
@@ -79,7 +82,10 @@ def run_study(
             if run.failures:
                 with suppress(OSError):
                     write_folder(folder, study, keys, run.failures)
-    return load_results(folder)
+        results = load_results(folder)
+        if finish is not None:
+            finish(results)
+    return results
 
 
 def load_results(folder: Path) -> Results:
@@ -135,22 +141,29 @@ class _Run:
         """Compute all that is to do."""
         self._tell(None, None)
         while self._waiting:
-            try:
-                self._take(self._side_by_side(list(self._waiting.values())))
-            except WorkerLost:
-                # Whichever of those under way it was: alone, it shows.
-                for cell in list(self._waiting.values())[: self._plan.jobs]:
-                    self._try_alone(cell)
+            # Whichever of those under way it was: alone, it shows.
+            for cell in self._side_by_side(list(self._waiting.values())):
+                self._try_alone(cell)
 
-    def _side_by_side(self, cells: Sequence[GoodCell]) -> Generator[str]:
+    def _side_by_side(self, cells: Sequence[GoodCell]) -> list[GoodCell]:
+        """Compute cells, as far as they come; those that may have killed their process."""
         plan, orders = self._plan, self._orders(cells)
-        jobs = plan.jobs if plan.jobs is None else min(plan.jobs, len(orders))
-        return answers(plan.backend, run_cell, orders, jobs)
+        try:
+            # With several jobs even a single cell has a process of its own, which it may kill.
+            lost = self._take(answers(plan.backend, run_cell, orders, plan.jobs))
+        except WorkerLost:
+            return list(self._waiting.values())[: plan.jobs]
+        return [self._waiting[key] for key in lost]
 
     def _try_alone(self, cell: GoodCell) -> None:
+        backend, orders = self._plan.backend, self._orders([cell])
+        local = backend.is_local
+        texts = one_by_one(run_cell, orders) if local else answers(backend, run_cell, orders, 1)
         try:
-            self._take(one_by_one(run_cell, self._orders([cell])))
+            is_lost = bool(self._take(texts))
         except WorkerLost:
+            is_lost = True
+        if is_lost:
             self._fail(cell.key, _KILLED)
 
     def _orders(self, cells: Sequence[GoodCell]) -> list[str]:
@@ -158,10 +171,15 @@ class _Run:
         parent = None if alone else os.getpid()
         return [order_of(cell.key, cell.settings, self._folder, parent) for cell in cells]
 
-    def _take(self, texts: Generator[str]) -> None:
+    def _take(self, texts: Generator[str | Lost] | Generator[str]) -> list[str]:
+        """Keep what comes; names of the cells that were lost."""
+        lost: list[str] = []
         # Left before its end, it stops the processes that still compute.
         with closing(texts):
             for text in texts:
+                if isinstance(text, Lost):
+                    lost.append(json.loads(text.order)["key"])
+                    continue
                 answer = json.loads(text)
                 if "stranger" in answer:
                     raise RumorError(answer["stranger"])
@@ -171,6 +189,7 @@ class _Run:
                     self._store.put(answer["key"], answer["record"])
                     self._took_s[answer["key"]] = answer["record"]["wall_s"]
                     self._finish(answer["key"], None)
+        return lost
 
     def _fail(self, key: str, why: str) -> None:
         self.failures[key] = why

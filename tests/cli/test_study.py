@@ -20,6 +20,7 @@ from rumor.cli.study_progress import display_on, duration, words
 from rumor.cli.study_report import outline
 from rumor.gossip.errors import TransportError
 from rumor.sim.study import StudyProgress, plan_study
+from rumor.sim.study.folder import locked
 from rumor.sim.study.store import Store
 
 from ..sim.study.small import TOML, small_study, tables_of
@@ -123,6 +124,8 @@ def test_every_bad_cell_is_listed_before_anything_runs() -> None:
         (["mine.toml", "--out", "mine.toml"], "mine.toml is a file: name a new folder"),
         (["graphs", "--copy", "mine.toml"], "mine.toml is there already: name a new file"),
         (["graphs", "--copy", "mine.txt"], "mine.txt must end in .toml"),
+        (["gone.toml", "--copy", "new.toml"], "gone.toml cannot be read: No such file"),
+        (["graphs", "--copy", "no/new.toml"], "no/new.toml cannot be written: No such file"),
     ],
 )
 def test_wrong_arguments_are_answered_in_a_line_and_status_2(
@@ -132,6 +135,7 @@ def test_wrong_arguments_are_answered_in_a_line_and_status_2(
     assert (done.exit_code, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and message in line
+    assert not Path("new.toml").exists()
 
 
 @pytest.mark.parametrize(
@@ -139,6 +143,8 @@ def test_wrong_arguments_are_answered_in_a_line_and_status_2(
     [
         ('[grid]\ntopolgy = ["ring"]\n', "unknown key 'topolgy', did you mean 'topology'"),
         ("[grid]\n", "the grid is empty: vary something"),
+        ('[grid]\nloss = ["0.1"]\n', "loss is '0.1': it must be a number"),
+        ("[grid]\ntopology = [2026-11-21]\n", "it must be a text"),
         ("[grid]\np = []\n", "grid.p is empty: it must have at least one value"),
     ],
 )
@@ -220,6 +226,70 @@ def test_whatever_ends_a_study_finished_cells_are_kept(
     assert "2 of 4 cells are kept in runs/study-mine: go on by --resume" in done.stderr
     again = run("--resume")
     assert again.exit_code == 0 and "2 finished before" in again.stderr
+
+
+def test_what_fails_in_a_process_is_no_folder_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cannot_fork(order: str) -> str:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("rumor.sim.study.runner.run_cell", cannot_fork)
+    done = run()
+    assert done.exit_code == 1 and "temporarily unavailable" in done.stderr
+    assert "cannot be written" not in done.stderr
+
+
+OWN_TASK = """
+import os, signal, torch
+from rumor.train.task import Task
+def make(seed):
+    x = torch.ones(32, 2)
+    def loss(outputs, targets):
+        {what}
+        return ((outputs - targets) ** 2).mean()
+    return Task(name="own", model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
+                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
+"""
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("raise ValueError('a bug of the user')", "ValueError: a bug of the user"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "its process was killed"),
+    ],
+)
+def test_a_task_that_breaks_is_a_failure_of_its_cells_and_not_of_the_estimate(
+    what: str, why: str
+) -> None:
+    Path("own.py").write_text(OWN_TASK.format(what=f"if seed < 2: {what}"))
+    Path("mine.toml").write_text(
+        'seeds = 3\n[settings]\ntask = "own:make"\nworkers = 2\nsteps = 3\n'
+        '[grid]\ntopology = ["ring"]\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert why in done.stdout and "2 cells failed" in done.stderr
+    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+
+
+def test_another_process_stays_out_until_tables_and_report_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(results: object, folder: Path) -> None:
+        with locked(folder):
+            pytest.fail("somebody else could compute into it")
+
+    monkeypatch.setattr(rumor.sim.study, "write_tables", write)
+    done = run()
+    assert done.exit_code == 2 and "is in use" in done.stderr
 
 
 def test_debug_shows_where_it_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """Files of `rumor calibrate`: what a simulation makes of them, and what is refused."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,21 @@ def test_a_file_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     first = measured(network=PRESETS["wan"], notes=("all is well",))
     first.write(tmp_path / "a.json")
     assert read_calibration(tmp_path / "a.json") == first
+
+
+def test_a_file_that_cannot_be_written_stays_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    measured().write(path)
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        measured(source="elsewhere").write(path)
+    assert read_calibration(path) == measured() and list(tmp_path.iterdir()) == [path]
 
 
 def test_each_worker_steps_as_long_as_its_peer_did() -> None:
@@ -69,6 +86,14 @@ def test_steps_vary_as_they_did_and_not_at_all_where_that_is_next_to_nothing() -
         ({"settings": {"leraning": 1}}, "settings has 'leraning', which is no setting"),
         ({"settings": {"workers": 4}}, "settings has 'workers'"),
         ({"settings": 3}, "settings is 3: it must be an object"),
+        ({"settings": {"lr": "0.1"}}, "lr is '0.1': it must be a number"),
+        ({"settings": {"topology": ["ring"]}}, r"topology is \['ring'\]: it must be a text"),
+        ({"settings": {"exact": "no"}}, "exact is 'no': it must be true or false"),
+        ({"settings": {"time_s": 10**400}}, r"time_s is 1000+: no number may be above"),
+        (
+            {"peers": [{"id": "a", "step_s": 10**400}]},
+            r"peers\[0\].step_s is 1000+: it must be above 0",
+        ),
         ({"network": {"latncy_s": 1}}, "did you mean 'latency_s'"),
         ({"network": "lann"}, "unknown network 'lann', did you mean 'lan'"),
         ({"network": 3}, "network is 3: it must be an object, or the name of a network"),

@@ -1,5 +1,6 @@
 """Where cells are computed: the same bytes on processes of this machine, on Dask and on Ray."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 import rumor.sim.study.backends as module
 from rumor.gossip import ConfigError, TransportError
-from rumor.sim.study import read_study, run_study, write_tables
+from rumor.sim.study import Results, load_results, read_study, run_study, write_tables
 from rumor.sim.study.backends import answers, read_backend
 
 from .small import TOML, tables_of
@@ -63,6 +64,20 @@ def pid_of(order: str) -> str:
 def test_one_job_needs_no_process() -> None:
     found = list(answers(read_backend("loky"), pid_of, ["a", "b"], 1))
     assert found == [f"a {os.getpid()}", f"b {os.getpid()}"]
+
+
+def cannot_fork(*arguments: object, **settings: object) -> str:
+    """As the system answers where there are too many processes."""
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_processes_that_cannot_be_started_are_no_matter_of_the_folder(
+    jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("joblib.Parallel", cannot_fork)
+    with pytest.raises(TransportError, match=r"failed: BlockingIOError: .*temporarily unavail"):
+        list(answers(read_backend("loky"), cannot_fork, ["a", "b"], jobs))
 
 
 @pytest.mark.live
@@ -128,6 +143,82 @@ def test_a_dask_cluster_gives_the_same_bytes(
     assert tables_of(folder) == expected
 
 
+DEADLY = """
+import os, torch
+from rumor.train.task import Task
+def make(seed):
+    x = torch.ones(32, 2)
+    def loss(outputs, targets):
+        if seed == 1:
+            os.kill(os.getpid(), 9)
+        return ((outputs - targets) ** 2).mean()
+    return Task(name="mine", model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
+                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
+"""
+
+DEADLY_STUDY = """
+seeds = 3
+[settings]
+task = "deadly_task:make"
+workers = 2
+steps = 3
+[grid]
+topology = ["ring"]
+"""
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study of three cells, of which the second kills its process."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deadly_task.py").write_text(DEADLY)
+    (tmp_path / "deadly.toml").write_text(DEADLY_STUDY)
+    return tmp_path / "deadly.toml"
+
+
+def assert_only_the_second_failed(results: Results) -> None:
+    assert [result.cell.seed for result in results.results] == [0, 2]
+    assert results.failures == {
+        "ring, seed 1": "its process was killed; perhaps it took too much memory"
+    }
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """A Dask that blames a cell for the first worker that dies with it, not for the fourth."""
+    dask = pytest.importorskip("dask", reason="dask is not installed")
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        yield
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+def test_a_cell_that_kills_its_dask_worker_fails_alone(
+    impatient: None, dask_cluster: str, deadly: Path
+) -> None:
+    results = run_study(read_study(deadly), Path("a"), backend=f"dask:{dask_cluster}")
+    assert_only_the_second_failed(results)
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_cluster_whose_workers_are_gone_ends_the_study(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    monkeypatch.setattr(module, "_LOOK_S", 0.2)
+    monkeypatch.setattr(module, "_WITHOUT_WORKERS_S", 0.4)
+    with distributed.LocalCluster(
+        n_workers=1, processes=False, dashboard_address=None, silence_logs="ERROR"
+    ) as cluster:
+        found = answers(read_backend(f"dask:{cluster.scheduler_address}"), pid_of, ["a", "b"], None)
+        assert str(next(found)).startswith("a ")
+        cluster.scale(0)
+        cluster.sync(cluster._correct_state)
+        with pytest.raises(TransportError, match="has no workers any more"):
+            next(found)
+
+
 @pytest.mark.live
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_scheduler_that_is_not_there_is_said(
@@ -156,6 +247,22 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
     )
     assert done.returncode == 0, done.stderr
     assert tables_of(folder) == expected
+
+
+@pytest.mark.live
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+def test_a_cell_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "rumor.cli", "study", "deadly.toml", "--out", "a"),
+            *("--backend", "ray", "--jobs", "2", "--no-report"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 1 and "1 cell failed" in done.stderr, done.stderr
+    assert_only_the_second_failed(load_results(Path("a")))
 
 
 @pytest.mark.live

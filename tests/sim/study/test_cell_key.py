@@ -99,6 +99,17 @@ def test_a_task_of_the_users_own_counts_with_the_modules_that_it_imports() -> No
     assert cell_key(settings) not in (before, changed)
 
 
+def test_the_libraries_of_a_task_count_by_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("mine.py").write_text("import json\nfrom parts import make\n")
+    Path("parts.py").write_text("from networkx.classes import graph\ndef make(): ...\n")
+    Path("plain.py").write_text("import json\ndef make(): ...\n")
+    before = [cell_key({"task": task}) for task in ("mine:make", "plain:make")]
+    versions = {"networkx": "0.0.1"}
+    monkeypatch.setattr("rumor.sim.study.cell_files.version", versions.__getitem__)
+    after = [cell_key({"task": task}) for task in ("mine:make", "plain:make")]
+    assert after[0] != before[0] and after[1] == before[1]
+
+
 def test_a_process_that_has_loaded_other_code_of_a_task_is_told_to_start_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +144,7 @@ def test_settings_survive_being_written_down() -> None:
         ({"topologie": "ring"}, "no setting 'topologie', did you mean 'topology'"),
         ({"workers": "many"}, "workers is 'many': it must be an integer"),
         ({"network": NetworkConfig()}, "network is an object: a study needs its name"),
-        ({"lr": "high"}, "a setting is of the wrong kind"),
+        ({"lr": "high"}, "lr is 'high': it must be a number"),
     ],
 )
 def test_settings_that_are_not_valid_are_refused(settings: dict[str, Any], message: str) -> None:

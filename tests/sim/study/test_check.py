@@ -1,14 +1,18 @@
 """Cells looked through before anything runs: every bad one is found, and none that is good."""
 
+import math
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rumor.sim import simulate
 from rumor.sim.study.cell_key import config_of
 from rumor.sim.study.check import BadCell, BadCells, check_cells
 from rumor.sim.study.study import Axis, Point, Study
+from rumor.sim.study.study_file import SETTINGS
 
 from .small import small_study
 
@@ -17,6 +21,8 @@ from .small import small_study
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
+
+DATE = date(2026, 11, 21)
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"topology": "hypercube", "workers": 12}, "n must be a power of 2"),
@@ -39,6 +45,21 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"pace": "trace:path=gone.csv"}, "pace: gone.csv cannot be read"),
     ({"speeds": "1x:50%"}, "50"),
     ({"slow": ("99:2",)}, "99"),
+    ({"loss": ("0.1",)}, "loss is ('0.1',): it must be a number"),
+    ({"loss": "0.1"}, "loss is '0.1': it must be a number"),
+    ({"latency_s": ""}, "latency_s is '': it must be a number"),
+    ({"lr": True}, "lr is True: it must be a number"),
+    ({"pace": 0.3}, "pace is 0.3: it must be a text"),
+    ({"topology": 5}, "topology is 5: it must be a text"),
+    ({"topology": DATE}, "topology is datetime.date(2026, 11, 21): it must be a text"),
+    ({"speeds": 2}, "speeds is 2: it must be a text"),
+    ({"exact": 1}, "exact is 1: it must be true or false"),
+    ({"slow": (3,)}, 'slow is (3,): it must be a tuple, as in ("3:10",)'),
+    ({"faults": ("x",)}, "faults is ('x',): it must be a file, or a list of faults"),
+    ({"faults": "a\0b"}, r"faults is 'a\x00b': it must have no NUL character"),
+    ({"faults": ({"at_s": DATE, "kind": "crash", "peer": 1},)}, "of the wrong kind: TypeError"),
+    ({"workers": 10**400}, "it must be 9,007,199,254,740,992 at most"),
+    ({"lr": -(10**400)}, "no number may be above 2e+308"),
     ({"workers": 10**9}, "workers of 0 MB each would take about"),
     ({"workers": 1000, "task": "digits", "memory_gib": 0.01}, "GiB that memory_gib allows"),
 ]
@@ -56,6 +77,26 @@ def study_with(**settings: Any) -> Study:
 def test_a_cell_that_cannot_run_is_found_before_it_does(settings: dict[str, Any], why: str) -> None:
     good, (bad,) = check_cells(study_with(**settings).cells())
     assert good == [] and why in bad.why
+
+
+WRONG: tuple[Any, ...] = (
+    *("", "0.1", "a\0b", "[", "[3]", "x:y=z", "é"),
+    *(-1, 0, 5, 10**400, 0.3, math.nan, math.inf, True, None, DATE, b"x"),
+    *((), [], ["0.1"], [""], [0.3], [[3]], ["x"], [{}], {}, {"at_s": DATE}, [{"at_s": DATE}]),
+)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_no_value_of_any_setting_stops_the_looking_through(name: str) -> None:
+    cells = [cell for value in WRONG for cell in study_with(**{"workers": 4, name: value}).cells()]
+    good, bad = check_cells(cells)
+    assert len(good) + len(bad) == len(cells) and len(bad) >= len(cells) / 2
+    assert all(one.why.strip() for one in bad)
+
+
+def test_numbers_of_numpy_and_integers_are_numbers() -> None:
+    config = config_of({"lr": np.float32(0.1), "p": np.float64(0.1), "step_s": 1, "loss": 0})
+    assert config.step_s == 1 and config_of({"exact": np.bool_(True), "seed": np.int64(3)}).exact
 
 
 def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> None:

@@ -1,11 +1,13 @@
 """The code that computes cells: all that has a say in a result is among it, and nothing else."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import rumor.sim.study.code_version as module
 from rumor.gossip import ConfigError
@@ -79,6 +81,29 @@ def test_another_library_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
     before = code_version.__wrapped__()
     monkeypatch.setattr(module, "version", lambda name: "0.0.1" if name == "torch" else known[name])
     assert code_version.__wrapped__() != before
+
+
+def test_another_processor_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_version.__wrapped__()
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "SSE")
+    assert versions()["processor"].endswith(" SSE")
+    assert code_version.__wrapped__() != before
+
+
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="it has but one way"
+)
+def test_torch_that_is_told_to_compute_otherwise_is_other_code() -> None:
+    shown = "from rumor.sim.study.code_version import code_version; print(code_version())"
+    done = subprocess.run(
+        [sys.executable, "-c", shown],
+        env=os.environ | {"ATEN_CPU_CAPABILITY": "default"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert done.stdout.split() != [code_version()]
 
 
 def test_another_line_in_any_source_is_other_code(

@@ -1,5 +1,6 @@
 """Plans of studies: what is finished, how many processes fit, and how long it will take."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import pytest
 
 import rumor.sim.study.plan as module
 from rumor.gossip import ConfigError
+from rumor.sim.simulation import Simulation
+from rumor.sim.study.backends import WorkerLost
 from rumor.sim.study.check import check_cells
 from rumor.sim.study.estimate import estimate_s
 from rumor.sim.study.plan import StudyPlan, plan_study
@@ -69,6 +72,33 @@ def test_a_trial_that_fails_gives_no_estimate() -> None:
     (cell, *_), _ = check_cells(two_sizes().cells())
     broken = replace(cell, settings=cell.settings | {"topology": "nowhere"})
     assert estimate_s([broken], [], {}) is None
+
+
+def test_whatever_a_trial_raises_there_is_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell, *_), _ = check_cells(two_sizes().cells())
+
+    def broken(self: Simulation, *arguments: Any) -> None:
+        raise IndexError
+
+    monkeypatch.setattr(Simulation, "run", broken)
+    assert estimate_s([cell], [], {}) is None
+
+
+def test_a_users_task_is_tried_elsewhere_and_may_end_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (cell, *_), _ = check_cells(two_sizes().cells())
+    kinds = [replace(cell, task=f"mine:{name}") for name in ("first", "second")]
+    tried: list[str] = []
+
+    def killed(run: Any, orders: Sequence[str]) -> Iterator[str]:
+        tried.extend(orders)
+        yield "30.0"
+        raise WorkerLost
+
+    monkeypatch.setattr("rumor.sim.study.estimate.one_by_one", killed)
+    assert estimate_s(kinds[1:], [], {}) == [30.0]
+    assert estimate_s(kinds, [], {}) == [30.0, 30.0] and len(tried) == 3
 
 
 @pytest.mark.parametrize(

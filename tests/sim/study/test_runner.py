@@ -1,6 +1,7 @@
 """`run_study`: nothing that was finished is lost or computed twice, and nothing stale is used."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import rumor.sim.study.runner as module
 from rumor.gossip import ConfigError, RumorError
 from rumor.sim.study import (
     BadCells,
+    Results,
     StudyProgress,
     load_results,
     plan_study,
@@ -23,7 +25,7 @@ from rumor.sim.study import (
     run_study,
     write_tables,
 )
-from rumor.sim.study.backends import Backend, WorkerLost
+from rumor.sim.study.backends import Backend, Lost, WorkerLost
 from rumor.sim.study.folder import locked
 from rumor.sim.study.run_cell import order_of, run_cell
 from rumor.sim.study.store import Store
@@ -159,8 +161,19 @@ def test_a_process_with_other_code_ends_the_study(
 
     monkeypatch.setattr("rumor.sim.study.run_cell.code_version", version)
     monkeypatch.setattr(module, "run_cell", run_elsewhere)
-    with pytest.raises(RumorError, match="the code, or a library, is not the same"):
+    with pytest.raises(
+        RumorError,
+        match=r"the code, a library or the processor is not the same .* a source was changed",
+    ):
         run(tmp_path / "a")
+
+
+def test_a_process_with_other_libraries_says_which(tmp_path: Path) -> None:
+    order = json.loads(order_of("x", {}, tmp_path, None))
+    own = order["versions"]["torch"]
+    order |= {"code": "other", "versions": order["versions"] | {"torch": "0.1"}}
+    why = json.loads(run_cell(json.dumps(order)))["stranger"]
+    assert why.endswith(f"where the study was started: torch is {own} there, 0.1 here")
 
 
 def test_a_torn_cell_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
@@ -195,7 +208,7 @@ def test_points_that_come_to_the_same_arguments_are_computed_once(
 def test_a_cell_that_fails_stops_no_other_and_is_tried_again(
     tmp_path: Path, computed: list[str]
 ) -> None:
-    Path("mine.py").write_text(
+    Path("failing_task.py").write_text(
         "import os, torch\n"
         "from rumor.train.task import Task\n"
         "def make(seed):\n"
@@ -207,11 +220,15 @@ def test_a_cell_that_fails_stops_no_other_and_is_tried_again(
         "    return Task(name='mine', model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),\n"
         "                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)\n"
     )
-    study = small_study(task="mine:make", workers=2, steps=3, topology=("ring",))
+    study = small_study(task="failing_task:make", workers=2, steps=3, topology=("ring",))
     results = run(tmp_path / "a", study=study)
     assert [result.cell.seed for result in results.results] == [0]
     ((cell, why),) = results.failures.items()
-    assert cell == "ring, seed 1" and "ValueError: a bug of the user" in why and "mine.py:7" in why
+    assert (
+        cell == "ring, seed 1"
+        and "ValueError: a bug of the user" in why
+        and "failing_task.py:7" in why
+    )
     Path("mended").touch()
     mended = run(tmp_path / "a", study=study, resume=True)
     assert len(computed) == 3 and mended.failures == {} and len(mended.results) == 2
@@ -253,6 +270,19 @@ def test_two_processes_cannot_compute_into_one_folder(tmp_path: Path) -> None:
     with locked(tmp_path / "a"), pytest.raises(ConfigError, match="is in use"):
         run(tmp_path / "a")
     run(tmp_path / "a")
+
+
+def test_the_folder_is_taken_until_what_is_made_of_the_results_is_written(tmp_path: Path) -> None:
+    met: list[Any] = []
+
+    def write(results: Results) -> None:
+        met.append(results)
+        with pytest.raises(ConfigError, match="is in use"), locked(tmp_path / "a"):
+            pass
+
+    assert met == [run(tmp_path / "a", finish=write)]
+    with locked(tmp_path / "a"):
+        pass
 
 
 def test_a_folder_that_is_no_studys_cannot_be_loaded(tmp_path: Path) -> None:
@@ -310,8 +340,6 @@ class Deadly:
 
 
 def _seed(order: str) -> int:
-    import json
-
     return int(json.loads(order)["settings"]["seed"])
 
 
@@ -332,6 +360,31 @@ def test_the_cell_that_kills_its_process_is_found_and_the_others_go_on(
     assert deadly.alone == [1, 2]
 
 
+class Cluster(Deadly):
+    """In place of a cluster: it says who was killed, and goes on."""
+
+    def answers(  # type: ignore[override]
+        self, backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
+    ) -> Generator[str | Lost]:
+        for order in orders:
+            # The last one has bad company, unless it is alone.
+            dies = _seed(order) == self.seed or (_seed(order) == 5 and len(orders) > 1)
+            self.alone += [_seed(order)] if len(orders) == 1 else []
+            yield Lost(order) if dies else run(order)
+
+
+def test_what_a_cluster_lost_is_tried_alone_before_it_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(seed=1)
+    monkeypatch.setattr(module, "answers", cluster.answers)
+    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a", estimates=False)
+    plan = replace(plan, backend=Backend(kind="dask", address="somewhere"), jobs=None)
+    results = run_study(plan.study, tmp_path / "a", plan=plan)
+    assert [result.cell.seed for result in results.results] == [0, 2, 3, 4, 5]
+    assert list(results.failures) == ["ring, seed 1"] and cluster.alone == [1, 5]
+
+
 def _without_parent(make: Any) -> Any:
     return lambda key, settings, folder, parent: make(key, settings, folder, None)
 
@@ -348,6 +401,22 @@ def die_in_the_middle(progress):
 if __name__ == "__main__":
     run_study(read_study(Path("mine.toml")), Path("a"), jobs=2, progress=die_in_the_middle)
 """
+
+
+@pytest.mark.live
+def test_a_single_cell_for_several_processes_does_not_end_the_one_that_asked(
+    tmp_path: Path,
+) -> None:
+    Path("mine.toml").write_text(
+        TOML.replace("seeds = 2", "seeds = 1").replace(', "complete"', "").replace("20", "20_000")
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.live
