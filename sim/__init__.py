@@ -5,10 +5,9 @@ peers and whatever goes wrong with them. `rumor.sim.torture` looks for what brea
 `rumor.sim.faults` reads lists of faults; neither needs torch.
 """
 
-import importlib
-import sys
-import types
 import typing
+
+from .lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .config import SimulationConfig
@@ -49,21 +48,5 @@ _HOMES = {
     "simulate": "simulate",
 }
 
-
-class _Package(types.ModuleType):
-    """Only what is asked for is imported: torch takes a second, and torture needs none."""
-
-    def __getattr__(self, name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-        setattr(self, name, value)
-        return value
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # Importing rumor.sim.replay, the module, must not hide replay, the function.
-        if not (name in _HOMES and isinstance(value, types.ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+# Torch takes a second, and torture needs none.
+_be_lazy(__name__, _HOMES)

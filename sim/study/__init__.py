@@ -4,10 +4,9 @@
 stay whatever happens, and `load_results` reads it from there.
 """
 
-import importlib
-import sys
-import types
 import typing
+
+from ..lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .built_in_studies import built_in_studies, find_study
@@ -60,21 +59,5 @@ _HOMES = {
     "write_tables": "tables",
 }
 
-
-class _Package(types.ModuleType):
-    """Only what is asked for is imported: workers compute without what draws up reports."""
-
-    def __getattr__(self, name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-        setattr(self, name, value)
-        return value
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # Importing a module must not hide what has its name.
-        if not (name in _HOMES and isinstance(value, types.ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+# Workers compute without what draws up reports.
+_be_lazy(__name__, _HOMES)

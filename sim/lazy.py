@@ -1,0 +1,32 @@
+"""Packages that import only what is asked for."""
+
+import importlib
+import sys
+import types
+from collections.abc import Mapping
+
+__all__ = ["be_lazy"]
+
+
+def be_lazy(package: str, homes: Mapping[str, str]) -> None:
+    """Let a package import a module of its own when a name out of it is first asked for.
+
+    Args:
+        package: Its ``__name__``; called while it is imported.
+        homes: For each public name the module that defines it.
+    """
+
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            if name not in homes:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            value: object = getattr(importlib.import_module(f".{homes[name]}", package), name)
+            setattr(self, name, value)
+            return value
+
+        def __setattr__(self, name: str, value: object) -> None:
+            # Importing rumor.sim.replay, the module, must not hide replay, the function.
+            if not (name in homes and isinstance(value, types.ModuleType)):
+                super().__setattr__(name, value)
+
+    sys.modules[package].__class__ = Lazy
