@@ -9,7 +9,6 @@ from rumor.cli.graph_links import Scale, links_of
 from rumor.cli.graph_picture import check_path, draw, draw_side_by_side, headline
 from rumor.gossip.errors import ConfigError
 from rumor.topology import FAMILIES, facts, over, parse
-from rumor.topology.placement import place
 
 SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
 FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]
@@ -132,21 +131,6 @@ def test_a_picture_needs_a_name(name: str) -> None:
 )
 def test_three_facts_stand_above_a_picture(spec: str, said: str) -> None:
     assert headline(facts(parse(spec, 16))).startswith(said)
-
-
-@pytest.mark.parametrize("spec", FAMILY_SPECS)
-@pytest.mark.parametrize("n", [16, 64])
-def test_no_two_nodes_stand_in_one_place(spec: str, n: int) -> None:
-    topology = parse("hosts:sizes=16x16x32" if "hosts" in spec and n == 64 else spec, n)
-    points = place(topology).points
-    apart = np.linalg.norm(points[:, None] - points, axis=2) + 9 * np.eye(n)
-    assert points.shape == (n, 2)
-    assert apart.min() > 0.01 * np.ptp(points, axis=0).max()
-
-
-def test_neighbors_in_a_row_of_a_torus_stand_side_by_side() -> None:
-    points = place(parse("torus:rows=3,cols=5")).points
-    assert points[1].tolist() == [1, 0] and points[5].tolist() == [0, -1]
 
 
 def test_both_ways_of_a_link_are_one_line() -> None:
