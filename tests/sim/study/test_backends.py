@@ -251,6 +251,7 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
 
 @pytest.mark.live
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+@pytest.mark.slow
 def test_a_cell_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
     done = subprocess.run(
         [
