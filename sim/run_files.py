@@ -26,6 +26,7 @@ __all__ = [
     "WORKERS",
     "as_json",
     "check_folder",
+    "check_writable",
     "read_model",
     "read_summary",
     "staged",
@@ -61,6 +62,15 @@ def check_folder(folder: Path) -> None:
             f"{folder} holds another run ({', '.join(taken)}): "
             "name a new folder, or remove that one"
         )
+    check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """See whether files can be made in a folder, which need not exist yet.
+
+    Raises:
+        ConfigError: It cannot be made or written to.
+    """
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise ConfigError(f"{folder} cannot be written: {above} takes no new files")

@@ -1,12 +1,12 @@
 """The folder of a study: free or taken, and one process at a time."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from ...gossip.errors import ConfigError
+from ..run_files import check_writable
 from .study_json import holds_study
 
 __all__ = ["check_folder", "locked"]
@@ -32,9 +32,7 @@ def check_folder(folder: Path, *, resume: bool) -> None:
             f"{folder} holds a study: go on with it by --resume, which computes only what is new, "
             "or name a new folder by --out"
         )
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-        raise ConfigError(f"{folder} cannot be written: {above} takes no new files")
+    check_writable(folder)
 
 
 @contextmanager
