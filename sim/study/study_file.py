@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from ..config import SimulationConfig
+from .cell_key import RUNNERS
 from .condition import Condition
 from .study import Axis, Point, Study
 
 __all__ = ["SETTINGS", "read_study"]
 
-# The runner has its own say on these, and no bit of a result depends on them.
-_RUNNERS: Final = ("threads", "window", "memory_gib", "seed")
+# The runner has its own say on the former, and seeds have a key of their own.
+_OTHERS: Final = (*RUNNERS, "seed")
 
 SETTINGS: Final = tuple(
-    field.name for field in fields(SimulationConfig) if field.name not in _RUNNERS
+    field.name for field in fields(SimulationConfig) if field.name not in _OTHERS
 )
 """Arguments of `rumor.sim.simulate` that a study may set or vary."""
 
@@ -183,7 +184,7 @@ def _check_keys(content: Iterable[str], allowed: Iterable[str], where: str) -> N
             continue
         if key == "seed":
             raise ConfigError(f"{where} has seed: give seeds = [0, 1, 2] at the top instead")
-        if key in _RUNNERS:
+        if key in RUNNERS:
             raise ConfigError(f"{where} has {key}: no result depends on it, and the runner sets it")
         close = get_close_matches(key, allowed, n=1)
         hint = f", did you mean {close[0]!r}?" if close else "."
