@@ -51,7 +51,10 @@ class _End:
 class ZeroMQPost:
     """Real sockets; time is real, too."""
 
-    takes_unread_max: int | None = 300
+    # Two ways. On each 80 in the queue of either side, 32 (8 MB) in the proxy, and what the system
+    # keeps of four sockets, which is its own affair: some 40 where it was measured, 300 where it
+    # lets a socket grow to 32 MB.
+    takes_unread_max: int | None = 2 * (80 + 80 + 32 + 300)
 
     def __init__(self) -> None:
         self.addresses: dict[str, str] = {}
