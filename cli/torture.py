@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from .edge import FAILED, edge, fail
 from .options import OUTPUT, Debug, Json
 
 if TYPE_CHECKING:
-    from ..sim.torture import Broken, Campaign, Order
+    from ..sim.torture import Broken, Campaign, Order, Trial
 
 __all__ = ["as_json", "command_of", "parse_seeds", "torture"]
 
@@ -243,18 +244,19 @@ def _run(order: "Order") -> "Campaign":
     from ..sim.torture import run_campaign
     from .torture_progress import display_on
 
-    done = 0
+    done, broke = 0, ""
     try:
         with display_on(sys.stderr, len(order.seeds)) as show:
 
-            def take(seeds: int, failed: int) -> None:
-                nonlocal done
-                done = seeds
+            def take(seeds: int, failed: "Sequence[Trial]") -> None:
+                nonlocal done, broke
+                done, broke = seeds, ", ".join(str(trial.seed) for trial in failed)
                 show(seeds, failed)
 
             return run_campaign(order, take)
     except KeyboardInterrupt:
-        fail(f"stopped after {done} seeds; nothing was kept", STOPPED)
+        failed = f", of which {broke} failed" if broke else ""
+        fail(f"stopped after {done} seeds{failed}; nothing was kept", STOPPED)
 
 
 def _keep(campaign: "Campaign", order: "Order", out: Path) -> None:

@@ -5,7 +5,7 @@ virtual time and every invariant is held after every event; then the faults stop
 to settle (`attempt`). What fails is made small (`shrink`). `run_campaign` does so with many seeds.
 """
 
-from .campaign import Broken, Campaign, Order, Worst, run_campaign
+from .campaign import Broken, Campaign, Order, Progress, Worst, run_campaign
 from .plants import PLANTS
 from .scenario import OPTIONS, Scenario, draw
 from .shrink import Draft, shrink
@@ -20,6 +20,7 @@ __all__ = [
     "Draft",
     "Failure",
     "Order",
+    "Progress",
     "Scenario",
     "Trial",
     "Violation",

@@ -2,7 +2,7 @@
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +17,16 @@ from .scenario import draw, workers_of
 from .shrink import Draft, shrink
 from .trial import Failure, Trial
 
-__all__ = ["Broken", "Campaign", "Order", "Worst", "run_campaign"]
+__all__ = ["Broken", "Campaign", "Order", "Progress", "Worst", "run_campaign"]
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
 SHRUNK_MAX = 3
 """So many of them are shrunk, one of each invariant at most."""
+
+Progress = Callable[[int, Sequence[Trial]], None]
+"""Takes how many seeds are done, and those of them that failed."""
 
 _CHUNK = 4
 """Seeds that a process takes at a time."""
@@ -111,14 +114,12 @@ class Campaign:
         return {what: self.seen[what] / self.seeds for what in sorted(self.seen)}
 
 
-def run_campaign(
-    order: Order, progress: Callable[[int, int], None] = lambda done, failed: None
-) -> Campaign:
+def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -> Campaign:
     """Try all seeds, until too many have failed.
 
     Args:
         order: What to do.
-        progress: Told after every seed how many are done, and how many of them failed.
+        progress: Told after every seed how it goes.
     """
     trials: list[Trial] = []
     failed: list[Trial] = []
@@ -126,7 +127,7 @@ def run_campaign(
         for trial in each(partial(_try, order), order.seeds):
             trials.append(trial)
             failed += [trial] if trial.failure else []
-            progress(len(trials), len(failed))
+            progress(len(trials), failed)
             if len(failed) >= order.failures_max:
                 break
     # Other processes: those above still have seeds before them that nobody waits for any more.

@@ -55,6 +55,8 @@ def test_a_violation_ends_with_status_1_and_is_told_with_all_that_repeats_it(
     (violation,) = told["violations"]
     assert violation["shrunk"] and len(violation["faults"]) <= 3
     assert violation["command"] in done.stderr
+    # Told as soon as it is found, before what is made of it at the end.
+    assert done.stderr.startswith(f"seed {violation['seed']} broke {violation['invariant']} at ")
     kept = json.loads((out / "campaign.json").read_text(encoding="utf-8"))
     assert kept == told
     assert len(read_faults(out / f"seed-{violation['seed']}.json")) == len(violation["faults"])

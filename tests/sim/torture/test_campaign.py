@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -135,10 +135,18 @@ def trial_of(seed: int) -> Trial:
     return Order(seeds=(seed,), workers=3).draft(seed).attempt()
 
 
-def test_progress_is_told_after_every_seed() -> None:
-    told: list[tuple[int, int]] = []
-    run_campaign(Order(seeds=(0, 1, 2), workers=2), lambda *progress: told.append(progress))
-    assert told == [(1, 0), (2, 0), (3, 0)]
+def test_progress_is_told_after_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, list[int]]] = []
+
+    def note(done: int, failed: Sequence[Trial]) -> None:
+        told.append((done, [trial.seed for trial in failed]))
+
+    run_campaign(Order(seeds=(0, 1, 2), workers=2), note)
+    assert told == [(1, []), (2, []), (3, [])]
+    told.clear()
+    break_all(monkeypatch, KeyError("x"))
+    run_campaign(Order(seeds=(5, 6), workers=2, plant="all", failures_max=2, shrinks=False), note)
+    assert told == [(1, [5]), (2, [5, 6])]
 
 
 def test_given_faults_fall_on_exactly_so_many_workers() -> None:
