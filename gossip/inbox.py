@@ -6,9 +6,9 @@ sender. A question about a share that never came decides it too: that is the fen
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from .agenda import Agenda
+from .arrival import Arrival
 from .config import ProtocolConfig
 from .effects import Attach, Drop, Inspect, ShareId, ShareRefused, Stage
 from .errors import RemoteProtocolError
@@ -18,7 +18,7 @@ from .messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Pu
 from .schema import Schema
 from .weight import WEIGHT_MAX
 
-__all__ = ["Arrival", "Inbox"]
+__all__ = ["Inbox"]
 
 _NEVER = float("inf")
 
@@ -27,57 +27,6 @@ _SIGNS = 10
 
 _WINDOW_S = 2.0
 """So many seconds of a share may be on their way."""
-
-
-@dataclass(slots=True)
-class Arrival:
-    """A share that is not decided yet."""
-
-    id: ShareId
-    offer: Offer
-    progress_s: float
-    """When it last came on."""
-    gap_s: float = 0.0
-    """The longest pause between two of its frames so far."""
-    began_s: float = 0.0
-    """When its first frame came."""
-    chunks: set[int] = field(default_factory=set)
-    received_bytes: int = 0
-    granted_bytes: int = 0
-    granted_s: float = 0.0
-    """When its sender was told last."""
-    paced_bytes: int = 0
-    """How much beyond what had come was granted last."""
-    ended: bool = False
-    attaching: bool = False
-    """Whether it is being looked if it can be read from its sender's memory."""
-    ready: bool = False
-    """Whether it was found finite, so that a step may take it."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all its bytes are staged."""
-        return self.ended and self.received_bytes == self.offer.size_bytes
-
-    def came_on(self, size_bytes: int, now: float) -> None:
-        """Note that a frame has come."""
-        if self.received_bytes:
-            self.gap_s = max(self.gap_s, now - self.progress_s)
-        else:
-            self.began_s = now
-        self.received_bytes += size_bytes
-        self.progress_s = now
-
-    def bytes_in(self, seconds: float) -> float:
-        """How much of it comes in so many seconds, at the pace so far; without end if unknown."""
-        past_s = self.progress_s - self.began_s
-        # The first frame came with the offer, as it were: only what followed it tells a pace.
-        come = self.received_bytes - self.offer.frame_bytes
-        return come / past_s * seconds if past_s > 0 and come > 0 else float("inf")
-
-    def wants(self, index: int) -> bool:
-        """Whether there is room for a frame: in memory of its sender's there is none."""
-        return not (self.whole or self.attaching or index in self.chunks)
 
 
 class Inbox:
@@ -187,7 +136,7 @@ class Inbox:
         if arrival is None or not arrival.wants(message.index):
             return
         size, start = arrival.offer.size_bytes, message.offset_bytes
-        if not _is_frame(arrival.offer, message, frame_bytes):
+        if not arrival.has_frame(message, frame_bytes):
             raise RemoteProtocolError("CHUNK is not a frame of its share", share.sender)
         window = self._window(arrival)
         if start + frame_bytes > max(arrival.granted_bytes, window):
@@ -209,9 +158,9 @@ class Inbox:
         arrival = self._find(share)
         if arrival is None or not arrival.wants(message.index):
             return None
-        offer = arrival.offer
-        if not _is_frame(offer, message, frame_bytes):
+        if not arrival.has_frame(message, frame_bytes):
             return None
+        offer = arrival.offer
         return Stage(share, message.offset_bytes, offer.size_bytes, offer.form)
 
     def end(self, share: ShareId, now: float) -> None:
@@ -391,11 +340,3 @@ class Inbox:
             room = accepted and self._is_open() and len(self) < self._config.staged_max
             credit_bytes = self._config.window_bytes if room else 0
             self._agenda.send(share.sender, share.incarnation, Ack(last, accepted, credit_bytes))
-
-
-def _is_frame(offer: Offer, message: Chunk, frame_bytes: int) -> bool:
-    """Whether a frame is where it says, and as long as it must be."""
-    start, size = message.offset_bytes, offer.size_bytes
-    if not 0 <= start < size or start != message.index * offer.frame_bytes:
-        return False
-    return frame_bytes == min(offer.frame_bytes, size - start)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
+from .arrival import Arrival
 from .effects import Combine, Drop, Mix, PushSkipped, ShareId, ShareMixed, Snapshot, SnapshotId, X
 from .errors import LocalProtocolError
 from .frozen import frozen
-from .inbox import Arrival
 from .messages import Incarnation, Offer, PeerId, Phase, Push
 from .outbox import Returned
 from .pairing import pair

@@ -13,8 +13,6 @@ from hypothesis.strategies import SearchStrategy
 from rumor.gossip.codec import (
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
-    SEGMENT_LENGTH_MAX,
-    SHARDS_MAX,
     VERSION,
     Buffer,
     checksum,
@@ -24,6 +22,7 @@ from rumor.gossip.codec import (
     encoded_bytes,
 )
 from rumor.gossip.errors import DecodeError, IncompatiblePeer, LocalProtocolError
+from rumor.gossip.headers import SEGMENT_LENGTH_MAX, SHARDS_MAX
 from rumor.gossip.messages import (
     HEARTBEAT_MAX,
     STEPS_MAX,
