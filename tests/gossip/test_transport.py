@@ -26,6 +26,8 @@ from rumor.gossip.transport_names import Names
 pytestmark = pytest.mark.live
 
 TIMEOUT_S = 20.0
+FULL_S = 0.4
+"""A way that has taken nothing for so long is full, even where others want the processor."""
 MIB = 1 << 20
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
@@ -242,19 +244,19 @@ def test_a_peer_that_was_killed_costs_no_memory(
     process.wait()
     # A fresh frame each time: one that is queued anywhere takes memory of its own.
     sent = sum(here.send("victim", [b"x", b"\xff" * (4 * MIB)], bulk=True) for _ in range(1000))
-    assert sent <= 32
+    # As many as wait for one peer at most, where this process is slow to hear of its end.
+    assert sent <= 100
     assert not here.send("victim", [b"x"], bulk=True)
     until(lambda: resident_bytes() - before < 40e6)
 
 
 def fill(transport: Transport, peer: str) -> int:
-    """Send bulk until no more of it goes; returns how many messages went."""
-    sent = refusals = 0
-    while refusals < 50:
+    """Send bulk until none of it goes for a while; returns how many messages went."""
+    sent, last_s = 0, time.monotonic()
+    while time.monotonic() - last_s < FULL_S:
         if transport.send(peer, [b"bulk", bytes(MIB // 2)], bulk=True):
-            sent, refusals = sent + 1, 0
+            sent, last_s = sent + 1, time.monotonic()
         else:
-            refusals += 1
             time.sleep(0.002)
     return sent
 
@@ -266,10 +268,11 @@ def test_a_peer_that_stops_reading_takes_a_bounded_number_of_messages_and_contro
     insist(here, "there", [b"first"], bulk=False)
     receive(there)
     queued = fill(here, "there")
-    # 80 wait here and 80 there; the rest is what the system holds between them.
+    # 80 wait here and 80 there; the rest is what the system holds between them, of two sockets
+    # that it may let grow to 36 MB.
     assert 160 <= queued < 300
     assert here.send("there", [b"control"], bulk=False)
-    time.sleep(0.1)
+    time.sleep(FULL_S)
     came = [message[0] for message in contents(receive(there, queued + 1))]
     assert came.index(b"control") < queued // 2
 
