@@ -1,6 +1,10 @@
 """The rumor command."""
 
+import sys
+
 __all__ = ["main"]
+
+_STOPPED = 130
 
 
 def main() -> None:
@@ -8,7 +12,12 @@ def main() -> None:
 
     0: it worked; 1: it ran and failed; 2: the arguments are wrong, and nothing was written.
     """
-    # Here, so that whoever imports the package pays for no terminal library.
-    from .app import run
+    try:
+        # Here, so that whoever imports the package pays for no terminal library.
+        from .app import run
 
-    run()
+        run()
+    except KeyboardInterrupt:
+        # While modules were loaded, which takes seconds: later each command has its own answer.
+        print("stopped", file=sys.stderr)
+        sys.exit(_STOPPED)

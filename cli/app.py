@@ -5,6 +5,7 @@ Nothing heavy is imported until a command needs it: ``rumor --help`` answers wit
 
 import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated, Protocol, runtime_checkable
 
 import typer
@@ -81,6 +82,10 @@ def run() -> None:
     Raises:
         SystemExit: Always, with the command's exit status.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal, or a pipe, that has no letter for a peer's or a folder's name is no failure.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = app(standalone_mode=False)
     except Exception as error:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..gossip.errors import ConfigError, RumorError
-from .edge import edge
+from .edge import FAILED, edge, fail
 from .options import OUTPUT, Debug, Json, SocksProxy
 from .rates import parse_rate
 
@@ -108,12 +108,17 @@ def calibrate(
         if not 0.1 <= probe_mb <= 1000:
             raise ConfigError(f"--probe-mb is {probe_mb:g}: it must be from 0.1 to 1000")
         path = out or (Path(FILE) if folder is None else folder / FILE)
+        if folder is None or folder.is_dir():
+            _check_place(path)
         found, links = _measure(folder, join or [], watch_s, round(probe_mb * 1e6), socks_proxy)
-        found.write(path)
+        complaint = _keep(found, path)
+        kept = None if complaint else path
         if as_json:
-            print(json.dumps(_as_json(found, links, path), allow_nan=False))
+            print(json.dumps(_as_json(found, links, kept), allow_nan=False))
         else:
-            _print(found, links, path)
+            _print(found, links, kept)
+        if complaint:
+            fail(complaint, FAILED)
 
 
 def network_between(links: "Sequence[LinkSounding]") -> "NetworkConfig":
@@ -210,13 +215,36 @@ def _pace(id: str, before: tuple[float, int], after: tuple[float, int]) -> "Peer
     return PeerPace(id=id, step_s=(after[0] - before[0]) / steps, steps=steps)
 
 
-def _as_json(found: "Calibration", links: "Sequence[LinkSounding]", path: Path) -> dict[str, Any]:
+def _as_json(
+    found: "Calibration", links: "Sequence[LinkSounding]", path: Path | None
+) -> dict[str, Any]:
     from dataclasses import asdict
 
-    return {**found.as_json(), "links": [asdict(link) for link in links], "out": str(path)}
+    out = None if path is None else str(path)
+    return {**found.as_json(), "links": [asdict(link) for link in links], "out": out}
 
 
-def _print(found: "Calibration", links: "Sequence[LinkSounding]", path: Path) -> None:
+def _check_place(path: Path) -> None:
+    """See whether the file can be written, before anything is measured."""
+    from ..sim.run_files import check_writable
+
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+    check_writable(path.parent)
+
+
+def _keep(found: "Calibration", path: Path) -> str:
+    """Write the file; says what went wrong, because the figures are worth showing even so."""
+    try:
+        found.write(path)
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror or error}"
+    return ""
+
+
+def _print(found: "Calibration", links: "Sequence[LinkSounding]", path: Path | None) -> None:
     console = Console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("peer", "step", "varies by", "steps seen"):
@@ -231,8 +259,10 @@ def _print(found: "Calibration", links: "Sequence[LinkSounding]", path: Path) ->
         console.print(Text(f"network: {_network_in_words(found.network)}"))
     for note in found.notes:
         console.print(Text(f"note: {note}"), style="dim", soft_wrap=True)
-    console.print()
-    console.print(f"rumor simulate --from {path}", highlight=False, markup=False, soft_wrap=True)
+    if path is not None:
+        console.print()
+        command = f"rumor simulate --from {path}"
+        console.print(command, highlight=False, markup=False, soft_wrap=True)
 
 
 def _links_table(links: "Sequence[LinkSounding]") -> Table:

@@ -10,10 +10,13 @@ import typer
 from ..gossip.errors import ConfigError, RumorError
 from ..topology import TopologyError
 
-__all__ = ["FAILED", "WRONG_ARGUMENTS", "edge", "fail"]
+__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "edge", "fail"]
 
 FAILED = 1
 """Exit status: it ran and failed."""
+
+STOPPED = 130
+"""Exit status: stopped from outside, as shells say it."""
 
 WRONG_ARGUMENTS = 2
 """Exit status: the arguments are wrong; nothing was started or written."""

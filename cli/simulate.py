@@ -4,13 +4,17 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from .edge import FAILED, edge, fail
+from ..gossip.errors import ConfigError
+from .edge import FAILED, STOPPED, edge, fail
 from .exchange_options import Exact, ShardOrderName, Shards, ShardsPerPush, WireName
 from .options import (
     BatchSize,
@@ -59,10 +63,7 @@ if TYPE_CHECKING:
     from ..sim import Run, SimulationConfig
     from ..sim.progress import Progress
 
-__all__ = ["STOPPED", "simulate", "worked"]
-
-STOPPED = 130
-"""Exit status: Ctrl-C ended it, as shells have it."""
+__all__ = ["simulate", "worked"]
 
 
 def simulate(
@@ -141,7 +142,6 @@ def simulate(
     with edge(debug=debug):
         from ..sim import SimulationConfig
         from ..sim.array_files import check_format
-        from ..sim.run_files import check_folder
         from ..train.allocator import keep_pages
 
         order: Any = shard_order
@@ -189,11 +189,10 @@ def simulate(
 
             config = start_from(from_file, config, _typed(ctx))
         keep_pages()
-        folder = out or _new_folder(config.task_name)
         check_format(format)
-        check_folder(folder)
-        run = _run(config)
-        complaint = _keep(run, folder, format, picture=not no_plot)
+        with _folder_of(out, config.task_name) as folder:
+            run = _run(config)
+            complaint = _keep(run, folder, format, picture=not no_plot)
         _show(run, None if complaint else folder, as_json=as_json)
         if complaint or (complaint := _complaint(run.summary)):
             fail(complaint, FAILED)
@@ -242,6 +241,9 @@ def _keep(run: "Run", folder: Path, format: str, *, picture: bool) -> str:
         run.save(folder, format=format, picture=picture)
     except OSError as error:
         return f"{folder} cannot be written: {error.strerror or error}; no file was kept"
+    except ConfigError as error:
+        # It was free when this one began.
+        return f"{error}; no file was kept"
     except KeyboardInterrupt:
         fail("stopped while the files were written; nothing was kept", STOPPED)
     return ""
@@ -265,8 +267,38 @@ def _complaint(summary: Any) -> str:
     return ""
 
 
-def _new_folder(task: str) -> Path:
+@contextmanager
+def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
+    """The folder of a run: the one that was asked for, or a new one that no other run takes.
+
+    A new one in which nothing was kept is gone afterwards.
+    """
+    from ..sim.run_files import check_folder, check_writable
+
+    if out is not None:
+        check_folder(out)
+        yield out
+        return
     name = re.sub(r"[^\w.-]+", "-", task)
     stem = Path("runs") / f"sim-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    tries = [stem, *(stem.with_name(f"{stem.name}-{n}") for n in range(2, 100))]
-    return next(path for path in tries if not path.exists())
+    check_writable(stem)
+    above_is_new = not stem.parent.exists()
+    folder = _take(stem)
+    try:
+        yield folder
+    finally:
+        # Only empty ones can be removed.
+        with suppress(OSError):
+            folder.rmdir()
+            if above_is_new:
+                stem.parent.rmdir()
+
+
+def _take(stem: Path) -> Path:
+    """Make a folder that was not there; runs that start in the same second get one each."""
+    for number in count(1):
+        path = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError

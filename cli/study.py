@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..gossip.errors import ConfigError, RumorError
-from .edge import FAILED, edge, fail
+from .edge import FAILED, STOPPED, edge, fail
 from .options import Debug, Json
-from .simulate import STOPPED
 from .study_options import (
     BackendName,
     Copy,
@@ -68,6 +67,8 @@ def study(
     it was stopped, which keeps what was finished.
     """
     with edge(debug=debug):
+        if as_json and (list_all or dry_run or copy is not None):
+            raise ConfigError("--json is for what a study came to: leave it out here")
         if list_all:
             _list()
             return

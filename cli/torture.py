@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..gossip.errors import ConfigError
-from .edge import FAILED, edge, fail
+from .edge import FAILED, STOPPED, edge, fail
 from .options import OUTPUT, Debug, Json
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["as_json", "command_of", "parse_seeds", "torture"]
 
-STOPPED = 130
-"""Exit status: stopped from outside, as shells say it."""
-
 SEEDS_MAX = 10_000_000
+
+RESULT = "campaign.json"
+"""The file of a campaign's folder that has all that ``--json`` prints."""
 
 WHAT = "What is tried"
 HOW = "How it is tried"
@@ -152,10 +152,12 @@ def torture(
             failures_max=failures_max,
             processes=_cores() if processes is None else processes,
         )
+        if out is not None:
+            _check_folder(out)
         campaign = _run(order)
+        _show(campaign, order, line=as_json_line)
         if out is not None:
             _keep(campaign, order, out)
-        _show(campaign, order, line=as_json_line)
         if campaign.broken:
             raise typer.Exit(FAILED)
 
@@ -259,13 +261,33 @@ def _run(order: "Order") -> "Campaign":
         fail(f"stopped after {done} seeds{failed}; nothing was kept", STOPPED)
 
 
+def _check_folder(out: Path) -> None:
+    """See whether a result can be kept there, before anything is tried."""
+    from ..sim.run_files import check_writable
+
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file: name a new folder")
+    if (out / RESULT).exists():
+        raise ConfigError(f"--out {out} holds another campaign: name a new folder")
+    check_writable(out)
+
+
 def _keep(campaign: "Campaign", order: "Order", out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+    """Write what came of it; its figures were shown before."""
+    from ..sim.run_files import staged
+
     told = as_json(campaign, order)
-    (out / "campaign.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    for violation in told["violations"]:
-        faults = json.dumps(violation["faults"], indent=2)
-        (out / f"seed-{violation['seed']}.json").write_text(faults + "\n", encoding="utf-8")
+    try:
+        with staged(out, last=RESULT) as draft:
+            _write(draft / RESULT, told)
+            for violation in told["violations"]:
+                _write(draft / f"seed-{violation['seed']}.json", violation["faults"])
+    except OSError as error:
+        fail(f"{out} cannot be written: {error.strerror or error}; no file was kept", FAILED)
+
+
+def _write(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def _show(campaign: "Campaign", order: "Order", *, line: bool) -> None:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeGuard
 
-__all__ = ["KINDS", "LIVE_KINDS", "Kind", "allowed", "fits"]
+__all__ = ["KINDS", "LIVE_KINDS", "NEWCOMERS_MAX", "Kind", "allowed", "fits"]
+
+NEWCOMERS_MAX = 100_000
+"""Peers that may join in the course of one run; more than anybody has simulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +124,8 @@ def _is_above_zero(value: object) -> bool:
     return _is_number(value) and value > 0
 
 
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _is_count(value: object, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _is_peer(value: object) -> bool:
@@ -165,7 +168,10 @@ _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
             "a probability in [0, 1]",
         ),
         "every_s": (_is_above_zero, "a number above 0 and finite, in seconds"),
-        "count": (lambda value: _is_count(value, 1), "a whole number, 1 or more"),
+        "count": (
+            lambda value: _is_count(value, 1, NEWCOMERS_MAX),
+            f"a whole number from 1 to {NEWCOMERS_MAX:,}",
+        ),
         "state": (lambda value: value in _STATES, '"kept" or "lost"'),
         "one_way": (lambda value: isinstance(value, bool), "true or false"),
         "after": (lambda value: _is_count(value, 0), "a whole number, 0 or more, of effects"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..gossip.errors import ConfigError
-from .fault_kinds import KINDS, LIVE_KINDS, Kind, allowed, fits
+from .fault_kinds import KINDS, LIVE_KINDS, NEWCOMERS_MAX, Kind, allowed, fits
 
 __all__ = [
     "KINDS",
@@ -133,6 +133,8 @@ def check_faults(
             message names it.
     """
     joined = sum([fault.count or 1 for fault in faults if fault.kind == "join"])
+    if joined > NEWCOMERS_MAX:
+        raise ConfigError(f"{joined:,} peers are to join: there may be {NEWCOMERS_MAX:,} in all")
     known = {*peers, *(f"join-{number}" for number in range(1, joined + 1))}
     for position, fault in enumerate(faults, 1):
         where = _where(fault.row or position)

@@ -132,7 +132,7 @@ def read_live_run(folder: Path | str) -> LiveRun:
     folder = Path(folder)
     found = _peer_folders(folder)
     if not found:
-        what = "" if folder.is_dir() else ", which does not exist"
+        what = "" if folder.is_dir() else ", which does not exist,"
         raise ConfigError(
             f"{folder}{what} is not the folder of a live run: give that of `rumor launch`, or of "
             "`rumor peer --out`"

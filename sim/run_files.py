@@ -77,11 +77,12 @@ def check_writable(folder: Path) -> None:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Path]:
+def staged(folder: Path, last: str = SUMMARY) -> Iterator[Path]:
     """Give a folder to write to, whose files appear in *folder* together, or not at all.
 
     Args:
         folder: One that passes `check_folder`; it is made where it does not exist.
+        last: The file that comes last: where it is, all are.
 
     Raises:
         OSError: It cannot be made or written to; nothing was left in it.
@@ -92,8 +93,7 @@ def staged(folder: Path) -> Iterator[Path]:
     files: list[Path] = []
     try:
         yield draft
-        # The summary comes last: where one is, the run is whole.
-        files = sorted(draft.iterdir(), key=lambda path: path.name == SUMMARY)
+        files = sorted(draft.iterdir(), key=lambda path: path.name == last)
         for path in files:
             path.replace(folder / path.name)
     except BaseException:

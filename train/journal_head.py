@@ -20,6 +20,7 @@ from ..gossip.wire import parse_wire
 from ..topology import View
 from .config import PeerConfig
 from .machine import machine
+from .uptime import uptime_s
 from .vector import Vector
 
 __all__ = ["Head", "rule_settings"]
@@ -103,7 +104,7 @@ class Head:
             training=training,
             machine=machine(vector.flats[0].device),
             unix_s=time.time(),
-            clock_s=time.monotonic(),
+            clock_s=uptime_s(),
         )
 
     @classmethod

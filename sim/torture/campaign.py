@@ -1,15 +1,18 @@
 """A campaign: many seeds side by side, what they met, and what they broke."""
 
-import multiprocessing
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from typing import Protocol as Structural
 from typing import TypeVar
 
-from ...gossip import ConfigError
+from ...gossip import ConfigError, RumorError
 from ..collector import paused
 from ..faults import Fault
 from .plants import PLANTS
@@ -120,6 +123,9 @@ def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -
     Args:
         order: What to do.
         progress: Told after every seed how it goes.
+
+    Raises:
+        RumorError: One of its processes was killed.
     """
     trials: list[Trial] = []
     failed: list[Trial] = []
@@ -197,5 +203,19 @@ def _side_by_side(processes: int, chunk: int = 1) -> Iterator[_Each]:
         yield map
         return
     # Not fork: whoever calls may have threads, and numpy is soon imported.
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield partial(pool.imap, chunksize=chunk)
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _leave_signals_to_the_caller)
+    try:
+        yield partial(pool.map, chunksize=chunk)
+    except BrokenProcessPool:
+        raise RumorError(
+            "one of the campaign's processes was killed, perhaps for want of memory: start it "
+            "again, with fewer --processes"
+        ) from None
+    finally:
+        # Seeds that nobody waits for any more are not begun.
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_signals_to_the_caller() -> None:
+    """Ctrl-C reaches every process of a terminal: one answer to it is enough."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

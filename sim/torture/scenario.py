@@ -23,6 +23,9 @@ __all__ = ["FAIR", "FAULTS_S", "OPTIONS", "WORKERS_MIN", "Scenario", "draw", "wo
 FAULTS_S = 15.0
 """Faults that are drawn happen before this time, seconds."""
 
+LAST_FAULT_S = 3600.0
+"""Faults that are given may happen until then: each second takes some thousand events."""
+
 WORKERS_MIN = 2
 WORKERS_MAX = 64
 
@@ -88,9 +91,15 @@ class Scenario:
         """The same swarm, and other faults.
 
         Raises:
-            ConfigError: One of them is of no peer of this swarm.
+            ConfigError: One of them is of no peer of this swarm, or comes too late.
         """
         check_faults(faults, self.peers)
+        for position, fault in enumerate(faults, 1):
+            if fault.at_s > LAST_FAULT_S:
+                raise ConfigError(
+                    f"fault {fault.row or position}: at_s is {fault.at_s:g}: here it must be at "
+                    f"most {LAST_FAULT_S:g}"
+                )
         return replace(self, faults=resolve(faults, self.peers))
 
 

@@ -1,5 +1,6 @@
 """``rumor calibrate`` and ``rumor simulate --from``: what is measured, kept, and overridden."""
 
+import errno
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -80,7 +81,7 @@ def test_as_json_it_prints_the_file_and_where_it_is(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ([], "give the folder of a live run, or --join HOST:PORT, or both"),
-        (["nowhere"], "which does not exist is not the folder of a live run"),
+        (["nowhere"], "which does not exist, is not the folder of a live run"),
         (["--join", "x"], "address 'x' is malformed"),
         (["--join", "a:1", "--watch-s", "0"], "--watch-s is 0"),
         (["--join", "a:1", "--probe-mb", "0"], "--probe-mb is 0"),
@@ -221,3 +222,33 @@ def test_a_peer_that_does_not_step_has_no_pace(tmp_path: Path) -> None:
         shown = run("calibrate", "--join", still.address, "--watch-s", "0.1", "--probe-mb", "1")
     assert shown.exit_code == 1
     assert "ada took 0 steps meanwhile: watch for longer (--watch-s)" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("nowhere/x.json", "nowhere/x.json cannot be written: there is no folder nowhere"),
+        ("run", "run is a folder: name a file"),
+    ],
+)
+def test_where_the_file_cannot_go_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, message: str
+) -> None:
+    leave_run(tmp_path / "run", PACES)
+    monkeypatch.setattr("rumor.cli.calibrate._measure", lambda *_: pytest.fail("it was measured"))
+    shown = run("calibrate", "run", "-o", out)
+    assert shown.exit_code == 2 and message in shown.stderr
+
+
+def test_what_was_measured_is_shown_where_it_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, value: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    leave_run(tmp_path / "run", PACES)
+    monkeypatch.setattr("rumor.sim.calibration.write_json", full)
+    shown = run("calibrate", "run")
+    assert shown.exit_code == 1 and "simulate --from" not in shown.stdout
+    assert "steps seen" in shown.stdout
+    assert "calibration.json cannot be written: No space left on device" in shown.stderr

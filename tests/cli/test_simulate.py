@@ -422,3 +422,44 @@ def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
     assert (process.returncode, title) == (130, "digits on 64 workers, exponential, gosgd\n")
     assert last.startswith("error: stopped ") and last.endswith("; nothing was kept")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_a_new_folder_to_itself_from_its_start(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.cli.simulate.time.strftime", lambda form: "now")
+    seen: list[list[str]] = []
+    run = fake.run
+
+    def another_starts(config: SimulationConfig, *, progress: object) -> Run:
+        seen.append(sorted(path.name for path in Path("runs").iterdir()))
+        if len(seen) == 1:
+            assert simulate("--no-plot").exit_code == 0
+        return run
+
+    monkeypatch.setattr(rumor.sim, "simulate", another_starts)
+    assert simulate("--no-plot").exit_code == 0
+    assert seen == [["sim-digits-now"], ["sim-digits-now", "sim-digits-now-2"]]
+    assert all((Path("runs") / name / "summary.json").exists() for name in seen[1])
+
+
+def test_a_new_folder_is_gone_where_nothing_was_kept(fake: Fake) -> None:
+    fake.error = ConfigError("that cannot be")
+    assert simulate().exit_code == 2
+    assert not Path("runs").exists()
+
+
+def test_figures_are_shown_where_another_run_took_the_folder_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, fake: Fake
+) -> None:
+    run = fake.run
+
+    def another_ends(config: SimulationConfig, *, progress: object) -> Run:
+        run.save(Path("mine"), picture=False)
+        return run
+
+    monkeypatch.setattr(rumor.sim, "simulate", another_ends)
+    done = simulate("--out", "mine", "--json", "--no-plot")
+    assert done.exit_code == 1
+    assert "mine holds another run" in done.stderr and "no file was kept" in done.stderr
+    assert json.loads(done.stdout)["out"] is None

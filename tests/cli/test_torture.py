@@ -1,5 +1,6 @@
 """``rumor torture``: what it prints, its exit status, and that its commands repeat a failure."""
 
+import errno
 import json
 import shlex
 from pathlib import Path
@@ -94,6 +95,11 @@ def test_faults_can_be_given_as_a_file(tmp_path: Path) -> None:
         (["--without", "shard"], "unknown option 'shard': options are founders, "),
         (["--faults", "nowhere.json"], "nowhere.json cannot be read: No such file"),
         (["--faults", '[{"at_s": 1}]'], "fault 1 needs kind"),
+        (
+            ["--faults", '[{"at_s": 1e9, "kind": "leave", "peer": 0}]'],
+            "fault 1: at_s is 1e+09: here it must be at most 3600",
+        ),
+        (["--out", __file__], "test_torture.py is a file: name a new folder"),
         (["--faults", '[{"at_s": 1, "kind": "leave", "peer": "p9"}]'], "'p9' is no peer of this"),
     ],
 )
@@ -104,6 +110,28 @@ def test_wrong_arguments_are_answered_in_a_line_and_status_2(
     assert (done.exit_code, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and message in line
+
+
+def test_a_folder_with_a_campaign_is_left_alone(planted: tuple[Result, Path]) -> None:
+    out = planted[1]
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    done = torture("--seeds", "0", "--workers", "2", "--out", str(out))
+    assert done.exit_code == 2 and "kept holds another campaign" in done.stderr
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_what_cannot_be_kept_was_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(path: Path, value: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rumor.cli.torture._write", full)
+    out = tmp_path / "kept"
+    done = torture("--seeds", "0", "--workers", "2", "--json", "--out", str(out))
+    assert done.exit_code == 1 and not out.exists()
+    assert done.stderr.splitlines()[-1].endswith(
+        "kept cannot be written: No space left on device; no file was kept"
+    )
+    assert json.loads(done.stdout)["seeds"] == 1
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,14 @@ def test_a_fault_of_no_peer_of_the_run_is_refused(entry: object, message: str) -
     assert message in str(caught.value)
 
 
+def test_so_many_newcomers_as_nobody_can_run_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"count is 100000000: it must be a whole number from 1"):
+        read({"at_s": 1, "kind": "join", "count": 100_000_000})
+    joins = read(*[{"at_s": at_s, "kind": "join", "count": 60_000} for at_s in (1, 2)])
+    with pytest.raises(ConfigError, match=r"120,000 peers are to join: there may be 100,000"):
+        check_faults(joins, PEERS)
+
+
 def test_newcomers_can_be_named_before_they_exist() -> None:
     join = {"at_s": 1, "kind": "join", "count": 2}
     check_faults(read(join, {"at_s": 2, "kind": "crash", "peer": "join-2"}), PEERS)

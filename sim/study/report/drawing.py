@@ -1,7 +1,6 @@
 """What all pictures have in common: paper, colors, labels that keep apart, and how to save."""
 
 import math
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from .whole import whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +138,6 @@ def save(figure: "Figure", path: Path) -> None:
     """Write a PNG, all of it or nothing, the same to the bit whenever it is written."""
     from PIL import Image
 
-    beside = path.with_name(f".{path.name}.new")
     with warnings.catch_warnings():
         # A name that is very long, or in letters that no font here has, is still a name.
         warnings.simplefilter("ignore", UserWarning)
@@ -145,8 +145,8 @@ def save(figure: "Figure", path: Path) -> None:
     drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")  # type: ignore[attr-defined]
     # A chart has few colors: as a palette they take a third of the bytes, and look the same.
     few = drawn.quantize(_PALETTE, dither=Image.Dither.NONE)
-    few.save(beside, format="PNG", optimize=True)
-    os.replace(beside, path)
+    with whole(path) as draft:
+        few.save(draft, format="PNG", optimize=True)
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:

@@ -1,12 +1,12 @@
 """The report of a study: its page, and its pictures."""
 
-import os
 from pathlib import Path
 
 from ..result import Results
 from .facets import facets_of
 from .page import page
 from .pictures import draw_pictures
+from .whole import whole
 
 __all__ = ["write_report"]
 
@@ -30,12 +30,6 @@ def write_report(results: Results, folder: Path) -> Path:
     if facets:
         draw_pictures(results, facets, folder / "pictures")
     path = folder / "report.html"
-    _write(path, page(results))
+    with whole(path) as draft:
+        draft.write_text(page(results), encoding="utf-8")
     return path
-
-
-def _write(path: Path, text: str) -> None:
-    """All or nothing: a page that is cut off opens, and misleads."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)

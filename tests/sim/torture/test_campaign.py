@@ -1,5 +1,6 @@
 """Campaigns: the same result whatever the processes, and planted bugs are found and made small."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import ConfigError, Protocol
+from rumor.gossip import ConfigError, Protocol, RumorError
 from rumor.sim.faults import Fault
 from rumor.sim.torture import (
     PLANTS,
@@ -147,6 +148,16 @@ def test_progress_is_told_after_every_seed(monkeypatch: pytest.MonkeyPatch) -> N
     break_all(monkeypatch, KeyError("x"))
     run_campaign(Order(seeds=(5, 6), workers=2, plant="all", failures_max=2, shrinks=False), note)
     assert told == [(1, [5]), (2, [5, 6])]
+
+
+def test_a_process_that_is_killed_ends_the_campaign_with_a_word() -> None:
+    def kill_one(done: int, failed: Sequence[Trial]) -> None:
+        for child in multiprocessing.active_children()[:1]:
+            child.kill()
+
+    with pytest.raises(RumorError, match="one of the campaign's processes was killed"):
+        run_campaign(Order(seeds=tuple(range(400)), workers=2, processes=2), kill_one)
+    assert not multiprocessing.active_children()
 
 
 def test_given_faults_fall_on_exactly_so_many_workers() -> None:
