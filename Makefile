@@ -23,6 +23,9 @@ STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/
 # real peers have the machine to themselves, the others share it.
 test cover campaign bench soak gallery stragglers studies wires: export OMP_NUM_THREADS := 1
 
+# What one process has compiled, a hundred others need not, whatever the environment says.
+test cover campaign: export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: chromium help demo test check cover campaign bench soak gallery stragglers studies wires clean
 
 help:

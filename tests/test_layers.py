@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Set
 from fnmatch import fnmatch
+from functools import cache
 
 import networkx as nx
 import pytest
@@ -60,10 +61,16 @@ def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
             yield from (".".join([*filter(None, source), alias.name]) for alias in node.names)
 
 
-def imported(module: str) -> set[str]:
-    path = MODULES[module]
-    is_package = path.name == "__init__.py"
-    return set(imports(ast.parse(path.read_text()), module, is_package=is_package))
+# Several tests look at each module.
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text())
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    is_package = MODULES[module].name == "__init__.py"
+    return frozenset(imports(tree_of(module), module, is_package=is_package))
 
 
 def outside(module: str) -> set[str]:
@@ -113,7 +120,7 @@ UNPICKLERS_OF_MODULE = {"rumor.sim.study.backends": {"joblib"}}
 
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_is_ever_unpickled(module: str) -> None:
-    tree = ast.parse(MODULES[module].read_text())
+    tree = tree_of(module)
     attributes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     banned = UNPICKLERS - UNPICKLERS_OF_MODULE.get(module, set())
     assert not (outside(module) | imported(module) | attributes) & banned
@@ -121,7 +128,7 @@ def test_nothing_is_ever_unpickled(module: str) -> None:
 
 @pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.train*", "rumor.sim*"))
 def test_nothing_draws_from_a_stream_that_belongs_to_the_users_task(module: str) -> None:
-    assert not drawn_globally(ast.parse(MODULES[module].read_text()))
+    assert not drawn_globally(tree_of(module))
 
 
 def drawn_globally(tree: ast.AST) -> set[str]:

@@ -97,6 +97,7 @@ def test_joining_makes_copies_over_either_way() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_control_times_hellos_on_a_slow_link() -> None:
     result = measure_control(link_mb_s=50, size_mb=5, times=1, idle_s=0.3, bulk_mib=1, pings=1)
     if result.rows[0].name == "not measured":

@@ -1,10 +1,14 @@
 """The command line as a process: what it prints where, and its exit status."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
+
+from rumor.cli import main
 
 
 def rumor(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,10 +44,40 @@ def test_help_lists_the_commands_and_needs_no_torch() -> None:
     ],
 )
 def test_what_cannot_be_parsed_is_answered_in_two_lines(
-    arguments: list[str], message: str, help_on: str
+    arguments: list[str],
+    message: str,
+    help_on: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = rumor(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    error, hint = done.stderr.splitlines()
+    monkeypatch.setattr(sys, "argv", ["rumor", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    error, hint = said.err.splitlines()
     assert error.startswith("error: ") and message in error
     assert help_on in hint
+
+
+def test_ctrl_c_before_a_command_has_begun_is_one_word_and_status_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rumor.cli.app.run", stopped)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out, said.err) == (130, "", "stopped\n")
+
+
+def test_a_name_for_which_stdout_has_no_letters_is_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "schön.toml"
+    command = [sys.executable, "-m", "rumor.cli", "study", "graphs", "--copy", str(path)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("sch\\xf6n.toml\n") and path.exists()

@@ -76,6 +76,13 @@ def test_json_is_one_line_and_nothing_else_on_stdout() -> None:
     assert (told["out"], told["report"]) == ("runs/study-mine", None)
 
 
+@pytest.mark.parametrize("option", ["--list", "--dry-run"])
+def test_json_of_what_computes_nothing_is_refused(option: str) -> None:
+    done = run(option, "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--json is for what a study came to" in done.stderr
+
+
 def test_a_dry_run_lists_the_cells_and_writes_nothing() -> None:
     done = run("--dry-run")
     assert done.exit_code == 0, done.output
@@ -253,22 +260,27 @@ def make(seed):
 """
 
 
-@pytest.mark.live
-@pytest.mark.parametrize(
-    ("what", "why"),
-    [
-        ("raise ValueError('a bug of the user')", "ValueError: a bug of the user"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "its process was killed"),
-    ],
-)
-def test_a_task_that_breaks_is_a_failure_of_its_cells_and_not_of_the_estimate(
-    what: str, why: str
-) -> None:
-    Path("own.py").write_text(OWN_TASK.format(what=f"if seed < 2: {what}"))
+def study_of_a_task(module: str, what: str) -> None:
+    """Two cells of a user's task; it does this in the first, which is the one that is tried."""
+    Path(f"{module}.py").write_text(OWN_TASK.format(what=f"if seed == 0: {what}"))
     Path("mine.toml").write_text(
-        'seeds = 3\n[settings]\ntask = "own:make"\nworkers = 2\nsteps = 3\n'
+        f'seeds = 2\n[settings]\ntask = "{module}:make"\nworkers = 2\nsteps = 3\n'
         '[grid]\ntopology = ["ring"]\n'
     )
+
+
+@pytest.mark.live
+def test_a_task_that_raises_is_a_failure_of_its_cell_and_not_of_the_estimate() -> None:
+    study_of_a_task("raising_task", "raise ValueError('a bug of the user')")
+    done = run()
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
+    assert "ValueError: a bug of the user" in done.stdout and "1 cell failed" in done.stderr
+    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+
+
+@pytest.mark.live
+def test_a_task_that_kills_its_process_is_a_failure_of_its_cell_and_not_of_the_estimate() -> None:
+    study_of_a_task("own", "os.kill(os.getpid(), signal.SIGKILL)")
     done = subprocess.run(
         [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
         capture_output=True,
@@ -276,7 +288,7 @@ def test_a_task_that_breaks_is_a_failure_of_its_cells_and_not_of_the_estimate(
         timeout=110,
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    assert why in done.stdout and "2 cells failed" in done.stderr
+    assert "its process was killed" in done.stdout and "1 cell failed" in done.stderr
     assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
 
 

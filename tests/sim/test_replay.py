@@ -1,9 +1,7 @@
 """Live swarms repeated from their journals, bit for bit, and what is said where they differ."""
 
 import json
-import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -17,7 +15,9 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
+from rumor.cli.app import app
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.messages import Chunk
 from rumor.gossip.wire import Form
@@ -88,14 +88,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def swarm(place: Path) -> Path:
     """The folder of a swarm of three that ended in good order."""
-    ended = subprocess.run(
-        [*RUMOR, "launch", *QUICK, "--peers", "3", "--out", "run"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert ended.returncode == 0, ended.stderr
+    launched("--peers", "3", "--out", "run")
     return place / "run"
+
+
+def launched(*options: str) -> None:
+    """Run a swarm to its end; the launcher is this process: one less that loads torch."""
+    ended = CliRunner().invoke(app, ["launch", *QUICK, *options])
+    assert ended.exit_code == 0, ended.output
 
 
 @pytest.fixture
@@ -139,14 +139,12 @@ def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
         ("--wire", "int8", "--shards", "3"),
-        pytest.param(
-            ("--exact", "--shards", "3", "--shards-per-push", "2", "--shard-order", "random"),
-            marks=pytest.mark.slow,
-        ),
+        ("--exact", "--shards", "3", "--shards-per-push", "2", "--shard-order", "random"),
     ],
     ids=" ".join,
 )
@@ -154,13 +152,7 @@ def test_formats_and_shards_are_repeated_bit_for_bit(
     settings: tuple[str, ...], place: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    ended = subprocess.run(
-        [*RUMOR, "launch", *QUICK, *settings, "--peers", "3", "--out", str(run)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert ended.returncode == 0, ended.stderr
+    launched(*settings, "--peers", "3", "--out", str(run))
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     assert sum(peer.mixed for peer in found.peers) > 20
@@ -181,11 +173,7 @@ def test_large_shares_are_repeated_however_they_travelled(
 ) -> None:
     """In frames, or from the memory of their sender, which the journal only says was read."""
     run = tmp_path / "run"
-    command = [*RUMOR, "launch", *QUICK, "--task", "noisytask:large", *settings]
-    ended = subprocess.run(
-        [*command, "--peers", "2", "--out", str(run)], capture_output=True, text=True, timeout=100
-    )
-    assert ended.returncode == 0, ended.stderr
+    launched("--task", "noisytask:large", *settings, "--peers", "2", "--out", str(run))
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     assert all(peer.mixed > 2 and peer.compared for peer in found.peers)
@@ -317,32 +305,12 @@ def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.live
-def test_a_killed_peer_is_repeated_as_far_as_anybody_knows(place: Path) -> None:
-    options = ("--peers", "3", "--step-s-min", "0.01", "--linger-s", "1", "--leave-s", "1")
-    launcher = subprocess.Popen(
-        [*RUMOR, "launch", *QUICK, *options, "--steps", "100", "--json", "--out", "killed"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    folder = place / "killed" / "peers" / "peer-1"
-    while steps_of(folder / JOURNAL) < 20:
-        assert launcher.poll() is None, launcher.communicate()[1]
-        time.sleep(0.05)
-    os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
-    assert launcher.communicate(timeout=100) and launcher.returncode == 0
-    found = replay(place / "killed")
-    assert found.identical, (found.difference, [peer.why for peer in found.peers])
-    dead = found.peers[1]
-    assert not dead.closed and not dead.compared and 20 <= dead.steps < 100 and dead.mixed > 0
-    assert all(peer.compared for peer in (found.peers[0], found.peers[2]))
-
-
-@pytest.mark.live
-def test_a_newcomer_becomes_the_same_copy_again(place: Path) -> None:
-    common = (*RUMOR, "peer", *QUICK, "--rendezvous", "meet", "--linger-s", "0.2")
+def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> None:
+    # In the same run: shares in another format, and of a part of the model only.
+    settings = ("--wire", "int8", "--shards", "3", "--linger-s", "0.2", "--step-s-min", "0.05")
+    common = (*RUMOR, "peer", *QUICK, *settings, "--rendezvous", "meet")
     founder = subprocess.Popen(
-        [*common, "--id", "old", "--steps", "4000", "--step-s-min", "0.02", "--out", "two/old"],
+        [*common, "--id", "old", "--steps", "4000", "--out", "two/old"],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -350,7 +318,7 @@ def test_a_newcomer_becomes_the_same_copy_again(place: Path) -> None:
         assert founder.poll() is None, founder.communicate()[1]
         time.sleep(0.05)
     joiner = [*common, "--id", "new", "--seed", "5", "--steps", "20", "--out", "two/new"]
-    assert subprocess.run(joiner, capture_output=True, timeout=60).returncode == 0
+    assert subprocess.run(joiner, capture_output=True, timeout=150).returncode == 0
     founder.terminate()
     founder.communicate(timeout=60)
     found = replay(place / "two" / "old", place / "two" / "new")

@@ -1,57 +1,57 @@
 """Learning rates that follow the clock of the swarm are the same ones in a replay."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from rumor.gossip import ProtocolConfig
 from rumor.sim.replay import replay
 from rumor.sim.replay_result import Verdict
+from rumor.train import PeerConfig, RunConfig, run
 from rumor.train.metrics import read_metrics
+
+from ..forked import PROCESSES
 
 pytestmark = pytest.mark.live
 
 TOTAL = 120
 
-# A process each: two models that are made at once from one process's random numbers are others.
-PEER = """
-import sys
-from pathlib import Path
-from rumor.gossip import ProtocolConfig
-from rumor.train import PeerConfig, RunConfig, run
 
-folder, index, total = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-config = RunConfig(
-    total_steps=total,
-    lr_schedule="cosine:warmup=0.1,floor=0.05",
-    out=folder / f"p{index}",
-    journal=True,
-    log_every=1,
-    step_s_min=0.004 * (1 + index),
-)
-peer_config = PeerConfig(
-    id=f"p{index}",
-    founders=2,
-    rendezvous=folder / "r",
-    protocol=ProtocolConfig(gossip_s=0.05, seek_s=0.05),
-)
-run(config, peer_config)
-"""
+def configs(folder: Path, index: int) -> tuple[RunConfig, PeerConfig]:
+    """Of a peer."""
+    run_config = RunConfig(
+        total_steps=TOTAL,
+        lr_schedule="cosine:warmup=0.1,floor=0.05",
+        out=folder / f"p{index}",
+        journal=True,
+        log_every=1,
+        step_s_min=0.004 * (1 + index),
+    )
+    peer_config = PeerConfig(
+        id=f"p{index}",
+        founders=2,
+        rendezvous=folder / "r",
+        protocol=ProtocolConfig(gossip_s=0.05, seek_s=0.05),
+    )
+    return run_config, peer_config
 
 
 @pytest.fixture(scope="module")
 def swarm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two peers of unequal speed, who stop together by the clock of the swarm."""
     folder = tmp_path_factory.mktemp("swarm")
-    arguments = [[str(folder), str(index), str(TOTAL)] for index in range(2)]
-    peers = [subprocess.Popen([sys.executable, "-c", PEER, *each]) for each in arguments]
+    # A process each: two models that are made at once from one process's random numbers are others.
+    peers = [PROCESSES.Process(target=run, args=configs(folder, index)) for index in range(2)]
+    for peer in peers:
+        peer.start()
     try:
-        assert [peer.wait(100) for peer in peers] == [0, 0]
+        for peer in peers:
+            peer.join(100)
+        assert [peer.exitcode for peer in peers] == [0, 0]
     finally:
         for peer in peers:
             peer.kill()
-            peer.wait()
+            peer.join()
     return folder
 
 

@@ -27,7 +27,7 @@ LOOP = """
     from rumor.train import Peer, PeerConfig
 
     bind, *join = sys.argv[1:]
-    config = PeerConfig(linger_s=3.0)
+    config = PeerConfig(linger_s=0.2)
     with Peer(nn.Linear(8, 2), config, bind=bind, join=join, rule=GoSGD(p=0.5)) as peer:
         print("at", peer.address, flush=True)
         try:
@@ -89,7 +89,7 @@ class Script:
 
     def end(self) -> tuple[str, str]:
         try:
-            return self.process.communicate(timeout=40)
+            return self.process.communicate(timeout=90)
         finally:
             self.process.kill()
 

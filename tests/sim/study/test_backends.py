@@ -230,7 +230,12 @@ def test_a_dask_scheduler_that_is_not_there_is_said(
         list(answers(read_backend("dask:tcp://127.0.0.1:1"), pid_of, ["a"], None))
 
 
+# Ray starts a dozen processes, which on a busy machine takes minutes.
+RAY_S = 280
+
+
 @pytest.mark.live
+@pytest.mark.timeout(RAY_S + 20)
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
     folder = tmp_path / "ray"
@@ -243,13 +248,14 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=RAY_S,
     )
     assert done.returncode == 0, done.stderr
     assert tables_of(folder) == expected
 
 
 @pytest.mark.live
+@pytest.mark.timeout(RAY_S + 20)
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 @pytest.mark.slow
 def test_a_cell_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
@@ -260,7 +266,7 @@ def test_a_cell_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=RAY_S,
     )
     assert done.returncode == 1 and "1 cell failed" in done.stderr, done.stderr
     assert_only_the_second_failed(load_results(Path("a")))

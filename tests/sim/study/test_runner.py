@@ -408,7 +408,7 @@ def test_a_single_cell_for_several_processes_does_not_end_the_one_that_asked(
     tmp_path: Path,
 ) -> None:
     Path("mine.toml").write_text(
-        TOML.replace("seeds = 2", "seeds = 1").replace(', "complete"', "").replace("20", "20_000")
+        TOML.replace("seeds = 2", "seeds = 1").replace(', "complete"', "").replace("20", "2_000")
     )
     done = subprocess.run(
         [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
