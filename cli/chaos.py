@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from ..sim.faults import Fault, as_json
+from ..sim.slowness import Slowness
 from .conditions import Condition
 from .crew import Crew
 from .live_network import impose, reset, undone
@@ -22,6 +23,10 @@ __all__ = ["Chaos"]
 _RUN_S: Final = 0.01
 """How long a slowed peer runs at a time. The shorter, the less its neighbors notice but its speed;
 a process is woken up no more exactly than to about a millisecond."""
+
+_PAUSE: Final = "pause"
+_SLOW: Final = "slow"
+"""Why peers are held; of pauses with a number, because each ends by itself."""
 
 
 class _Due(NamedTuple):
@@ -67,7 +72,10 @@ class Chaos:
         self._began_s: float | None = None
         self._agenda: list[_Due] = []
         self._order = count()
-        self._slowed: dict[int, float] = {}
+        self._slowness = Slowness()
+        self._turns: dict[int, int] = {}
+        """By which turns a slowed peer runs; those before a change of its slowness are over."""
+        self._numbers = count()
         self._news: list[str] = []
         self.records: list[dict[str, Any]] = []
         """Each fault as its file has it, with ``done``: what was done, when (``at_s``, and
@@ -193,49 +201,64 @@ class Chaos:
                 self._crew.leave(index)
                 self._say(record, f"{fault.peer} is asked to leave", index)
             case "pause":
-                self._crew.hold(index, "pause")
+                pause = f"{_PAUSE} {next(self._numbers)}"
+                self._crew.hold(index, pause)
                 self._say(record, f"{fault.peer} stands still", index)
-                self._after(fault, lambda: self._continue(index, record))
+                self._after(fault, lambda: self._continue(index, record, {pause}))
             case "continue":
-                self._continue(index, record)
+                self._continue(index, record, self._pauses(index))
             case _:
                 assert fault.factor is not None
-                self._say(record, f"{fault.peer} runs 1/{fault.factor:g} of the time", index)
-                self._slow(index, fault.factor)
-                self._after(fault, lambda: self._quicken(index, record))
+                cause = self._slowness.begin(index, fault.factor)
+                self._begin_turns(index)
+                self._say(record, self._pace(index), index)
+                self._after(fault, lambda: self._quicken(index, record, cause))
 
-    def _continue(self, index: int, record: dict[str, Any]) -> None:
-        goes_on = self._crew.is_held(index, "pause")
-        self._crew.release(index, "pause")
-        how = "goes on" if goes_on else "does not stand still: nothing is done"
+    def _pauses(self, index: int) -> set[str]:
+        return {why for why in self._crew.holds(index) if why.startswith(_PAUSE)}
+
+    def _continue(self, index: int, record: dict[str, Any], pauses: Collection[str]) -> None:
+        """Let some pauses of a peer be over, and it go on if no other holds it."""
+        over = self._pauses(index).intersection(pauses)
+        for pause in over:
+            self._crew.release(index, pause)
+        how = "goes on" if over else "does not stand still: nothing is done"
+        if self._pauses(index):
+            how = "stands still by another fault"
         self._say(record, f"{self._watch.sights[index].id} {how}", index)
 
-    def _slow(self, index: int, factor: float) -> None:
-        turning = index in self._slowed
-        self._slowed[index] = factor
-        if not turning:
-            self._hold(index, self._elapsed_s - _RUN_S)
+    def _pace(self, index: int) -> str:
+        factor, id = self._slowness.of(index), self._watch.sights[index].id
+        return f"{id} runs {'all' if factor == 1 else f'1/{factor:g}'} of the time"
 
-    def _hold(self, index: int, since_s: float) -> None:
+    def _begin_turns(self, index: int) -> None:
+        """Let a peer run in turns that its slowness of now asks for, and in no others."""
+        self._turns[index] = turn = next(self._numbers)
+        self._crew.release(index, _SLOW)
+        if self._slowness.of(index) > 1:
+            self._hold(index, turn, self._elapsed_s - _RUN_S)
+
+    def _hold(self, index: int, turn: int, since_s: float) -> None:
         """End a slowed peer's turn, which it has had since then."""
-        if index not in self._slowed:
+        if self._turns[index] != turn:
             return
         now_s = self._elapsed_s
-        self._crew.hold(index, "slow")
+        self._crew.hold(index, _SLOW)
         # As long as it really ran, not as it was meant to, or a busy launcher would speed it up.
-        rest_s = (now_s - since_s) * (self._slowed[index] - 1)
-        self._at(now_s + rest_s, lambda: self._let_run(index))
+        rest_s = (now_s - since_s) * (self._slowness.of(index) - 1)
+        self._at(now_s + rest_s, lambda: self._let_run(index, turn))
 
-    def _let_run(self, index: int) -> None:
-        self._crew.release(index, "slow")
+    def _let_run(self, index: int, turn: int) -> None:
+        if self._turns[index] != turn:
+            return
+        self._crew.release(index, _SLOW)
         now_s = self._elapsed_s
-        if index in self._slowed:
-            self._at(now_s + _RUN_S, lambda: self._hold(index, now_s))
+        self._at(now_s + _RUN_S, lambda: self._hold(index, turn, now_s))
 
-    def _quicken(self, index: int, record: dict[str, Any]) -> None:
-        self._slowed.pop(index, None)
-        self._crew.release(index, "slow")
-        self._say(record, f"{self._watch.sights[index].id} runs all of the time", index)
+    def _quicken(self, index: int, record: dict[str, Any], cause: int) -> None:
+        self._slowness.end(index, cause)
+        self._begin_turns(index)
+        self._say(record, self._pace(index), index)
 
     def _restart_all(self, fault: Fault, record: dict[str, Any]) -> None:
         peers = fault.peers or tuple(sight.id for sight in self._watch.sights)

@@ -3,8 +3,9 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
+from .guard import Guard
 from .places import Place
 
 __all__ = ["Crew"]
@@ -15,14 +16,16 @@ class Crew:
 
     Args:
         places: Where peers write, and how they are started; nothing is started yet.
+        guard: Lets those go on that stand still when this process is killed.
     """
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, places: Iterable[Place], guard: Guard | None = None) -> None:
         self.places = list(places)
         """Of the last life of each."""
         self.processes: list[subprocess.Popen[bytes]] = []
         """In the same order."""
         self._held: dict[int, set[str]] = {}
+        self._guard = guard
 
     def start(self) -> None:
         """Start all.
@@ -31,7 +34,7 @@ class Crew:
             OSError: A process could not be started; those before it run.
         """
         for place in self.places:
-            self.processes.append(_start(place))
+            self.processes.append(self._start(place))
 
     def add(self, place: Place) -> int:
         """Start one more, and say which number it has.
@@ -39,7 +42,7 @@ class Crew:
         Raises:
             OSError: It could not be started.
         """
-        self.processes.append(_start(place))
+        self.processes.append(self._start(place))
         self.places.append(place)
         return len(self.places) - 1
 
@@ -49,7 +52,7 @@ class Crew:
         Raises:
             OSError: It could not be started.
         """
-        self.processes[index] = _start(place)
+        self.processes[index] = self._start(place)
         self.places[index] = place
         self._held.pop(index, None)
 
@@ -80,9 +83,9 @@ class Crew:
             if not held:
                 self.processes[index].send_signal(signal.SIGCONT)
 
-    def is_held(self, index: int, why: str) -> bool:
-        """Whether it stands still for this."""
-        return why in self._held.get(index, ())
+    def holds(self, index: int) -> Set[str]:
+        """All that it stands still for."""
+        return frozenset(self._held.get(index, ()))
 
     def leave_all(self) -> None:
         """Ask all that run to leave; those that stand still hear it as they go on."""
@@ -106,23 +109,30 @@ class Crew:
         for process in self.processes:
             process.wait()
 
-
-def _start(place: Place) -> subprocess.Popen[bytes]:
-    # A later life goes on in the log of the one before.
-    with open(place.folder / "log.txt", "ab") as log:
-        process = subprocess.Popen(
-            place.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=_environment(os.environ),
-            # A session of its own, or the terminal would send its Ctrl-C to the peers too, and
-            # they would take the launcher's for the second one.
-            start_new_session=True,
-        )
-    # For whoever wants to stop or kill this one peer.
-    (place.folder / "pid").write_text(f"{process.pid}\n")
-    return process
+    def _start(self, place: Place) -> subprocess.Popen[bytes]:
+        # A later life goes on in the log of the one before.
+        with open(place.folder / "log.txt", "ab") as log:
+            process = subprocess.Popen(
+                place.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(os.environ),
+                # A session of its own, or the terminal would send its Ctrl-C to the peers too, and
+                # they would take the launcher's for the second one.
+                start_new_session=True,
+            )
+        try:
+            if self._guard is not None:
+                self._guard.watch_over(process.pid)
+            # For whoever wants to stop or kill this one peer.
+            (place.folder / "pid").write_text(f"{process.pid}\n")
+        except BaseException:
+            # It is on no list yet by which anybody else could end it.
+            process.kill()
+            process.wait()
+            raise
+        return process
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:

@@ -126,7 +126,7 @@ def launch(
         typer.Option(
             metavar="DIR",
             help="Go on with the run in that folder: all its peers from their last checkpoints, as "
-            "they were, or with another --steps, --total-steps or --lr, say.",
+            "they were, or with another --steps, --total-steps or --lr, say. None may still run.",
             show_default="a new run",
             rich_help_panel=OUTPUT,
         ),
@@ -151,7 +151,8 @@ def launch(
 
     The launcher only starts and watches them: they find one another and go on without it, and
     killing one is to the others a machine that died. Ctrl-C makes them leave; a second one kills
-    them. If the launcher itself is killed (SIGKILL), the peers go on to the end.
+    them. If the launcher itself is killed (SIGKILL), the peers go on to the end, those too that
+    a fault holds just then.
 
     With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
     again, newcomers join. Where it is the network that fails, peers dial one another through

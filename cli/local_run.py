@@ -1,16 +1,16 @@
 """A run of several peers on this machine, from its validation to its summary."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .crew import Crew
+from .guard import Guard
 from .places import PROGRAM, Places, listening
 from .plan import LaunchConfig, check
 from .supervise import supervise
@@ -57,20 +57,21 @@ def run_swarm(
         resumption: The run that it goes on with; None for a new one.
 
     Returns:
-        The summary, which also lies in the run's folder.
+        The summary, which also lies in the run's folder, but for what its ``unwritten`` names.
 
     Raises:
         ConfigError: It cannot start; nothing was written.
         TrainingError: A peer left files that cannot be read.
-        OSError: A file cannot be written, or a process not started.
+        OSError: A folder cannot be made, or a process not started.
     """
     task, out = check(config, resumes=resumption is not None)
     steps = config.steps or (None if config.total_steps else task.steps)
     title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
-    with _network_of(config, out, resumption) as network:
+    with _network_of(config, out, resumption) as network, _guard_of(config) as guard:
         proxy = None if network is None else network.socks_proxy
         places = Places(config, steps, out, program, proxy)
-        crew = Crew(places.found() if resumption is None else resumption.again(places, config))
+        found = places.found() if resumption is None else resumption.again(places, config)
+        crew = Crew(found, guard)
         watch = Watch(crew.places, crew.processes, steps, config.total_steps)
         if resumption is not None:
             resumption.remind(watch)
@@ -90,14 +91,21 @@ def run_swarm(
 
 
 def worked(summary: dict[str, Any]) -> bool:
-    """Whether a run counts as a success: somebody finished, and the ledger balances."""
+    """Whether a run counts as a success: somebody finished, the ledger balances, all is kept."""
     finished = any(peer["state"] == "finished" for peer in summary["peers_detail"])
     exact: bool = summary["weight_units_total"] == summary["weight_units_expected"]
-    return finished and exact
+    return finished and exact and not summary["unwritten"]
 
 
 def complaint(summary: dict[str, Any]) -> str:
     """Why a run did not work, in one line."""
+    said = [_complaint(summary)] if not worked(summary | {"unwritten": []}) else []
+    if summary["unwritten"]:
+        said.append(f"not written to {summary['out']}: {', '.join(summary['unwritten'])}")
+    return "; ".join(said)
+
+
+def _complaint(summary: dict[str, Any]) -> str:
     if summary["weight_units_total"] != summary["weight_units_expected"]:
         return "the ledgers do not balance: weight was lost or created, which is a bug"
     peers = summary["peers_detail"]
@@ -126,6 +134,12 @@ def _network_of(
         yield network
 
 
+def _guard_of(config: LaunchConfig) -> AbstractContextManager[Guard | None]:
+    """Who wakes the peers if this process is killed, where some are to be stopped."""
+    stops = any(fault.kind in ("pause", "slow") for fault in config.faults)
+    return Guard() if stops else nullcontext()
+
+
 def _chaos_of(
     config: LaunchConfig, crew: Crew, watch: Watch, places: Places, network: "Proxies | None"
 ) -> "Chaos | None":
@@ -145,13 +159,30 @@ def _conclude(
     outcomes: "Sequence[Outcome]",
     faults: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
+    from ..train.durable import write_json
     from .outcome import balance
     from .picture import draw
     from .summary import merge_outcomes, summarize
 
-    merged = merge_outcomes(outcomes, task, out / "model.safetensors")
+    merged = merge_outcomes(outcomes, task)
+    unwritten: list[str] = []
+    if merged is not None:
+        with _noting(unwritten, out / "model.safetensors") as path:
+            merged.save(path)
     balanced = balance(outcomes)
     summary = summarize(config, steps, out, wall_s, outcomes, balanced, merged, faults)
-    (out / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    draw(summary, [outcome.rows for outcome in outcomes], out / "training.png")
+    summary["unwritten"] = unwritten
+    with _noting(unwritten, out / "summary.json") as path:
+        write_json(path, summary)
+    with _noting(unwritten, out / "training.png") as path:
+        draw(summary, [outcome.rows for outcome in outcomes], path)
     return summary
+
+
+@contextmanager
+def _noting(unwritten: list[str], path: Path) -> Iterator[Path]:
+    """Let a file that cannot be written cost only itself: the figures are worth showing even so."""
+    try:
+        yield path
+    except OSError as error:
+        unwritten.append(f"{path.name} ({error.strerror or error})")

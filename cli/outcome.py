@@ -55,6 +55,13 @@ class Outcome:
         return founders(self.weight_units) / max(1, len(self.accounts))
 
     @property
+    def end(self) -> Former:
+        """How its last life ended."""
+        known = {life for former in self.former for life in former.lives}
+        lives = frozenset(account.life for account in self.accounts) - known
+        return Former(state=self.state, why=self.why, step=self.steps, lives=lives)
+
+    @property
     def in_order(self) -> bool:
         """Whether it ended as a peer should."""
         return self.state in (State.FINISHED, State.LEFT)
@@ -129,10 +136,7 @@ def _last(outcome: Outcome) -> tuple[Former, ...]:
     """The last life of a peer, where it is a death; none where it ended in order."""
     if not outcome.is_dead:
         return ()
-    known = {life for former in outcome.former for life in former.lives}
-    lives = frozenset(account.life for account in outcome.accounts) - known
-    end = Former(state=outcome.state, why=outcome.why, step=outcome.steps, lives=lives)
-    return (end,)
+    return (outcome.end,)
 
 
 def read_outcome(place: Place, sight: Sight) -> Outcome:

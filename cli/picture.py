@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..train.durable import drafted
 from .disagreement import estimate
 from .fault_marks import mark_faults
 
@@ -55,7 +56,7 @@ def draw(summary: Mapping[str, Any], peers: Sequence[Rows], path: Path) -> None:
         path: Where the PNG goes.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be written; what was there still is.
     """
     # The object-oriented way: no backend, no state that outlives the call.
     from matplotlib import rc_context
@@ -74,7 +75,8 @@ def draw(summary: Mapping[str, Any], peers: Sequence[Rows], path: Path) -> None:
         for axes in (loss, consensus):
             axes.yaxis.set_major_formatter("{x:g}")
         figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")
-        figure.savefig(path)
+        with drafted(path) as draft:
+            figure.savefig(draft, format="png")
 
 
 def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:

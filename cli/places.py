@@ -54,7 +54,7 @@ class Places:
     ) -> None:
         self._config = config
         self._steps = steps
-        self._out = out
+        self.out = out
         self._program = tuple(program)
         self._socks_proxy = socks_proxy
 
@@ -119,7 +119,7 @@ class Places:
 
     @property
     def _rendezvous(self) -> Path:
-        return self._out / RENDEZVOUS
+        return self.out / RENDEZVOUS
 
     def _port_again(self, id: str) -> int | str:
         port = _port_in(self._rendezvous / f"{id}.addr")
@@ -134,7 +134,7 @@ class Places:
         return port
 
     def _make(self, index: int, id: str, name: str, *, founders: int) -> Place:
-        folder = self._out / "peers" / name
+        folder = self.out / "peers" / name
         folder.mkdir(parents=True)
         options = self._options(index) | {
             "--founders": founders,

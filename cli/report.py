@@ -83,7 +83,10 @@ def _weight(summary: dict[str, Any]) -> str:
 def _deaths(summary: dict[str, Any]) -> list[str]:
     sentences = []
     for dead in summary["dead"]:
-        how = f"was killed by {dead['why']}" if dead["state"] == "killed" else dead["state"]
+        how = dead["state"]
+        if how == "killed":
+            # What a signal was that nobody saw, nobody knows.
+            how = f"was killed by {dead['why']}" if dead["why"] else "ended without a word"
         why = f" ({dead['why']})" if dead["state"] == "failed" and dead["why"] else ""
         loss = "no weight died with it"
         if dead["weight_units"]:
@@ -93,10 +96,12 @@ def _deaths(summary: dict[str, Any]) -> list[str]:
 
 
 def _files(summary: dict[str, Any]) -> str:
-    out = summary["out"]
+    out, missing = summary["out"], " ".join(summary["unwritten"])
     if summary["digest"] is None:
         return f"Logs: {out}/peers/*/log.txt"
-    return f"Picture: {out}/training.png\nModel:   {out}/model.safetensors"
+    files = {"Picture: ": "training.png", "Model:   ": "model.safetensors"}
+    lines = [f"{what}{out}/{name}" for what, name in files.items() if name not in missing]
+    return "\n".join(lines)
 
 
 def _number(value: float | None, form: str) -> str:

@@ -11,9 +11,10 @@ from ..gossip.errors import ConfigError
 from ..gossip.rule import demands_of
 from ..gossip.rules import make_rule
 from .exchange import ExchangeConfig
+from .past import past_of, told_by
 from .places import Place, Places
 from .plan import LaunchConfig
-from .watch import Former, State, Watch, lives_in, read_report
+from .watch import Former, Watch
 
 __all__ = ["CHANGEABLE", "Resumption", "read_run"]
 
@@ -22,6 +23,9 @@ CHANGEABLE: Final = (
     *("log_every", "eval_every", "checkpoint_every"),
 )
 """Settings that a run may go on with changed; peers are told those that were typed."""
+
+_NAMED_MAX: Final = 4
+"""Peers that an error names one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,7 @@ class Resumption:
     changes: tuple[str, ...]
     """Options that peers are told beside what they kept."""
 
-    _reports: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    _past: dict[str, list[Former]] = field(default_factory=dict)
 
     def again(self, places: Places, config: LaunchConfig) -> list[Place]:
         """Places for the next life of each peer.
@@ -52,22 +56,16 @@ class Resumption:
         changes = self.changes
         if config.exchange.no_shared_memory:
             changes = (*changes, "--no-shared-memory")
-        # What it said of its end is read before it is taken away.
-        self._reports.update({place.id: read_report(place.folder) for place in self.places})
+        # What they said of their ends is read before it is taken away.
+        told = told_by(places.out)
+        self._past.update({place.id: past_of(place, told) for place in self.places})
         return [places.next_life(place, kept=True, changes=changes) for place in self.places]
 
     def remind(self, watch: Watch) -> None:
         """Tell who watches the run what its peers were before; after `again`."""
         for index, place in enumerate(self.places):
-            report = self._reports[place.id] or {"state": State.KILLED, "steps": 0}
-            lives = sorted(lives_in(place), key=lambda life: life[1])
-            for life in lives[:-1]:
-                watch.recall(index, _former(State.KILLED, 0, [life]))
-            watch.recall(index, _former(State(report["state"]), int(report["steps"]), lives[-1:]))
-
-
-def _former(state: State, step: int, lives: list[tuple[str, int]]) -> Former:
-    return Former(state=state, why="", step=step, lives=frozenset(lives))
+            for former in self._past[place.id]:
+                watch.recall(index, former)
 
 
 def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
@@ -78,7 +76,7 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
         typed: Settings that are to be others from now on, by name.
 
     Raises:
-        ConfigError: There is no run, or it cannot go on with that.
+        ConfigError: There is no run, some of its peers still run, or it cannot go on with that.
     """
     if refused := sorted(set(typed) - {*CHANGEABLE, "faults"}):
         allowed = ", ".join(map(_option, CHANGEABLE))
@@ -87,6 +85,7 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
             f"but for {allowed}"
         )
     folders = _folders(out)
+    _require_over(out, folders)
     kept = {id: _options(several[-1]) for id, several in folders.items()}
     places = [
         Place(
@@ -109,6 +108,41 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
         through_proxies=any(options.get("socks_proxy") for options in kept.values()),
         changes=tuple(f"{_option(name)}={value}" for name, value in changes.items()),
     )
+
+
+def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
+    """Refuse a run whose peers outlived its launcher: their next lives could not begin."""
+    from ..train.lives import is_locked
+
+    running = [
+        (id, folder)
+        for id, several in sorted(folders.items())
+        for folder in several
+        if is_locked(folder)
+    ]
+    if not running:
+        return
+    pids = {id: pid for id, folder in running if (pid := _process_in(folder)) is not None}
+    named = [id + (f" (process {pids[id]})" if id in pids else "") for id, _ in running]
+    if len(named) > _NAMED_MAX:
+        named[_NAMED_MAX:] = [f"{len(named) - _NAMED_MAX} more"]
+    who = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    run, them = ("still runs", "it") if len(running) == 1 else ("still run", "them")
+    how = f" with `kill {' '.join(map(str, pids.values()))}`" if pids else ""
+    raise ConfigError(
+        f"--resume {out}: {who} {run}: wait until the end, or stop {them}{how}; nothing was touched"
+    )
+
+
+def _process_in(folder: Path) -> int | None:
+    """The process of a peer that runs, if it is the one that a launcher started there."""
+    from ..train.lives import is_held_by
+
+    try:
+        pid = int((folder / "pid").read_text())
+    except (OSError, ValueError):
+        return None
+    return pid if is_held_by(folder, pid) else None
 
 
 def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:

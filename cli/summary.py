@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..gossip.rules import make_rule
 from ..gossip.weight import founders
@@ -21,6 +22,7 @@ from ..train.merged import (
 from ..train.tasks import Evaluation, Task
 from .outcome import Balance, Death, Outcome
 from .plan import LaunchConfig
+from .watch import Former
 
 __all__ = ["Merged", "merge_outcomes", "summarize"]
 
@@ -29,7 +31,7 @@ __all__ = ["Merged", "merge_outcomes", "summarize"]
 class Merged:
     """The model that came out of a run."""
 
-    path: Path
+    state: dict[str, Tensor]
     weights: dict[str, int]
     """What each peer counted, by id: units, or 1 each where nobody held any."""
     by_weight: bool
@@ -38,21 +40,27 @@ class Merged:
     consensus_distance: float
     digest: str
 
+    def save(self, path: Path) -> None:
+        """Write it.
 
-def merge_outcomes(outcomes: Sequence[Outcome], task: Task, path: Path) -> Merged | None:
+        Raises:
+            OSError: It cannot be written; what was there still is.
+        """
+        save_model(path, self.state, _header(self.weights, self.digest))
+
+
+def merge_outcomes(outcomes: Sequence[Outcome], task: Task) -> Merged | None:
     """Merge the models of all peers that ended in order, and measure the result.
 
     Args:
         outcomes: Of all peers.
         task: What they trained.
-        path: Where the merged model goes.
 
     Returns:
         What came out; None where no peer that ended in order left a model.
 
     Raises:
         ConfigError: The models differ.
-        OSError: The merged one cannot be written.
     """
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
     if not models:
@@ -60,19 +68,17 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task, path: Path) -> Merge
     weights = merging_weights(models)
     chosen = [model for model in models if model.id in weights]
     state = merge(chosen)
-    name = digest(state)
-    save_model(path, state, _header(weights, name))
     torch.manual_seed(0)
     model = task.model()
     names = travelling(model)
     model.load_state_dict(state)
     return Merged(
-        path=path,
+        state=state,
         weights=weights,
         by_weight=any(model.weight_units > 0 for model in models),
         evaluation=task.evaluate(model),
         consensus_distance=consensus_distance(chosen, names),
-        digest=name,
+        digest=digest(state),
     )
 
 
@@ -143,6 +149,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "state": str(outcome.state),
         "why": outcome.why or None,
         "lives": len(outcome.former) + 1,
+        "ends": [_end(former) for former in (*outcome.former, outcome.end)],
         "steps": outcome.steps,
         "steps_per_s": _finite(outcome.steps_per_s),
         "accuracy": _finite(outcome.accuracy),
@@ -154,6 +161,16 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "pushes": outcome.pushes,
         "skipped": outcome.skipped,
         "refusals": outcome.refusals,
+    }
+
+
+def _end(former: Former) -> dict[str, Any]:
+    """How a life ended, and which it was: what goes on with the run would not see it any more."""
+    return {
+        "state": str(former.state),
+        "why": former.why or None,
+        "step": former.step,
+        "incarnations": sorted(number for _, number in former.lives),
     }
 
 

@@ -12,15 +12,21 @@ from .places import Place
 
 __all__ = [
     "Former",
+    "Life",
     "Process",
     "Sight",
     "State",
     "Tail",
     "Watch",
     "last_words",
+    "life_in",
     "lives_in",
     "read_report",
 ]
+
+
+Life = tuple[str, int]
+"""One life of a peer: its name, and the incarnation."""
 
 
 class State(StrEnum):
@@ -80,8 +86,8 @@ class Former:
     state: State
     why: str
     step: int
-    lives: frozenset[tuple[str, int]]
-    """Which of the lives in its ledgers these were: its name and an incarnation each."""
+    lives: frozenset[Life]
+    """Which of the lives in its ledgers these were."""
 
 
 @dataclass(slots=True)
@@ -226,10 +232,10 @@ class Watch:
                 self._news.append(_sentence(sight))
 
 
-def read_report(folder: Path) -> dict[str, Any] | None:
-    """A peer's ``peer.json``; None where it left none."""
+def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
+    """What a peer said of its end; None where it left nothing."""
     try:
-        report = json.loads((folder / "peer.json").read_text())
+        report = json.loads((folder / name).read_text())
     except (FileNotFoundError, ValueError):
         return None
     return report if isinstance(report, dict) else None
@@ -251,21 +257,33 @@ def _ending(folder: Path, status: int) -> tuple[State, str]:
     if report is not None:
         return State(report["state"]), report.get("error") or ""
     if status < 0:
-        return State.KILLED, signal.Signals(-status).name
+        return State.KILLED, _signal(-status)
     return State.FAILED, last_words(folder) or f"exit status {status}"
 
 
-def lives_in(place: Place) -> set[tuple[str, int]]:
-    """The lives that have opened a ledger in a place, by name and incarnation."""
-    lives = set()
-    for folder in (*place.former, place.folder):
-        for path in folder.glob("ledger*.jsonl"):
-            with open(path) as file:
-                opened = file.readline()
-            if opened.endswith("\n"):
-                row = json.loads(opened)
-                lives.add((row["id"], row["incarnation"]))
-    return lives
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Of the real-time ones, only the first and the last have a name.
+        return f"signal {number}"
+
+
+def lives_in(place: Place) -> set[Life]:
+    """The lives that have opened a ledger in a place."""
+    folders = (*place.former, place.folder)
+    found = {life_in(path) for folder in folders for path in folder.glob("ledger*.jsonl")}
+    return {life for life in found if life is not None}
+
+
+def life_in(ledger: Path) -> Life | None:
+    """Whose ledger a file is; None where its life was over before the first line was whole."""
+    with open(ledger) as file:
+        opened = file.readline()
+    if not opened.endswith("\n"):
+        return None
+    row = json.loads(opened)
+    return row["id"], row["incarnation"]
 
 
 def _sentence(sight: Sight) -> str:

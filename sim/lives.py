@@ -50,6 +50,7 @@ class Lives:
         worker.steps = kept.steps if kept is not None else 0
         worker.repeated = before.steps_of_all_lives - worker.steps
         worker.pushes, worker.mixed, worker.idle_s = before.pushes, before.mixed, before.idle_s
+        worker.slowness = before.slowness
         # A later restart may still find it, even where this one was told to do without.
         worker.kept = before.kept
         return worker

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import count
 
 from ..gossip import PeerId, Phase
 from .faults import Fault
 from .plan import FleetPlan
+from .slowness import Slowness
 from .stage import Processes, Stage
 from .worker import Doom, Worker
 
@@ -33,6 +35,8 @@ class Mishaps:
         self._faults = plan.trouble.faults
         self._index = {id: index for index, id in enumerate(plan.ids)}
         self._next_newcomer = plan.trouble.founders
+        self._slowness = Slowness()
+        self._pauses = count()
         self._kinds: dict[str, Callable[[Fault], None]] = {
             "crash": self._crash,
             "restart": self._restart,
@@ -119,21 +123,31 @@ class Mishaps:
 
     def _pause(self, fault: Fault) -> None:
         worker, now = self._worker(fault), self._fleet.now
-        if not worker.awake:
+        if not worker.running or not (worker.awake or worker.pauses):
             return
-        worker.awake, worker.paused_s = False, now
+        number = next(self._pauses)
+        worker.pauses.add(number)
+        if worker.awake:
+            worker.awake, worker.paused_s = False, now
         if fault.for_s is not None:
-            self._expect(now + fault.for_s, partial(self._go_on, worker, now))
+            self._expect(now + fault.for_s, partial(self._end_pause, worker, number))
         self._troubles.look()
+
+    def _end_pause(self, worker: Worker, number: int) -> None:
+        """Let one pause of a worker be over, and it go on if no other holds it."""
+        if number in worker.pauses:
+            worker.pauses.remove(number)
+            self._go_on(worker)
 
     def _continue(self, fault: Fault) -> None:
         worker = self._worker(fault)
-        self._go_on(worker, worker.paused_s)
+        worker.pauses.clear()
+        self._go_on(worker)
 
-    def _go_on(self, worker: Worker, paused_s: float | None) -> None:
-        """Let a worker go on that has stood still since then, and does still."""
-        fleet = self._fleet
-        if not worker.running or worker.paused_s is None or worker.paused_s != paused_s:
+    def _go_on(self, worker: Worker) -> None:
+        """Let a worker go on that stands still though nothing holds it any more."""
+        fleet, paused_s = self._fleet, worker.paused_s
+        if not worker.running or paused_s is None or worker.pauses:
             return
         worker.awake, worker.paused_s = True, None
         held, worker.held = worker.held, []
@@ -149,16 +163,24 @@ class Mishaps:
         fleet.set_alarm(worker)
 
     def _slow(self, fault: Fault) -> None:
-        worker, factor = self._worker(fault), fault.factor or 1.0
-        worker.slowness *= factor
+        worker = self._worker(fault)
+        if not worker.running:
+            return
+        cause = self._slowness.begin(worker.index, fault.factor or 1.0)
+        worker.slowness = self._slowness.of(worker.index)
         if fault.for_s is not None:
-            self._fleet.at(fault.at_s + fault.for_s, partial(self._hurry, worker, factor))
+            hurry = partial(self._hurry, worker.index, cause)
+            self._fleet.at(fault.at_s + fault.for_s, hurry)
 
-    def _hurry(self, worker: Worker, factor: float) -> None:
-        worker.slowness /= factor
+    def _hurry(self, index: int, cause: int) -> None:
+        self._slowness.end(index, cause)
+        # Whichever of its lives it is by now.
+        self._fleet.workers[index].slowness = self._slowness.of(index)
 
     def _jump(self, fault: Fault) -> None:
         worker = self._worker(fault)
+        if not worker.running:
+            return
         worker.ahead_s += fault.by_s or 0.0
         if worker.awake:
             worker.alarm_s = float("inf")
@@ -185,4 +207,6 @@ class Mishaps:
             self._fleet.finish(worker)
 
     def _diverge(self, fault: Fault) -> None:
-        self._worker(fault).spoilt = True
+        worker = self._worker(fault)
+        if worker.running:
+            worker.spoilt = True

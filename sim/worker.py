@@ -58,7 +58,8 @@ class Worker:
         awake: Whether its process runs and is not paused.
         running: Whether its process runs, paused or not.
         searching: Whether it does not belong to a swarm yet, and so does not train.
-        paused_s: When it was paused, None while it is not.
+        paused_s: Since when it stands still, None while it does not.
+        pauses: Numbers of the pauses that hold it.
         held: What has come while it was paused.
         ahead_s: How far its clock is ahead.
         slowness: How many times as long its steps take as its pace says.
@@ -83,6 +84,7 @@ class Worker:
         "kept",
         "mixed",
         "paused_s",
+        "pauses",
         "protocol",
         "pushes",
         "repeated",
@@ -117,6 +119,7 @@ class Worker:
         self.running = True
         self.searching = False
         self.paused_s: float | None = None
+        self.pauses: set[int] = set()
         self.held: list[tuple[Envelope, Slot | None]] = []
         self.ahead_s = 0.0
         self.slowness = 1.0

@@ -2,10 +2,12 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DRAFT", "publish", "remove_drafts", "write_json"]
+__all__ = ["DRAFT", "drafted", "publish", "remove_drafts", "write_json"]
 
 DRAFT = ".draft"
 """What the name of a file ends with that is not whole yet."""
@@ -30,19 +32,30 @@ def publish(draft: Path, path: Path) -> None:
         os.close(folder)
 
 
+@contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """Give a draft to write to, which takes the place of *path* when it is done.
+
+    Raises:
+        OSError: As `publish` does. Whatever is raised, no draft is left behind.
+    """
+    draft = path.with_name(path.name + DRAFT)
+    try:
+        yield draft
+        publish(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
 def write_json(path: Path, value: Any) -> None:
     """Replace a file by a value that JSON has.
 
     Raises:
         OSError: As `publish` does; no draft is left behind.
     """
-    draft = path.with_name(path.name + DRAFT)
-    try:
+    with drafted(path) as draft:
         draft.write_text(json.dumps(value, indent=1) + "\n")
-        publish(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def remove_drafts(folder: Path) -> None:

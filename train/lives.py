@@ -6,16 +6,28 @@ not run far ahead of the calendar, or nobody would believe it.
 
 import fcntl
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from ..gossip import ConfigError, Member, PeerId
 from ..gossip.address import parse_address
 from ..gossip.messages import Incarnation
 from .durable import write_json
 
-__all__ = ["LIFE", "PeerTable", "last_id", "lock_folder", "next_incarnation", "note_incarnation"]
+__all__ = [
+    "LIFE",
+    "PeerTable",
+    "is_held_by",
+    "is_locked",
+    "last_id",
+    "lock_folder",
+    "next_incarnation",
+    "note_incarnation",
+]
 
 LIFE: Final = "life.json"
 """Says in a peer's folder whose it is, and which life of it was the last."""
@@ -23,6 +35,9 @@ LIFE: Final = "life.json"
 _DAY_MS: Final = 86_400_000
 
 PEERS: Final = "peers.json"
+
+ROWS_MAX: Final = 64
+"""Peers that are noted: any one that still lives knows all others."""
 
 LOCK: Final = "life.lock"
 """Held by the process whose peer it is: two would write over one another's checkpoints."""
@@ -83,6 +98,34 @@ def lock_folder(folder: Path) -> IO[bytes]:
     return lock
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process is in a peer's folder; nothing is changed by looking."""
+    try:
+        with open(folder / LOCK, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # nobody has been there, or it is on a file system that has no locks
+    return False
+
+
+def is_held_by(folder: Path, pid: int) -> bool:
+    """Whether a process has a peer's folder to itself, as far as this system tells.
+
+    Args:
+        folder: One that is locked.
+        pid: What was the number of the process once, and may be another's by now.
+    """
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            # It goes on opening and closing files meanwhile.
+            with suppress(OSError):
+                if os.path.samefile(f"/proc/{pid}/fd/{name}", folder / LOCK):
+                    return True
+    return False
+
+
 def last_id(folder: Path) -> PeerId | None:
     """Whose folder this is; None where no life has begun in it.
 
@@ -119,22 +162,37 @@ def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
 class PeerTable:
     """The other peers that one knows, on disk: whom its next life can ask for the swarm.
 
+    A row stays until its peer is known again or has left, or as many others were heard later: a
+    life that meets nobody, because the network was down, must leave the next one somebody to ask.
+
     Args:
         folder: Where it lies.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PEERS
-        self._rows: list[dict[str, Any]] | None = None
+        self._rows: dict[PeerId, tuple[str, ...]] | None = None
 
-    def update(self, members: Iterable[Member]) -> bool:
-        """Take over whom the protocol knows; whether `write` has something to do."""
-        rows = [
-            {"id": member.id, "addresses": list(member.addresses)}
-            for member in members
-            if member.addresses
-        ]
-        changed, self._rows = rows != self._rows, rows
+    def update(self, members: Iterable[Member], departed: Collection[PeerId] = ()) -> bool:
+        """Take over whom the protocol knows.
+
+        Args:
+            members: Those who may come back; who was heard last comes first.
+            departed: Who has left for good.
+
+        Returns:
+            Whether `write` has something to do.
+        """
+        former = self._former() if self._rows is None else self._rows
+        latest = {member.id: tuple(member.addresses) for member in members}
+        rows = {id: addresses for id, addresses in latest.items() if addresses}
+        for id, addresses in former.items():
+            if id not in latest and id not in departed:
+                rows[id] = addresses
+        rows = dict(islice(rows.items(), ROWS_MAX))
+        # Their order tells, too: the first are asked first, and kept longest.
+        changed = self._rows is None or list(rows.items()) != list(former.items())
+        self._rows = rows
         return changed
 
     def write(self) -> None:
@@ -143,20 +201,25 @@ class PeerTable:
         Raises:
             OSError: It cannot be written; the file is as it was.
         """
-        write_json(self._path, self._rows or [])
+        rows = (self._rows or {}).items()
+        write_json(self._path, [{"id": id, "addresses": list(each)} for id, each in rows])
 
     def addresses(self) -> tuple[str, ...]:
         """Addresses that a former life noted; none where it noted none, or they are damaged.
 
         A seed more or less is nothing to fail for.
         """
-        try:
-            rows = json.loads(self._path.read_text())
-            named = [str(address) for row in rows for address in row["addresses"]]
-        except (OSError, ValueError, LookupError, TypeError):
-            return ()
+        named = [address for addresses in self._former().values() for address in addresses]
         parsed = (_parsed(text) for text in named)
         return tuple(dict.fromkeys(address for address in parsed if address is not None))
+
+    def _former(self) -> dict[PeerId, tuple[str, ...]]:
+        """The rows on disk, as they are."""
+        try:
+            rows = json.loads(self._path.read_text())
+            return {str(row["id"]): tuple(map(str, row["addresses"])) for row in rows}
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
 
 
 def _parsed(text: str) -> str | None:

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..gossip.errors import ConfigError, TrainingError
+from .durable import drafted
 from .shard_runs import Runs, from_text
 
 __all__ = [
@@ -204,14 +205,13 @@ def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, s
         metadata: Words for the header.
 
     Raises:
-        OSError: The folder is not there or cannot be written.
+        OSError: The folder is not there or cannot be written; no draft is left behind.
     """
-    draft = path.with_name(f"{path.name}.part")
     try:
-        save_file(dict(state), draft, metadata=dict(metadata))
+        with drafted(path) as draft:
+            save_file(dict(state), draft, metadata=dict(metadata))
     except SafetensorError as error:
         raise OSError(f"{path} cannot be written: {error}") from error
-    draft.replace(path)
 
 
 def _reader(stack: ExitStack, model: SavedModel) -> Callable[[str], Tensor]:

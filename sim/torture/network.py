@@ -156,7 +156,7 @@ class Network:
                 saved=saved,
                 skew_s=host.skew_s,
             )
-            again.finishes = host.finishes
+            again.finishes, again.slowness = host.finishes, host.slowness
 
     def reset(self, peer: PeerId | None = None) -> None:
         """Reset the connections of a peer, or all: what is on its way there is lost."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from ...gossip import PeerId, Phase
 from ...gossip.messages import Incarnation
 from ..faults import Fault
+from ..slowness import Slowness
 from .host import Host
 from .network import Network
 from .saved import Saved
@@ -35,6 +36,7 @@ class Strikes:
         self._dial_out = scenario.dial_out
         self._until_s = scenario.faults_s
         self._newcomers = 0
+        self._slowness = Slowness()
         self._ahead_s = dict(scenario.ahead_s)
         network.reseeds = self.addresses_for
         for fault in scenario.faults:
@@ -57,6 +59,7 @@ class Strikes:
 
     def calm(self) -> None:
         """Let everything that is wrong be over."""
+        self._slowness.clear()
         for host in self._network.running():
             host.resume()
             host.slowness = 1.0
@@ -113,7 +116,7 @@ class Strikes:
         # Before it says a word, a life is written down: the next one must be a later one.
         kept = replace(saved or Saved(incarnation=0), incarnation=incarnation)
         self._network.saved[peer] = kept
-        self._network.start(
+        host = self._network.start(
             peer,
             seeds=seeds,
             founders=founders,
@@ -121,6 +124,7 @@ class Strikes:
             saved=saved,
             skew_s=self._ahead_s.get(peer, 0.0),
         )
+        host.slowness = self._slowness.of(peer)
 
     def _born(self, skew_s: float) -> int:
         """A life is named by the millisecond in which it begins."""
@@ -149,8 +153,14 @@ class Strikes:
             host.resume()
 
     def _slow(self, host: Host, fault: Fault) -> None:
-        host.slowness = fault.factor or 1.0
-        self._after(fault, lambda: setattr(host, "slowness", 1.0))
+        cause = self._slowness.begin(host.id, fault.factor or 1.0)
+        host.slowness = self._slowness.of(host.id)
+        self._after(fault, partial(self._hurry, host.id, cause))
+
+    def _hurry(self, peer: PeerId, cause: int) -> None:
+        self._slowness.end(peer, cause)
+        # Whichever of its lives it is by now.
+        self._network.hosts[peer].slowness = self._slowness.of(peer)
 
     def _jump(self, host: Host, fault: Fault) -> None:
         by_s = fault.by_s or 0.0

@@ -56,5 +56,6 @@ def summary(**changes: Any) -> dict[str, Any]:
         "dead": [],
         "faults": [],
         "ledger": {"founded": units, "held": units, "died": 0, "burned": 0},
+        "unwritten": [],
         "out": "runs/x",
     } | changes

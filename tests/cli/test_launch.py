@@ -1,5 +1,6 @@
 """``rumor launch``: what it refuses, and what it makes of what its peers leave."""
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -11,11 +12,12 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.local_run import worked
+from rumor.cli.guard import Guard
+from rumor.cli.local_run import complaint, run_swarm, worked
 from rumor.gossip import ONE
 from rumor.sim.faults import Fault, read_faults, resolve
 
-from .fakes import run_fakes
+from .fakes import FAKE_PEER, run_fakes
 
 
 @pytest.fixture(autouse=True)
@@ -250,6 +252,82 @@ def test_a_newcomer_is_one_of_the_run_and_a_leaver_no_death(
     assert summary["faults"][2]["done"] == []
     # It says when that was, which may be a little later than was asked for.
     assert re.search(r"fault at 0\.\d s: join-1 starts", capfd.readouterr().err)
+
+
+def no_room(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the disk be full when files of these names are to be put in their place."""
+
+    def full(draft: Path, path: Path) -> None:
+        if path.name in names:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        draft.replace(path)
+
+    monkeypatch.setattr("rumor.train.durable.publish", full)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "summary.json", "training.png"])
+def test_a_file_that_cannot_be_written_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    no_room(monkeypatch, name)
+    summary = run_fakes(tmp_path / "run", peers=2, steps=50)
+    assert summary["loss"] > 0 and summary["unwritten"] == [f"{name} (No space left on device)"]
+    assert not worked(summary)
+    left = {path.name for path in (tmp_path / "run").iterdir() if path.is_file()}
+    assert left == {"model.safetensors", "summary.json", "training.png"} - {name}
+
+
+def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_room(monkeypatch, "model.safetensors", "summary.json", "training.png")
+    fate(monkeypatch, peer_1="fail")
+    # Real peers would take seconds to load.
+    monkeypatch.setattr(
+        "rumor.cli.launch.run_swarm",
+        lambda config, resumption: run_swarm(config, FAKE_PEER, resumption),
+    )
+    command = ["launch", "--task", "quadratic", "--peers", "2", "--steps", "50", "--out", "run"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "peer-1 failed at step 30 (the loss is not finite)" in result.stdout
+    assert "Weight is exact" in result.stdout
+    *_, said = result.stderr.splitlines()
+    assert said.startswith("error: not written to run: model.safetensors (No space left on device)")
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.is_file()] == []
+
+
+def test_why_nobody_finished_is_said_beside_what_was_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_room(monkeypatch, "summary.json")
+    fate(monkeypatch, peer_0="fail")
+    said = complaint(run_fakes(tmp_path / "run", peers=1, steps=50))
+    assert said.startswith("no peer finished: the loss is not finite")
+    assert said.endswith(f"; not written to {tmp_path}/run: summary.json (No space left on device)")
+
+
+@pytest.mark.parametrize("kind", ["pause", "slow", "crash"])
+def test_a_guard_is_kept_where_peers_are_to_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    told: list[list[int]] = []
+
+    class Kept(Guard):
+        def __init__(self) -> None:
+            super().__init__()
+            told.append([])
+
+        def watch_over(self, pid: int) -> None:
+            told[-1].append(pid)
+
+    monkeypatch.setattr("rumor.cli.local_run.Guard", Kept)
+    # Later than the run takes: only who is told of whom counts here.
+    fault = {"at_s": 60, "kind": kind, "peer": 1} | ({"factor": 2} if kind == "slow" else {})
+    faults = resolve(read_faults(json.dumps([fault])), ["peer-0", "peer-1"])
+    run_fakes(tmp_path / "run", peers=2, steps=50, faults=faults)
+    pids = [int(path.read_text()) for path in sorted(tmp_path.glob("run/peers/*/pid"))]
+    assert told == ([] if kind == "crash" else [pids])
 
 
 def test_a_run_without_faults_opens_no_proxy(

@@ -34,6 +34,16 @@ def test_it_names_the_dead_and_what_died_with_them() -> None:
     assert "peer-1 was killed by SIGKILL at step 120; a weight of 0.5000 died with it" in text
 
 
+def test_of_a_life_whose_end_nobody_saw_no_signal_is_named() -> None:
+    text = text_of(dead=[DEAD | {"why": "", "weight": 0.0, "weight_units": 0}])
+    assert "peer-1 ended without a word at step 120; no weight died with it." in text
+
+
+def test_files_that_were_not_written_are_not_named() -> None:
+    text = text_of(unwritten=["training.png (No space left on device)"])
+    assert "training.png" not in text and "runs/x/model.safetensors" in text
+
+
 def test_a_failed_peer_whose_weight_was_burned_is_named_with_its_error() -> None:
     failed = DEAD | {"state": "failed", "why": "the loss is nan", "weight": 0.0, "weight_units": 0}
     text = text_of(dead=[failed])

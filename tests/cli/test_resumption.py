@@ -1,6 +1,9 @@
 """``rumor launch --resume``: a run that goes on where its peers stood."""
 
+import errno
 import json
+import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from rumor.cli.app import app
 from rumor.cli.local_run import run_swarm
 from rumor.cli.resumption import read_run
 from rumor.gossip.errors import ConfigError
+from rumor.train.lives import lock_folder
 
 from .fakes import FAKE_PEER
 
@@ -83,6 +87,74 @@ def test_peers_go_on_in_their_folders_and_what_they_held_has_died(tmp_path: Path
     assert dead == [("peer-0", "left", 8), ("peer-1", "killed", 8)]
     assert summary["ledger"]["died"] == 16
     assert (tmp_path / "summary.json").exists()
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_run_whose_peers_still_run_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    peers = [left(tmp_path, f"peer-{index}", index) for index in range(3)]
+    for peer in peers:
+        (peer / "peer.json").write_text('{"state":"finished","steps":100}')
+        (peer / "model.safetensors").touch()
+    (peers[0] / "pid").write_text(f"{os.getpid()}\n")
+    # Of the one whose process has been another since then, nothing can be said.
+    (peers[1] / "pid").write_text(f"{os.getppid()}\n")
+    with lock_folder(peers[0]), lock_folder(peers[1]):
+        before = listing(tmp_path)
+        result = CliRunner().invoke(app, ["launch", "--resume", str(tmp_path)])
+        assert listing(tmp_path) == before
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"peer-0 (process {os.getpid()}) and peer-1 still run:" in result.stderr
+    assert f"stop them with `kill {os.getpid()}`;" in result.stderr
+    assert result.stderr.count("\n") == 1
+    # Looking has not locked anything.
+    assert len(read_run(tmp_path, {}).places) == 3
+
+
+def test_of_many_that_run_some_are_named(tmp_path: Path) -> None:
+    with ExitStack() as locks:
+        for index in range(7):
+            locks.enter_context(lock_folder(left(tmp_path, f"peer-{index}", index)))
+        named = "peer-0, peer-1, peer-2, peer-3 and 3 more still run"
+        with pytest.raises(ConfigError, match=f"{named}: wait until the end, or stop them;"):
+            read_run(tmp_path, {})
+
+
+def test_where_a_single_one_runs_or_locks_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        lock_folder(left(tmp_path, "peer-0", 0)),
+        pytest.raises(ConfigError, match="peer-0 still runs: wait until the end, or stop it;"),
+    ):
+        read_run(tmp_path, {})
+
+    def unsupported(file: object, how: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    assert len(read_run(tmp_path, {}).places) == 1
+
+
+def test_what_its_summary_told_of_former_lives_is_told_again(tmp_path: Path) -> None:
+    for index in (0, 1):
+        left(tmp_path, f"peer-{index}", index)
+    (tmp_path / "peers" / "peer-0" / "peer.json").write_text('{"state":"finished","steps":100}')
+    deaths = []
+    for _ in range(3):
+        resumption = read_run(tmp_path, {})
+        summary = run_swarm(resumption.config, FAKE_PEER, resumption)
+        deaths.append(
+            [(d["id"], d["life"], d["state"], d["why"], d["step"]) for d in summary["dead"]]
+        )
+    first, second = ("peer-0", 1, "finished", "", 100), ("peer-1", 1, "killed", "", 40)
+    assert deaths[0] == [first, second]
+    # Those that have finished since then are no deaths that anybody caused.
+    assert {death[2:] for death in deaths[1] if death[1] == 2} == {("finished", "", 100)}
+    assert [death for death in deaths[1] if death[1] == 1] == [first, second]
+    assert [death for death in deaths[2] if death[1] < 3] == deaths[1]
 
 
 @pytest.mark.parametrize(

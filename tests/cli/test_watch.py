@@ -63,6 +63,8 @@ def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
     ("status", "report", "state", "news"),
     [
         (-9, None, State.KILLED, "peer-0 was killed by SIGKILL at step 10"),
+        # A real-time signal, which has no name.
+        (-40, None, State.KILLED, "peer-0 was killed by signal 40 at step 10"),
         (0, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
         (1, {"state": "failed", "error": "NaN"}, State.FAILED, "peer-0 failed at step 10: NaN"),
         (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),

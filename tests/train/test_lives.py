@@ -71,7 +71,53 @@ def test_a_table_is_written_only_when_it_has_changed(tmp_path: Path) -> None:
     table = PeerTable(tmp_path)
     assert table.update([member("a", "tcp://a:1")])
     assert not table.update([member("a", "tcp://a:1")])
-    assert table.update([])
+    assert not table.update([]), "it may come back"
+    assert table.update([], ["a"])
+
+
+def noted(folder: Path) -> list[str]:
+    return [row["id"] for row in json.loads((folder / "peers.json").read_text())]
+
+
+def lived(folder: Path, *members: Member, departed: tuple[str, ...] = ()) -> PeerTable:
+    """A life in which these were known."""
+    table = PeerTable(folder)
+    table.update(members, departed)
+    table.write()
+    return table
+
+
+def test_a_life_that_meets_nobody_leaves_the_next_one_somebody_to_ask(tmp_path: Path) -> None:
+    lived(tmp_path, member("y", "tcp://y:1"), member("z", "tcp://z:1"))
+    lived(tmp_path)
+    assert PeerTable(tmp_path).addresses() == ("tcp://y:1", "tcp://z:1")
+    lived(tmp_path, member("a", "tcp://a:1"), member("z", "tcp://z:2"))
+    assert PeerTable(tmp_path).addresses() == ("tcp://a:1", "tcp://z:2", "tcp://y:1")
+    lived(tmp_path, member("z"), departed=("y",))
+    assert noted(tmp_path) == ["a"], "z only dials out now, and y has left"
+
+
+def test_one_that_left_stays_away_and_one_that_was_forgotten_does_not(tmp_path: Path) -> None:
+    table = lived(tmp_path, member("y", "tcp://y:1"), member("z", "tcp://z:1"))
+    assert table.update([member("y", "tcp://y:1")], ["z"])
+    assert not table.update([member("y", "tcp://y:1")])
+    assert not table.update([])
+    table.write()
+    assert noted(tmp_path) == ["y"]
+
+
+def test_the_table_has_bounds_and_those_stay_that_were_heard_last(tmp_path: Path) -> None:
+    former = [member(f"old-{number:03}", f"tcp://old:{number + 1}") for number in range(300)]
+    lived(tmp_path, *former)
+    assert noted(tmp_path) == [each.id for each in former[:64]]
+    lived(tmp_path, *(member(f"new-{number}", f"tcp://new:{number + 1}") for number in range(3)))
+    assert noted(tmp_path) == ["new-0", "new-1", "new-2", *(each.id for each in former[:61])]
+
+
+def test_a_table_from_before_there_were_bounds_is_asked_whole(tmp_path: Path) -> None:
+    rows = [{"id": f"p{number}", "addresses": [f"tcp://p:{number + 1}"]} for number in range(300)]
+    (tmp_path / "peers.json").write_text(json.dumps(rows))
+    assert len(PeerTable(tmp_path).addresses()) == 300
 
 
 @pytest.mark.parametrize("content", ["", "3", '[{"id": 1}]', '[{"addresses": ["nonsense"]}]'])

@@ -107,6 +107,46 @@ def test_a_slow_peer_takes_fewer_steps_for_a_while() -> None:
     assert slow["p1"].slowness == 1.0
 
 
+def test_of_two_slows_the_larger_counts_and_each_ends_by_itself() -> None:
+    swarm = Swarm(
+        '[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 3, "for_s": 6},'
+        ' {"at_s": 8, "kind": "slow", "peer": "p1", "factor": 9, "for_s": 2},'
+        ' {"at_s": 9, "kind": "slow", "peer": "p1", "factor": 2}]'
+    )
+    seen = [swarm.at(time_s)["p1"].slowness for time_s in (5.0, 7.0, 9.5, 11.0, 13.0)]
+    assert seen == [1.0, 3.0, 9.0, 3.0, 2.0]
+    swarm.strikes.calm()
+    assert swarm["p1"].slowness == 1.0
+
+
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_a_slow_peer_is_slow_in_its_next_life_until_the_fault_is_over(state: str) -> None:
+    swarm = Swarm(
+        '[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 9, "for_s": 6},'
+        ' {"at_s": 8, "kind": "crash", "peer": "p1"},'
+        f' {{"at_s": 9, "kind": "restart", "peer": "p1", "state": "{state}"}}]'
+    )
+    assert [swarm.at(time_s)["p1"].slowness for time_s in (10.0, 13.0)] == [9.0, 1.0]
+
+
+def test_one_that_starts_over_under_its_name_is_as_slow_as_before() -> None:
+    swarm = Swarm('[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 9}]').at(8.0)
+    before = swarm["p1"]
+    swarm.network.outlive(before, before.ledger.incarnation + 1)
+    assert swarm["p1"] is not before and swarm["p1"].slowness == 9.0
+
+
+def test_the_end_of_a_pause_ends_no_other() -> None:
+    pause = '{"at_s": %s, "kind": "pause", "peer": "p1", "for_s": %s}'
+    swarm = Swarm(
+        f'[{pause % (5, 3)}, {{"at_s": 6, "kind": "continue", "peer": "p1"}}, {pause % (7, 3)},'
+        f" {pause % (8, 0.5)}]"
+    )
+    steps = swarm.at(7.0)["p1"].steps
+    assert swarm.at(9.9)["p1"].steps == steps
+    assert swarm.at(12.0)["p1"].steps > steps
+
+
 def both(*swarms: Swarm) -> list[tuple[Swarm, int]]:
     return [(swarm, swarm.at(6.0)["p1"].steps) for swarm in swarms]
 
