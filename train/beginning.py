@@ -4,8 +4,9 @@ import logging
 import threading
 from typing import Final
 
-from ..gossip import TransportError
+from ..gossip import RumorError, TransportError
 from ..gossip.messages import later_life
+from . import ending
 from .life import Life, Made
 from .memory import Memory
 from .search import OutlivedError
@@ -31,8 +32,10 @@ def begin(made: Made, memory: Memory, stop: threading.Event) -> Life:
 
     Raises:
         ConfigError: As `Life` does.
-        TransportError: No swarm was found in time, or before *stop* was set.
+        TransportError: No swarm was found in time, or before *stop* was set; what weight had come
+            by then was handed on.
         IncompatiblePeer: The swarm trains another model; the first difference is named.
+        TrainingError: The ledger cannot be written.
     """
     incarnation = memory.next_incarnation(made.id)
     for _ in range(_LIVES_MAX):
@@ -46,8 +49,22 @@ def begin(made: Made, memory: Memory, stop: threading.Event) -> Life:
             _log.warning("%s; beginning anew, as a later life", later)
             incarnation = later_life(later.incarnation, incarnation)
         except BaseException:
-            life.close()
+            try:
+                _hand_on(life, made)
+            finally:
+                life.close()
             raise
     raise TransportError(
         f"others know ever later lives of {made.id}: is another peer called so, too?"
     )
+
+
+def _hand_on(life: Life, made: Made) -> None:
+    """Give away what came of a copy that was never whole: shards arrive one by one."""
+    driver = life.driver
+    if not (driver.is_sound and driver.look(lambda protocol: protocol.weight_units)):
+        return
+    try:
+        ending.leave(driver, made.tally, made.config.leave_s, 0.0, made.vector)
+    except RumorError as failure:
+        _log.warning("could not leave in good order: %s", failure)

@@ -20,6 +20,7 @@ from ..gossip import Envelope, Protocol, RemoteProtocolError, TrainingError, Tra
 from ..gossip.codec import Buffer, checksum, decode_header, encode
 from ..gossip.effects import (
     Attach,
+    Dismiss,
     Effect,
     Greet,
     Halt,
@@ -43,6 +44,7 @@ from .inputs import Attached, Input, Inspected, Receive, Step, Unsent, Wake
 from .journal import Journal
 from .ledger_file import LedgerFile
 from .tally import Tally
+from .uptime import uptime_s
 from .workbench import Workbench
 
 __all__ = ["Driver"]
@@ -66,7 +68,7 @@ _MEMBERSHIP: Final = (Hello, Leave)
 
 _IN_BETWEEN: Final = (Offer, Chunk, End, Grant, Query, Pending)
 
-_Job = Greet | Meet | Part | Send | Release
+_Job = Greet | Dismiss | Meet | Part | Send | Release
 _T = TypeVar("_T")
 
 
@@ -118,6 +120,24 @@ class Driver:
         """Start the network thread."""
         self._thread.start()
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing has failed that ends this life, as a crash would."""
+        return self._failure is None
+
+    def require_sound(self) -> None:
+        """Make sure that this life can go on.
+
+        Raises:
+            TrainingError: Ledger or journal cannot be written; it says which.
+            TransportError: The network thread failed.
+        """
+        failure = self._failure
+        if isinstance(failure, TrainingError):
+            raise TrainingError(str(failure)) from failure
+        if failure is not None:
+            raise TransportError(f"the network thread failed: {failure}") from failure
+
     def stop(self) -> None:
         """Stop the network thread; sockets and ledger are closed when this returns."""
         self._stopping.set()
@@ -140,10 +160,10 @@ class Driver:
             Whether a synchronous rule has to wait.
 
         Raises:
-            TrainingError: A value that was to be sent is not finite, or the rule cannot go on.
+            TrainingError: A value that was to be sent is not finite, or the rule cannot go on, or
+                the ledger cannot be written, on whichever thread: see `require_sound`.
+            TransportError: The network thread failed.
         """
-        if self._failure is not None:
-            raise TransportError(f"the network thread failed: {self._failure}") from self._failure
         waits = self._carry_out(self._decide(event))
         if self._jobs:
             self._transport.wake()
@@ -161,7 +181,8 @@ class Driver:
             stop: When set, a synchronous rule's wait is given up.
 
         Raises:
-            TrainingError: A value that was to be sent is not finite, or the rule cannot go on.
+            TrainingError: As for `call`.
+            TransportError: Likewise.
         """
         waits = self.call(Step(trained))
         self._workbench.advance(self._mix_budget_s)
@@ -185,15 +206,24 @@ class Driver:
     def _decide(self, event: Input) -> list[Effect]:
         """One event, and its entries into the ledger, in the order in which events happen."""
         with self._lock:
-            now = time.monotonic()
-            if self._journal is None:
-                effects = event.feed(self.protocol, now)
-            else:
-                effects = self._decide_on_record(event, now, self._journal)
-            for effect in effects:
-                self.tally.count(effect)
-                if isinstance(effect, Record) and self._ledger is not None:
-                    self._ledger.write(effect.entry)
+            self.require_sound()
+            try:
+                return self._decide_on_disk(event, uptime_s())
+            except TrainingError as failure:
+                # The protocol has taken it in, and the disk has not. Whatever left from now on
+                # could say something else than the ledger does.
+                self._failure = failure
+                raise
+
+    def _decide_on_disk(self, event: Input, now: float) -> list[Effect]:
+        if self._journal is None:
+            effects = event.feed(self.protocol, now)
+        else:
+            effects = self._decide_on_record(event, now, self._journal)
+        for effect in effects:
+            self.tally.count(effect)
+            if isinstance(effect, Record) and self._ledger is not None:
+                self._ledger.write(effect.entry)
         return effects
 
     def _decide_on_record(self, event: Input, now: float, journal: Journal) -> list[Effect]:
@@ -218,7 +248,7 @@ class Driver:
             match effect:
                 case Send() if effect.snapshot in early:
                     pass
-                case Greet() | Meet() | Part() | Send() | Release():
+                case Greet() | Dismiss() | Meet() | Part() | Send() | Release():
                     # A snapshot may still be on its way from a device: training does not wait
                     # for it, and what is cut from it goes out before it is let go.
                     self._jobs.append(effect)
@@ -275,22 +305,31 @@ class Driver:
 
     def _run(self) -> None:
         try:
-            while not self._stopping.is_set():
+            while self.is_sound and not self._stopping.is_set():
                 due_s = self.look(lambda protocol: protocol.deadline())
                 self._flush()
-                rest_s = max(0.0, due_s - time.monotonic())
+                rest_s = max(0.0, due_s - uptime_s())
                 for received in self._transport.poll(min(rest_s, _NAP_S)):
                     self._take_in(received)
                     self._flush()
-                if time.monotonic() >= due_s:
+                if uptime_s() >= due_s:
                     self._carry_out_here(self._decide(Wake()))
-            self._flush()
-        except BaseException as failure:
+            if self.is_sound:
+                self._flush()
+        except TrainingError as failure:
             # The training thread must hear of it, or it would train on alone without a word.
+            self._failure = failure
+        except BaseException as failure:
             self._failure = failure
             _log.exception("the network thread failed")
         finally:
+            self._ready.set()
+            self._close_all()
+
+    def _close_all(self) -> None:
+        try:
             self._transport.close()
+        finally:
             if self._ledger is not None:
                 self._ledger.close()
 
@@ -299,7 +338,9 @@ class Driver:
         try:
             self._carry_out(effects, frame)
         except TrainingError as error:
-            _log.warning("%s", error)
+            # What ends this life, the training thread tells.
+            if self.is_sound:
+                _log.warning("%s", error)
 
     def _take_in(self, received: Received) -> None:
         self.tally.bytes_received += len(received.header)
@@ -347,6 +388,8 @@ class Driver:
             match self._jobs.popleft():
                 case Greet(address, envelope):
                     self.greeted[address] = self._greet(address, envelope)
+                case Dismiss(address):
+                    self._transport.dismiss(address)
                 case Meet(peer, addresses):
                     self._transport.meet(peer, addresses)
                 case Part(peer):

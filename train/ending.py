@@ -1,6 +1,7 @@
 """How a peer's part in a swarm comes to its end: merging with the others, or leaving them."""
 
 import logging
+import threading
 import time
 from functools import partial
 from typing import Final
@@ -10,6 +11,7 @@ from ..gossip.weight import founders
 from .driver import Driver
 from .inputs import Finish, Leave
 from .tally import Tally
+from .vector import Vector, is_finite
 
 __all__ = ["leave", "merge"]
 
@@ -19,8 +21,12 @@ _POLL_S: Final = 0.05
 _PACE_S_MAX: Final = 1.0
 _MERGING_POLL_S: Final = 0.005
 
+# A leaver waits no longer while nothing moves; but a neighbor answers after its own step only.
+_PATIENCE_S: Final = 3.0
+_PATIENCE_STEPS: Final = 4
 
-def merge(driver: Driver, timeout_s: float, pace_s: float) -> bool:
+
+def merge(driver: Driver, timeout_s: float, pace_s: float, stop: threading.Event) -> bool:
     """Take no more steps, wait for the others to finish, and agree with them.
 
     Args:
@@ -28,38 +34,52 @@ def merge(driver: Driver, timeout_s: float, pace_s: float) -> bool:
         timeout_s: How long that may take, seconds.
         pace_s: What a step took the peer: until the others are done, it pushes as often as it did
             while it trained.
+        stop: When set, the others are waited for no longer.
 
     Returns:
         Whether all live peers had finished.
+
+    Raises:
+        TrainingError: As for `Driver.call`.
+        TransportError: Likewise.
     """
     driver.call(Finish())
     give_up_s = time.monotonic() + timeout_s
     while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
         merging = driver.look(lambda protocol: protocol.merging)
         nap_s = _MERGING_POLL_S if merging else max(pace_s, _MERGING_POLL_S)
-        time.sleep(min(nap_s, _PACE_S_MAX))
-        driver.step(trained=False)
+        if stop.wait(min(nap_s, _PACE_S_MAX)):
+            break
+        driver.step(trained=False, stop=stop)
     driver.settle()
     return driver.look(lambda protocol: protocol.done)
 
 
-def leave(driver: Driver, tally: Tally, timeout_s: float, patience_s: float, *, burn: bool) -> None:
+def leave(driver: Driver, tally: Tally, timeout_s: float, pace_s: float, vector: Vector) -> None:
     """Hand the weight on and go; says what could not be handed on.
 
     Args:
         driver: Runs the peer.
         tally: Counts what it sends.
         timeout_s: How long that may take, seconds.
-        patience_s: How long to wait while nothing moves, neither a unit nor a frame of a share, and
-            nobody is heard who could still take something.
-        burn: Destroy the weight, because the values are of no use.
+        pace_s: What a step took the peer, and may take others, seconds: it is no use to wait for
+            much longer while nothing moves, neither a unit nor a frame of a share, and nobody is
+            heard who could still take something.
+        vector: The values; where one is not finite, they are of no use to anybody, and the weight
+            is destroyed.
+
+    Raises:
+        TrainingError: As for `Driver.call`: the weight is lost, as in a crash.
+        TransportError: Likewise.
     """
-    driver.call(Leave(burn))
+    driver.call(Leave(burn=not all(is_finite(flat) for flat in vector.flats)))
+    patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
     now = moved_s = time.monotonic()
     give_up_s, before = now + timeout_s, _position(driver, tally)
     while not driver.look(lambda protocol: protocol.done):
         looked_s = now
         time.sleep(_POLL_S)
+        driver.require_sound()
         now, position = time.monotonic(), _position(driver, tally)
         heard = partial(Protocol.is_worth_waiting, since_s=looked_s)
         # On a slow link a share may be on its way for long after its last frame was handed over.

@@ -18,8 +18,9 @@ from ..gossip.effects import (
     PeerRefused,
     PeerSuspected,
     SwarmGivenUp,
+    ViewFull,
 )
-from .metrics import MetricsLog
+from .diary import Diary
 
 __all__ = ["EVENTS", "Events"]
 
@@ -36,11 +37,11 @@ class Events:
     """Tells of what happened; its methods may be called on any thread.
 
     Args:
-        path: Where the rows go, one for each event; None for nowhere.
+        path: Where the rows go, one for each event, if the disk takes it; None for nowhere.
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._rows = MetricsLog(path) if path is not None else None
+        self._rows = Diary(path)
         self._lock = threading.Lock()
         self._started_s = time.monotonic()
         self._refused: set[str] = set()
@@ -77,23 +78,23 @@ class Events:
                 _log.warning("a later life of this peer's own name is known to others")
             case SwarmGivenUp():
                 _log.warning("met another swarm, joining it: steps taken alone are lost")
+            case ViewFull(names):
+                _log.warning(
+                    "%d names are kept in mind, which is all there is room for, and none of them "
+                    "can be forgotten: whoever comes now is not let in by this peer",
+                    names,
+                )
+                self._note("full")
             case _:
                 pass
 
     def close(self) -> None:
         """Close the file; what happens later is told, and not noted."""
         with self._lock:
-            if self._rows is not None:
-                self._rows.close()
-            self._rows = None
+            self._rows.close()
 
     def _note(self, event: str, peer: str | None = None) -> None:
         t_s = time.monotonic() - self._started_s
         row = {"t_s": t_s, "unix_s": time.time(), "event": event, "peer": peer}
         with self._lock:
-            if self._rows is None:
-                return
-            try:
-                self._rows.write(row)
-            except OSError as error:
-                _log.warning("an event could not be noted: %s", error)
+            self._rows.write(row)

@@ -10,9 +10,11 @@ the message leaves, so a killed peer's journal has whatever the others know of i
 """
 
 import json
+import logging
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,8 +41,11 @@ from .records import (
     pack,
     unpack,
 )
+from .trouble import fatal
 
 __all__ = ["JOURNAL", "Entry", "Journal", "JournalFile"]
+
+_log = logging.getLogger("rumor")
 
 JOURNAL: Final = "journal.bin"
 """What the file is called in a peer's folder."""
@@ -74,13 +79,18 @@ class Journal:
         head: What a replay must know before all else; values that JSON has.
         tensors: What travels, in the order of the schema.
 
+    What notes something raises TrainingError where the disk does not take it: nothing that follows
+    from it may leave then.
+
     Raises:
         OSError: The file cannot be written, or is there already.
     """
 
     def __init__(self, path: Path, head: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
+        self._path = path
         self._file = open(path, "xb")
         self._tensors = tensors
+        self._failure: TrainingError | None = None
         self._steps = 0
         self._look_due_s = 0.0
         self._file.write(_MAGIC)
@@ -104,7 +114,7 @@ class Journal:
             isinstance(effect, Record | Snapshot | Mix | Reclaim | Combine) for effect in effects
         ):
             self._write(Decided(weight, in_words(effects)))
-        self._file.flush()
+        self._to_disk(self._file.flush)
 
     def began(self, batch: NDArray[np.int64]) -> None:
         """Note that an optimizer step begins, and on which samples."""
@@ -123,16 +133,39 @@ class Journal:
             ended_s = time.perf_counter()
             self._look_due_s = ended_s + _LOOK_COST_MIN * (ended_s - began_s)
 
-    def close(self) -> None:
-        """Note what the model is at the end, and close the file; closing twice is harmless."""
-        if not self._file.closed:
-            self._write(Fingerprint(fingerprint(self._tensors)))
-            self._write(Closed())
+    def close(self, *, whole: bool = True) -> None:
+        """Note what the model is at the end, and close the file; closing twice is harmless.
+
+        Args:
+            whole: Whether all that was decided was carried out. If not, or where the disk does not
+                take the last word, the journal ends without one, as a killed peer's does.
+        """
+        if self._file.closed:
+            return
+        try:
+            if whole and self._failure is None:
+                self._write(Fingerprint(fingerprint(self._tensors)))
+                self._write(Closed())
             self._file.close()
+        except (OSError, TrainingError) as error:
+            _log.warning("the journal lacks its end: %s", error)
+            with suppress(OSError):
+                self._file.close()
 
     def _write(self, record: Input | Mark, now: float | None = None) -> None:
         # One call, so that records of two threads do not mingle.
-        self._file.write(_framed(*pack(record, now)))
+        framed = _framed(*pack(record, now))
+        self._to_disk(lambda: self._file.write(framed))
+
+    def _to_disk(self, write: Callable[[], object]) -> None:
+        if self._failure is not None:
+            # After a gap nothing could be repeated.
+            raise self._failure
+        try:
+            write()
+        except OSError as error:
+            self._failure = fatal(self._path, error)
+            raise self._failure from error
 
 
 class JournalFile:

@@ -11,6 +11,7 @@ from typing import Any
 from ..gossip.errors import TrainingError
 from ..gossip.ledger import Account, Entry, Kind
 from .metrics import MetricsLog, read_metrics
+from .trouble import fatal
 
 __all__ = ["LedgerFile", "ledger_paths", "new_ledger_path", "read_ledger", "read_ledgers"]
 
@@ -24,21 +25,37 @@ class LedgerFile:
         path: Where they go.
         account: The peer's, of any shard.
         shards: Into how many the vector is cut.
+
+    Raises:
+        OSError: The file cannot be written.
     """
 
     def __init__(self, path: Path, account: Account, shards: int = 1) -> None:
+        self._path = path
         self._rows = MetricsLog(path)
         row = {"kind": "opened", "id": account.id, "incarnation": account.incarnation}
-        self._rows.write(row | ({"shards": shards} if shards > 1 else {}))
+        try:
+            self._rows.write(row | ({"shards": shards} if shards > 1 else {}))
+        except BaseException:
+            self._rows.close()
+            raise
 
     def write(self, entry: Entry) -> None:
-        """Append one entry."""
+        """Append one entry.
+
+        Raises:
+            TrainingError: The disk does not take it, and nothing of it is in the file: what it says
+                must not be acted on, nor anything after it.
+        """
         row = {"kind": entry.kind.value, "units": entry.units}
         if entry.peer:
             row |= {"peer": entry.peer, "incarnation": entry.incarnation, "seq": entry.seq}
         if entry.shard:
             row["shard"] = entry.shard
-        self._rows.write(row)
+        try:
+            self._rows.write(row)
+        except OSError as error:
+            raise fatal(self._path, error) from error
 
     def close(self) -> None:
         """Close the file."""

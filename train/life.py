@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,12 +111,16 @@ class Life:
         self.driver.start()
 
     def close(self) -> None:
-        """Stop, without another word."""
-        self.driver.stop()
-        self._warming.close()
+        """Stop, without another word; what cannot be closed keeps nothing else open."""
+        with ExitStack() as closing:
+            closing.callback(self._events.close)
+            closing.callback(self._close_journal)
+            closing.callback(self._warming.close)
+            closing.callback(self.driver.stop)
+
+    def _close_journal(self) -> None:
         if self.journal is not None:
-            self.journal.close()
-        self._events.close()
+            self.journal.close(whole=self.driver.is_sound)
 
     def _hear(self, event: Effect) -> None:
         self._events.tell(event)

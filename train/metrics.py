@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,9 +15,10 @@ __all__ = ["Means", "MetricsLog", "read_metrics"]
 
 
 class MetricsLog:
-    """A file to which rows are appended, each flushed to the system as it is written.
+    """A file to which rows are appended; each is with the system when `write` returns.
 
-    What a killed process left of its last row is cut off when the file is opened again.
+    What a killed process left of its last row is cut off when the file is opened again, and what a
+    full disk took of one at once.
 
     Args:
         path: Where the rows go; made if it is not there, its folder is not.
@@ -26,9 +28,15 @@ class MetricsLog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = open(path, "ab")
-        whole = Path(path).read_bytes().rfind(b"\n") + 1
-        self._file.truncate(whole)
+        # A buffer would keep what the disk refused, and give it out again at any later time.
+        self._file = open(path, "ab", buffering=0)
+        try:
+            self._whole_bytes = Path(path).read_bytes().rfind(b"\n") + 1
+            self._file.truncate(self._whole_bytes)
+        except BaseException:
+            self._file.close()
+            raise
+        self._is_torn = False
 
     def write(self, row: Mapping[str, object]) -> None:
         """Append one row.
@@ -39,15 +47,34 @@ class MetricsLog:
 
         Raises:
             TypeError: A value is of no type that JSON has; nothing was written.
-            OSError: The disk is full, or the like.
+            OSError: The disk is full, or the like; nothing of the row is in the file.
         """
-        line = json.dumps(_finite(row), allow_nan=False, separators=(",", ":"))
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
+        line = json.dumps(_finite(row), allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        if self._is_torn:
+            self._mend()
+        try:
+            self._append(line)
+        except OSError:
+            self._is_torn = True
+            with suppress(OSError):
+                self._mend()
+            raise
+        self._whole_bytes += len(line)
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._file.close()
+
+    def _append(self, line: bytes) -> None:
+        # A disk that is nearly full takes a part first, and says why at the second try.
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(self._file.fileno(), rest) :]
+
+    def _mend(self) -> None:
+        """Cut off what there is of a row that could not be written."""
+        self._file.truncate(self._whole_bytes)
+        self._is_torn = False
 
     def __enter__(self) -> Self:
         return self

@@ -26,7 +26,7 @@ from .journal import Journal
 from .life import Life, Made
 from .memory import Memory
 from .tally import Tally
-from .vector import Vector, is_finite
+from .vector import Vector
 
 __all__ = ["Peer"]
 
@@ -34,10 +34,6 @@ _log = logging.getLogger("rumor")
 
 # What a step is taken to last before the first two are over.
 _PACE_S: Final = 0.05
-
-# A leaver waits no longer while nothing moves; but a neighbor answers after its own step only.
-_PATIENCE_S: Final = 3.0
-_PATIENCE_STEPS: Final = 4
 
 
 class Peer:
@@ -90,7 +86,8 @@ class Peer:
             sends_topk=not wire.is_dense,
         )
         self.stop = threading.Event()
-        """Set it, on any thread, to give up looking for a swarm, or waiting within a step."""
+        """Set it, on any thread, to give up looking for a swarm, waiting within a step, or waiting
+        for the others at the end."""
         self.journaled: Mapping[str, Any] | None = None
         """What a replay needs to know of the training; set it before the peer starts, and it
         keeps a journal in its folder."""
@@ -120,7 +117,8 @@ class Peer:
     def resume(self) -> bool:
         """Take up the last checkpoint: the model, all that is registered, and whom the peer knew.
 
-        Call it before the block is entered. Weight is not restored: within the swarm the peer is
+        Call it before the block is entered; from then on other processes are kept out of the
+        folder. Weight is not restored: within the swarm the peer is
         a newcomer, who becomes a copy of a donor where there is one. Random streams go on where
         they stood when the block is entered.
 
@@ -128,15 +126,20 @@ class Peer:
             Whether there was a checkpoint; `steps` then says where training goes on.
 
         Raises:
-            ConfigError: It is another peer's, or of another model; the difference is named.
+            ConfigError: It is another peer's, or of another model, and the difference is named; or
+                another process is in the folder.
             TrainingError: There are some, and none can be read; the message says why.
             LocalProtocolError: The peer runs already, or no checkpoints are kept.
         """
         if self._life is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
-        past, owner = self._memory.resume(), self._memory.owner
-        if owner is not None and self.config.id not in (None, owner):
-            raise ConfigError(f"id is {self.config.id}: the checkpoint is of peer {owner}")
+        try:
+            past, owner = self._memory.resume(), self._memory.owner
+            if owner is not None and self.config.id not in (None, owner):
+                raise ConfigError(f"id is {self.config.id}: the checkpoint is of peer {owner}")
+        except BaseException:
+            self._memory.let_others_in()
+            raise
         self.id = owner or self.id
         if past is not None:
             _log.info("resuming %s after %d steps", self.id, past.steps)
@@ -211,8 +214,11 @@ class Peer:
         Args:
             quietly: Whether an error is on its way already, which another must not hide.
         """
+        driver = self._running()
         try:
-            if not self._left and not self._running().look(lambda protocol: protocol.done):
+            # A life that has failed has no word for anybody: it is as if it had crashed.
+            is_over = self._left or not driver.is_sound
+            if not is_over and not driver.look(lambda protocol: protocol.done):
                 self._leave()
         except RumorError as failure:
             if not quietly:
@@ -225,6 +231,11 @@ class Peer:
     def journal(self) -> Journal | None:
         """The journal, where one is kept; it is made when the peer starts."""
         return None if self._life is None else self._life.journal
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it went before the others were done, or is going."""
+        return self._left
 
     @property
     def steps(self) -> int:
@@ -290,7 +301,7 @@ class Peer:
 
         Raises:
             TrainingError: A parameter is not finite, and nothing of it was sent; or a synchronous
-                rule has lost a member, which is named.
+                rule has lost a member, which is named; or the ledger cannot be written.
             LocalProtocolError: The peer has finished or left.
         """
         now = time.monotonic()
@@ -312,12 +323,16 @@ class Peer:
         constant factor with each of `ProtocolConfig.merge_rounds`.
 
         Args:
-            timeout_s: How long to wait for the others, seconds; this call ends by then.
+            timeout_s: How long to wait for the others, seconds; this call ends by then, and when
+                `stop` is set.
 
         Returns:
             Whether all live peers had finished.
+
+        Raises:
+            TrainingError: The ledger cannot be written.
         """
-        return ending.merge(self._running(), timeout_s, self._pace_s)
+        return ending.merge(self._running(), timeout_s, self._pace_s, self.stop)
 
     def leave(self) -> None:
         """Leave the swarm: resolve the escrow and hand the weight to a neighbor.
@@ -325,6 +340,9 @@ class Peer:
         Takes ``leave_s`` at most, and gives up after seconds where nobody answers. A model with a
         value that is not finite hands nothing on; its weight is burned. Where checkpoints are
         kept, one is written before.
+
+        Raises:
+            TrainingError: The ledger cannot be written: the weight is lost, as in a crash.
         """
         driver = self._running()
         driver.settle()
@@ -334,9 +352,7 @@ class Peer:
     def _leave(self) -> None:
         driver, self._left = self._running(), True
         driver.settle()
-        burn = not all(is_finite(flat) for flat in self.vector.flats)
-        patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * self._pace_s)
-        ending.leave(driver, self.tally, self.config.leave_s, patience_s, burn=burn)
+        ending.leave(driver, self.tally, self.config.leave_s, self._pace_s, self.vector)
 
     def _running(self) -> Driver:
         return self._living().driver
@@ -347,6 +363,8 @@ class Peer:
         return self._life
 
     def _close(self) -> None:
-        if self._life is not None:
-            self._life.close()
-        self._memory.close()
+        try:
+            if self._life is not None:
+                self._life.close()
+        finally:
+            self._memory.close()

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 from ..gossip import TrainingError
-from .metrics import Means, MetricsLog
+from .diary import Diary
+from .metrics import Means
 from .peer import Peer
 from .sketch import Sketch
 from .task import Evaluation
@@ -14,7 +15,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Collects figures of every step and writes a row now and then.
+    """Collects figures of every step and writes a row now and then, if the disk takes it.
 
     Args:
         path: Where the rows go, None for nowhere.
@@ -26,7 +27,7 @@ class Recorder:
     def __init__(
         self, path: Path | None, peer: Peer, log_every: int, *, before_s: float = 0.0
     ) -> None:
-        self._log = MetricsLog(path) if path is not None else None
+        self._rows = Diary(path)
         self._peer = peer
         self._log_every = log_every
         self._means = Means()
@@ -73,8 +74,7 @@ class Recorder:
 
     def close(self) -> None:
         """Close the file."""
-        if self._log is not None:
-            self._log.close()
+        self._rows.close()
 
     def _write(self, step: int, lr: float, evaluation: Evaluation | None) -> None:
         tally = self._peer.tally
@@ -106,8 +106,7 @@ class Recorder:
             "live": len(self._peer.live),
             "sketch": self._sketch.of(*self._peer.vector.flats) if evaluation else None,
         }
-        if self._log is not None:
-            self._log.write(row)
+        self._rows.write(row)
 
     def _durations(self, name: str) -> dict[str, float | None]:
         """Mean and standard deviation, seconds, since the row before."""

@@ -1,11 +1,11 @@
 """What one peer's run came to."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ..gossip.weight import founders
+from .durable import write_json
 
 __all__ = ["Report", "State"]
 
@@ -55,7 +55,9 @@ class Report:
         return asdict(self) | {"weight": self.weight}
 
     def write(self, folder: Path) -> None:
-        """Write ``peer.json``; readers see all of it or nothing."""
-        draft = folder / "peer.json.draft"
-        draft.write_text(json.dumps(self.as_json(), indent=1) + "\n")
-        draft.replace(folder / "peer.json")
+        """Write ``peer.json``; readers see all of it or nothing.
+
+        Raises:
+            OSError: It cannot be written; what was there still is.
+        """
+        write_json(folder / "peer.json", self.as_json())

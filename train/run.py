@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..gossip import ConfigError, RumorError, TransportError
+from ..gossip import ConfigError, RumorError, TrainingError, TransportError
 from .config import CheckpointConfig, PeerConfig, RunConfig
+from .durable import drafted
 from .interval import Recurrence, parse_interval
 from .learner import Learner
 from .ledger_file import ledger_paths
@@ -50,8 +52,9 @@ def run(
 
     Raises:
         ConfigError: A setting is out of range, the folder holds another run, or what is to be
-            resumed was trained otherwise; nothing was written.
-        RumorError: The run failed; ``peer.json`` says so too.
+            resumed was trained otherwise, or still runs; nothing was written.
+        RumorError: The run failed; ``peer.json`` says so, too, where it can be written.
+        OSError: Likewise.
     """
     out = config.out
     if out is not None:
@@ -62,15 +65,15 @@ def run(
     training.peer.stop = stop = stop or training.peer.stop
     try:
         state = training.run(stop)
+        return training.report(state)
     except ConfigError:
         raise
-    except RumorError as error:
+    except (RumorError, OSError) as error:
         if not (stop.is_set() and isinstance(error, TransportError)):
-            training.report("failed", str(error))
+            training.report_failure(str(error))
             raise
         _log.info("%s", error)
-        state = "left"
-    return training.report(state)
+    return training.report("left")
 
 
 class _Training:
@@ -134,7 +137,8 @@ class _Training:
                 peer.leave()
                 return "left"
             _log.info("finished %d steps, merging with the others", learner.taken)
-        return "finished"
+        # Told to stop while it waited for them, it has handed its weight on.
+        return "left" if stop.is_set() and peer.has_left else "finished"
 
     def _step(self, recorder: Recorder) -> None:
         began_s, learner = time.perf_counter(), self.learner
@@ -186,12 +190,38 @@ class _Training:
         self.peer.step()
         self._exchange_s = time.perf_counter() - began_s
 
-    def report(self, state: State, error: str | None = None) -> Report:
-        """Say how it ended, and keep the model unless it failed."""
+    def report(self, state: State) -> Report:
+        """Say how it ended, and keep the model.
+
+        Raises:
+            TrainingError: The folder cannot be written.
+        """
+        report = self._report(state)
+        if self._config.out is not None:
+            try:
+                self._save_model(self._config.out / "model.safetensors")
+                report.write(self._config.out)
+            except (OSError, SafetensorError) as error:
+                why = (isinstance(error, OSError) and error.strerror) or error
+                raise TrainingError(
+                    f"training is over, and its end cannot be written to {self._config.out} "
+                    f"({why}): make room, and resume it from its last checkpoint"
+                ) from error
+        return report
+
+    def report_failure(self, error: str) -> None:
+        """Say what went wrong, if the disk takes it: whatever that is must not be hidden."""
+        if self._config.out is not None:
+            try:
+                self._report("failed", error).write(self._config.out)
+            except OSError as failure:
+                _log.warning("nor could peer.json be written: %s", failure)
+
+    def _report(self, state: State, error: str | None = None) -> Report:
         peer, tally = self.peer, self.peer.tally
         evaluation = self.learner.task.evaluate(self._model) if state != "failed" else None
         steps = self.learner.taken - self._steps_before
-        report = Report(
+        return Report(
             id=peer.id,
             index=self._config.index,
             state=state,
@@ -212,11 +242,6 @@ class _Training:
             skipped=tally.skipped,
             refusals=tally.refusals,
         )
-        if self._config.out is not None:
-            if state != "failed":
-                self._save_model(self._config.out / "model.safetensors")
-            report.write(self._config.out)
-        return report
 
     def _save_model(self, path: Path) -> None:
         metadata = {
@@ -233,9 +258,8 @@ class _Training:
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in self._model.state_dict().items()
         }
-        draft = path.with_suffix(".draft")
-        save_file(tensors, draft, metadata=metadata)
-        draft.replace(path)
+        with drafted(path) as draft:
+            save_file(tensors, draft, metadata=metadata)
 
 
 _TRACES: Final = ("ledger.jsonl", "peer.json", LIFE)

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from .trouble import Trouble
+
 __all__ = ["Scribe"]
 
 _log = logging.getLogger("rumor")
@@ -15,7 +17,7 @@ Job = Callable[[], object]
 
 
 class Scribe:
-    """Does writing jobs one after another; a disk that fails costs warnings, and nothing else.
+    """Does writing jobs one after another; a disk that fails costs a warning, and nothing else.
 
     Of jobs of one name, only the last one waits.
     """
@@ -26,6 +28,7 @@ class Scribe:
         self._doing = ""
         self._closed = False
         self._thread: threading.Thread | None = None
+        self._trouble = Trouble()
 
     def is_busy(self, name: str) -> bool:
         """Whether a job of this name waits, or is being done."""
@@ -53,22 +56,30 @@ class Scribe:
 
     def close(self) -> None:
         """Do what is left, then stop. A disk that hangs is not waited for longer than a minute."""
-        if not self.wait():
+        is_done = self.wait()
+        if not is_done:
             _log.warning("the disk hangs: not everything was written")
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if is_done and self._thread is not None:
+            # The interpreter must not end beside a thread that still runs code of torch's: it would
+            # abort the process.
+            self._thread.join()
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
             try:
                 job()
+                self._trouble.worked(self._doing)
             except OSError as error:
-                _log.warning("%s could not be written, training goes on: %s", self._doing, error)
+                self._trouble.failed(self._doing, error)
             except Exception:
                 # Whatever it is, the next one may be written, and somebody may be waiting for it.
                 _log.exception("%s could not be written, training goes on", self._doing)
             finally:
+                # What it was to write may be as large as the model; the next job may be hours away.
+                del job
                 with self._changed:
                     self._doing = ""
                     self._changed.notify_all()

@@ -19,6 +19,7 @@ from rumor.gossip.effects import (
     PeerSuspected,
     PushSkipped,
     SwarmGivenUp,
+    ViewFull,
 )
 from rumor.train.events import Events
 from rumor.train.metrics import read_metrics
@@ -31,6 +32,7 @@ NOTED: list[tuple[Effect, str, str | None, str]] = [
     (PeerRecovered("b"), "recovered", "b", "b is heard again"),
     (PeerDied("b"), "died", "b", "b has fallen silent"),
     (PeerLeft("b"), "left", "b", "b has left"),
+    (ViewFull(4097), "full", None, "4097 names are kept in mind"),
 ]
 
 

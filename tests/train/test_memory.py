@@ -182,7 +182,7 @@ def test_a_disk_that_fails_does_not_end_training(
             for step in range(1, 5):
                 loop.train(step)
                 assert loop.peer._memory._scribe.wait()
-    assert caplog.text.count("the checkpoint could not be written, training goes on") >= 3
+    assert caplog.text.count("the checkpoint could not be written, training goes on") == 1
     assert not list(tmp_path.glob("checkpoint*"))
 
 
