@@ -65,7 +65,7 @@ Exact = Annotated[
         "--exact",
         help="Keep each share until it is settled, and mix back what was not accepted: the "
         "weighted mean of all models then is conserved, too, not weight alone. Costs the memory "
-        "of the shares on their way; float32 only.",
+        "of the shares on their way, those toward dead peers for some minutes; float32 only.",
         rich_help_panel=EXCHANGE,
     ),
 ]

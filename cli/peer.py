@@ -167,6 +167,7 @@ def _given(ctx: typer.Context) -> set[str]:
 def _run(
     run_config: "RunConfig", peer_config: "PeerConfig", stop: threading.Event
 ) -> dict[str, Any]:
+    from ..gossip.transport_files import allow_more_files
     from ..train.allocator import keep_pages
     from ..train.run import run
 
@@ -175,6 +176,7 @@ def _run(
     )
     stop_on_signals(stop)
     keep_pages()
+    allow_more_files()
     report = run(run_config, peer_config, stop=stop)
     accuracy = "" if report.accuracy is None else f"accuracy {report.accuracy:.4f}, "
     logging.getLogger("rumor").info(

@@ -20,7 +20,6 @@ listen there passes as it is. Peers must not use shared memory, which goes past 
 """
 
 import asyncio
-import resource
 import socket as sockets
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
@@ -29,6 +28,7 @@ from random import Random
 from typing import Any, Final, Self, TypeVar
 
 from ..gossip.address import split_address
+from ..gossip.transport_files import allow_more_files
 from .conditions import Condition, between, from_peer, of_peer, terms
 from .connection import Connection
 from .pump import Link
@@ -39,7 +39,6 @@ __all__ = ["Counts", "Proxies"]
 _T = TypeVar("_T")
 
 _BREATH_S: Final = 0.05
-_FILES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,8 @@ class Proxies:
         seed: int = 0,
         who_listens: Callable[[int], str | None] = lambda port: None,
     ) -> None:
-        _allow_more_files()
+        # Two peers have up to four connections, of two files each: 32 peers take 4,000.
+        allow_more_files()
         self._seed = seed
         self._who_listens = who_listens
         self._listeners: dict[str, sockets.socket] = {}
@@ -271,14 +271,3 @@ class Proxies:
             lost=link.lost,
             doubled=link.doubled,
         )
-
-
-def _allow_more_files() -> None:
-    """Let this process, and those that it starts, open more files, as far as it may decide that.
-
-    A connection takes two, and two peers have up to four connections: 32 peers take 4,000.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

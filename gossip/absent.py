@@ -48,6 +48,12 @@ class Absent:
             self._parted.remove(peer)
             self._agenda.ask(Meet(peer, tuple(addresses)))
 
+    def forget(self, peer: PeerId) -> None:
+        """Note that one is to be dialled no more; its sockets are closed by whoever says so."""
+        self._open.pop(peer, None)
+        self._trials.pop(peer, None)
+        self._parted.discard(peer)
+
     def try_out(self, member: Member) -> bool:
         """Dial somebody again.
 

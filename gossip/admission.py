@@ -15,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .effects import Founded, Greet, Joined, Part
+from .effects import Dismiss, Founded, Greet, Joined, Part
+from .greetings import Greetings
 from .ledger import Entry, Kind
 from .messages import Ask, Hello, Member, PeerId, Phase, Refer
 from .redial import Redial
@@ -51,9 +52,8 @@ class Admission:
         self._said_s = 0.0
         self._was_given = False
         config = state.config
-        self._redial = Redial[str](
-            config.seek_s, config.redial_s_max, lambda: float(self._rng.random())
-        )
+        redial = Redial[str](config.seek_s, config.redial_s_max, lambda: float(self._rng.random()))
+        self._greetings = Greetings(config, redial)
 
     @cached_property
     def _rng(self) -> np.random.Generator:
@@ -148,15 +148,20 @@ class Admission:
         """Say hello to the given addresses where nobody is known yet, ever more rarely."""
         if not self._seeds:
             return
-        known = {a for member in self._state.roster.live() for a in member.addresses}
-        silent = [address for address in self._seeds if address not in known]
         # While it seeks, somebody waits for it to begin: then none is put off.
-        if self._state.roster.phase > Phase.JOINING:
-            silent = self._redial.due(silent, now, len(silent))
-        if silent:
+        seeks = self._state.roster.phase <= Phase.JOINING
+        greet = self._greetings.seek if seeks else self._greetings.go_on
+        greeted, over = greet(self._silent_seeds(), now)
+        for address in over:
+            self._state.agenda.ask(Dismiss(address))
+        if greeted:
             envelope = self._state.agenda.envelope("", 0, self.hello(reply=True))
-        for address in silent:
+        for address in greeted:
             self._state.agenda.ask(Greet(address, envelope))
+
+    def _silent_seeds(self) -> list[str]:
+        known = {a for member in self._state.roster.live() for a in member.addresses}
+        return [address for address in self._seeds if address not in known]
 
     def _seek_donor(self, now: float) -> None:
         roster = self._state.roster
@@ -173,6 +178,9 @@ class Admission:
 
     def _may_found(self, others: Sequence[Member], waited_s: float) -> bool:
         config, roster = self._state.config, self._state.roster
+        # Whoever holds weight may be at an address whose turn has not come.
+        if not self._greetings.is_through(self._silent_seeds()):
+            return False
         # One that never met anybody keeps looking: a mistyped address must not found a swarm.
         if len(roster) == 1:
             return self._returns and waited_s >= config.found_alone_s

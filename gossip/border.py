@@ -123,7 +123,7 @@ class Border:
             state.roster.disown(source)
             state.agenda.ask(Part(source))
         for lane in state.lanes:
-            lane.outbox.died(source)
+            lane.outbox.died(source, now)
         if state.rooted and hello.rooted:
             state.agenda.ask(PeerRefused(source, "it belongs to another swarm"))
         if hello.reply:

@@ -36,7 +36,8 @@ class ProtocolConfig:
 
     exact: bool = False
     """Keep each snapshot until it is settled, and mix back what was not accepted, so that the
-    weighted mean of all models is conserved, too. Costs the memory of the snapshots."""
+    weighted mean of all models is conserved, too. Costs the memory of the snapshots; those toward
+    a peer that stays dead are let go after ten times `dead_s`."""
 
     bandwidth_bytes_s: float | None = None
     """What this peer may send, bytes per second; pushes beyond that are skipped, not queued. None
@@ -114,7 +115,8 @@ class ProtocolConfig:
     the disagreement, on dense topologies; raise it for large sparse ones."""
 
     members_max: int = 4096
-    """Peers that are kept in mind; further names are passed over."""
+    """Peers that are kept in mind. For a further one, the longest dead is forgotten toward which no
+    escrow is open; where there is none, it is passed over."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

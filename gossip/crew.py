@@ -217,6 +217,22 @@ class CrewRoster:
         """Take in nothing: everything is known."""
         return []
 
+    def lacks_room_for(self, member: Member, now: float) -> bool:
+        """Never: nobody is new."""
+        return False
+
+    def spare(self) -> list[PeerId]:
+        """Nobody: there is room for all."""
+        return []
+
+    def dead(self) -> list[Member]:
+        """Nobody."""
+        return []
+
+    def departed(self) -> list[PeerId]:
+        """Nobody that would have to be remembered."""
+        return []
+
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
         """Learn nothing: everything is known."""
         return iter(())

@@ -14,6 +14,7 @@ from .wire import Form
 __all__ = [
     "Attach",
     "Combine",
+    "Dismiss",
     "Drop",
     "Effect",
     "Event",
@@ -44,6 +45,7 @@ __all__ = [
     "SnapshotId",
     "Stage",
     "SwarmGivenUp",
+    "ViewFull",
     "Wait",
     "X",
 ]
@@ -90,6 +92,13 @@ class Greet:
 
     address: str
     envelope: Envelope
+
+
+@frozen
+class Dismiss:
+    """Close the way to a greeted address, unless it is a peer's or somebody there has answered."""
+
+    address: str
 
 
 @frozen
@@ -299,6 +308,13 @@ class SwarmGivenUp:
     """Another swarm was met; this peer, which had accepted nothing yet, burns its weight."""
 
 
+@frozen
+class ViewFull:
+    """No further name can be kept in mind: none of those that are there may be forgotten."""
+
+    names: int
+
+
 Event = (
     Founded
     | Joined
@@ -313,6 +329,7 @@ Event = (
     | PeerRefused
     | Outlived
     | SwarmGivenUp
+    | ViewFull
 )
 
 Effect = (
@@ -320,6 +337,7 @@ Effect = (
     | Reclaim
     | Send
     | Greet
+    | Dismiss
     | Meet
     | Part
     | Snapshot

@@ -1,7 +1,9 @@
 """What is known of the way toward one neighbor: how long an answer takes, and how fast bytes go."""
 
+from collections.abc import Callable
+
 from .config import ProtocolConfig
-from .messages import Incarnation
+from .messages import Incarnation, PeerId
 from .roundtrip import RoundTrip
 
 __all__ = ["FRAMES_MAX", "Link", "Links", "messages_max", "patience_s", "window_bytes"]
@@ -103,15 +105,23 @@ class Links:
 
     def __init__(self, config: ProtocolConfig) -> None:
         self._config = config
-        self._links: dict[str, Link] = {}
+        self._links: dict[PeerId, Link] = {}
 
-    def roundtrip_s(self) -> float | None:
-        """From a push to its answer, the mean over neighbors, seconds; None where none is known."""
-        known = [link.roundtrip.mean_s for link in self._links.values()]
+    def roundtrip_s(self, lives: Callable[[PeerId], bool]) -> float | None:
+        """From a push to its answer, the mean over neighbors, seconds; None where none is known.
+
+        Args:
+            lives: Whether a neighbor counts: a slow one that is gone must not slow the others.
+        """
+        known = [link.roundtrip.mean_s for peer, link in self._links.items() if lives(peer)]
         trips = [mean_s for mean_s in known if mean_s is not None]
         return sum(trips) / len(trips) if trips else None
 
-    def to(self, peer: str, incarnation: Incarnation) -> Link:
+    def forget(self, peer: PeerId) -> None:
+        """Keep nothing of the way toward one that is gone."""
+        self._links.pop(peer, None)
+
+    def to(self, peer: PeerId, incarnation: Incarnation) -> Link:
         """The way toward one life of a peer."""
         link = self._links.get(peer)
         if link is None or link.incarnation < incarnation:

@@ -10,6 +10,7 @@ from .admission import Admission
 from .effects import (
     Halt,
     Outlived,
+    Part,
     PeerDied,
     PeerLeft,
     PeerMet,
@@ -18,6 +19,7 @@ from .effects import (
 )
 from .messages import Envelope, Hello, Incarnation, Leave, Member, PeerId, Phase, Refer
 from .redial import Redial
+from .room import Room
 from .roster import Change
 from .state import State
 
@@ -50,6 +52,7 @@ class Membership:
             config.gossip_s, config.redial_s_max, lambda: float(self._rng.random())
         )
         self._absent = Absent(state.agenda)
+        self._room = Room(state)
         self.told = state.roster.phase
         """The phase that all live peers were told of."""
         self.due_s = float("-inf")
@@ -128,6 +131,7 @@ class Membership:
         if now < self.due_s or self._phase is Phase.LEFT:
             return
         self.due_s = now + self._state.config.gossip_s
+        self._room.tick()
         for change in self._state.roster.tick(now):
             self._follow(change, now)
         if self._phase > Phase.JOINING:  # until then they are greeted more often
@@ -153,6 +157,9 @@ class Membership:
             self._say_hello(member.id, reply=False, alone=True)
 
     def _learn(self, member: Member, now: float, *, direct: bool) -> None:
+        forgotten = self._room.make(member, now)
+        if forgotten is not None:
+            self._forget(forgotten)
         for change in self._state.roster.learn(member, now, direct=direct):
             self._follow(change, now, direct=direct)
         if self._state.roster.news:
@@ -171,6 +178,8 @@ class Membership:
                 # In a crowd that meets, two heartbeats confirm a peer with fewer messages.
                 if not direct and len(self._state.roster) <= _TOLD_MAX:
                     self._say_hello(change.peer, reply=True, alone=True)
+            case Part():
+                self._forget(change.peer)
             case PeerSuspected():
                 self._say_hello(change.peer, reply=True, alone=True)
             case PeerRecovered():
@@ -179,11 +188,11 @@ class Membership:
                 self._is_back(change.peer)
             case PeerDied():
                 self._absent.died(change.peer)
-                self._strand(change.peer)
+                self._strand(change.peer, now)
             case PeerLeft():
                 # It may be a later life that left, and the first that is heard of it.
                 self.heard(change.peer, self._state.roster.incarnation(change.peer), now)
-                self._strand(change.peer)
+                self._strand(change.peer, now)
             case Outlived() if self._phase > Phase.JOINING and not self._state.outlived:
                 self._state.outlived = True
                 self._state.agenda.ask(
@@ -199,9 +208,15 @@ class Membership:
         member = self._state.roster.member(peer)
         self._absent.back(peer, member.addresses if member is not None else ())
 
-    def _strand(self, peer: PeerId) -> None:
+    def _strand(self, peer: PeerId, now: float) -> None:
         for lane in self._state.lanes:
-            lane.outbox.died(peer)
+            lane.outbox.died(peer, now)
+
+    def _forget(self, peer: PeerId) -> None:
+        """Keep nothing more of one that has left, or of whom nobody knows any more."""
+        self._absent.forget(peer)
+        self._state.links.forget(peer)
+        self._state.returning.discard(peer)
 
     def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:
         member = self._state.roster.member(peer)

@@ -30,6 +30,10 @@ _NEVER = float("inf")
 _EXCUSED_AFTER = 2
 """Questions without an answer: one may be lost, and its answer, too."""
 
+_VALUES_KEPT = 10
+"""So many times ``dead_s`` the values of a stranded share are kept for its return: most who come
+back at all are back by then, and each that does not would cost the memory of a model for good."""
+
 
 @frozen
 class Returned:
@@ -231,6 +235,9 @@ class Outbox:
                 continue
             if transfer.state is TransferState.SENT:
                 self._query(transfer, now)
+            elif transfer.state is TransferState.STRANDED:
+                transfer.deadline_s = _NEVER
+                self._stop_reading(transfer, abandoned=transfer.shown)
             else:
                 self._settle(transfer, 0)
 
@@ -256,8 +263,11 @@ class Outbox:
             weight += units
             self._close(transfer, transfer.accepted)
 
-    def died(self, peer: PeerId) -> None:
-        """Free the credit; the escrow stays with nobody until *peer* is heard again."""
+    def died(self, peer: PeerId, now: float) -> None:
+        """Free the credit; the escrow stays with nobody until *peer* is heard again.
+
+        In exact mode its values are kept for it, but not for ever.
+        """
         transfer = self._transfers.get(peer)
         if transfer is None or transfer.state in (TransferState.STRANDED, TransferState.RETURNING):
             return
@@ -267,7 +277,9 @@ class Outbox:
             transfer.state = TransferState.STRANDED
             self._in_flight -= 1
             transfer.deadline_s = _NEVER
-            if transfer.shown and not self._config.exact:
+            if self._config.exact and transfer.reads:
+                transfer.deadline_s = now + _VALUES_KEPT * self._config.dead_s
+            elif transfer.shown:
                 self._stop_reading(transfer, abandoned=True)
         else:
             self._settle(transfer, 0)
@@ -353,7 +365,7 @@ class Outbox:
 
     def _settle(self, transfer: Transfer, accepted: int) -> None:
         comes_back = accepted < transfer.offer.escrow and not transfer.renounced
-        if self._config.exact and comes_back:
+        if self._config.exact and comes_back and transfer.reads:
             # Values may only change between two steps: the weight waits for them.
             self._in_flight += transfer.state is TransferState.STRANDED
             transfer.state, transfer.accepted = TransferState.RETURNING, accepted

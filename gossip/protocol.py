@@ -211,6 +211,16 @@ class Protocol:
         both = (*roster.others(alive=True), *roster.others(alive=False))
         return tuple(sorted(both, key=lambda member: member.id))
 
+    def last_heard(self) -> tuple[Member, ...]:
+        """All others that are believed in: the live ones by id, then the dead, the latest first."""
+        roster = self._state.roster
+        live = [member for member in roster.live() if member.id != roster.id]
+        return *live, *roster.dead()
+
+    def departed(self) -> tuple[PeerId, ...]:
+        """Those who have left and are remembered, sorted."""
+        return tuple(self._state.roster.departed())
+
     def shares_memory(self, peer: PeerId) -> bool:
         """Whether *peer* may be able to read this peer's memory."""
         return self._state.roster.shares_memory(peer)

@@ -307,6 +307,37 @@ class Roster:
             and member.addresses == before.addresses
         )
 
+    def lacks_room_for(self, member: Member, now: float) -> bool:
+        """Whether *member* is new, would be kept in mind, and finds the view full."""
+        return (
+            len(self._others) >= self._config.members_max
+            and member.id not in self._others
+            and member.id != self.me.id
+            and member.phase is not Phase.LEFT
+            and self.is_plausible(member.incarnation, now)
+        )
+
+    def spare(self) -> list[PeerId]:
+        """Those who might be forgotten, in the order in which they should.
+
+        First come those who fell silent before they were members, or have long left; then all
+        others who are held for dead; in either case those who were heard longest ago.
+        """
+        gone = [k for k in self._others.values() if not k.alive and not self._is_lately_gone(k)]
+        gone.sort(key=lambda k: (Phase.JOINING < k.member.phase < Phase.LEFT, k.progress_s))
+        return [known.member.id for known in gone]
+
+    def dead(self) -> list[Member]:
+        """Everybody else who is held for dead, but not gone; those who were heard last first."""
+        known = [k for k in self._in_order() if not k.alive and k.member.phase is not Phase.LEFT]
+        known.sort(key=lambda k: -k.progress_s)
+        return [each.member for each in known]
+
+    def departed(self) -> list[PeerId]:
+        """Those who have left and are remembered, sorted."""
+        members = [known.member for known in self._in_order()]
+        return [member.id for member in members if member.phase is Phase.LEFT]
+
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
         """Take in one entry of somebody's view.
 
@@ -438,7 +469,7 @@ class Roster:
     def _is_forgettable(self, known: _Known, silent_s: float) -> bool:
         """Whether an entry is of no more use: it was never believed, or has long left.
 
-        One that is held for dead is kept for ever, to be dialled again.
+        One that is held for dead is kept, to be dialled again, until its place is needed.
         """
         if known.member.phase is Phase.LEFT:
             return silent_s > _TOMBSTONE * self._config.dead_s

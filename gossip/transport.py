@@ -20,10 +20,11 @@ from .codec import Buffer
 from .errors import ConfigError, TransportError
 from .messages import PeerId
 from .transport_bridge import Bridge
+from .transport_files import sockets_max
 from .transport_host import local_host
 from .transport_names import Names
 from .transport_received import Received, Route
-from .transport_ways import Ways, open_socket, reason, sockets_max, try_send
+from .transport_ways import Ways, open_socket, reason, try_send
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
@@ -133,6 +134,17 @@ class Transport:
         for place in places:
             self._ways.open(place, bulk=False)
         return any(self._ways.send(place, parts, bulk=False) for place in places)
+
+    def dismiss(self, address: str) -> None:
+        """Close what greeting *address* has opened, unless a peer is reached there.
+
+        It stays open, too, where something has come on it since this was last asked for: somebody
+        lives there under another address, and may have no other way back.
+        """
+        places = self._places.get(address, (address,))
+        # All are asked, so that each counts anew from now on.
+        if not any([self._ways.heard_of(place) for place in places]):
+            self._close_unused([address])
 
     def send(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
         """Send to a peer, never waiting: where it was last reached, or else at other addresses.
@@ -266,6 +278,8 @@ class Transport:
                     self.malformed += 1
                     continue
                 route, first = first, socket.recv(zmq.NOBLOCK)
+            else:
+                self._ways.heard(socket)
             received = Received(first, route, socket)
             yield received
             if not socket.closed and received.finish():

@@ -1,7 +1,7 @@
 """Sockets that dial: two toward each place, one for control and one for bulk."""
 
+import logging
 import random
-import resource
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -10,13 +10,14 @@ import zmq
 from .codec import FRAME_BYTES_MAX, Buffer
 from .errors import TransportError
 
-__all__ = ["Ways", "open_socket", "reason", "sockets_max", "try_send"]
+__all__ = ["Ways", "open_socket", "reason", "try_send"]
+
+_log = logging.getLogger("rumor")
 
 # A ROUTER and a DEALER put CURVE's 33 bytes, and nothing else, on top of a part.
 _PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
 
 _CONTROL_MESSAGES_MAX: Final = 512
-_SOCKETS_MAX: Final = 8192
 
 # Not Python's global stream, which a task may draw from, and which may have to repeat itself.
 _CHANCE: Final = random.SystemRandom()
@@ -31,11 +32,12 @@ _REDIAL_MS_MAX: Final = (2_500, 5_000)
 class _Way:
     """The sockets toward one place."""
 
-    __slots__ = ("bulk", "control")
+    __slots__ = ("bulk", "control", "heard")
 
     def __init__(self, control: "zmq.Socket[bytes]") -> None:
         self.control = control
         self.bulk: zmq.Socket[bytes] | None = None
+        self.heard = False
 
 
 class Ways:
@@ -57,6 +59,8 @@ class Ways:
         self._poller = poller
         self._bulk_messages_max = bulk_messages_max
         self._ways: dict[str, _Way] = {}
+        self._way_of: dict[zmq.Socket[bytes], _Way] = {}
+        self._is_crowded = False
 
     def open(self, place: str, *, bulk: bool) -> None:
         """Dial a place, unless that is done; without *bulk* for control only."""
@@ -65,9 +69,23 @@ class Ways:
             control = self._dial(place, _CONTROL_MESSAGES_MAX)
             if control is None:
                 return
-            way = self._ways[place] = _Way(control)
+            way = self._ways[place] = self._way_of[control] = _Way(control)
         if bulk and way.bulk is None:
             way.bulk = self._dial(place, self._bulk_messages_max)
+            if way.bulk is not None:
+                self._way_of[way.bulk] = way
+
+    def heard(self, socket: "zmq.Socket[bytes]") -> None:
+        """Note that something came from where a socket dials."""
+        self._way_of[socket].heard = True
+
+    def heard_of(self, place: str) -> bool:
+        """Whether anything came from a place since this was last asked."""
+        way = self._ways.get(place)
+        if way is None:
+            return False
+        heard, way.heard = way.heard, False
+        return heard
 
     def send(self, place: str, parts: Sequence[Buffer], *, bulk: bool) -> bool:
         """Send to a place, never waiting.
@@ -87,6 +105,7 @@ class Ways:
             way = self._ways.pop(place, None)
             for socket in (way.control, way.bulk) if way else ():
                 if socket is not None:
+                    del self._way_of[socket]
                     self._poller.unregister(socket)
                     socket.close(linger=200)
 
@@ -94,7 +113,8 @@ class Ways:
         """A socket toward a place; None where there can be none, or one too many."""
         try:
             socket = open_socket(self._context, zmq.DEALER, messages_max)
-        except zmq.ZMQError:
+        except zmq.ZMQError as error:
+            self._say_crowded(error)
             return None
         try:
             socket.setsockopt(zmq.IPV6, 1)
@@ -109,6 +129,17 @@ class Ways:
             return None
         self._poller.register(socket, zmq.POLLIN)
         return socket
+
+    def _say_crowded(self, error: zmq.ZMQError) -> None:
+        # Said once: whoever has too few files for its neighbors meets with it at every push.
+        if not self._is_crowded:
+            self._is_crowded = True
+            _log.warning(
+                "no further neighbor can be dialled (%s): %d places are, for which there are two "
+                "sockets each; allow this process more open files (ulimit -n)",
+                reason(error),
+                len(self._ways),
+            )
 
 
 def open_socket(
@@ -128,15 +159,6 @@ def open_socket(
     socket.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
     return socket
-
-
-def sockets_max() -> int:
-    """How many sockets a process may have, for the files that it may open."""
-    # A socket that dials takes two files. As many are left for those who dial us, and for others.
-    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return (
-        _SOCKETS_MAX if files_max == resource.RLIM_INFINITY else min(_SOCKETS_MAX, files_max // 4)
-    )
 
 
 def try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:

@@ -113,8 +113,9 @@ class Turn:
         return self._lanes[0].weight
 
     def roundtrip_s(self) -> float | None:
-        """From a push to its answer, the mean over neighbors, seconds; None where none is known."""
-        return self._state.links.roundtrip_s()
+        """From a push to its answer, the mean over neighbors who live, seconds; None where none is
+        known."""
+        return self._state.links.roundtrip_s(self._state.roster.is_alive)
 
     def weight_of(self, shard: int) -> int:
         """Units of one shard held now, escrow not counted."""

@@ -7,6 +7,7 @@ from ..gossip.codec import Buffer, decode, encode
 from ..gossip.effects import (
     Attach,
     Combine,
+    Dismiss,
     Drop,
     Effect,
     Greet,
@@ -123,7 +124,7 @@ class SwarmDriver:
                         unusable = error
                 case Wait():
                     waits = True
-                case Record() | Meet() | Part():
+                case Record() | Meet() | Part() | Dismiss():
                     pass
                 case _:
                     self._watch.note(self.id, effect)

@@ -2,6 +2,7 @@
 
 import logging
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
@@ -74,7 +75,16 @@ class Memory:
         self._required().register(objects)
 
     def resume(self) -> Past | None:
-        """Take up what a former life left; None where it left no checkpoint."""
+        """Take up what a former life left; None where it left no checkpoint.
+
+        Raises:
+            ConfigError: Another process is in the folder, where nothing was changed; or see
+                `Checkpointing.load`.
+            TrainingError: Likewise.
+        """
+        if self._folder is not None and self._folder.exists():
+            # What looks like a draft that a killed process left may be one that grows.
+            self._keep_others_out(self._folder)
         self.past = self._required().load()
         self._resumes = True
         self._seeds = () if self._table is None else self._table.addresses()
@@ -169,7 +179,13 @@ class Memory:
 
     def close(self) -> None:
         """Finish writing."""
-        self._scribe.close()
+        try:
+            self._scribe.close()
+        finally:
+            self.let_others_in()
+
+    def let_others_in(self) -> None:
+        """Have the folder no longer."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -177,6 +193,8 @@ class Memory:
     def _keep_others_out(self, folder: Path) -> None:
         if self._lock is None:
             self._lock = lock_folder(folder)
+            # A peer that has resumed may be dropped without ever having run.
+            weakref.finalize(self, self._lock.close)
 
     def _save_or_say(self, life: Life) -> None:
         try:
@@ -188,7 +206,10 @@ class Memory:
             _log.warning("no checkpoint was written: %s", error)
 
     def _note_members(self, life: Life, table: PeerTable) -> None:
-        if table.update(life.driver.look(lambda protocol: protocol.known())):
+        members, departed = life.driver.look(
+            lambda protocol: (protocol.last_heard(), protocol.departed())
+        )
+        if table.update(members, departed):
             self._scribe.add("the table of peers", table.write)
 
     def _required(self) -> Checkpointing:

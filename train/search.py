@@ -21,6 +21,9 @@ _log = logging.getLogger("rumor")
 _SAY_S: Final = 5.0
 _POLL_S: Final = 0.05
 
+# A peer that comes back may ask hundreds of addresses: nobody reads so many, every five seconds.
+_NAMED_MAX: Final = 4
+
 
 class OutlivedError(TransportError):
     """Others know a later life of this very peer; only a still later one can join them.
@@ -125,10 +128,15 @@ class Search:
         """What the peer waits for, in words."""
         members = self._driver.look(lambda protocol: protocol.live())
         answering = {address for member in members for address in member.addresses}
+        # In the order in which they were asked: what was typed comes before what is remembered.
+        greeted = tuple(self._driver.greeted.copy())
         words = [
             f"{address} {'answers' if address in answering else 'does not answer'}"
-            for address in sorted(self._driver.greeted)
+            for address in greeted[:_NAMED_MAX]
         ]
+        if len(greeted) > _NAMED_MAX:
+            rest = greeted[_NAMED_MAX:]
+            words.append(f"of {len(rest)} others {sum(a in answering for a in rest)} answer")
         if self._founders > 1:
             words.append(f"{len(members)} of {self._founders} founders are there")
         elif len(members) > 1:

@@ -1,7 +1,8 @@
 """Invariant I5: where nobody trains, mixing moves models and never their weighted sum.
 
 What counts is ``sum(weight * x)`` of all lives, and of every open escrow what of it nobody has
-accepted yet, times the values that were pushed. Of each shard on its own.
+accepted yet, times the values that were pushed. Of each shard on its own. What comes back after its
+sender let the values go, because it was stranded for too long, comes without them.
 """
 
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...gossip import ONE, Account, Entry, Kind, PeerId
+from ...gossip.effects import SnapshotId
 from ...gossip.messages import Incarnation
 from .vector import Values, Vector
 from .violation import Violation
@@ -31,6 +33,8 @@ class Moments:
         self._scale: dict[int, float] = {}
         self._pushed: dict[_Push, Values] = {}
         self._left: dict[_Push, int] = {}
+        self._snapshots: dict[_Push, SnapshotId] = {}
+        """From which snapshots the values of open escrows can still be mixed back."""
         self._stale: set[int] = set()
 
     def opened(self, life: _Life, vector: Vector, ledgers: Sequence[Account]) -> None:
@@ -46,9 +50,18 @@ class Moments:
         for shard in self._expected:
             self._expected[shard] = self._found(shard)
 
-    def pushed(self, push: _Push, values: Values) -> None:
+    def pushed(self, push: _Push, snapshot: SnapshotId, values: Values) -> None:
         """Note the values that go with an escrow."""
         self._pushed[push] = values
+        self._snapshots[push] = snapshot
+
+    def released(self, life: _Life, snapshot: SnapshotId) -> None:
+        """Note that a life let a snapshot go; what of it is stranded brings weight alone now."""
+        ledgers = self._lives[life][1]
+        for push in [p for p, of in self._snapshots.items() if p[0] == life and of == snapshot]:
+            escrow = ledgers[push[3]].outstanding.get(push[1])
+            if escrow is not None and escrow.seq == push[2] and escrow.stranded:
+                del self._snapshots[push]
 
     def entry(self, life: _Life, entry: Entry) -> None:
         """Follow one line of a life's ledger."""
@@ -67,8 +80,9 @@ class Moments:
                 if entry.units:
                     self._left[theirs] -= entry.units
             case Kind.SETTLED:
-                del self._left[mine]
-                self._pushed.pop(mine, None)
+                back, values = self._left.pop(mine), self._pushed.pop(mine, None)
+                if self._snapshots.pop(mine, None) is None and back and values is not None:
+                    self._add(shard, back, self._x(life, shard) - values)
             case _:
                 pass
 

@@ -121,10 +121,10 @@ class Vector:
             self.staged[attach.share] = memoryview(memory).toreadonly()
         return memory is not None
 
-    def latest(self, shard: int) -> Values:
-        """What the last snapshot of a shard holds."""
+    def latest(self, shard: int) -> tuple[SnapshotId, Values]:
+        """The last snapshot of a shard, and what it holds."""
         snapshot = max(id for id, (_, taken) in self._taken.items() if taken == shard)
-        return self._numbers(self.snapshots[snapshot], shard)
+        return snapshot, self._numbers(self.snapshots[snapshot], shard)
 
     def is_finite(self, inspect: Inspect) -> bool:
         """Look at a staged share."""

@@ -164,7 +164,7 @@ class Watch:
                     raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
                 if entry.kind is Kind.PUSHED and self.moments is not None:
                     push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
-                    self.moments.pushed(push, host.vector.latest(entry.shard))
+                    self.moments.pushed(push, *host.vector.latest(entry.shard))
                 self._pushes.written(life, entry, host.protocol.phase, cause)
                 if entry.kind is Kind.FOUNDED:
                     self._widen_hull(host)
@@ -177,8 +177,10 @@ class Watch:
             case Reclaim():
                 self._moved = True
                 self.seen["mixed back"] += 1
-            case Release(_, abandoned=True):
-                self.seen["abandoned"] += 1
+            case Release(snapshot, abandoned):
+                self.seen["abandoned"] += abandoned
+                if self.moments is not None:
+                    self.moments.released(life, snapshot)
             case PushSkipped(reason):
                 self.seen[f"skipped: {reason}"] += 1
             case Founded():

@@ -212,6 +212,15 @@ def test_the_steps_of_a_crew_are_known_to_its_protocols_after_their_turns() -> N
     assert peers["ada"].known() == ()
 
 
+def test_a_crew_has_nobody_to_forget() -> None:
+    _, (ada, _, _) = rosters()
+    assert not ada.lacks_room_for(member("zoe"), 0.0)
+    assert not ada.spare() and not ada.dead() and not ada.departed()
+    peers = protocols()
+    assert [one.id for one in peers["ada"].last_heard()] == ["bob", "cyd"]
+    assert peers["ada"].departed() == ()
+
+
 def test_a_leaver_of_a_crew_hands_on_at_once() -> None:
     peers = protocols()
     for peer in peers.values():

@@ -6,7 +6,7 @@ import pytest
 
 from rumor.gossip import ONE, Entry, Kind, Phase, ProtocolConfig, Turn
 from rumor.gossip.effects import Drop, Effect, Reclaim, Record, Release, Snapshot
-from rumor.gossip.messages import Ack, Hello, Leave, Push, Query
+from rumor.gossip.messages import Ack, Chunk, End, Grant, Hello, Leave, Offer, Push, Query
 
 from .scene import SMALL, WIDE, Scene
 
@@ -156,6 +156,75 @@ def test_what_is_stranded_keeps_its_values_until_it_is_heard_of() -> None:
     stranded(scene)
     effects = scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1)]
+    assert Reclaim(1, 0.5) in scene.step("a")
+
+
+KEPT_S = 10 * EXACT.dead_s
+"""How long the values of a stranded share are kept."""
+
+
+def long_stranded(scene: Scene) -> list[Effect]:
+    """Let b be held for dead for so long that nobody counts on it any more."""
+    stranded(scene)
+    effects: list[Effect] = []
+    until_s = scene.now + KEPT_S
+    while scene.now < until_s:
+        assert not [e for e in effects if isinstance(e, Release)]
+        scene.wait(1.0)
+        effects = scene.wake("a")
+        scene.mail.clear()
+    return effects
+
+
+@pytest.mark.parametrize("config", [EXACT, replace(WIDE, exact=True)])
+def test_the_values_of_what_stays_stranded_are_let_go_in_the_end(config: ProtocolConfig) -> None:
+    """Or each peer that was killed for good would cost each of its neighbors a model of memory."""
+    scene = pushed(config)
+    if config.inline_bytes_max == 1:
+        scene.deliver(Offer, Grant, Chunk, End)
+    assert Release(1) in long_stranded(scene)
+    assert scene.peers["a"].account.outstanding["b", 1].stranded
+
+
+def test_what_comes_back_after_that_brings_weight_alone() -> None:
+    scene = pushed()
+    long_stranded(scene)
+    effects = scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0)]
+    assert scene.peers["a"].account.weight == ONE
+    assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Release)]
+    for peer in "cde":
+        scene.receive(scene.letter(peer, "a", Query(9)))  # they had fallen silent, too
+    assert credit(scene) == 2
+
+
+def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
+    scene = pushed()
+    long_stranded(scene)
+    scene.receive(scene.letter("b", "a", Query(9)))
+    assert not scene.peers["a"].account.outstanding["b", 1].stranded
+    assert Release(1) not in long_stranded(scene)
+    effects = scene.receive(scene.letter("b", "a", Query(9), incarnation=2))
+    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
+
+
+def test_memory_that_a_dead_neighbor_may_still_read_is_not_used_again_when_it_is_let_go() -> None:
+    scene = Scene(replace(WIDE, exact=True))
+    scene.founded("a", "b", host=b"the-same-machine")
+    scene.push("a", "b", HALF)
+    assert Release(1, abandoned=True) in long_stranded(scene)
+
+
+def test_one_that_is_heard_in_time_brings_its_values_however_often_it_died_before() -> None:
+    scene = pushed()
+    for _ in range(3):
+        stranded(scene)
+        for _ in range(round(KEPT_S) - 40):
+            scene.wait(1.0)
+            assert not [e for e in scene.wake("a") if isinstance(e, Release)]
+            scene.mail.clear()
+        scene.receive(scene.letter("b", "a", Query(9)))
+    scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert Reclaim(1, 0.5) in scene.step("a")
 
 

@@ -107,11 +107,15 @@ def test_patience_is_measured_by_what_is_configured() -> None:
     assert [patience_s(hasty, gap_s) for gap_s in (0.0, 1e-6, 1e9)] == [1.0, 0.2, 12.0]
 
 
+def anybody(peer: str) -> bool:
+    return True
+
+
 def test_before_any_answer_no_round_trip_is_known() -> None:
     links = Links(CONFIG)
-    assert links.roundtrip_s() is None
+    assert links.roundtrip_s(anybody) is None
     links.to("b", 1)
-    assert links.roundtrip_s() is None
+    assert links.roundtrip_s(anybody) is None
 
 
 def test_a_round_trip_is_that_of_the_mean_neighbor() -> None:
@@ -119,6 +123,18 @@ def test_a_round_trip_is_that_of_the_mean_neighbor() -> None:
     for peer, seconds in (("b", 0.1), ("c", 0.3)):
         links.to(peer, 1).roundtrip.measured(seconds)
     links.to("d", 1)
-    assert links.roundtrip_s() == pytest.approx(0.2)
+    assert links.roundtrip_s(anybody) == pytest.approx(0.2)
     links.to("c", 2)
-    assert links.roundtrip_s() == pytest.approx(0.1), "a later life is another way"
+    assert links.roundtrip_s(anybody) == pytest.approx(0.1), "a later life is another way"
+
+
+def test_a_slow_neighbor_counts_only_while_it_lives() -> None:
+    links = Links(CONFIG)
+    for peer, seconds in (("b", 0.05), ("slow", 60.0)):
+        links.to(peer, 1).roundtrip.measured(seconds)
+    assert links.roundtrip_s(lambda peer: peer != "slow") == pytest.approx(0.05)
+    assert links.roundtrip_s(lambda peer: False) is None
+    assert links.roundtrip_s(anybody) == pytest.approx(30.025), "it may come back"
+    links.forget("slow")
+    links.forget("nobody")
+    assert links.roundtrip_s(anybody) == pytest.approx(0.05)

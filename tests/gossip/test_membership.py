@@ -169,8 +169,9 @@ def test_a_seed_that_does_not_answer_is_greeted_for_ever_but_ever_more_rarely() 
         quiet(scene, "a", 60.0)
         return sum("greet typo" in line for line in scene.lines)
 
+    # Three times in each try, or nothing would be sent on what the first of them opens.
     counts = [greeted() for _ in range(4)]
-    assert all(4 <= count <= 15 for count in counts[1:])
+    assert all(3 * 4 <= count <= 3 * 15 for count in counts[1:])
 
 
 def test_two_that_only_dial_out_are_never_written_to_one_another() -> None:

@@ -7,7 +7,7 @@ import pytest
 from rumor.gossip import ONE, LocalProtocolError, PeerId, Share, Turn
 from rumor.gossip.dpsgd import DPSGD
 from rumor.gossip.effects import Combine, Drop, Halt, Mix, PushSkipped, ShareRefused, Snapshot
-from rumor.gossip.messages import Ack, Push
+from rumor.gossip.messages import Ack, Hello, Push
 from rumor.gossip.outbox import Returned
 from rumor.gossip.state import Neighbors
 
@@ -326,6 +326,28 @@ def test_how_long_an_answer_takes_is_learnt_from_answers() -> None:
     scene.deliver()
     scene.turn("a", look)
     assert seen == [None, 0.25]
+
+
+def test_how_long_an_answer_takes_is_learnt_from_those_who_live() -> None:
+    """A slow neighbor that died a month ago must not slow adaptive emission for good."""
+    scene, seen = Scene(), []
+    scene.founded("a", "b", "c")
+    for peer, wait_s in (("b", 0.25), ("c", 8.0)):
+        scene.push("a", peer, 5)
+        scene.deliver()
+        scene.wait(wait_s)
+        scene.mix_all(peer)
+        scene.deliver()
+    look = lambda turn: seen.append(turn.roundtrip_s())  # noqa: E731
+    scene.turn("a", look)
+    for _ in range(50):
+        scene.wait(1.0)
+        for id in "ab":
+            scene.wake(id)
+        scene.deliver(Hello)
+        scene.peers.pop("c", None)
+    scene.turn("a", look)
+    assert seen == [pytest.approx(4.125), 0.25]
 
 
 def test_a_synchronous_rule_halts_where_two_founders_only_dial_out() -> None:
