@@ -16,7 +16,7 @@ from .partner import Flat, Pipe, partner, partners
 
 __all__ = ["Aimed", "available_bytes", "fitting", "growth", "plain_growth", "resident_bytes"]
 
-_UNITS: Final = ONE >> 20
+_WEIGHT: Final = ONE >> 20
 _WARM_PUSHES: Final = 10
 _STEP_S: Final = 0.002
 _PATIENCE_S: Final = 300.0
@@ -47,9 +47,9 @@ class Aimed:
             turn.mix(share)
         for peer in turn.live():
             if peer != turn.me and peer != self.target and turn.can_push(peer):
-                turn.push(peer, _UNITS)
+                turn.push(peer, _WEIGHT)
         if turn.can_push(self.target):
-            turn.push(self.target, _UNITS)
+            turn.push(self.target, _WEIGHT)
             self.pushed += 1
         else:
             self.skipped += 1

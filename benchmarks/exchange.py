@@ -22,7 +22,7 @@ __all__ = ["OnDemand", "Way", "measure_exchange"]
 _log = logging.getLogger("rumor.benchmarks")
 
 _NAP_S: Final = 0.5
-_UNITS: Final = ONE >> 20
+_WEIGHT: Final = ONE >> 20
 
 # One push of the largest vector takes as long as many of the smallest: as many bytes for each.
 _BYTES_PER_TURN: Final = 100_000_000
@@ -52,7 +52,7 @@ class OnDemand:
             turn.mix(share)
         peer = turn.draw() if self.wanted else None
         if peer is not None:
-            turn.push(peer, _UNITS)
+            turn.push(peer, _WEIGHT)
             self.wanted, self.pushed_s = False, turn.now
 
 

@@ -7,7 +7,7 @@ from statistics import median
 
 import msgpack
 
-from ..gossip import Envelope, Member, Phase
+from ..gossip import ONE, Envelope, Member, Phase
 from ..gossip.codec import decode, encode
 from ..gossip.messages import Ack, Body, Chunk, Hello, Offer
 from ..sim.collector import paused, settled
@@ -118,7 +118,7 @@ def _event_rate(swarm: Swarm, action: Callable[[], None]) -> float:
 def _measure_codec(count: int, rounds: int) -> list[Row]:
     frame = memoryview(bytes(1 << 20))
     messages: dict[str, tuple[Body, memoryview, int]] = {
-        "ACK": (Ack(1, 2**39, 8 << 20), memoryview(b""), count),
+        "ACK": (Ack(1, ONE // 2, 8 << 20), memoryview(b""), count),
         "OFFER": (_offer(), memoryview(b""), count),
         "HELLO of 100 peers": (_hello(100), memoryview(b""), max(1, count // 30)),
         "CHUNK of 1 MiB": (Chunk(1, 7, 7 << 20), frame, max(1, count // 10)),
@@ -180,7 +180,7 @@ def _envelope(body: Body, frame_bytes: int) -> Envelope:
 def _offer() -> Offer:
     return Offer(
         seq=1,
-        escrow=2**39,
+        escrow=ONE // 2,
         size_bytes=4 << 20,
         frame_bytes=1 << 20,
         epoch=0,

@@ -10,7 +10,7 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from ..gossip import ONE, Audit
+from ..gossip import ONE, Audit, in_units
 from .churn import Churn
 from .machine import machine
 from .result import Result, Row
@@ -141,16 +141,17 @@ def _rows(found: Soaked) -> Iterator[Row]:
             yield Row(
                 name=f"{what}, {whose}", ours=last, reference=second, unit=unit, note=happened
             )
-    units = found.audit
-    accounted = units.held + units.in_flight + units.stranded + units.burned + units.died
+    whole = found.audit
+    accounted = whole.held + whole.in_flight + whole.stranded + whole.burned + whole.died
     yield Row(
         name="weight in all ledgers",
         ours=accounted / ONE,
-        reference=units.founded / ONE,
+        reference=whole.founded / ONE,
         unit="founders",
-        note=f"difference in units: {accounted - units.founded}; held {units.held / ONE:.6g}, in "
-        f"flight {units.in_flight / ONE:.6g}, stranded {units.stranded / ONE:.6g}, burned "
-        f"{units.burned / ONE:.6g}, gone with the dead {units.died / ONE:.6g}",
+        note=f"difference in units: {in_units(accounted - whole.founded)}; "
+        f"held {whole.held / ONE:.6g}, in flight {whole.in_flight / ONE:.6g}, "
+        f"stranded {whole.stranded / ONE:.6g}, burned {whole.burned / ONE:.6g}, "
+        f"gone with the dead {whole.died / ONE:.6g}",
     )
 
 

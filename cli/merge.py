@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..gossip.errors import ConfigError
+from ..gossip.weight import from_units, in_units
 from .edge import edge
 from .options import Debug, Json
 from .watch import State, read_report
@@ -42,9 +43,10 @@ def merge(
         if as_json:
             print(json.dumps(result))
             return
-        total = sum(result["weights_units"].values())
-        for peer, units in result["weights_units"].items():
-            print(f"{peer}: {units / total:.4f} of the whole")
+        weights = {peer: from_units(told) for peer, told in result["weights_units"].items()}
+        total = sum(weights.values())
+        for peer, weight in weights.items():
+            print(f"{peer}: {weight / total:.4f} of the whole")
         for peer in result["skipped"]:
             print(f"{peer}: left out")
         print(f"{output}: digest {result['digest']}")
@@ -79,10 +81,11 @@ def merge_folders(folders: Sequence[Path], output: Path, *, force: bool) -> dict
     weights = merged.merging_weights(models)
     state = merged.merge(models)
     digest = merged.digest(state)
-    listed = ",".join(f"{peer}:{units}" for peer, units in weights.items())
+    told = {peer: in_units(weight) for peer, weight in weights.items()}
+    listed = ",".join(f"{peer}:{units}" for peer, units in told.items())
     merged.save_model(output, state, {"merged_from": listed, "digest": digest})
     return {
-        "weights_units": weights,
+        "weights_units": told,
         "skipped": sorted({model.id for model in opened} - set(weights)),
         "digest": digest,
         "output": str(output),

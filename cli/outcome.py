@@ -1,4 +1,4 @@
-"""How each peer of a run ended, and where every founder's unit of weight is."""
+"""How each peer of a run ended, and where every founder's weight is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,14 +45,14 @@ class Outcome:
     """What the ledgers of those say."""
 
     @property
-    def weight_units(self) -> int:
-        """Units it held at its end."""
+    def grains(self) -> int:
+        """Weight that it held at its end."""
         return sum(account.weight for account in self.accounts)
 
     @property
     def weight(self) -> float:
         """The same in founders; with shards, the mean over them."""
-        return founders(self.weight_units) / max(1, len(self.accounts))
+        return founders(self.grains) / max(1, len(self.accounts))
 
     @property
     def end(self) -> Former:
@@ -69,7 +69,7 @@ class Outcome:
     @property
     def is_dead(self) -> bool:
         """Whether its weight is lost to the others: it was killed, failed, or left with some."""
-        return not self.in_order or (self.state is State.LEFT and self.weight_units > 0)
+        return not self.in_order or (self.state is State.LEFT and self.grains > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Death:
     """How that one ended."""
     why: str
     step: int
-    units: int
+    grains: int
     """Its weight, and its escrow that nobody accepted."""
 
 
@@ -98,18 +98,18 @@ class Balance:
     """Into how many pieces the vector is cut: a founder's weight counts once in each."""
 
     @property
-    def units_total(self) -> int:
-        """Units that are there."""
+    def grains_total(self) -> int:
+        """Weight that is there."""
         return self.audit.held + self.audit.in_flight + self.audit.stranded
 
     @property
-    def units_expected(self) -> int:
-        """Units that should be there."""
+    def grains_expected(self) -> int:
+        """Weight that should be there."""
         return self.audit.founded - self.audit.died - self.audit.burned
 
 
 def balance(outcomes: Sequence[Outcome]) -> Balance:
-    """Account for every unit that was founded, from the ledgers alone."""
+    """Account for all weight that was founded, from the ledgers alone."""
     accounts = [account for o in outcomes for account in (*o.former_accounts, *o.accounts)]
     dead = [
         (outcome, number, former, former.lives)
@@ -123,7 +123,7 @@ def balance(outcomes: Sequence[Outcome]) -> Balance:
             state=former.state,
             why=former.why,
             step=former.step,
-            units=audit(accounts, lives).died,
+            grains=audit(accounts, lives).died,
         )
         for outcome, number, former, lives in dead
     )

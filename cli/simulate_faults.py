@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..gossip.weight import from_units
+
 __all__ = ["Row", "describe_faults"]
 
 
@@ -81,7 +83,9 @@ def _healing(summary: dict[str, Any]) -> Iterator[Row]:
 
 
 def _losses(summary: dict[str, Any]) -> Iterator[Row]:
-    lost = summary["weight_units_died"] + summary["weight_units_burned"]
+    names = ("weight_units_died", "weight_units_burned")
+    lost = sum(from_units(summary[name]) for name in names)
     if lost:
-        founders = lost * summary["weight_expected"] / summary["weight_units_expected"]
+        part = lost / from_units(summary["weight_units_expected"])
+        founders = part * summary["weight_expected"]
         yield Row("weight lost", f"{founders:.4g}", "founders, with those that crashed or diverged")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..gossip.rules import make_rule
-from ..gossip.weight import founders
+from ..gossip.weight import founders, in_units
 from ..train.merged import (
     consensus_distance,
     digest,
@@ -33,7 +33,7 @@ class Merged:
 
     state: dict[str, Tensor]
     weights: dict[str, int]
-    """What each peer counted, by id: units, or 1 each where nobody held any."""
+    """What each peer counted, by id, in grains; a unit each where nobody held any."""
     by_weight: bool
     """Whether anybody held weight; if not, all counted alike."""
     evaluation: Evaluation
@@ -75,7 +75,7 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task) -> Merged | None:
     return Merged(
         state=state,
         weights=weights,
-        by_weight=any(model.weight_units > 0 for model in models),
+        by_weight=any(model.weight > 0 for model in models),
         evaluation=task.evaluate(model),
         consensus_distance=consensus_distance(chosen, names),
         digest=digest(state),
@@ -124,10 +124,10 @@ def summarize(
         "accuracy": _finite(evaluation.accuracy),
         "loss": _finite(evaluation.loss),
         "consensus_distance": _finite(merged.consensus_distance) if merged else None,
-        "weight_total": founders(balance.units_total) / balance.shards,
-        "weight_expected": founders(balance.units_expected) / balance.shards,
-        "weight_units_total": balance.units_total,
-        "weight_units_expected": balance.units_expected,
+        "weight_total": founders(balance.grains_total) / balance.shards,
+        "weight_expected": founders(balance.grains_expected) / balance.shards,
+        "weight_units_total": in_units(balance.grains_total),
+        "weight_units_expected": in_units(balance.grains_expected),
         "messages": sum(outcome.messages for outcome in outcomes),
         "bytes_sent": sum(outcome.bytes_sent for outcome in outcomes),
         "wall_s": round(wall_s, 3),
@@ -136,7 +136,7 @@ def summarize(
         "merged_by": _merged_by(merged),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
         "dead": [_loss(death) for death in balance.deaths],
-        "ledger": asdict(balance.audit),
+        "ledger": {name: in_units(part) for name, part in asdict(balance.audit).items()},
         "faults": list(faults),
         "out": str(out),
     }
@@ -155,7 +155,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "accuracy": _finite(outcome.accuracy),
         "loss": _finite(outcome.loss),
         "weight": outcome.weight,
-        "weight_units": outcome.weight_units,
+        "weight_units": in_units(outcome.grains),
         "messages": outcome.messages,
         "bytes_sent": outcome.bytes_sent,
         "pushes": outcome.pushes,
@@ -183,8 +183,8 @@ def _loss(death: Death) -> dict[str, Any]:
         "state": str(death.state),
         "why": death.why,
         "step": death.step,
-        "weight": founders(death.units) / shards,
-        "weight_units": death.units,
+        "weight": founders(death.grains) / shards,
+        "weight_units": in_units(death.grains),
     }
 
 
@@ -195,7 +195,7 @@ def _merged_by(merged: Merged | None) -> str | None:
 
 
 def _header(weights: dict[str, int], name: str) -> dict[str, str]:
-    listed = ",".join(f"{peer}:{units}" for peer, units in weights.items())
+    listed = ",".join(f"{peer}:{in_units(held)}" for peer, held in weights.items())
     return {"merged_from": listed, "digest": name}
 
 

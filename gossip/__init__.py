@@ -27,13 +27,14 @@ from .schema import Schema, TensorSpec
 from .sgp import SGP
 from .streams import stream
 from .turn import Share, Turn
-from .weight import ONE
+from .weight import ONE, UNIT, from_units, in_units
 
 __all__ = [
     "ADPSGD",
     "DPSGD",
     "ONE",
     "SGP",
+    "UNIT",
     "Account",
     "AllReduce",
     "Audit",
@@ -61,5 +62,7 @@ __all__ = [
     "TransportError",
     "Turn",
     "audit",
+    "from_units",
+    "in_units",
     "stream",
 ]

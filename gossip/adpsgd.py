@@ -6,6 +6,7 @@ from .effects import Wait, X
 from .errors import ConfigError
 from .messages import Incarnation, PeerId
 from .turn import Share, Turn
+from .weight import token
 
 __all__ = ["ADPSGD"]
 
@@ -132,7 +133,7 @@ class ADPSGD:
                 self._unsent.remove(slot)
                 turn.push(
                     answer.peer,
-                    1,
+                    token(turn.weight),
                     register=_register(slot),
                     epoch=_ANSWER,
                     round=answer.number,
@@ -156,7 +157,7 @@ class ADPSGD:
         self._begun += 1
         self._own = _Exchange(peer, turn.incarnation(peer), self._begun)
         turn.combine("sent", [(1.0, X)])
-        turn.push(peer, 1, epoch=_QUESTION, round=self._begun)
+        turn.push(peer, token(turn.weight), epoch=_QUESTION, round=self._begun)
 
     def _draw(self, turn: Turn) -> PeerId | None:
         """A random neighbor; rounds of the topology that give this peer nobody are passed over."""

@@ -6,7 +6,9 @@ Nothing is converted: an integer that came as a float, or a text that came as by
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Bad", "Check", "each", "fields", "flag", "integer", "octets", "text"]
+from .weight import UNIT, UNIT_BITS
+
+__all__ = ["Bad", "Check", "each", "fields", "flag", "integer", "octets", "text", "weight"]
 
 Check = Callable[[Any], Any]
 """Takes one value and hands it on as what it must be, or raises `Bad`."""
@@ -23,6 +25,28 @@ def integer(low: int, high: int) -> Check:
         if type(value) is not int or not low <= value <= high:
             raise Bad(f"an integer in [{low}, {high}]")
         return value
+
+    return check
+
+
+def weight(units_max: int) -> Check:
+    """A weight of at most so many units: their number, or bytes where that is not whole.
+
+    These count grains, the most significant byte first. One weight has one form: whole units that
+    came as bytes are refused, and so are leading zeros.
+    """
+    whole, grains_max = integer(0, units_max), units_max << UNIT_BITS
+
+    def check(value: Any) -> int:
+        if type(value) is not bytes:
+            units: int = whole(value)
+            return units << UNIT_BITS
+        grains = int.from_bytes(value)
+        if not 0 < grains <= grains_max or not value[0]:
+            raise Bad(f"a weight of at most {units_max} units, without leading zeros")
+        if not grains & UNIT - 1:
+            raise Bad("a number where its units are whole")
+        return grains
 
     return check
 

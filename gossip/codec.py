@@ -17,9 +17,18 @@ import xxhash
 
 from .checks import Bad, fields
 from .errors import DecodeError, IncompatiblePeer, LocalProtocolError
-from .headers import BODIES, ENVELOPE, FRAME_BYTES_MAX, MEMBER, TENSOR
-from .messages import Ack, Envelope, Member, Offer, Push
-from .schema import HASH_BYTES, Schema
+from .headers import (
+    BODIES,
+    ENVELOPE,
+    FRAME_BYTES_MAX,
+    MEMBER,
+    TENSOR,
+    WEIGHT_BYTES_MAX,
+    WEIGHTS,
+)
+from .messages import Ack, Body, Envelope, Member, Offer, Push
+from .schema import Schema
+from .weight import UNIT_BITS
 from .wire import Form
 
 __all__ = [
@@ -66,7 +75,7 @@ def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
     if len(frame) != envelope.frame_bytes:
         raise LocalProtocolError(f"a frame of {len(frame)} bytes, not {envelope.frame_bytes}")
     kind = _KINDS[type(envelope.body)]
-    body = [_plain(getattr(envelope.body, name)) for name in BODIES[kind][1]]
+    body = _plain_body(envelope.body, kind)
     header = msgpack.packb(_fields_of(envelope, checksum(frame), kind, body))
     first = _PREFIX.pack(_MAGIC, VERSION, crc32(header)) + header
     return [first, frame] if envelope.frame_bytes else [first]
@@ -78,22 +87,24 @@ def encoded_bytes(envelope: Envelope) -> int:
     The checksum of a frame is taken for a number of 64 bits: of four billion frames one has a
     smaller one, which msgpack writes in 4 bytes less.
 
+    >>> from rumor.gossip import ONE
     >>> from rumor.gossip.messages import Ack
     >>> ack = Envelope(swarm=b"", schema=bytes(16), source="a", source_incarnation=1,
-    ...                destination="b", destination_incarnation=1, body=Ack(7, 2**40))
+    ...                destination="b", destination_incarnation=1, body=Ack(7, ONE))
     >>> encoded_bytes(ack) == len(encode(ack)[0])
     True
     """
     body, check = envelope.body, _U64 if envelope.frame_bytes else 0
     kind = _KINDS[type(body)]
     if type(body) is Ack:
-        values: list[Any] = [body.seq, body.accepted, body.credit_bytes]
+        values: list[Any] = [body.seq, _weight(body.accepted), body.credit_bytes]
     elif type(body) is Push or type(body) is Offer:
         form = [body.form.wire, body.form.copy, body.form.anchor]
-        values = [body.seq, body.escrow, body.size_bytes, body.frame_bytes, body.eager_bytes]
-        values += [form, body.segment, body.epoch, body.round, body.note, body.step]
+        values = [body.seq, _weight(body.escrow), body.size_bytes, body.frame_bytes]
+        values += [body.eager_bytes, form, body.segment]
+        values += [body.epoch, body.round, body.note, body.step]
     else:
-        values = [_plain(getattr(body, name)) for name in BODIES[kind][1]]
+        values = _plain_body(body, kind)
     header = _PACKER.pack(_fields_of(envelope, check, kind, values))
     return _PREFIX.size + len(header) + envelope.frame_bytes
 
@@ -174,7 +185,7 @@ def _unpack(first: Buffer) -> Any:
             header,
             use_list=False,
             max_str_len=1024,
-            max_bin_len=HASH_BYTES,
+            max_bin_len=WEIGHT_BYTES_MAX,
             max_array_len=1 << 16,
             max_map_len=0,
             max_ext_len=0,
@@ -192,6 +203,19 @@ def _require_all_there(header: Buffer) -> None:
     walker = msgpack.Unpacker(read_size=len(header), max_buffer_size=HEADER_BYTES_MAX)
     walker.feed(header)
     walker.skip()
+
+
+def _plain_body(body: Body, kind: int) -> list[Any]:
+    values = ((name, getattr(body, name)) for name in BODIES[kind][1])
+    return [_weight(value) if name in WEIGHTS else _plain(value) for name, value in values]
+
+
+def _weight(grains: int) -> int | bytes:
+    """A weight as it travels: as units, or where these are not whole as bytes that count grains."""
+    units = grains >> UNIT_BITS
+    if units << UNIT_BITS == grains:
+        return units
+    return grains.to_bytes((grains.bit_length() + 7) // 8)
 
 
 def _plain(value: Any) -> Any:

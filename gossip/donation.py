@@ -10,7 +10,7 @@ Source: the binomial tree of a broadcast; Thakur, Rabenseifner and Gropp, IJHPCA
 from .messages import Ask, PeerId, Phase, Refer
 from .state import State
 from .turn import Turn
-from .weight import WEIGHT_MIN
+from .weight import WEIGHT_MIN, half
 
 __all__ = ["Donations"]
 
@@ -45,9 +45,9 @@ class Donations:
             if member is None or member.phase > Phase.JOINING:
                 del self._asking[peer]
             elif not turn.is_outstanding(peer) and turn.can_push(peer) and self._is_free(turn):
-                units = {lane.shard: lane.weight // 2 for lane in self._state.lanes}
-                if min(units.values()) >= WEIGHT_MIN:
-                    turn.push_shards(peer, units, copy=True, anchor=asked.anchor)
+                grains = {lane.shard: half(lane.weight) for lane in self._state.lanes}
+                if min(grains.values()) >= WEIGHT_MIN:
+                    turn.push_shards(peer, grains, copy=True, anchor=asked.anchor)
                     del self._asking[peer]
                     self._given[peer] = None
 

@@ -10,6 +10,7 @@ from .frozen import frozen
 from .ledger import Entry
 from .messages import Envelope, Incarnation, PeerId
 from .wire import Form
+from .wording import shown
 
 __all__ = [
     "Attach",
@@ -233,9 +234,12 @@ class ShareMixed:
     """A share was mixed in."""
 
     sender: PeerId
-    units: int
+    grains: int
     staleness_steps: int
     """How many steps its sender was behind the one who mixed it; negative if ahead."""
+
+    def __repr__(self) -> str:
+        return shown(self, grains="units")
 
 
 @frozen

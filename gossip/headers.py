@@ -5,7 +5,7 @@ The order of a table is that of the fields on the wire.
 
 from typing import Any, Final
 
-from .checks import Bad, Check, each, fields, flag, integer, octets, text
+from .checks import Bad, Check, each, fields, flag, integer, octets, text, weight
 from .clock import ROWS_TOLD_MAX
 from .errors import ConfigError
 from .messages import (
@@ -41,6 +41,8 @@ __all__ = [
     "SEGMENT_LENGTH_MAX",
     "SHARDS_MAX",
     "TENSOR",
+    "WEIGHTS",
+    "WEIGHT_BYTES_MAX",
 ]
 
 FRAME_BYTES_MAX = 4 << 20
@@ -48,6 +50,12 @@ FRAME_BYTES_MAX = 4 << 20
 
 SHARDS_MAX = 1 << 14
 """Most pieces that a vector is cut into."""
+
+WEIGHT_BYTES_MAX = 128
+"""Longest weight that is not a whole number of units, in bytes."""
+
+WEIGHTS: frozenset[str] = frozenset({"escrow", "accepted"})
+"""Fields that are weights: at both ends in grains, on the way in units where these are whole."""
 
 REFERRED_MAX = 64
 """Most donors that one message names."""
@@ -60,6 +68,7 @@ _U63: Final = 2**63 - 1
 _U32: Final = 2**32 - 1
 
 _COUNT = integer(0, _U63)
+_WEIGHT = weight(_U63)
 _SEQ = integer(1, _U63)
 _PEER = text(1, 64)
 
@@ -129,7 +138,7 @@ def _form(value: Any) -> Form:
 
 _OFFER: dict[str, Check] = {
     "seq": _SEQ,
-    "escrow": _COUNT,
+    "escrow": _WEIGHT,
     "size_bytes": _COUNT,
     "frame_bytes": integer(0, FRAME_BYTES_MAX),
     "eager_bytes": _COUNT,
@@ -159,7 +168,7 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (Grant, {"seq": _SEQ, "credit_bytes": _COUNT}),
     (Chunk, {"seq": _SEQ, "index": integer(0, _U32), "offset_bytes": _COUNT}),
     (End, {"seq": _SEQ}),
-    (Ack, {"seq": _SEQ, "accepted": _COUNT, "credit_bytes": _COUNT}),
+    (Ack, {"seq": _SEQ, "accepted": _WEIGHT, "credit_bytes": _COUNT}),
     (Query, {"seq": _SEQ}),
     (Pending, {"seq": _SEQ}),
     (Leave, {"gone": flag}),

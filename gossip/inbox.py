@@ -1,7 +1,7 @@
 """Shares on their way in: from an offer to a decision, each decided exactly once.
 
 A share *arrives* (some bytes staged), is *inspected*, is *ready* (a step may take it), and is then
-*decided*: an entry in the account says how many units were accepted, and an ACK says so to the
+*decided*: an entry in the account says how much was accepted, and an ACK says so to the
 sender. A question about a share that never came decides it too: that is the fence.
 """
 
@@ -199,7 +199,7 @@ class Inbox:
             self._refuse(share, reason)
 
     def decide(self, arrival: Arrival, accepted: int, reason: str = "") -> None:
-        """Accept so many units of a share's escrow, once and for all.
+        """Accept so many grains of a share's escrow, once and for all.
 
         The caller asks for the mixing first, where anything was accepted.
         """

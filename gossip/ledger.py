@@ -6,12 +6,13 @@ says that it was accepted.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from .errors import LocalProtocolError
 from .frozen import frozen, frozen_keywords
 from .messages import Incarnation, PeerId
+from .wording import shown
 
 __all__ = ["Account", "Audit", "Entry", "Kind", "Outstanding", "audit"]
 
@@ -19,7 +20,7 @@ Life = tuple[PeerId, Incarnation]
 
 
 class Kind(StrEnum):
-    """What happened to some units."""
+    """What happened to some weight."""
 
     FOUNDED = "founded"
     """Created, by a founder."""
@@ -44,13 +45,16 @@ class Entry:
     """One line of a ledger."""
 
     kind: Kind
-    units: int
+    grains: int
     peer: PeerId = ""
     """The other side, where there is one."""
     incarnation: Incarnation = 0
     """The other side's incarnation."""
     seq: int = 0
     shard: int = 0
+
+    def __repr__(self) -> str:
+        return shown(self, grains="units")
 
 
 @dataclass(slots=True)
@@ -59,12 +63,13 @@ class Outstanding:
 
     seq: int
     escrow: int
+    """In grains."""
     stranded: bool = False
 
 
 @dataclass(slots=True)
 class Account:
-    """What one life of a peer holds of one shard, as its entries so far say."""
+    """What one life of a peer holds of one shard, as its entries so far say; in grains."""
 
     id: PeerId
     incarnation: Incarnation
@@ -93,25 +98,25 @@ class Account:
         match entry.kind:
             case Kind.PUSHED:
                 # Not _require: these three are on the way of every share.
-                if not 0 <= entry.units <= self.weight:
+                if not 0 <= entry.grains <= self.weight:
                     raise LocalProtocolError(f"{entry}: more than is held")
                 if other in self.outstanding:
                     raise LocalProtocolError(f"{entry}: an escrow is outstanding there")
-                self.weight -= entry.units
-                self.outstanding[other] = Outstanding(entry.seq, entry.units)
+                self.weight -= entry.grains
+                self.outstanding[other] = Outstanding(entry.seq, entry.grains)
             case Kind.ACCEPTED:
                 last = self.decided.get(other, (0, 0))[0]
-                if entry.units < 0 or entry.seq <= last:
+                if entry.grains < 0 or entry.seq <= last:
                     raise LocalProtocolError(f"{entry}: decided already")
-                self.weight += entry.units
-                self.decided[other] = entry.seq, entry.units
+                self.weight += entry.grains
+                self.decided[other] = entry.seq, entry.grains
             case Kind.FOUNDED:
-                self.founded += entry.units
-                self.weight += entry.units
+                self.founded += entry.grains
+                self.weight += entry.grains
             case Kind.BURNED:
-                _require(0 <= entry.units <= self.weight, entry, "more than is held")
-                self.weight -= entry.units
-                self.burned += entry.units
+                _require(0 <= entry.grains <= self.weight, entry, "more than is held")
+                self.weight -= entry.grains
+                self.burned += entry.grains
             case _:
                 self._close(entry, other)
         return entry
@@ -121,8 +126,8 @@ class Account:
         if escrow is None or escrow.seq != entry.seq:
             raise LocalProtocolError(f"{entry} names no outstanding escrow")
         if entry.kind is Kind.SETTLED:
-            _require(0 <= entry.units <= escrow.escrow, entry, "more than the escrow")
-            self.weight += escrow.escrow - entry.units
+            _require(0 <= entry.grains <= escrow.escrow, entry, "more than the escrow")
+            self.weight += escrow.escrow - entry.grains
             del self.outstanding[other]
         elif entry.kind is Kind.WRITTEN_OFF:
             self.written_off.append((other, escrow))
@@ -138,7 +143,7 @@ def _require(condition: bool, entry: Entry, why: str) -> None:
 
 @frozen_keywords
 class Audit:
-    """Where every founder's unit is; each field is counted on its own, in units."""
+    """Where every founder's weight is; each field is counted on its own, in grains."""
 
     founded: int
     held: int
@@ -157,37 +162,40 @@ class Audit:
         accounted = self.held + self.in_flight + self.stranded + self.burned + self.died
         return self.founded == accounted
 
+    def __repr__(self) -> str:
+        return shown(self, **{field.name: field.name for field in fields(self)})
+
 
 def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
-    """Count every unit that was ever founded.
+    """Count every grain that was ever founded.
 
     Args:
         accounts: One account for each shard of each life of each peer, the dead ones included.
         dead: The lives that ended without handing their weight on.
 
     Returns:
-        Where the units are.
+        Where the weight is.
     """
     lives = {(account.life, account.shard): account for account in accounts}
     held = in_flight = stranded = burned = died = 0
     for account in lives.values():
-        open_units = stuck_units = 0
+        open_grains = stuck_grains = 0
         for receiver, escrow in account.outstanding.items():
             left = escrow.escrow - _accepted(lives, account, receiver, escrow.seq)
             if escrow.stranded:
-                stuck_units += left
+                stuck_grains += left
             else:
-                open_units += left
+                open_grains += left
         burned += account.burned + sum(
             escrow.escrow - _accepted(lives, account, receiver, escrow.seq)
             for receiver, escrow in account.written_off
         )
         if account.life in dead:
-            died += account.weight + open_units + stuck_units
+            died += account.weight + open_grains + stuck_grains
         else:
             held += account.weight
-            in_flight += open_units
-            stranded += stuck_units
+            in_flight += open_grains
+            stranded += stuck_grains
     return Audit(
         founded=sum(account.founded for account in lives.values()),
         held=held,
@@ -201,7 +209,7 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
 def _accepted(
     lives: dict[tuple[Life, int], Account], sender: Account, receiver: Life, seq: int
 ) -> int:
-    """Units that *receiver* accepted of the sender's push *seq*, by the receiver's account."""
+    """Grains that *receiver* accepted of the sender's push *seq*, by the receiver's account."""
     theirs = lives.get((receiver, sender.shard))
     if theirs is None:
         return 0

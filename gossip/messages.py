@@ -10,6 +10,7 @@ from enum import IntEnum
 from .frozen import frozen, frozen_keywords
 from .schema import Schema
 from .wire import Form
+from .wording import shown
 
 __all__ = [
     "HEARTBEAT_MAX",
@@ -152,7 +153,7 @@ class Offer:
 
     seq: int
     escrow: int
-    """Units set aside for the receiver, at least 1."""
+    """Grains set aside for the receiver, at least 1."""
     size_bytes: int
     frame_bytes: int = 0
     """Size of its frames but the last; 0 where it comes in one message."""
@@ -169,10 +170,15 @@ class Offer:
     step: int
     """Optimizer steps behind the vector that was sent."""
 
+    def __repr__(self) -> str:
+        return shown(self, escrow="escrow")
+
 
 @frozen_keywords
 class Push(Offer):
     """Offer, payload and end in one; the payload is the frame beside it."""
+
+    __repr__ = Offer.__repr__
 
 
 @frozen
@@ -201,12 +207,16 @@ class End:
 
 @frozen
 class Ack:
-    """The receiver's decision: how many units of the escrow it accepted."""
+    """The receiver's decision: how much of the escrow it accepted."""
 
     seq: int
     accepted: int
+    """In grains."""
     credit_bytes: int = 0
     """So much of the next share may be sent along with its offer."""
+
+    def __repr__(self) -> str:
+        return shown(self, accepted="accepted")
 
 
 @frozen

@@ -177,8 +177,8 @@ class Protocol:
         return self._state.is_anchored
 
     @property
-    def weight_units(self) -> int:
-        """Units held now of all shards together, escrow not counted."""
+    def weight(self) -> int:
+        """Grains held now of all shards together, escrow not counted."""
         return self._state.weight
 
     @property

@@ -15,6 +15,7 @@ from .effects import Halt, Wait
 from .messages import Incarnation, PeerId
 from .rule import Demands
 from .turn import Share, Turn
+from .weight import token
 
 __all__ = ["NEIGHBORS_MAX", "SYNCHRONOUS", "Rounds"]
 
@@ -147,7 +148,9 @@ class Rounds:
             letter = self._pushed[peer] = self._queued[peer].popleft()
             if not self._queued[peer]:
                 del self._queued[peer]
-            turn.push(peer, 1, register=letter.register, epoch=EPOCH, round=letter.tag)
+            turn.push(
+                peer, token(turn.weight), register=letter.register, epoch=EPOCH, round=letter.tag
+            )
 
     def _wait_for(
         self, turn: Turn, round: int, missing: Sequence[PeerId], but: str = ""

@@ -5,7 +5,7 @@ from .errors import ConfigError
 from .messages import PeerId
 from .rule import Demands
 from .turn import Turn
-from .weight import WEIGHT_MIN
+from .weight import WEIGHT_MIN, coarse
 
 __all__ = ["SGP"]
 
@@ -60,13 +60,13 @@ class SGP:
         neighbors = turn.neighbors(self._round)
         self._round += 1
         parts = len(neighbors) + 1
-        units = {shard: turn.weight_of(shard) // parts for shard in turn.shards}
+        grains = {shard: coarse(turn.weight_of(shard) // parts) for shard in turn.shards}
         # Who went away empty-handed comes first the next time: where credit or bandwidth is short,
         # the last of the order would give all its weight away and never get any.
         first = neighbors.index(self._passed_over) if self._passed_over in neighbors else 0
         self._passed_over = None
         for peer in (*neighbors[first:], *neighbors[:first]):
-            heavy = {s: given for s, given in units.items() if turn.weight_of(s) >= WEIGHT_MIN}
+            heavy = {s: given for s, given in grains.items() if turn.weight_of(s) >= WEIGHT_MIN}
             if not heavy:
                 turn.skip("too little weight")
             elif turn.can_push(peer):

@@ -12,7 +12,7 @@ from .messages import Incarnation, Offer, PeerId, Phase, Push
 from .outbox import Returned
 from .pairing import pair
 from .state import State, Weighing
-from .weight import WEIGHT_MIN, mixing_fraction
+from .weight import WEIGHT_MIN, half, in_units, mixing_fraction
 from .wire import NATIVE, Form, parse_wire
 
 __all__ = ["Share", "Turn"]
@@ -28,7 +28,7 @@ class Share:
     """A share that has come whole and waits for the rule's decision."""
 
     id: ShareId
-    units: int
+    grains: int
     epoch: int
     round: int
     note: int
@@ -109,7 +109,7 @@ class Turn:
 
     @property
     def weight(self) -> int:
-        """Units held now, escrow not counted; of the first shard, where there are several."""
+        """Grains held now, escrow not counted; of the first shard, where there are several."""
         return self._lanes[0].weight
 
     def roundtrip_s(self) -> float | None:
@@ -118,7 +118,7 @@ class Turn:
         return self._state.links.roundtrip_s(self._state.roster.is_alive)
 
     def weight_of(self, shard: int) -> int:
-        """Units of one shard held now, escrow not counted."""
+        """Grains of one shard held now, escrow not counted."""
         return self._lanes[shard].weight
 
     @property
@@ -254,15 +254,15 @@ class Turn:
         open_ones = self._state.roster.reachable(among, self.now)
         return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
 
-    def mix(self, share: Share, units: int | None = None) -> None:
+    def mix(self, share: Share, grains: int | None = None) -> None:
         """Average a share into ``x`` by weight: ``x += w_s / (w_s + w) (x_s - x)``, ``w += w_s``.
 
         Args:
             share: One of `shares`.
-            units: How much of it to accept, all unless given.
+            grains: How much of it to accept, all unless given.
         """
         arrival = self._take(share)
-        accepted = arrival.offer.escrow if units is None else units
+        accepted = arrival.offer.escrow if grains is None else grains
         lane = self._lanes[share.id.shard]
         if accepted <= 0:
             lane.inbox.decide(arrival, 0, "the rule accepted nothing of it")
@@ -291,7 +291,7 @@ class Turn:
     def push(
         self,
         peer: PeerId,
-        units: int,
+        grains: int,
         *,
         register: str = X,
         shard: int = 0,
@@ -302,13 +302,13 @@ class Turn:
         round: int | None = None,
         note: int = 0,
     ) -> None:
-        """Push a register and so many units of weight toward a peer.
+        """Push a register and so many grains of weight toward a peer.
 
         Args:
             peer: To whom; `can_push` must hold for it.
-            units: Weight that goes with it, moved into escrow now, at least 1. A rule without
-                weights sends 1: whether that comes back is how a refused share is told from an
-                accepted one.
+            grains: Weight that goes with it, moved into escrow now, at least 1. A rule without
+                weights sends a `token`: whether that comes back is how a refused share is told
+                from an accepted one.
             register: What to send.
             shard: Which part of it.
             copy: Whether local buffers go along, for a newcomer.
@@ -319,17 +319,18 @@ class Turn:
             note: A number for the rule's own use.
 
         Raises:
-            LocalProtocolError: No units, more than are held, or an escrow is open there.
+            LocalProtocolError: No weight, more than are held, or an escrow is open there.
         """
         state, lane = self._state, self._lanes[shard]
-        if not 1 <= units <= lane.weight or lane.outbox.is_busy(peer):
-            raise LocalProtocolError(f"cannot push {units} of {lane.weight} units to {peer}")
+        if not 1 <= grains <= lane.weight or lane.outbox.is_busy(peer):
+            given, held = in_units(grains), in_units(lane.weight)
+            raise LocalProtocolError(f"cannot push {given} of {held} units to {peer}")
         form = self._form(peer, copy=copy, anchor=anchor, whole=whole)
         size = form.size_bytes(state.schema, shard)
         make = Push if size <= state.config.inline_bytes_max else Offer
         offer = make(
             seq=lane.outbox.next_seq(peer),
-            escrow=units,
+            escrow=grains,
             size_bytes=size,
             form=form,
             epoch=epoch,
@@ -346,7 +347,7 @@ class Turn:
     def push_shards(
         self,
         peer: PeerId,
-        units: Mapping[int, int],
+        grains: Mapping[int, int],
         *,
         round: int | None = None,
         copy: bool = False,
@@ -357,14 +358,14 @@ class Turn:
 
         Args:
             peer: To whom.
-            units: Weight that goes with each shard.
+            grains: Weight that goes with each shard.
             round: As for `push`.
             copy: As for `push`.
             anchor: As for `push`.
             whole: As for `push`.
         """
         before = self._state.round
-        for shard, given in units.items():
+        for shard, given in grains.items():
             self.push(
                 peer,
                 given,
@@ -419,7 +420,7 @@ class Turn:
         if peer is None:
             self.skip("no neighbor free" if self._state.pacer.is_free(self.now) else "no bandwidth")
         else:
-            self.push_shards(peer, {shard: self.weight_of(shard) // 2 for shard in shards})
+            self.push_shards(peer, {shard: half(self.weight_of(shard)) for shard in shards})
             self.next_shards()
 
     def _has_credit(self) -> bool:
@@ -447,11 +448,11 @@ class Turn:
             raise LocalProtocolError(f"{share.id} is not among this turn's shares")
         return arrival
 
-    def _accepted(self, arrival: Arrival, units: int) -> None:
+    def _accepted(self, arrival: Arrival, grains: int) -> None:
         self._state.rooted = True
-        self._lanes[arrival.id.shard].inbox.decide(arrival, units)
+        self._lanes[arrival.id.shard].inbox.decide(arrival, grains)
         behind = self.step - arrival.offer.step
-        self._state.agenda.ask(ShareMixed(arrival.id.sender, units, behind))
+        self._state.agenda.ask(ShareMixed(arrival.id.sender, grains, behind))
 
 
 def _share(arrival: Arrival) -> Share:

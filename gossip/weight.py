@@ -1,44 +1,174 @@
-"""The push-sum weight, counted in integers so that "nothing is lost" is an equality."""
+"""The push-sum weight, counted in integers so that "nothing is lost" is an equality.
 
-__all__ = ["ONE", "WEIGHT_MAX", "WEIGHT_MIN", "founders", "half", "mixing_fraction"]
+A founder brings 2^40 *units*. Inside, each unit is 2^960 *grains*, and every integer that stands
+for a weight counts these. A crash takes its peer's weight along for good, so where peers are killed
+all the time what is left must be halved again and again: grains allow for a thousand halvings.
+Outside (files, messages, tables) weight is told in units. Peers push whole units, as if there were
+no grains, until they hold so few that it would matter.
+"""
 
-ONE = 2**40
-"""What a founder brings, in units."""
+import re
+from collections.abc import Sequence
+from typing import Final
 
-WEIGHT_MIN = 2**12
-"""Below this a peer skips its pushes, so that halves stay halves to a few thousandths.
+__all__ = [
+    "ONE",
+    "UNIT",
+    "UNIT_BITS",
+    "WEIGHT_MAX",
+    "WEIGHT_MIN",
+    "Units",
+    "coarse",
+    "founders",
+    "from_units",
+    "half",
+    "in_floats",
+    "in_units",
+    "mixing_fraction",
+    "token",
+]
+
+UNIT_BITS: Final = 960
+"""A unit is two to the power of this, in grains."""
+
+UNIT: Final = 1 << UNIT_BITS
+"""What weights are told in, in grains."""
+
+ONE: Final = 2**40 * UNIT
+"""What a founder brings, in grains: 2^1000, so that millions of founders still fit a float64."""
+
+WEIGHT_MIN: Final = 2**12
+"""Below this, in grains, a peer skips its pushes, so that halves stay halves to a few thousandths.
 
 Not much more: each crash takes its peer's weight with it for good, and a swarm in which peers are
 killed all the time goes on for as many halvings of the total as lie between this and `ONE`."""
 
-WEIGHT_MAX = 2**61
-"""More than two million founders: whoever offers more lies, and it would not fit into a message."""
+WEIGHT_MAX: Final = 2**61 * UNIT
+"""More than two million founders: whoever offers more lies, and as units it would not fit into a
+message."""
+
+Units = int | str
+"""A weight as it is told: whole units as a number, others as text, see `in_units`."""
+
+# From here on whole units are fine enough, and below it as many bits as a float64 has.
+_WHOLE_MIN: Final = 2**11 * UNIT
+_BITS: Final = 53
+
+_FRACTION: Final = UNIT - 1
+_TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,399})(?:/2\^([1-9][0-9]{0,2}))?")
+
+
+def coarse(weight: int) -> int:
+    """Round down to what can be told shortly; what is left over stays with whoever gives.
+
+    Args:
+        weight: In grains.
+
+    Returns:
+        Whole units where that leaves 2^11 of them or more, else the 53 leading bits: less than
+        *weight* by a part of 2^-11 at most.
+
+    >>> coarse(4097 * UNIT + 5) == 4097 * UNIT, coarse(5)
+    (True, 5)
+    """
+    if weight >= _WHOLE_MIN:
+        return weight >> UNIT_BITS << UNIT_BITS
+    excess = weight.bit_length() - _BITS
+    return weight >> excess << excess if excess > 0 else weight
 
 
 def half(weight: int) -> int:
-    """Units that a GoSGD push gives away of *weight* units.
+    """What a GoSGD push gives away of *weight*, both in grains.
 
     >>> half(5)
     2
     """
-    return weight // 2
+    return coarse(weight >> 1)
 
 
-def founders(units: int) -> float:
-    """Express *units* in founders, the way people read weights.
+def token(weight: int) -> int:
+    """What goes with a share of a peer that holds *weight*, under a rule that does not use weights.
+
+    Returns:
+        In grains: a unit, or a small part of the weight where that is little.
+
+    >>> token(ONE) == UNIT, token(UNIT) < UNIT, token(1)
+    (True, True, 1)
+    """
+    return UNIT if weight >= _WHOLE_MIN else coarse(weight >> 11) or 1
+
+
+def founders(weight: int) -> float:
+    """Express *weight*, in grains, in founders, the way people read weights.
 
     >>> founders(3 * ONE // 2)
     1.5
     """
-    return units / ONE
+    return weight / ONE
+
+
+def in_units(weight: int) -> Units:
+    """Tell *weight*, in grains, in units, exactly.
+
+    Returns:
+        A number where it is whole, as it is in a swarm that has not lost nearly all of its weight.
+        Else an odd numerator and a power of two, as text. Equal weights are told alike.
+
+    >>> in_units(7 * UNIT), in_units(7 * UNIT >> 4)
+    (7, '7/2^4')
+    """
+    if not weight & _FRACTION:
+        return weight >> UNIT_BITS
+    twos = (weight & -weight).bit_length() - 1
+    return f"{weight >> twos}/2^{UNIT_BITS - twos}"
+
+
+def from_units(told: object) -> int:
+    """Read what `in_units` has told, or the text of it.
+
+    Args:
+        told: From elsewhere; of what could be written in several ways, only that one is taken.
+
+    Returns:
+        The weight in grains.
+
+    Raises:
+        ValueError: It is no weight, or a negative one, or otherwise written.
+
+    >>> from_units("7/2^4") == 7 * UNIT >> 4, from_units("7") == from_units(7)
+    (True, True)
+    """
+    if type(told) is int and told >= 0:
+        return told << UNIT_BITS
+    match = _TEXT.fullmatch(told) if type(told) is str else None
+    if match is not None:
+        number, twos = int(match[1]), int(match[2] or 0)
+        if twos <= UNIT_BITS and (number & 1 or not twos):
+            return number << UNIT_BITS - twos
+    raise ValueError(f"{told!r} is no weight in units")
+
+
+def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
+    """Make numbers of *weights* that means can be computed with.
+
+    Args:
+        weights: In grains, not all of them 0.
+
+    Returns:
+        Each in float64, and their sum: in units, or, where nobody holds a unit, in a part of one
+        (a power of two, so that no mean depends on it), since a product with a number that is
+        nearly 0 would lose bits.
+    """
+    scale = min(UNIT, 1 << max(weights).bit_length())
+    return [weight / scale for weight in weights], sum(weights) / scale
 
 
 def mixing_fraction(own: int, accepted: int) -> float:
     """Part of the mixture that a share makes up: ``w_s / (w_s + w_r)``.
 
     Args:
-        own: What the receiver held before, in units.
-        accepted: What it accepts of the share, in units; not both may be 0.
+        own: What the receiver held before, in grains.
+        accepted: What it accepts of the share, in grains; not both may be 0.
 
     Returns:
         The correctly rounded quotient, in [0, 1]; 1 for a newcomer, who holds nothing.

@@ -35,7 +35,7 @@ def strikes(worker: Worker, effects: Sequence[Effect], now: float, carrier: Carr
 
 
 def _accepts(effect: Effect) -> bool:
-    """Whether units of another's escrow are taken with it."""
+    """Whether weight of another's escrow is taken with it."""
     if type(effect) is not Record:
         return False
-    return effect.entry.kind is Kind.ACCEPTED and effect.entry.units > 0
+    return effect.entry.kind is Kind.ACCEPTED and effect.entry.grains > 0

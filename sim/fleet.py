@@ -144,7 +144,7 @@ class Fleet:
         return True
 
     def audit(self) -> Audit:
-        """Where every unit of weight is, by the ledgers of all lives."""
+        """Where all weight is, by the ledgers of all lives."""
         return self.lives.audit(self.workers)
 
     def present(self) -> Iterator[int]:

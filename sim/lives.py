@@ -72,7 +72,7 @@ class Lives:
         self.ended_s += now - worker.started_s
 
     def audit(self, workers: Sequence[Worker]) -> Audit:
-        """Count every unit, by the ledgers of all lives.
+        """Count all weight, by the ledgers of all lives.
 
         Args:
             workers: The latest life of each.

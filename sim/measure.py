@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gossip import ONE
 from ..train.task import Evaluation
 from .models import Models
 from .schedule import Reading
 from .vectors import VectorRows
+from .weights import UNITS_PER_FOUNDER
 
 __all__ = ["Curves"]
 
@@ -94,7 +94,7 @@ def _of_nobody(values: Models | VectorRows) -> dict[str, Any]:
 
 def _of_fleet(reading: Reading, before: Reading | None) -> dict[str, Any]:
     traffic, n, shards = reading.traffic, *reading.weight_units.shape
-    weights = reading.weight_units.sum(axis=1) / (ONE * shards)
+    weights = reading.weight_units.sum(axis=1) / (UNITS_PER_FOUNDER * shards)
     apart: dict[str, Any] = {}
     if reading.present is not None:
         weights, n = weights[reading.present], max(1, len(reading.present))

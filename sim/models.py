@@ -16,6 +16,7 @@ from .program import Level
 from .rows import Rows, tensors_of, view_of
 from .stepper import Failures, Stepper
 from .vectors import Present
+from .weights import WeightUnits, in_proportion
 
 __all__ = ["Models"]
 
@@ -80,7 +81,7 @@ class Models:
                 self._failures.note(order, worker, step)
         self._failures.check()
 
-    def merged(self, weight_units: NDArray[np.int64]) -> dict[str, Tensor]:
+    def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
         """Average all workers' models, each by its weight, in float64, in the order of ids.
 
         Args:
@@ -94,12 +95,12 @@ class Models:
         if not weight_units.any():
             # Before anybody has founded, all have what they start from.
             weight_units = np.ones_like(weight_units)
-        for shard, held in enumerate(weight_units.T.tolist()):
+        for shard, held in enumerate(in_proportion(weight_units).T.tolist()):
             for index, start, stop in rows.spans(shard):
                 mean = means[index][start:stop]
-                for units, row in zip(held, rows.x[index], strict=True):
-                    if units:
-                        mean += row[start:stop].double() * units
+                for weight, row in zip(held, rows.x[index], strict=True):
+                    if weight:
+                        mean += row[start:stop].double() * weight
                 mean /= sum(held)
         found: list[tuple[Placed, Tensor]] = []
         for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):

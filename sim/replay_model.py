@@ -8,17 +8,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..gossip.errors import TrainingError
+from ..gossip.weight import in_units
 
 __all__ = ["first_difference"]
 
 
-def first_difference(path: Path, state: Mapping[str, Tensor], weight_units: int) -> str | None:
+def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> str | None:
     """What is first found to differ between a saved model and one made again, bit for bit.
 
     Args:
         path: A peer's ``model.safetensors``.
         state: The state_dict of the model made again.
-        weight_units: The weight that the peer ends with in the replay.
+        weight: What the peer ends with in the replay, in grains.
 
     Returns:
         In words: which tensor, where in it, and both values. None where nothing differs.
@@ -35,11 +36,12 @@ def first_difference(path: Path, state: Mapping[str, Tensor], weight_units: int)
             for name in state:
                 if found := _difference(name, file.get_tensor(name), state[name]):
                     return f"{found} in {path.name}"
-            units = (file.metadata() or {}).get("weight_units", str(weight_units))
+            here = str(in_units(weight))
+            there = (file.metadata() or {}).get("weight_units", here)
     except (OSError, SafetensorError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
-    if units != str(weight_units):
-        return f"the weight at the end is {weight_units} units here, and {units} in {path.name}"
+    if here != there:
+        return f"the weight at the end is {here} units here, and {there} in {path.name}"
     return None
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from ..gossip import LocalProtocolError, RemoteProtocolError, Rule, stream
 from ..gossip.effects import Combine, Mix, Reclaim, Record, ShareMixed, Snapshot, SnapshotId
 from ..gossip.errors import ConfigError, TrainingError
+from ..gossip.weight import in_units
 from ..gossip.wire import parse_wire
 from ..train.config import RunConfig
 from ..train.fingerprint import fingerprint, travelling_tensors
@@ -173,7 +174,7 @@ class PeerReplay:
         except (RemoteProtocolError, LocalProtocolError):
             return  # so it was in the live run, too
         if any(isinstance(effect, _DECIDED) for effect in effects):
-            self._decided = Decided(self._protocol.weight_units, in_words(effects))
+            self._decided = Decided(self._protocol.weight, in_words(effects))
         for effect in effects:
             yield from self._bench.carry_out(effect, event, self.records, self.steps)
             self.mixed += isinstance(effect, ShareMixed)
@@ -198,10 +199,13 @@ class PeerReplay:
             return
         if here is None or journaled is None:
             decided, where = (here, "here") if here else (journaled, "in the journal")
-            raise Differs(f"something was decided {where} only: {decided}")
+            assert decided is not None
+            words = f"{decided.words!r}, with {in_units(decided.weight)} units"
+            raise Differs(f"something was decided {where} only: {words}")
         if here.words != journaled.words:
             raise Differs(f"it decides {here.words!r} here, and decided {journaled.words!r}")
-        raise Differs(f"its weight is {here.weight} units here, and was {journaled.weight}")
+        mine, theirs = in_units(here.weight), in_units(journaled.weight)
+        raise Differs(f"its weight is {mine} units here, and was {theirs}")
 
     def _check_model(self, tensors: tuple[int, ...]) -> None:
         here = fingerprint(self._tensors)
@@ -222,7 +226,7 @@ class PeerReplay:
         with _indulgence():
             self._learner.task.evaluate(self._learner.model)
         state = self._learner.model.state_dict()
-        what = first_difference(model, state, self._protocol.weight_units)
+        what = first_difference(model, state, self._protocol.weight)
         if what is not None:
             raise Differs(what)
         self.compared = True

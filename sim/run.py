@@ -66,7 +66,7 @@ class Run:
 
     workers: Mapping[str, NDArray[Any]]
     """Each worker at the end, newcomers last, axis ``n_workers``: ``steps`` (of all its lives),
-    ``weight_units`` (int64), ``idle_s``, ``pushes``, ``mixed``."""
+    ``weight_units`` (int64; float64 where one is not whole), ``idle_s``, ``pushes``, ``mixed``."""
 
     model: Mapping[str, Tensor] | None = None
     """The merged model's state_dict; None where a task has no model."""

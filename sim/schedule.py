@@ -13,6 +13,7 @@ from .collector import paused, settled
 from .fleet import Fleet
 from .plan import FleetPlan, Stop, Traffic
 from .program import Level
+from .weights import WeightUnits, as_units
 
 __all__ = ["Ending", "Reading", "Window", "schedule"]
 
@@ -24,7 +25,7 @@ class Reading:
     time_s: float
     steps: NDArray[np.int64]
     """Optimizer steps of each worker."""
-    weight_units: NDArray[np.int64]
+    weight_units: WeightUnits
     """What each worker holds of each shard, escrow not counted: axes ``(worker, shard)``."""
     idle_s: float
     """How long all workers together have waited."""
@@ -40,10 +41,10 @@ class Ending:
     """What a fleet came to."""
 
     workers: dict[str, NDArray[Any]]
-    weight_units: NDArray[np.int64]
+    weight_units: WeightUnits
     """What each worker holds of each shard: axes ``(worker, shard)``."""
     audit: Audit
-    """Where every unit is."""
+    """Where all weight is."""
     halts: dict[PeerId, str]
     """Workers whose rule could not go on, and why."""
     aftermath: Aftermath | None = None
@@ -160,8 +161,8 @@ def _end(fleet: Fleet) -> Ending:
     )
 
 
-def _weight_units(fleet: Fleet) -> NDArray[np.int64]:
-    return np.array(
+def _weight_units(fleet: Fleet) -> WeightUnits:
+    return as_units(
         [
             [account.weight * worker.running for account in worker.protocol.accounts]
             for worker in fleet.workers

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..gossip import Audit, PeerId, Rule
-from ..gossip.weight import founders
+from ..gossip.weight import founders, in_units
 from ..train.merged import digest
 from .config import SimulationConfig
 from .digest import digest_of
@@ -127,8 +127,8 @@ def _of_faults(
         **after.figures(),
         "stranded": [ids[worker] for worker in after.stranded],
         "members": int(series["members"][-1]),
-        "weight_units_stranded": ending.audit.stranded,
-        "weight_units_died": ending.audit.died,
+        "weight_units_stranded": in_units(ending.audit.stranded),
+        "weight_units_died": in_units(ending.audit.died),
     }
 
 
@@ -155,10 +155,10 @@ def _weights(audit: Audit, shards: int) -> dict[str, Any]:
         # A founder brings one of each shard.
         "weight_total": founders(total) / shards,
         "weight_expected": founders(audit.founded) / shards,
-        "weight_units_total": total,
-        "weight_units_expected": audit.founded,
-        "weight_units_in_flight": audit.in_flight,
-        "weight_units_burned": audit.burned,
+        "weight_units_total": in_units(total),
+        "weight_units_expected": in_units(audit.founded),
+        "weight_units_in_flight": in_units(audit.in_flight),
+        "weight_units_burned": in_units(audit.burned),
     }
 
 

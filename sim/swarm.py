@@ -357,12 +357,12 @@ class Swarm:
         """
         members = self._world.members()
         return {
-            id: founders(peer.protocol.weight_units) / len(peer.protocol.accounts)
+            id: founders(peer.protocol.weight) / len(peer.protocol.accounts)
             for id, peer in members.items()
         }
 
     def audit(self) -> Audit:
-        """Where every unit of weight is that was ever founded, by the ledgers of all lives."""
+        """Where all weight is that was ever founded, by the ledgers of all lives."""
         return self._world.watch.audit()
 
     def merged(self) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..gossip.weight import UNIT, in_floats
 from ..train.vector import Vector
 from .shares import spans_of
 
@@ -19,27 +20,29 @@ class Weighed(NamedTuple):
 
     model: nn.Module
     vector: Vector
-    units: tuple[int, ...]
+    weights: tuple[int, ...]
+    """In grains."""
 
 
 def merge(models: Sequence[Weighed]) -> dict[str, Tensor]:
     """Average models by weight, shard by shard: in float64, rounded to their dtypes once.
 
     Args:
-        models: At least one, in the order in which they are summed. Where none has units of a
-            shard, all count alike.
+        models: At least one, in the order in which they are summed. Where none has any weight of
+            a shard, all count alike.
 
     Returns:
         A state_dict that shares no memory with any of them. Tensors that are not shared, such as
         integer ones, of which a mean means nothing, are the heaviest model's (of two, the first).
     """
-    heaviest = max(models, key=lambda weighed: sum(weighed.units))
+    heaviest = max(models, key=lambda weighed: sum(weighed.weights))
     merged = deepcopy(heaviest.model)
     vector = Vector(merged)
-    for shard in range(len(heaviest.units)):
+    for shard in range(len(heaviest.weights)):
         for index, start, stop in spans_of(heaviest.vector.schema, shard, vector.flats):
-            values = [(each.vector.flats[index][start:stop], each.units[shard]) for each in models]
-            vector.flats[index][start:stop] = _mean(values)
+            part = slice(start, stop)
+            values = [(each.vector.flats[index][part], each.weights[shard]) for each in models]
+            vector.flats[index][part] = _mean(values)
     return {name: v.detach() for name, v in merged.state_dict().items() if isinstance(v, Tensor)}
 
 
@@ -64,12 +67,13 @@ def load(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
 
 
 def _mean(values: Sequence[tuple[Tensor, int]]) -> Tensor:
-    values = [each for each in values if each[1]] or [(value, 1) for value, _ in values]
+    values = [each for each in values if each[1]] or [(value, UNIT) for value, _ in values]
     first = values[0][0]
     # What all have alike must come out as it went in.
     if all(torch.equal(value, first) for value, _ in values):
         return first
     mean = torch.zeros_like(first, dtype=torch.float64)
-    for value, units in values:
-        mean += value.double() * units
-    return (mean / sum(units for _, units in values)).to(first.dtype)
+    weights, weight = in_floats([held for _, held in values])
+    for (value, _), part in zip(values, weights, strict=True):
+        mean += value.double() * part
+    return (mean / weight).to(first.dtype)

@@ -1,4 +1,4 @@
-"""Looks on at an in-process swarm: where every unit of weight is, what happened, its digest."""
+"""Looks on at an in-process swarm: where all weight is, what happened, its digest."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -10,6 +10,7 @@ from ..gossip import Account, Audit, Protocol, audit
 from ..gossip.codec import Buffer
 from ..gossip.effects import Effect, Event, Halt, Record
 from ..gossip.messages import Incarnation, PeerId
+from ..gossip.weight import in_units
 from .swarm_clock import Clock
 from .swarm_events import Fault, Happening
 
@@ -72,7 +73,7 @@ class Watch:
             self._check(protocol.accounts[shard], what)
 
     def audit(self) -> Audit:
-        """Count every unit, by the ledgers."""
+        """Count all weight, by the ledgers."""
         return audit(self._ledgers.values(), self._dead)
 
     def digest(self, vectors: Iterable[Tensor]) -> str:
@@ -86,8 +87,9 @@ class Watch:
         ledger = self._ledgers[account.life, account.shard]
         if ledger != account:
             raise AssertionError(
-                f"at {self._clock.now:g} s, {what} of {account.id}: it holds {account.weight} "
-                f"units of shard {account.shard}, and its ledger says {ledger.weight} "
+                f"at {self._clock.now:g} s, {what} of {account.id}: it holds "
+                f"{in_units(account.weight)} units of shard {account.shard}, and its ledger says "
+                f"{in_units(ledger.weight)} "
                 "(invariant I1)"
             )
         total = audit(self._of_shard(account.shard), self._dead)

@@ -62,7 +62,7 @@ def begin(made: Made, memory: Memory, stop: threading.Event) -> Life:
 def _hand_on(life: Life, made: Made) -> None:
     """Give away what came of a copy that was never whole: shards arrive one by one."""
     driver = life.driver
-    if not (driver.is_sound and driver.look(lambda protocol: protocol.weight_units)):
+    if not (driver.is_sound and driver.look(lambda protocol: protocol.weight)):
         return
     try:
         ending.leave(driver, made.tally, made.config.leave_s, 0.0, made.vector)

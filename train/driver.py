@@ -229,7 +229,7 @@ class Driver:
     def _decide_on_record(self, event: Input, now: float, journal: Journal) -> list[Effect]:
         journal.take(event, now)
         effects = event.feed(self.protocol, now)
-        journal.decided(effects, self.protocol.weight_units)
+        journal.decided(effects, self.protocol.weight)
         return effects
 
     def _carry_out(self, effects: Sequence[Effect], frame: Buffer = b"") -> bool:

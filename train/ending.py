@@ -93,19 +93,19 @@ def leave(driver: Driver, tally: Tally, timeout_s: float, pace_s: float, vector:
 
 
 def _position(driver: Driver, tally: Tally) -> tuple[int, ...]:
-    units = driver.look(_units)
-    return *units, tally.frames
+    weight = driver.look(_weight)
+    return *weight, tally.frames
 
 
-def _units(protocol: Protocol) -> tuple[int, int, int]:
-    """Units held, units in escrow, and how many escrows there are."""
+def _weight(protocol: Protocol) -> tuple[int, int, int]:
+    """Grains held, grains in escrow, and how many escrows there are."""
     accounts = protocol.accounts
     escrows = [each.escrow for account in accounts for each in account.outstanding.values()]
     return sum(account.weight for account in accounts), sum(escrows), len(escrows)
 
 
 def _left_over(protocol: Protocol) -> str:
-    held, on_its_way, _ = _units(protocol)
+    held, on_its_way, _ = _weight(protocol)
     shards = len(protocol.accounts)
     silent = sorted({peer for a in protocol.accounts for peer, _ in a.outstanding})
     words = [f"a weight of {founders(held) / shards:.4g} found nobody to take it"] if held else []

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..gossip.errors import TrainingError
 from ..gossip.ledger import Account, Entry, Kind
+from ..gossip.weight import from_units, in_units
 from .metrics import MetricsLog, read_metrics
 from .trouble import fatal
 
@@ -47,7 +48,7 @@ class LedgerFile:
             TrainingError: The disk does not take it, and nothing of it is in the file: what it says
                 must not be acted on, nor anything after it.
         """
-        row = {"kind": entry.kind.value, "units": entry.units}
+        row: dict[str, Any] = {"kind": entry.kind.value, "units": in_units(entry.grains)}
         if entry.peer:
             row |= {"peer": entry.peer, "incarnation": entry.incarnation, "seq": entry.seq}
         if entry.shard:
@@ -119,7 +120,7 @@ def _number(path: Path) -> int:
 def _entry(row: Mapping[str, Any]) -> Entry:
     return Entry(
         Kind(row["kind"]),
-        row["units"],
+        from_units(row["units"]),
         row.get("peer", ""),
         row.get("incarnation", 0),
         row.get("seq", 0),

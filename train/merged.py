@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..gossip.errors import ConfigError, TrainingError
+from ..gossip.weight import UNIT, from_units, in_floats
 from .durable import drafted
 from .shard_runs import Runs, from_text
 
@@ -43,9 +44,9 @@ class SavedModel:
     path: Path
     id: str
     """The peer's id; the name of the file's folder where the header has none."""
-    weight_units: int
-    """The weight it ended with, in units, of all shards; 0 where the header has none."""
-    shard_units: tuple[int, ...]
+    weight: int
+    """What it ended with, in grains, of all shards; 0 where the header has none."""
+    shard_weights: tuple[int, ...]
     """The same by shard; one for a vector that was not cut."""
     runs: Runs
     """Which numbers belong to which shard; empty for a vector that was not cut."""
@@ -66,8 +67,8 @@ def open_model(path: Path) -> SavedModel:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = tuple((name, _shape(file.get_slice(name))) for name in file.keys())
-        units = int(metadata.get("weight_units", 0))
-        by_shard = tuple(int(part) for part in metadata.get("shard_units", f"{units}").split(","))
+        whole = metadata.get("weight_units", "0")
+        by_shard = tuple(map(from_units, metadata.get("shard_units", whole).split(",")))
         runs = from_text(metadata.get("shard_runs", "{}"))
         if any(run.shard >= len(by_shard) for several in runs.values() for run in several):
             raise ValueError("it names more shards than weights")
@@ -76,8 +77,8 @@ def open_model(path: Path) -> SavedModel:
     return SavedModel(
         path=path,
         id=metadata.get("peer", path.parent.name),
-        weight_units=units,
-        shard_units=by_shard,
+        weight=from_units(whole),
+        shard_weights=by_shard,
         runs=runs,
         tensors=tensors,
     )
@@ -90,8 +91,8 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
         models: Of different peers.
 
     Returns:
-        By peer, sorted: the units of those that hold some. Where nobody does, because all of
-        them left, 1 for each.
+        By peer, sorted: what those hold that hold some, in grains. Where nobody does, because all
+        of them left, a unit for each.
 
     Raises:
         ConfigError: There are no models, or two of one peer.
@@ -102,8 +103,8 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
     for first, second in pairwise(ids):
         if first == second:
             raise ConfigError(f"peer {first} was given twice: merge each peer's model once")
-    units = {model.id: model.weight_units for model in sorted(models, key=lambda m: m.id)}
-    return {peer: held for peer, held in units.items() if held > 0} or dict.fromkeys(ids, 1)
+    weights = {model.id: model.weight for model in sorted(models, key=lambda m: m.id)}
+    return {peer: held for peer, held in weights.items() if held > 0} or dict.fromkeys(ids, UNIT)
 
 
 def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
@@ -127,11 +128,11 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     weights = merging_weights(models)
     _check_alike(models)
     chosen = sorted((model for model in models if model.id in weights), key=lambda m: m.id)
-    units = [weights[model.id] for model in chosen]
+    whole = [weights[model.id] for model in chosen]
     with ExitStack() as stack:
         readers = [_reader(stack, model) for model in chosen]
         return {
-            name: _mean(name, readers, units, _cuts(name, chosen)) for name, _ in models[0].tensors
+            name: _mean(name, readers, whole, _cuts(name, chosen)) for name, _ in models[0].tensors
         }
 
 
@@ -227,41 +228,41 @@ def _reader(stack: ExitStack, model: SavedModel) -> Callable[[str], Tensor]:
 
 
 _Cut = tuple[slice, Sequence[int]]
-"""Some numbers of a flattened tensor, and what each model weighs there."""
+"""Some numbers of a flattened tensor, and what each model weighs there, in grains."""
 
 
 def _cuts(name: str, models: Sequence[SavedModel]) -> Sequence[_Cut]:
     """Where the weights of a tensor's numbers differ; nothing where they are those of the whole."""
     cuts: list[_Cut] = []
     for start, stop, shard in models[0].runs.get(name, ()):
-        units = [model.shard_units[shard] for model in models]
+        held = [model.shard_weights[shard] for model in models]
         # A shard whose weight nobody holds, because all have left: each counts the same.
-        cuts.append((slice(start, stop), units if any(units) else [1] * len(models)))
+        cuts.append((slice(start, stop), held if any(held) else [UNIT] * len(models)))
     return cuts
 
 
 def _mean(
     name: str,
     readers: Sequence[Callable[[str], Tensor]],
-    units: Sequence[int],
+    whole: Sequence[int],
     cuts: Sequence[_Cut],
 ) -> Tensor:
     first = readers[0](name)
     if not first.is_floating_point():
-        return readers[units.index(max(units))](name)
-    cuts = cuts or [(slice(None), units)]
+        return readers[whole.index(max(whole))](name)
+    parts = [(part, *in_floats(held)) for part, held in cuts or [(slice(None), whole)]]
     total = torch.zeros(first.numel(), dtype=torch.float64)
     alike = True
     for index, read in enumerate(readers):
         value = read(name)
         alike = alike and torch.equal(value, first)
-        for part, weights in cuts:
+        for part, weights, _ in parts:
             total[part] += value.reshape(-1)[part].double() * weights[index]
     # Frozen tensors, masks of -inf among them, must come out as they went in.
     if alike:
         return first
-    for part, weights in cuts:
-        total[part] /= sum(weights)
+    for part, _, weight in parts:
+        total[part] /= weight
     return total.view(first.shape).to(first.dtype)
 
 

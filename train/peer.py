@@ -16,7 +16,7 @@ from ..gossip import (
     Rule,
     RumorError,
 )
-from ..gossip.weight import founders
+from ..gossip.weight import Units, founders, in_units
 from ..gossip.wire import parse_wire
 from . import beginning, ending
 from .checkpointing import Stateful
@@ -257,20 +257,21 @@ class Peer:
     @property
     def weight(self) -> float:
         """What this peer holds, in founders; with shards, the mean over them."""
-        return founders(self.weight_units) / self.config.shards
+        return founders(sum(self._held())) / self.config.shards
 
     @property
-    def weight_units(self) -> int:
-        """What this peer holds, in units, of all shards; what is in escrow is not counted."""
-        return sum(self.shard_units)
+    def weight_units(self) -> Units:
+        """What this peer holds, of all shards, exactly; what is in escrow is not counted.
+
+        In units: a number where that is whole, else text such as ``"5/2^30"``, of which
+        `rumor.gossip.from_units` makes an integer to count with.
+        """
+        return in_units(sum(self._held()))
 
     @property
-    def shard_units(self) -> tuple[int, ...]:
-        """What this peer holds of each shard, in units."""
-        if self._life is None:
-            return (0,) * self.config.shards
-        accounts = self._life.driver.look(lambda protocol: protocol.accounts)
-        return tuple(account.weight for account in accounts)
+    def shard_units(self) -> tuple[Units, ...]:
+        """The same for each shard."""
+        return tuple(map(in_units, self._held()))
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -356,6 +357,13 @@ class Peer:
 
     def _running(self) -> Driver:
         return self._living().driver
+
+    def _held(self) -> tuple[int, ...]:
+        """Grains of each shard, escrow not counted."""
+        if self._life is None:
+            return (0,) * self.config.shards
+        accounts = self._life.driver.look(lambda protocol: protocol.accounts)
+        return tuple(account.weight for account in accounts)
 
     def _living(self) -> Life:
         if self._life is None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..gossip.codec import decode_header, encode
 from ..gossip.effects import Combine, Effect, Mix, Reclaim, ShareId, Snapshot
 from ..gossip.errors import RemoteProtocolError
+from ..gossip.weight import UNIT_BITS
 from ..gossip.wire import NATIVE, Form
 from .inputs import Attached, Finish, Input, Inspected, Join, Leave, Receive, Step, Unsent, Wake
 
@@ -51,7 +52,7 @@ class Decided(NamedTuple):
     """What the protocol made of the input before it."""
 
     weight: int
-    """Units held then."""
+    """Grains held then."""
     words: str
     """What it did to the vector, see `in_words`."""
 
@@ -164,10 +165,30 @@ def _unpack_join(body: bytes) -> Join:
     return Join(tuple(seeds), founders, returning)
 
 
+def _pack_decided(mark: Decided) -> bytes:
+    units = mark.weight >> UNIT_BITS
+    if units << UNIT_BITS == mark.weight and units < _IN_GRAINS:
+        return _WEIGHT.pack(units) + mark.words.encode()
+    grains = mark.weight.to_bytes((mark.weight.bit_length() + 7) // 8)
+    return _WEIGHT.pack(_IN_GRAINS | len(grains)) + grains + mark.words.encode()
+
+
+def _unpack_decided(body: bytes) -> Decided:
+    (number,) = _WEIGHT.unpack_from(body)
+    if number < _IN_GRAINS:
+        return Decided(number << UNIT_BITS, body[_WEIGHT.size :].decode())
+    end = _WEIGHT.size + (number ^ _IN_GRAINS)
+    if end > len(body):
+        raise ValueError("a weight that was cut short")
+    return Decided(int.from_bytes(body[_WEIGHT.size : end]), body[end:].decode())
+
+
 _TIME: Final = struct.Struct("<d")
 _FLAG: Final = struct.Struct("<?")
 _NUMBER: Final = struct.Struct("<I")
 _WEIGHT: Final = struct.Struct("<Q")
+# Set where units do not tell a weight: then this is the number of bytes that count its grains.
+_IN_GRAINS: Final = 1 << 63
 _SHARE: Final = struct.Struct("<?QQI")
 
 
@@ -194,11 +215,7 @@ _INPUTS: Final = (
 _MARKS: Final = (
     _Kind(Began, lambda m: _NUMBER.pack(m.batch), lambda b: Began(*_NUMBER.unpack(b))),
     _Kind(Trained, lambda m: _TIME.pack(m.loss), lambda b: Trained(*_TIME.unpack(b))),
-    _Kind(
-        Decided,
-        lambda m: _WEIGHT.pack(m.weight) + m.words.encode(),
-        lambda b: Decided(_WEIGHT.unpack_from(b)[0], b[_WEIGHT.size :].decode()),
-    ),
+    _Kind(Decided, _pack_decided, _unpack_decided),
     _Kind(
         Fingerprint,
         lambda m: struct.pack(f"<{len(m.tensors)}I", *m.tensors),

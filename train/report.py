@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..gossip.weight import founders
+from ..gossip.weight import Units, founders, from_units
 from .durable import write_json
 
 __all__ = ["Report", "State"]
@@ -35,8 +35,8 @@ class Report:
     accuracy: float | None = None
     loss: float | None = None
     """On held-out data, at the end."""
-    weight_units: int = 0
-    """Of all shards together."""
+    weight_units: Units = 0
+    """Of all shards together, as `Peer.weight_units` tells it."""
     shards: int = 1
     """Into how many pieces the vector is cut."""
     messages: int = 0
@@ -48,7 +48,7 @@ class Report:
     @property
     def weight(self) -> float:
         """What the peer holds at its end, in founders; with shards, the mean over them."""
-        return founders(self.weight_units) / self.shards
+        return founders(from_units(self.weight_units)) / self.shards
 
     def as_json(self) -> dict[str, Any]:
         """All fields and the weight, as JSON has them."""

@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 
 class Moments:
-    """Where every unit's worth of values is, float64, each as long as its shard."""
+    """Where the values are that weight stands for, float64, each as long as its shard."""
 
     def __init__(self) -> None:
         self._lives: dict[_Life, tuple[Vector, Sequence[Account]]] = {}
@@ -70,15 +70,15 @@ class Moments:
         self._stale.add(shard)
         match entry.kind:
             case Kind.FOUNDED:
-                self._add(shard, entry.units, self._x(life, shard))
-                self._scale[shard] = self._scale.get(shard, 0.0) + entry.units / ONE
+                self._add(shard, entry.grains, self._x(life, shard))
+                self._scale[shard] = self._scale.get(shard, 0.0) + entry.grains / ONE
             case Kind.BURNED:
-                self._add(shard, -entry.units, self._x(life, shard))
+                self._add(shard, -entry.grains, self._x(life, shard))
             case Kind.PUSHED:
-                self._left[mine] = entry.units
+                self._left[mine] = entry.grains
             case Kind.ACCEPTED:
-                if entry.units:
-                    self._left[theirs] -= entry.units
+                if entry.grains:
+                    self._left[theirs] -= entry.grains
             case Kind.SETTLED:
                 back, values = self._left.pop(mine), self._pushed.pop(mine, None)
                 if self._snapshots.pop(mine, None) is None and back and values is not None:
@@ -95,9 +95,9 @@ class Moments:
                 raise Violation("I5", f"the weighted sum of shard {shard} is off by {off}")
         self._stale.clear()
 
-    def _add(self, shard: int, units: int, values: Values) -> None:
+    def _add(self, shard: int, grains: int, values: Values) -> None:
         before = self._expected.get(shard, np.zeros_like(values))
-        self._expected[shard] = before + units / ONE * values
+        self._expected[shard] = before + grains / ONE * values
 
     def _found(self, shard: int) -> Values:
         total = np.zeros_like(self._expected[shard])

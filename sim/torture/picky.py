@@ -3,6 +3,7 @@
 from ...gossip import GoSGD, Turn
 from ...gossip.effects import Wait
 from ...gossip.rule import Demands
+from ...gossip.weight import coarse
 
 __all__ = ["Picky"]
 
@@ -31,9 +32,9 @@ class Picky:
                 if mood < 0.05:
                     turn.refuse(share, "not today")
                 elif mood < 0.1:
-                    turn.mix(share, units=share.units // 3)
+                    turn.mix(share, grains=coarse(share.grains // 3))
                 elif mood < 0.12:
-                    turn.mix(share, units=0)
+                    turn.mix(share, grains=0)
             if turn.trained and turn.rng.random() < 0.1:
                 turn.push_half()
         return self._gosgd.step(turn)

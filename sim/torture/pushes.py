@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from ...gossip import Entry, Kind, PeerId, Phase
 from ...gossip.messages import Incarnation, Query
+from ...gossip.weight import in_units
 from .violation import Violation
 
 __all__ = ["Life", "Push", "Pushes"]
@@ -52,9 +53,9 @@ class Pushes:
                 if mine in self._pushed:
                     raise Violation("I3", f"a number is used twice: {_named(mine)}", whom)
             case Kind.ACCEPTED:
-                self._check_decision(theirs, entry.units, whom)
+                self._check_decision(theirs, entry.grains, whom)
             case Kind.SETTLED:
-                if entry.units != self._decided.get(mine, 0):
+                if entry.grains != self._decided.get(mine, 0):
                     raise Violation("I3", f"settled otherwise than decided: {_named(mine)}", whom)
             case _:
                 pass
@@ -67,17 +68,17 @@ class Pushes:
             case Kind.FOUNDED:
                 pass
             case Kind.PUSHED:
-                self._pushed[mine] = entry.units
+                self._pushed[mine] = entry.grains
             case Kind.ACCEPTED:
-                self._decide((other, me, entry.seq, entry.shard), entry.units, cause)
+                self._decide((other, me, entry.seq, entry.shard), entry.grains, cause)
             case Kind.SETTLED:
-                self._settle(mine, entry.units, phase)
+                self._settle(mine, entry.grains, phase)
             case _:
                 self._seen[entry.kind.value] += 1
                 if entry.kind is Kind.WRITTEN_OFF and self._decided.get(mine):
                     self._seen["written off what was accepted"] += 1
 
-    def _check_decision(self, push: Push, units: int, whom: tuple[PeerId, ...]) -> None:
+    def _check_decision(self, push: Push, grains: int, whom: tuple[PeerId, ...]) -> None:
         pushed = self._pushed.get(push)
         if pushed is None:
             raise Violation("I2", f"decided what was never pushed: {_named(push)}", whom)
@@ -85,26 +86,27 @@ class Pushes:
             raise Violation("I3", f"decided twice: {_named(push)}", whom)
         if push[1] in self._dead:
             raise Violation("I3", f"decided by the dead: {_named(push)}", whom)
-        if not 0 <= units <= pushed:
-            raise Violation("I2", f"{units} units accepted of {pushed}: {_named(push)}", whom)
-        if units and push in self._given_up:
+        if not 0 <= grains <= pushed:
+            words = f"{in_units(grains)} units accepted of {in_units(pushed)}: {_named(push)}"
+            raise Violation("I2", words, whom)
+        if grains and push in self._given_up:
             raise Violation("I3", f"accepted after it was taken back: {_named(push)}", whom)
 
-    def _decide(self, push: Push, units: int, cause: object) -> None:
-        self._decided[push] = units
-        if units == 0 and isinstance(cause, Query):
+    def _decide(self, push: Push, grains: int, cause: object) -> None:
+        self._decided[push] = grains
+        if grains == 0 and isinstance(cause, Query):
             self._seen["fence"] += 1
-        if 0 < units < self._pushed[push]:
+        if 0 < grains < self._pushed[push]:
             self._seen["partial accept"] += 1
-        if units and push[0] in self._dead:
+        if grains and push[0] in self._dead:
             self._seen["accept after the sender's death"] += 1
 
-    def _settle(self, push: Push, units: int, phase: Phase) -> None:
+    def _settle(self, push: Push, grains: int, phase: Phase) -> None:
         if push not in self._decided:
             self._given_up.add(push)
             if push in self._streamed:
                 self._seen["chunked transfer given up"] += 1
-        if units and phase >= Phase.LEAVING:
+        if grains and phase >= Phase.LEAVING:
             self._seen["leave with hand-over"] += 1
 
 

@@ -2,6 +2,7 @@
 
 from ...gossip.effects import Effect, Greet, Record, Send, ShareId
 from ...gossip.messages import Describe, Envelope, Hello
+from ...gossip.weight import in_units
 
 __all__ = ["tell"]
 
@@ -24,7 +25,7 @@ def tell(detail: object) -> str:
         case Record(entry):
             other = f" {entry.peer}/{entry.incarnation} push {entry.seq}" if entry.peer else ""
             shard = f" of shard {entry.shard}" if entry.shard else ""
-            return f"record {entry.kind.value} {entry.units}{other}{shard}"
+            return f"record {entry.kind.value} {in_units(entry.grains)}{other}{shard}"
         case ShareId():
             return _share(detail)
         case _:

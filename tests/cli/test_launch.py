@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.guard import Guard
 from rumor.cli.local_run import complaint, run_swarm, worked
-from rumor.gossip import ONE
 from rumor.sim.faults import Fault, read_faults, resolve
 
 from .fakes import FAKE_PEER, run_fakes
@@ -118,7 +117,7 @@ def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> 
     model = load_file(tmp_path / "run" / "model.safetensors")
     assert torch.equal(model["weight"], torch.full((1, 32), 1.5))
     assert summary["consensus_distance"] == pytest.approx(5**0.5 / 3)
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * ONE
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * 2**40
     assert (summary["weight_total"], summary["messages"], summary["bytes_sent"]) == (4.0, 28, 280)
     assert summary["steps_per_s"] == 400
     assert summary["accuracy"] is None and summary["loss"] > 0
@@ -134,9 +133,9 @@ def test_a_killed_peer_is_named_with_the_weight_that_died_with_it(
     assert worked(summary)
     (dead,) = summary["dead"]
     assert (dead["id"], dead["state"], dead["why"]) == ("peer-2", "killed", "SIGKILL")
-    assert (dead["step"], dead["weight_units"]) == (50, ONE)
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 3 * ONE
-    assert summary["ledger"]["died"] == ONE
+    assert (dead["step"], dead["weight_units"]) == (50, 2**40)
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 3 * 2**40
+    assert summary["ledger"]["died"] == 2**40
     states = [peer["state"] for peer in summary["peers_detail"]]
     assert states == ["finished", "finished", "killed", "finished"]
     # Of the others, filled with 0, 1 and 3.
@@ -211,8 +210,8 @@ def test_a_peer_that_is_killed_and_resumed_lives_twice_in_one_folder(
         *("peer-1", 1),
         *("killed", "SIGKILL"),
     )
-    assert dead["weight_units"] == summary["ledger"]["died"] == ONE and dead["step"] < 500
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == ONE
+    assert dead["weight_units"] == summary["ledger"]["died"] == 2**40 and dead["step"] < 500
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 2**40
     whats = [done["what"] for fault in summary["faults"] for done in fault["done"]]
     assert whats == ["peer-1 is killed", "peer-1 begins its next life with what it kept"]
     folder = tmp_path / "run" / "peers" / "peer-1"
@@ -230,7 +229,7 @@ def test_all_are_killed_at_once_and_come_back_with_nothing(
         ("peer-0", 1),
         ("peer-1", 1),
     ]
-    assert summary["ledger"]["founded"] == summary["ledger"]["died"] == 2 * ONE
+    assert summary["ledger"]["founded"] == summary["ledger"]["died"] == 2 * 2**40
     assert worked(summary)
     folders = {path.name for path in (tmp_path / "run" / "peers").iterdir()}
     assert folders == {"peer-0", "peer-1", "peer-0.life-2", "peer-1.life-2"}

@@ -38,7 +38,7 @@ def test_a_launched_swarm_trains_one_model_and_loses_no_weight(tmp_path: Path) -
     summary = summary_of(launch(tmp_path / "run", 2, "--steps", "150"))
     assert summary["accuracy"] > 0.85
     assert summary["consensus_distance"] < 0.1
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 2 * ONE
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 2 * 2**40
     assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 2
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert files == {"peers", "rendezvous", "model.safetensors", "summary.json", "training.png"}
@@ -74,7 +74,7 @@ def test_a_killed_peer_is_a_machine_that_died_and_the_others_go_on(
     (dead,) = lessened["dead"]
     assert (dead["id"], dead["why"]) == ("peer-1", "SIGKILL")
     assert lessened["weight_units_total"] == lessened["weight_units_expected"]
-    assert sum(lessened["ledger"].values()) == 2 * lessened["ledger"]["founded"] == 8 * ONE
+    assert sum(lessened["ledger"].values()) == 2 * lessened["ledger"]["founded"] == 8 * 2**40
     assert lessened["accuracy"] > 0.85
 
 

@@ -19,7 +19,6 @@ from rumor.cli.app import app
 from rumor.cli.simulate import worked
 from rumor.cli.simulate_progress import display_on, left_s, part, reached
 from rumor.cli.simulate_report import describe_run
-from rumor.gossip import ONE
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
 from rumor.sim.progress import Progress
@@ -358,7 +357,7 @@ def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
     assert set(summary) >= PROMISED
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * ONE
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * 2**40
     assert (summary["workers"], summary["steps"], summary["stopped"]) == (4, 160, [])
     run = Run.load("run")
     assert {**run.summary, "out": "run"} == summary

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rumor.gossip import PeerId, Share, Turn
 from rumor.gossip.effects import Wait, X
+from rumor.gossip.weight import token
 
 __all__ = ["D2", "RelaySum"]
 
@@ -43,7 +44,7 @@ class Exchange:
         for peer, letters in self._waiting.items():
             if letters and turn.can_push(peer):
                 letter = self._last[peer] = letters.popleft()
-                turn.push(peer, 1, **letter._asdict())
+                turn.push(peer, token(turn.weight), **letter._asdict())
 
     def received(self, turn: Turn) -> dict[PeerId, Share]:
         """This round's shares, by sender; a neighbor may be a round ahead."""

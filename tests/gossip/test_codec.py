@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import msgpack
 import pytest
@@ -45,6 +46,7 @@ from rumor.gossip.messages import (
     Refer,
 )
 from rumor.gossip.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema, TensorSpec
+from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire import Form
 
 __all__ = ["BODIES", "SAMPLES", "envelopes", "framed"]
@@ -69,7 +71,8 @@ def shards_of(schema: Schema) -> SearchStrategy[int]:
 
 COUNT, SEQ, LIFE, PEER = whole(0, U63), whole(1, U63), whole(1, U63), text(1, 64)
 STEPS = whole(0, STEPS_MAX)
-STEPS = whole(0, STEPS_MAX)
+WEIGHT = COUNT.map(lambda units: units * UNIT) | whole(0, U63 * UNIT)
+"""In grains: whole units, and others."""
 
 MEMBER = st.builds(
     Member,
@@ -104,7 +107,7 @@ SCHEMA = st.builds(Schema, st.lists(TENSOR, max_size=4).map(tuple)).flatmap(
 
 SHARE: dict[str, SearchStrategy[Any]] = {
     "seq": SEQ,
-    "escrow": COUNT,
+    "escrow": WEIGHT,
     "size_bytes": COUNT,
     "frame_bytes": whole(0, FRAME_BYTES_MAX),
     "form": FORM,
@@ -130,7 +133,7 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Grant: st.builds(Grant, SEQ, COUNT),
     Chunk: st.builds(Chunk, SEQ, whole(0, U32), COUNT),
     End: st.builds(End, SEQ),
-    Ack: st.builds(Ack, SEQ, COUNT, COUNT),
+    Ack: st.builds(Ack, SEQ, WEIGHT, COUNT),
     Query: st.builds(Query, SEQ),
     Pending: st.builds(Pending, SEQ),
     Leave: st.builds(Leave, st.booleans()),
@@ -185,7 +188,7 @@ NUMBERS: dict[str, Any] = {
 
 def offer(**changes: Any) -> Offer:
     """An offer in which some fields are as given."""
-    return Offer(seq=1, escrow=2**39, **NUMBERS | changes)
+    return Offer(seq=1, escrow=ONE // 2, **NUMBERS | changes)
 
 
 ROSTER = tuple(
@@ -209,12 +212,12 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Hello(members=ROSTER, clock=(("gone", 7),), rooted=True, reply=False)), b""),
         (sample(Describe(Schema(TENSORS, shards=1))), b""),
         (sample(Ask()), b""),
-        (sample(Push(seq=1, escrow=2**39, **NUMBERS)), bytes(range(64))),
-        (sample(Offer(seq=2, escrow=2**39, **NUMBERS)), b""),
+        (sample(Push(seq=1, escrow=ONE // 2, **NUMBERS)), bytes(range(64))),
+        (sample(Offer(seq=2, escrow=ONE // 2, **NUMBERS)), b""),
         (sample(Grant(3, 8 << 20)), b""),
         (sample(Chunk(4, 1, 1 << 20)), b"chunk"),
         (sample(End(5)), b""),
-        (sample(Ack(6, 2**39, 8 << 20)), b""),
+        (sample(Ack(6, ONE // 2, 8 << 20)), b""),
         (sample(Query(7)), b""),
         (sample(Pending(8)), b""),
         (sample(Leave(False)), b""),
@@ -268,6 +271,39 @@ def test_a_message_on_the_wire_is_as_it_was_in_version_3() -> None:
     (part,) = SAMPLES["ack"]
     assert bytes(part[:4]) == b"RMR\x03" and VERSION == 3
     assert bytes(part[8:]).hex() == header
+
+
+def test_a_weight_travels_in_units_where_these_are_whole_and_else_in_bytes() -> None:
+    fine = msgpack.unpackb(encode(sample(Ack(6, 3 * UNIT // 2)))[0][8:])[-1][1]
+    assert fine == bytes([1, 128]) + bytes(119)
+    assert msgpack.unpackb(encode(sample(Ack(6, 3 * UNIT)))[0][8:])[-1][1] == 3
+    assert msgpack.unpackb(encode(sample(Ack(6, 255)))[0][8:])[-1][1] == b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        (-1, "accepted must be an integer in"),
+        (U63 + 1, "accepted must be an integer in"),
+        (True, "accepted must be an integer in"),
+        (1.5, "accepted must be an integer in"),
+        ("3/2^1", "accepted must be an integer in"),
+        (b"", "without leading zeros"),
+        (b"\0", "without leading zeros"),
+        (b"\0\1", "without leading zeros"),
+        ((U63 * UNIT + 1).to_bytes(128), f"a weight of at most {U63} units"),
+        (bytes([255]) * 128, f"a weight of at most {U63} units"),
+        (bytes([1]) * 129, "the header is not msgpack"),
+        (UNIT.to_bytes(121), "a number where its units are whole"),
+    ],
+)
+def test_a_weight_has_one_form_and_no_other_is_taken(told: Any, complaint: str) -> None:
+    fields = msgpack.unpackb(encode(sample(Ack(6, 5)))[0][8:])
+    fields[-1][1] = told
+    header = msgpack.packb(fields)
+    start = b"RMR" + bytes([VERSION]) + crc32(header).to_bytes(4, "little")
+    with pytest.raises(DecodeError, match=complaint):
+        decode([start + header])
 
 
 def test_no_kind_of_message_ever_changes_its_number() -> None:
@@ -368,7 +404,6 @@ def test_a_frame_of_another_message_is_refused() -> None:
         ({"destination": "x" * 65}, "destination must be text of 0 to 64 characters"),
         ({"schema": b""}, "schema must be bytes of length"),
         ({"body": Ack(0, 1)}, "seq must be an integer in"),
-        ({"body": Ack(1, True)}, "accepted must be an integer in"),
         ({"body": Leave(1)}, "gone must be true or false"),  # type: ignore[arg-type]
         (
             {

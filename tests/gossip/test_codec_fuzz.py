@@ -118,7 +118,9 @@ def test_a_field_of_another_type_is_refused_wherever_it_stands(kind: str) -> Non
         for wrong in WRONG:
             holder[index] = wrong
             was_refused = refused([forge(pack(fields)), *frames])
-            assert was_refused or type(wrong) is type(right)
+            # Weights travel as integers or as bytes; each is the second field of its message.
+            is_weight = holder is fields[-1] and index == 1 and type(right) is int
+            assert was_refused or type(wrong) in ({int, bytes} if is_weight else {type(right)})
         holder[index] = right
 
 

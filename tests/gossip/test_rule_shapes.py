@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, PeerId, ProtocolConfig, Rule
+from rumor.gossip import ONE, UNIT, PeerId, ProtocolConfig, Rule
 from rumor.sim.torture.host import Host
 from rumor.sim.torture.network import Network
 from rumor.sim.torture.peers import Peers, ring
@@ -115,5 +115,6 @@ def test_relaysum_averages_what_each_peer_had_as_many_rounds_ago_as_it_is_away(
 def test_a_rule_without_weights_leaves_every_peer_its_own() -> None:
     _, network = history(lambda peer: D2(neighbors(peer), own=1 / 3), BAD, sgd)
     for host in network.running():
-        in_escrow = len(host.ledger.outstanding)
-        assert abs(host.ledger.weight + in_escrow - ONE) <= len(neighbors(host.id))
+        in_escrow = len(host.ledger.outstanding) * UNIT
+        apart = abs(host.ledger.weight + in_escrow - ONE)
+        assert apart <= len(neighbors(host.id)) * UNIT

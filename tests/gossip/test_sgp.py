@@ -11,7 +11,7 @@ from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule, 
 from rumor.gossip.effects import PushSkipped, Wait
 from rumor.gossip.messages import Ack, Push
 from rumor.gossip.sgp import SGP
-from rumor.gossip.weight import WEIGHT_MIN
+from rumor.gossip.weight import WEIGHT_MIN, coarse, founders
 from rumor.sim.torture.network import Network
 from rumor.sim.torture.peers import Peers, complete, ring, spread
 from rumor.sim.torture.vector import Values
@@ -32,6 +32,10 @@ def test_it_is_a_rule_and_refuses_what_is_out_of_range() -> None:
         SGP(outstanding_max=0)
 
 
+THIRD = coarse(ONE // 3)
+"""In whole units."""
+
+
 def founded(
     neighbors: Any, rules: dict[PeerId, SGP], config: ProtocolConfig | None = None
 ) -> Scene:
@@ -43,8 +47,8 @@ def founded(
 def test_the_weight_is_split_evenly_between_itself_and_its_neighbors() -> None:
     scene = founded(complete, {"a": SGP(), "b": SGP(), "c": SGP()})
     pushes = scene.sent(scene.step("a"), Push)
-    assert [push.escrow for push in pushes] == [ONE // 3] * 2
-    assert scene.peers["a"].account.weight == ONE - 2 * (ONE // 3)
+    assert [push.escrow for push in pushes] == [THIRD] * 2
+    assert scene.peers["a"].account.weight == ONE - 2 * (THIRD)
 
 
 def test_a_round_passes_with_every_step_however_many_pushes_it_takes() -> None:
@@ -67,14 +71,14 @@ def test_a_push_without_credit_is_skipped_and_its_weight_stays() -> None:
     scene = founded(complete, {"a": SGP(outstanding_max=1), "b": SGP(), "c": SGP()})
     effects = scene.step("a")
     assert len(scene.sent(effects, Push)) == 1 and PushSkipped("no credit") in effects
-    assert scene.peers["a"].account.weight == ONE - ONE // 3
+    assert scene.peers["a"].account.weight == ONE - THIRD
     effects = scene.step("a")
     assert effects.count(PushSkipped("no credit")) == 2
 
 
 def test_a_peer_with_hardly_any_weight_pushes_none() -> None:
     scene = founded(ring, {"a": SGP(), "b": SGP()})
-    for _ in range(60):
+    for _ in range(1100):
         effects = scene.step("a")
         scene.deliver(Push)
         scene.step("b", trained=False)
@@ -102,14 +106,14 @@ class Logged:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._turn, name)
 
-    def push_shards(self, peer: PeerId, units: Mapping[int, int], **given: Any) -> None:
-        self._turn.push_shards(peer, units, **given)
+    def push_shards(self, peer: PeerId, grains: Mapping[int, int], **given: Any) -> None:
+        self._turn.push_shards(peer, grains, **given)
         self._pushed[peer] += 1
-        self._log.append(("push", self._me, peer, self._pushed[peer], units[0]))
+        self._log.append(("push", self._me, peer, self._pushed[peer], grains[0]))
 
     def mix(self, share: Share) -> None:
         self._turn.mix(share)
-        self._log.append(("mix", self._me, share.sender, share.id.seq, share.units))
+        self._log.append(("mix", self._me, share.sender, share.id.seq, share.grains))
 
 
 @pytest.mark.parametrize("spec", ["exponential", "one-peer-exponential", "star", "random-matching"])
@@ -128,25 +132,27 @@ def test_it_is_the_published_algorithm_on_numerators_and_weights(spec: str) -> N
 
     place = {peer: index for index, peer in enumerate(crowd.ids)}
     w = [ONE] * 7
-    x = starts(7) * ONE
+    x = starts(7)
     under_way: dict[tuple[PeerId, PeerId, int], tuple[Values, int]] = {}
     for what, peer, *rest in log:
         i = place[peer]
         if what == "train":
-            x[i] -= LR * w[i] * gradient(i, x[i] / w[i])
+            founder = founders(w[i])
+            x[i] -= LR * founder * gradient(i, x[i] / founder)
         elif what == "push":
-            to, number, units = rest
-            under_way[peer, to, number] = x[i] * (units / w[i]), units
-            x[i] *= 1 - units / w[i]
-            w[i] -= units
+            to, number, grains = rest
+            under_way[peer, to, number] = x[i] * (grains / w[i]), grains
+            x[i] *= 1 - grains / w[i]
+            w[i] -= grains
         else:
-            sender, number, units = rest
+            sender, number, grains = rest
             numerator, sent = under_way.pop((sender, peer, number))
-            assert sent == units
+            assert sent == grains
             x[i] += numerator
-            w[i] += units
+            w[i] += grains
     assert len(log) > 7 * 60
-    np.testing.assert_allclose(crowd.models, x / np.array(w)[:, None], rtol=0, atol=1e-12)
+    held = np.array([founders(each) for each in w])
+    np.testing.assert_allclose(crowd.models, x / held[:, None], rtol=0, atol=1e-12)
     assert [host.ledger.weight for host in crowd.hosts] == w
 
 

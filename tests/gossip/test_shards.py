@@ -29,7 +29,7 @@ from rumor.gossip.effects import (
     Snapshot,
 )
 from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Leave, Push, Query
-from rumor.gossip.weight import WEIGHT_MIN
+from rumor.gossip.weight import WEIGHT_MIN, coarse
 from rumor.gossip.wire import Form
 from rumor.sim.torture.vector import schema_of
 
@@ -46,7 +46,7 @@ def gossiping(config: ProtocolConfig = SMALL, *, shards: int = 3) -> Scene:
 
 
 def pushed(effects: list[Effect]) -> list[tuple[int, int]]:
-    """Shard and units of every push."""
+    """Shard and weight of every push."""
     sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
     return [(e.shard, e.body.escrow) for e in sent if isinstance(e.body, Push)]
 
@@ -61,7 +61,7 @@ def weights(scene: Scene, peer: str) -> list[int]:
 
 def test_a_founder_brings_one_of_every_shard() -> None:
     scene = gossiping()
-    assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].weight_units == 3 * ONE
+    assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].weight == 3 * ONE
     assert [account.shard for account in scene.peers["a"].accounts] == [0, 1, 2]
 
 
@@ -118,15 +118,15 @@ def test_random_shards_are_drawn_without_repetition_and_all_come_up() -> None:
 def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
     scene = Scene(replace(SMALL, shards_per_push=3))
     scene.founded("a", "b", "c", shards=3, rules={peer: SGP() for peer in "abc"})
-    third = ONE // 3
+    third = coarse(ONE // 3)
     assert pushed(scene.step("a")) == [(shard, third) for _ in "bc" for shard in range(3)]
     assert weights(scene, "a") == [ONE - 2 * third] * 3
 
 
 def light(scene: Scene, shard: int) -> None:
     """Leave a nearly nothing of one shard, in escrow that nobody answers for."""
-    units = scene.peers["a"].accounts[shard].weight - WEIGHT_MIN + 1
-    scene.turn("a", lambda turn: turn.push("b", units, shard=shard))
+    grains = scene.peers["a"].accounts[shard].weight - WEIGHT_MIN + 1
+    scene.turn("a", lambda turn: turn.push("b", grains, shard=shard))
 
 
 def test_a_shard_with_hardly_any_weight_is_passed_over_and_its_turn_with_it() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rumor.gossip import ONE, LocalProtocolError, PeerId, Share, Turn
+from rumor.gossip import ONE, UNIT, LocalProtocolError, PeerId, Share, Turn
 from rumor.gossip.dpsgd import DPSGD
 from rumor.gossip.effects import Combine, Drop, Halt, Mix, PushSkipped, ShareRefused, Snapshot
 from rumor.gossip.messages import Ack, Hello, Push
@@ -32,7 +32,7 @@ def test_a_share_says_what_its_sender_said() -> None:
     seen: list[Share] = []
     arrived().turn("b", lambda turn: seen.extend(turn.shares()))
     (share,) = seen
-    assert (share.sender, share.units) == ("a", ONE // 2)
+    assert (share.sender, share.grains) == ("a", ONE // 2)
     assert (share.epoch, share.round, share.note, share.step) == (3, 7, 9, 1)
 
 
@@ -44,7 +44,7 @@ def test_an_undecided_share_waits_for_the_next_turn() -> None:
 
 def test_a_part_of_a_share_can_be_accepted() -> None:
     scene = arrived()
-    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], units=ONE // 4))
+    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], grains=ONE // 4))
     assert [e.fraction for e in effects if isinstance(e, Mix)] == [0.2]
     scene.deliver()
     assert scene.peers["a"].account.weight == ONE - ONE // 4
@@ -52,7 +52,7 @@ def test_a_part_of_a_share_can_be_accepted() -> None:
 
 def test_nothing_of_a_share_is_a_refusal() -> None:
     scene = arrived()
-    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], units=0))
+    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], grains=0))
     assert [type(e) for e in effects][:2] == [Drop, ShareRefused]
 
 
@@ -90,10 +90,11 @@ def test_shares_and_registers_combine_into_a_register() -> None:
     assert scene.peers["b"].account.weight == ONE + ONE // 2
 
 
-@pytest.mark.parametrize("units", [0, -1, ONE + 1])
-def test_no_more_can_be_pushed_than_is_held_and_no_less_than_a_unit(units: int) -> None:
-    with pytest.raises(LocalProtocolError, match=f"cannot push {units} of"):
-        two().turn("a", lambda turn: turn.push("b", units))
+@pytest.mark.parametrize("grains", [0, -UNIT, ONE + UNIT])
+def test_no_more_can_be_pushed_than_is_held_and_no_less_than_a_grain(grains: int) -> None:
+    words = f"cannot push {grains // UNIT} of {2**40} units to b"
+    with pytest.raises(LocalProtocolError, match=words):
+        two().turn("a", lambda turn: turn.push("b", grains))
 
 
 def test_only_one_share_can_be_outstanding_toward_a_peer() -> None:

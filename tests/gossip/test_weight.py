@@ -1,21 +1,102 @@
-"""Weight is counted in integers, and only the mixing fraction is a float."""
+"""Weight is counted in integers, told in units exactly, and only the mixing fraction is a float."""
 
 from fractions import Fraction
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip.weight import ONE, founders, half, mixing_fraction
+from rumor.gossip.weight import (
+    ONE,
+    UNIT,
+    WEIGHT_MAX,
+    WEIGHT_MIN,
+    coarse,
+    founders,
+    from_units,
+    half,
+    in_floats,
+    in_units,
+    mixing_fraction,
+    token,
+)
+
+GRAINS = st.integers(1, 1021).flatmap(lambda bits: st.integers(1, 2**bits))
+"""Weights of all sizes, up to the largest there can be."""
 
 UNITS = st.integers(1, 2**60)
 
 
 @given(UNITS)
-def test_half_of_a_weight_and_its_rest_are_the_weight(units: int) -> None:
-    assert 0 <= units - 2 * half(units) <= 1
+def test_half_of_whole_units_is_what_halving_their_number_gives(units: int) -> None:
+    if units >= WEIGHT_MIN:
+        assert half(units * UNIT) == units // 2 * UNIT
+    assert 0 <= units * UNIT - 2 * half(units * UNIT) <= 2 * UNIT
 
 
-@given(st.integers(0, 2**60), UNITS)
+@given(GRAINS)
+def test_what_is_given_is_less_than_the_weight_by_a_thousandth_at_most(weight: int) -> None:
+    given = coarse(weight)
+    assert 0 < given <= weight and (weight - given) << 10 < weight
+    assert coarse(given) == given
+
+
+@given(GRAINS)
+def test_what_is_given_is_told_shortly(weight: int) -> None:
+    assert len(str(in_units(coarse(weight)))) < 26
+
+
+@given(GRAINS)
+def test_a_weight_that_is_told_in_units_is_read_as_it_was(weight: int) -> None:
+    told = in_units(weight)
+    assert from_units(told) == from_units(str(told)) == weight
+    assert isinstance(told, int) == (weight % UNIT == 0)
+    number, _, twos = str(told).partition("/2^")
+    assert Fraction(int(number), 2 ** int(twos or 0)) == Fraction(weight, UNIT)
+
+
+def test_whole_units_are_told_as_numbers_and_others_as_fractions() -> None:
+    assert (in_units(0), in_units(5 * UNIT), in_units(ONE)) == (0, 5, 2**40)
+    assert in_units(5 * UNIT // 2**30) == "5/2^30" and in_units(1) == "1/2^960"
+    assert in_units(3 * UNIT // 2) == in_units(6 * UNIT // 4) == "3/2^1"
+    assert from_units(2**70) == 2**70 * UNIT
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *(-1, True, 1.0, None, "", "-1", "+1", "01", "1.5", " 1", "1 ", "1_0", "\u0661", b"1"),
+        *("4/2^3", "0/2^1", "1/2^0", "1/2^961", "1/2^01", "1/2", "1/8", "2^3", "1/2^", "/2^3"),
+        *("1/2^-3", "-1/2^3", "1" * 401, "1/2^1000", ["1"]),
+    ],
+)
+def test_what_is_no_weight_or_otherwise_written_is_not_read(told: Any) -> None:
+    with pytest.raises(ValueError, match="is no weight in units"):
+        from_units(told)
+
+
+@given(GRAINS)
+def test_a_token_is_a_unit_or_little_of_what_is_held(weight: int) -> None:
+    given = token(weight)
+    assert given == UNIT if weight >= 2**11 * UNIT else given << 11 <= max(weight, 2**11)
+    assert 0 < given <= weight
+
+
+@given(st.lists(st.just(0) | GRAINS, min_size=1).filter(any), st.integers(0, 960))
+def test_means_do_not_depend_on_how_much_all_hold(weights: list[int], twos: int) -> None:
+    floats, total = in_floats(weights)
+    assert max(floats) >= 0.5 and abs(sum(floats) - total) <= 1e-15 * len(weights) * total
+    if max(weights) << twos <= WEIGHT_MAX:
+        others, other = in_floats([weight << twos for weight in weights])
+        assert [each / other for each in others] == [each / total for each in floats]
+
+
+def test_whole_units_enter_means_as_their_number() -> None:
+    assert in_floats([3 * UNIT, 0, 5 * UNIT]) == ([3.0, 0.0, 5.0], 8.0)
+
+
+@given(st.just(0) | GRAINS, GRAINS)
 def test_the_mixing_fraction_is_the_quotient_correctly_rounded(own: int, accepted: int) -> None:
     assert mixing_fraction(own, accepted) == float(Fraction(accepted, own + accepted))
 
@@ -25,4 +106,5 @@ def test_a_newcomer_takes_all_of_its_first_share() -> None:
 
 
 def test_weights_are_read_in_founders() -> None:
-    assert founders(ONE // 4) == 0.25
+    assert founders(ONE // 4) == 0.25 and founders(2**23 * ONE) == 2**23
+    assert founders(1) == 2.0**-1000

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rumor.gossip import ONE, ProtocolConfig, Rule
+from rumor.gossip import ProtocolConfig, Rule
 from rumor.sim import NetworkConfig, VectorTask
 from rumor.sim.links import Links
 from rumor.sim.neighborhood import Neighborhood
@@ -106,5 +106,5 @@ def run_bare(
     for window in windows:
         values.execute(window.levels)
         if window.reading is not None:
-            weights = window.reading.weight_units.sum(axis=1) / (ONE * shards)
+            weights = window.reading.weight_units.sum(axis=1) / (2**40 * shards)
             yield Point(values.x.copy(), values.counted.copy(), weights, window.reading)

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from rumor.gossip import ONE
 from rumor.sim.run import Run, time_to
 
 __all__ = ["made_up"]
@@ -25,7 +24,7 @@ def made_up(*, workers: int = 64, points: int = 41, task: str = "digits", **chan
     counts = rng.integers(150, 250, workers)
     ends = {
         "steps": counts,
-        "weight_units": np.full(workers, ONE),
+        "weight_units": np.full(workers, 2**40),
         "idle_s": np.zeros(workers),
         "pushes": counts // 10,
         "mixed": counts // 10,
@@ -88,8 +87,8 @@ def _summary(task: str, workers: int, series: dict[str, np.ndarray], steps: int)
         "disagreement_stationary": 3.1 if task == "noise" else None,
         "weight_total": float(workers),
         "weight_expected": float(workers),
-        "weight_units_total": workers * ONE,
-        "weight_units_expected": workers * ONE,
+        "weight_units_total": workers * 2**40,
+        "weight_units_expected": workers * 2**40,
         "messages": int(series["messages"][-1]),
         "bytes_sent": int(series["bytes_sent"][-1]),
         "pushes": int(series["pushes"][-1]),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rumor.gossip import ONE, TrainingError
+from rumor.gossip import TrainingError
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.rules import RULES
 from rumor.sim import Run, simulate
@@ -163,10 +163,10 @@ def test_no_unit_of_weight_is_lost_or_made(rule: str, seed: int) -> None:
         pace="pareto:shape=1.8", speeds="1x:50%,4x:50%", network="lossy", duplicates=0.2, seed=seed,
     )  # fmt: skip
     summary = run.summary
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * ONE
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 2**40
     assert summary["weight_units_burned"] == 0
     held = int(run.workers["weight_units"].sum())
-    assert 0 < held <= 10 * ONE - summary["weight_units_in_flight"]
+    assert 0 < held <= 10 * 2**40 - summary["weight_units_in_flight"]
     assert summary["mixed"] + summary["pushes"] > 0
 
 
@@ -267,7 +267,7 @@ def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
     assert (np.delete(steps, bad) == 40).all()
     assert run.workers["weight_units"][bad] == 0
     assert summary["weight_units_burned"] > 0
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 8 * ONE
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 8 * 2**40
     assert np.isfinite(summary["loss"]) and summary["loss"] < 1
     assert run.model is not None and all(torch.isfinite(t).all() for t in run.model.values())
 

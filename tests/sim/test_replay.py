@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.messages import Chunk
+from rumor.gossip.weight import UNIT
 from rumor.gossip.wire import Form
 from rumor.sim.replay import replay
 from rumor.sim.replay_model import first_difference
@@ -368,18 +369,20 @@ def test_models_are_compared_by_bits(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     state = {"a": torch.tensor([0.0, float("nan")]), "n": torch.tensor(3)}
     save_file(state, path, metadata={"weight_units": "7"})
-    assert first_difference(path, state, 7) is None
-    assert "weight at the end is 8 units here, and 7" in str(first_difference(path, state, 8))
+    assert first_difference(path, state, 7 * UNIT) is None
+    assert "weight at the end is 8 units here, and 7" in str(
+        first_difference(path, state, 8 * UNIT)
+    )
     negative = state | {"a": torch.tensor([-0.0, float("nan")])}
-    assert "tensor a[0] is -0.0 here, and 0.0" in str(first_difference(path, negative, 7))
+    assert "tensor a[0] is -0.0 here, and 0.0" in str(first_difference(path, negative, 7 * UNIT))
     assert "tensor n[] is 4 here, and 3" in str(
-        first_difference(path, state | {"n": torch.tensor(4)}, 7)
+        first_difference(path, state | {"n": torch.tensor(4)}, 7 * UNIT)
     )
     shorter = state | {"a": torch.zeros(1)}
-    assert "tensor a is (1,) torch.float32 here" in str(first_difference(path, shorter, 7))
-    assert "replay has no tensor n" in str(first_difference(path, {"a": state["a"]}, 7))
+    assert "tensor a is (1,) torch.float32 here" in str(first_difference(path, shorter, 7 * UNIT))
+    assert "replay has no tensor n" in str(first_difference(path, {"a": state["a"]}, 7 * UNIT))
     assert "saved model has no tensor b" in str(
-        first_difference(path, state | {"b": state["n"]}, 7)
+        first_difference(path, state | {"b": state["n"]}, 7 * UNIT)
     )
 
 

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from rumor.gossip import (
     ONE,
+    UNIT,
     ConfigError,
     GoSGD,
     Phase,
@@ -38,6 +39,7 @@ from rumor.gossip.effects import (
     ShareMixed,
     Wait,
 )
+from rumor.gossip.weight import founders
 from rumor.sim import NetworkConfig, Swarm
 from rumor.sim.links import Links
 from rumor.sim.network import Cut, Host
@@ -233,7 +235,7 @@ def test_the_vector_may_be_cut_and_each_shard_keeps_its_weight() -> None:
     merged = swarm.merged()["weight"].flatten()
     peers = swarm._world.members().values()
     for shard, (start, stop) in enumerate(in_numbers(swarm._world.peers["peer-0"].vector)):
-        weights = [peer.protocol.accounts[shard].weight for peer in peers]
+        weights = [founders(peer.protocol.accounts[shard].weight) for peer in peers]
         parts = [peer.vector.flats[0][start:stop] for peer in peers]
         weighted = [w * part for w, part in zip(weights, parts, strict=True)]
         mean = torch.stack(weighted).sum(0) / sum(weights)
@@ -427,7 +429,37 @@ def test_a_crash_takes_weight_along_and_a_restart_becomes_a_copy() -> None:
     swarm.run_until(all_know(swarm, *swarm.peers), 10.0)
     assert told(swarm, PeerStarted)[-1] == PeerStarted(2)
     assert_agreed(swarm)
-    assert 0 < swarm.audit().died < swarm.audit().founded == 4 * 2**40
+    assert 0 < swarm.audit().died < swarm.audit().founded == 4 * ONE
+
+
+def test_a_swarm_that_has_lost_nearly_all_of_its_weight_goes_on() -> None:
+    """What is left falls to a third again and again, to some 2^-55 of what was founded."""
+    swarm = Swarm("quadratic", peers=3, p=1.0, step_s=0.05)
+    swarm.run(2.0)
+    for number in range(35):
+        for peer in (f"peer-{number % 3}", f"peer-{(number + 1) % 3}"):
+            swarm.crash(peer)
+            swarm.restart(peer)
+        swarm.run_until(lambda: all(swarm.phase(id) is Phase.TRAINING for id in swarm.peers))
+        swarm.run(0.5)
+    swarm.join("zoe")
+    swarm.run_until(lambda: swarm.phase("zoe") is Phase.TRAINING)
+    before = swarm.audit()
+    assert 0 < before.held + before.in_flight < ONE >> 50
+    mixed = {peer: swarm.tally(peer).mixed for peer in swarm.peers}
+    swarm.run(5.0)
+    after = swarm.audit()
+    assert all(swarm.tally(peer).mixed > mixed[peer] + 20 for peer in swarm.peers)
+    assert (
+        after.founded
+        == 3 * ONE
+        == (after.held + after.in_flight + after.stranded + after.burned + after.died)
+    )
+    assert (after.died, after.burned) == (before.died, before.burned)
+    swarm.leave("peer-0")
+    assert_agreed(swarm)
+    assert swarm.audit().held == before.held + before.in_flight
+    assert swarm.consensus_distance() < 1e-3 and swarm.loss() < 1.2 * swarm.loss("zoe")
 
 
 def test_where_all_crash_and_restart_one_of_them_founds_anew() -> None:
@@ -440,7 +472,7 @@ def test_where_all_crash_and_restart_one_of_them_founds_anew() -> None:
     for peer in swarm.peers:
         swarm.restart(peer)
     swarm.run_until(lambda: all(swarm.phase(id) is Phase.TRAINING for id in swarm.peers))
-    assert swarm.audit().died == 3 * 2**40 and swarm.audit().founded == 4 * 2**40
+    assert swarm.audit().died == 3 * ONE and swarm.audit().founded == 4 * ONE
     assert_agreed(swarm)
 
 
@@ -455,7 +487,7 @@ def test_a_newcomer_starts_from_a_copy_and_is_found_by_all() -> None:
     assert counted > 20 > swarm.steps("zoe")
     swarm.run_until(all_know(swarm, "zoe", "peer-0", "peer-1", "peer-2"))
     assert_agreed(swarm)
-    assert swarm.audit().founded == 3 * 2**40
+    assert swarm.audit().founded == 3 * ONE
 
 
 def test_a_leaver_hands_all_its_weight_on() -> None:
@@ -657,7 +689,7 @@ class Forger(Flood):
     def step(self, turn: Turn) -> Wait | None:
         """Mix, push and forge."""
         if turn.step == 5:
-            turn._state.agenda.account.weight += 1
+            turn._state.agenda.account.weight += UNIT
         return super().step(turn)
 
 
@@ -670,7 +702,7 @@ def test_weight_that_does_not_add_up_is_an_error_at_once() -> None:
 def test_weight_that_is_nowhere_is_an_error_too() -> None:
     swarm = swarm_of(2, network="ideal")
     swarm.run(1.0)
-    swarm._world.watch._ledgers[("peer-1", 1), 0].founded += 1
+    swarm._world.watch._ledgers[("peer-1", 1), 0].founded += UNIT
     with pytest.raises(AssertionError, match=r"weight of shard 0 is not .*founded=2199023255553"):
         swarm._world.watch._check(swarm._world.peers["peer-0"].protocol.account, "Step")
 
@@ -690,7 +722,7 @@ def test_a_loss_that_is_not_finite_makes_a_peer_leave_and_burn_its_weight() -> N
     (reason,) = [event.reason for event in told(swarm, PeerFailed)]
     assert reason == "the loss of step 1 is nan: lower the lr"
     (broken,) = [h.peer for h in swarm.events if isinstance(h.event, PeerFailed)]
-    assert swarm.audit().burned == 2**40
+    assert swarm.audit().burned == ONE
     assert broken not in swarm.weights() and np.isfinite(swarm.loss())
     assert_agreed(swarm)
 
@@ -702,7 +734,7 @@ def test_a_step_that_spoils_the_model_is_seen_before_the_loss_is() -> None:
     swarm = swarm_of(2, line(loss=overflow, lr=1e38))
     swarm.run(3.0)
     assert all("not finite after step 1" in event.reason for event in told(swarm, PeerFailed))
-    assert swarm.audit().burned == 2 * 2**40
+    assert swarm.audit().burned == 2 * ONE
 
 
 def test_a_model_that_leaves_its_vector_can_hand_nothing_on() -> None:

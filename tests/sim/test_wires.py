@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, GoSGD, ProtocolConfig, TrainingError, Turn
+from rumor.gossip import GoSGD, ProtocolConfig, TrainingError, Turn
 from rumor.gossip.errors import ConfigError
 from rumor.sim import Run, simulate
 from rumor.sim.network import NetworkConfig
@@ -105,7 +105,7 @@ def test_no_unit_of_any_shard_is_lost_or_made(rule: str, per_push: int, wire: st
         shards=5, shards_per_push=per_push, wire=wire, pace="pareto:shape=1.8",
         network="lossy", duplicates=0.2,
     ).summary  # fmt: skip
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 5 * ONE
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 5 * 2**40
     assert summary["weight_total"] == summary["weight_expected"] == 10
     assert summary["mixed"] > 30
 
@@ -165,11 +165,11 @@ def test_lost_shares_move_the_mean_unless_the_exchange_is_exact() -> None:
 def test_the_mean_of_each_shard_is_kept_where_the_exchange_is_exact() -> None:
     points = list(settled(True, shards=3))
     units = points[-1].reading.weight_units
-    assert (units.sum(axis=0) == 8 * ONE).all()
+    assert (units.sum(axis=0) == 8 * 2**40).all()
     for shard in range(3):
         part = slice(8 * shard, 8 * shard + 8)
         before = points[0].x[:, part].sum(axis=0)
-        after = (units[:, shard] / ONE) @ points[-1].x[:, part]
+        after = (units[:, shard] / 2**40) @ points[-1].x[:, part]
         assert np.abs(after - before).max() < 1e-12 * np.abs(points[0].x[:, part]).sum()
 
 
@@ -247,7 +247,7 @@ def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> No
     run = simulate(**settings, wire="float16")
     # Who is left alone has nobody to send to.
     assert len(run.summary["stopped"]) == 2
-    assert run.summary["weight_units_total"] == run.summary["weight_units_expected"] == 3 * ONE
+    assert run.summary["weight_units_total"] == run.summary["weight_units_expected"] == 3 * 2**40
     assert simulate(**settings, wire="bfloat16").summary["stopped"] == []
     values = np.array([[1e6] * 8, [0.0] * 8])
     with pytest.raises(TrainingError, match="does not fit"):

@@ -196,7 +196,7 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
             failed = b._living().driver
             while failed.is_sound:
                 b.wait(0.1)
-            assert b.weight_units > 0
+            assert b.weight > 0
             b.step()
         assert [name for name in rumor_threads() if name != "rumor-network"] == []
         over.set()

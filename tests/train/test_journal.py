@@ -26,6 +26,7 @@ from rumor.gossip.effects import (
 from rumor.gossip.ledger import Entry as LedgerEntry
 from rumor.gossip.ledger import Kind
 from rumor.gossip.messages import Ack, Push
+from rumor.gossip.weight import UNIT
 from rumor.gossip.wire import Form
 from rumor.train import PeerConfig, RunConfig, run
 from rumor.train.fingerprint import fingerprint
@@ -135,7 +136,10 @@ def test_inputs_are_read_as_they_were_written(tmp_path: Path) -> None:
     [
         Began(2**32 - 1),
         Trained(0.1),
-        Decided(2**61, "mix ada#3 0.5"),
+        Decided(2**61 * UNIT, "mix ada#3 0.5"),
+        Decided(2**63 * UNIT, "mix ada#3 0.5"),
+        Decided(3 * UNIT // 2, "mix ada#3 0.5"),
+        Decided(1, ""),
         Fingerprint((1, 2)),
         Closed(),
     ],

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rumor.gossip.errors import ConfigError, TrainingError
+from rumor.gossip.weight import UNIT, Units
 from rumor.train.merged import (
     SavedModel,
     consensus_distance,
@@ -20,7 +21,7 @@ from rumor.train.merged import (
 )
 
 
-def saved(folder: Path, peer: str, units: int, **tensors: Tensor) -> SavedModel:
+def saved(folder: Path, peer: str, units: Units, **tensors: Tensor) -> SavedModel:
     path = folder / f"{peer}.safetensors"
     save_model(path, tensors, {"peer": peer, "weight_units": str(units)})
     return open_model(path)
@@ -51,8 +52,22 @@ def test_the_order_of_the_models_does_not_matter(tmp_path: Path) -> None:
 
 def test_a_peer_without_weight_does_not_count(tmp_path: Path) -> None:
     models = [saved(tmp_path, "a", 0, x=ones(1.0)), saved(tmp_path, "b", 1, x=ones(5.0))]
-    assert merging_weights(models) == {"b": 1}
+    assert merging_weights(models) == {"b": UNIT}
     assert torch.equal(merge(models)["x"], ones(5.0))
+
+
+def test_weights_far_below_a_unit_count_in_proportion(tmp_path: Path) -> None:
+    whole = [saved(tmp_path, f"w{i}", i + 1, x=ones(0.1 + i)) for i in range(3)]
+    units = ("1/2^940", "1/2^939", "3/2^940")
+    fine = [saved(tmp_path, f"f{i}", told, x=ones(0.1 + i)) for i, told in enumerate(units)]
+    assert list(merging_weights(fine).values()) == [2**20, 2**21, 3 * 2**20]
+    assert digest(merge(fine)) == digest(merge(whole))
+
+
+@pytest.mark.parametrize("units", ["-1", "1.5", "2/2^1", "1/2^961", ""])
+def test_a_model_with_a_weight_that_is_none_cannot_be_read(tmp_path: Path, units: str) -> None:
+    with pytest.raises(TrainingError, match="cannot be read as a model"):
+        saved(tmp_path, "a", units, x=ones(1.0))
 
 
 def test_where_nobody_holds_weight_all_count_alike(tmp_path: Path) -> None:
@@ -121,7 +136,7 @@ def test_without_metadata_a_model_has_its_folders_name_and_no_weight(tmp_path: P
     path = tmp_path / "peer-3" / "model.safetensors"
     save_model(path, {"x": ones(1.0)}, {})
     model = open_model(path)
-    assert (model.id, model.weight_units) == ("peer-3", 0)
+    assert (model.id, model.weight) == ("peer-3", 0)
 
 
 def test_consensus_distance_is_the_spread_around_the_plain_mean_over_its_norm(

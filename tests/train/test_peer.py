@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rumor.gossip import (
+    ONE,
     GoSGD,
     IncompatiblePeer,
     LocalProtocolError,
@@ -106,7 +107,7 @@ def test_founders_agree_and_no_unit_is_lost(tmp_path: Path) -> None:
     account = audit(
         account for i in range(4) for account in read_ledger(tmp_path / f"p{i}" / "ledger.jsonl")
     )
-    assert account.balanced and account.held == account.founded == 4 << 40
+    assert account.balanced and account.held == account.founded == 4 * ONE
     assert all(member.peer.tally.mixed > 0 for member in members)
 
 
@@ -123,7 +124,7 @@ def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Pat
     founder.end()
     newcomer.end()
     account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
-    assert account.balanced and account.founded == 1 << 40
+    assert account.balanced and account.founded == 1 * ONE
 
 
 def test_a_large_model_travels_in_frames(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_founders_that_began_differently_end_in_one_swarm(tmp_path: Path) -> Non
         account for i in range(2) for account in read_ledger(tmp_path / f"p{i}" / "ledger.jsonl")
     )
     # Escrow that was on its way when its owner gave up comes back later and is not burned.
-    assert account.balanced and account.founded == 2 << 40 and account.burned > 0
+    assert account.balanced and account.founded == 2 * ONE and account.burned > 0
 
 
 def test_a_peer_that_only_dials_out_is_a_full_member(founder: Member) -> None:
@@ -194,7 +195,7 @@ def test_a_peer_that_leaves_hands_its_weight_on(founder: Member, tmp_path: Path)
     until(lambda: founder.peer.live == ("a",))
     founder.end()
     account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
-    assert account.balanced and account.held == 1 << 40
+    assert account.balanced and account.held == 1 * ONE
 
 
 def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
