@@ -35,12 +35,13 @@ def weight(units_max: int) -> Check:
     These count grains, the most significant byte first. One weight has one form: whole units that
     came as bytes are refused, and so are leading zeros.
     """
-    whole, grains_max = integer(0, units_max), units_max << UNIT_BITS
+    grains_max = units_max << UNIT_BITS
 
     def check(value: Any) -> int:
+        if type(value) is int and 0 <= value <= units_max:
+            return value << UNIT_BITS
         if type(value) is not bytes:
-            units: int = whole(value)
-            return units << UNIT_BITS
+            raise Bad(f"an integer in [0, {units_max}], or bytes")
         grains = int.from_bytes(value)
         if not 0 < grains <= grains_max or not value[0]:
             raise Bad(f"a weight of at most {units_max} units, without leading zeros")

@@ -24,7 +24,6 @@ from .headers import (
     MEMBER,
     TENSOR,
     WEIGHT_BYTES_MAX,
-    WEIGHTS,
 )
 from .messages import Ack, Body, Envelope, Member, Offer, Push
 from .schema import Schema
@@ -75,8 +74,9 @@ def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
     if len(frame) != envelope.frame_bytes:
         raise LocalProtocolError(f"a frame of {len(frame)} bytes, not {envelope.frame_bytes}")
     kind = _KINDS[type(envelope.body)]
-    body = _plain_body(envelope.body, kind)
-    header = msgpack.packb(_fields_of(envelope, checksum(frame), kind, body))
+    header = msgpack.packb(
+        _fields_of(envelope, checksum(frame), kind, _values(envelope.body, kind))
+    )
     first = _PREFIX.pack(_MAGIC, VERSION, crc32(header)) + header
     return [first, frame] if envelope.frame_bytes else [first]
 
@@ -96,16 +96,7 @@ def encoded_bytes(envelope: Envelope) -> int:
     """
     body, check = envelope.body, _U64 if envelope.frame_bytes else 0
     kind = _KINDS[type(body)]
-    if type(body) is Ack:
-        values: list[Any] = [body.seq, _weight(body.accepted), body.credit_bytes]
-    elif type(body) is Push or type(body) is Offer:
-        form = [body.form.wire, body.form.copy, body.form.anchor]
-        values = [body.seq, _weight(body.escrow), body.size_bytes, body.frame_bytes]
-        values += [body.eager_bytes, form, body.segment]
-        values += [body.epoch, body.round, body.note, body.step]
-    else:
-        values = _plain_body(body, kind)
-    header = _PACKER.pack(_fields_of(envelope, check, kind, values))
+    header = _PACKER.pack(_fields_of(envelope, check, kind, _values(body, kind)))
     return _PREFIX.size + len(header) + envelope.frame_bytes
 
 
@@ -205,9 +196,17 @@ def _require_all_there(header: Buffer) -> None:
     walker.skip()
 
 
-def _plain_body(body: Body, kind: int) -> list[Any]:
-    values = ((name, getattr(body, name)) for name in BODIES[kind][1])
-    return [_weight(value) if name in WEIGHTS else _plain(value) for name, value in values]
+def _values(body: Body, kind: int) -> list[Any]:
+    """The fields of a message as msgpack can write them, in the order of its table."""
+    if type(body) is Ack:
+        return [body.seq, _weight(body.accepted), body.credit_bytes]
+    if type(body) is Push or type(body) is Offer:
+        form = [body.form.wire, body.form.copy, body.form.anchor]
+        values: list[Any] = [body.seq, _weight(body.escrow), body.size_bytes, body.frame_bytes]
+        values += [body.eager_bytes, form, body.segment]
+        values += [body.epoch, body.round, body.note, body.step]
+        return values
+    return [_plain(getattr(body, name)) for name in BODIES[kind][1]]
 
 
 def _weight(grains: int) -> int | bytes:

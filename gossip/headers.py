@@ -41,7 +41,6 @@ __all__ = [
     "SEGMENT_LENGTH_MAX",
     "SHARDS_MAX",
     "TENSOR",
-    "WEIGHTS",
     "WEIGHT_BYTES_MAX",
 ]
 
@@ -53,9 +52,6 @@ SHARDS_MAX = 1 << 14
 
 WEIGHT_BYTES_MAX = 128
 """Longest weight that is not a whole number of units, in bytes."""
-
-WEIGHTS: frozenset[str] = frozenset({"escrow", "accepted"})
-"""Fields that are weights: at both ends in grains, on the way in units where these are whole."""
 
 REFERRED_MAX = 64
 """Most donors that one message names."""

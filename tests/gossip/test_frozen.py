@@ -1,5 +1,6 @@
 """Cheap frozen values behave as frozen dataclasses do, except that nothing stops a change."""
 
+from rumor.gossip import UNIT
 from rumor.gossip.messages import Ack, Pending, Push, Query
 
 
@@ -19,5 +20,5 @@ def test_values_have_no_room_for_other_fields() -> None:
 
 
 def test_fields_by_keyword_print_with_their_names() -> None:
-    push = Push(seq=1, escrow=2, size_bytes=3, epoch=0, round=4, note=0, step=5)
+    push = Push(seq=1, escrow=2 * UNIT, size_bytes=3, epoch=0, round=4, note=0, step=5)
     assert repr(push).startswith("Push(seq=1, escrow=2")

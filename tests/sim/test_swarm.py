@@ -433,7 +433,7 @@ def test_a_crash_takes_weight_along_and_a_restart_becomes_a_copy() -> None:
 
 
 def test_a_swarm_that_has_lost_nearly_all_of_its_weight_goes_on() -> None:
-    """What is left falls to a third again and again, to some 2^-55 of what was founded."""
+    """What is left falls to a third again and again, to 2^-61 of what was founded."""
     swarm = Swarm("quadratic", peers=3, p=1.0, step_s=0.05)
     swarm.run(2.0)
     for number in range(35):
