@@ -1,7 +1,5 @@
 """Settings of the test suite as a whole."""
 
-import gc
-
 import pytest
 from hypothesis import settings
 
@@ -13,9 +11,3 @@ settings.load_profile("rumor")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let transcripts be written anew."""
     parser.addoption("--rewrite", action="store_true", help="write the transcripts anew")
-
-
-def pytest_collection_finish() -> None:
-    """Let tests that collect garbage not look through all that was imported before them."""
-    gc.collect()
-    gc.freeze()

@@ -103,7 +103,7 @@ def test_what_is_null_is_not_given() -> None:
         ({"at_s": 1, "kind": "loss", "rate": "all"}, 'rate is "all": it must be a probability'),
         ({"at_s": 1, "kind": "slow", "peer": 0, "factor": 0}, "factor is 0: it must be a number "),
         ({"at_s": 1, "kind": "pause", "peer": 0, "for_s": 1e999}, "for_s is Infinity: it must be"),
-        ({"at_s": 1, "kind": "join", "count": 0}, "count is 0: it must be a whole number, 1 or m"),
+        ({"at_s": 1, "kind": "join", "count": 0}, "count is 0: it must be a whole number from 1"),
         ({"at_s": 1, "kind": "restart", "peer": 0, "state": "new"}, 'it must be "kept" or "lost"'),
         ({"at_s": 1, "kind": "cut", "peer": 0, "one_way": 1}, "one_way is 1: it must be true or"),
         ({"at_s": 1, "kind": "partition", "groups": []}, "groups is []: it must be a list of lis"),
