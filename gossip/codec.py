@@ -28,7 +28,6 @@ from .headers import (
 from .messages import Ack, Body, Envelope, Member, Offer, Push
 from .schema import Schema
 from .weight import UNIT_BITS
-from .wire import Form
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -224,8 +223,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Schema):
         tensors = [[getattr(tensor, name) for name in TENSOR] for tensor in value.tensors]
         return [tensors, value.shards]
-    if isinstance(value, Form):
-        return [value.wire, value.copy, value.anchor]
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value

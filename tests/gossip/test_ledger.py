@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import Account, Audit, Entry, Kind, LocalProtocolError, audit
+from rumor.gossip import UNIT, Account, Audit, Entry, Kind, LocalProtocolError, audit
 
 
 def account(id: str, *entries: Entry, incarnation: int = 1) -> Account:
@@ -78,6 +78,13 @@ def test_a_stranded_escrow_that_was_found_is_in_flight_again() -> None:
         "a", FOUNDED, PUSHED, Entry(Kind.STRANDED, 0, "b", 1, 1), Entry(Kind.FOUND, 0, "b", 1, 1)
     )
     assert audit([a]).in_flight == 40
+
+
+def test_an_audit_is_told_in_units() -> None:
+    founded, pushed = Entry(Kind.FOUNDED, 3 * UNIT), Entry(Kind.PUSHED, UNIT // 2, "b", 1, 1)
+    assert repr(audit([account("a", founded, pushed)])) == (
+        "Audit(founded=3, held='5/2^1', in_flight='1/2^1', stranded=0, burned=0, died=0)"
+    )
 
 
 def test_units_from_nowhere_are_noticed() -> None:
