@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,13 @@ def test_who_has_ended_is_no_trouble(sleeper: "subprocess.Popen[bytes]") -> None
     keep_guard([f"{sleeper.pid} {started}\n"])
 
 
+def inodes(folder: Path) -> Iterator[int]:
+    for path in folder.iterdir():
+        # A program that has just begun opens its libraries, and closes them again.
+        with suppress(FileNotFoundError):
+            yield path.stat().st_ino
+
+
 def test_a_guard_is_told_of_all_that_are_started_and_no_peer_holds_its_pipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +100,7 @@ def test_a_guard_is_told_of_all_that_are_started_and_no_peer_holds_its_pipe(
             for process in crew.processes:
                 folder = Path(f"/proc/{process.pid}/fd")
                 if folder.exists():
-                    held = [path.stat().st_ino for path in folder.iterdir()]
+                    held = list(inodes(folder))
                     assert held and os.fstat(pipe.fileno()).st_ino not in held
         finally:
             crew.kill_all()
