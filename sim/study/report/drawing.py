@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .whole import whole
+from ....train.durable import drafted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ def save(figure: "Figure", path: Path) -> None:
     drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")  # type: ignore[attr-defined]
     # A chart has few colors: as a palette they take a third of the bytes, and look the same.
     few = drawn.quantize(_PALETTE, dither=Image.Dither.NONE)
-    with whole(path) as draft:
+    with drafted(path) as draft:
         few.save(draft, format="PNG", optimize=True)
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from ....train.durable import drafted
 from ..result import Results
 from .facets import facets_of
 from .page import page
 from .pictures import draw_pictures
-from .whole import whole
 
 __all__ = ["write_report"]
 
@@ -30,6 +30,6 @@ def write_report(results: Results, folder: Path) -> Path:
     if facets:
         draw_pictures(results, facets, folder / "pictures")
     path = folder / "report.html"
-    with whole(path) as draft:
+    with drafted(path) as draft:
         draft.write_text(page(results), encoding="utf-8")
     return path

@@ -1,16 +1,16 @@
-"""Files of a report are there whole or not at all."""
+"""What is drafted takes the place of a file when it is whole, or not at all."""
 
 from pathlib import Path
 
 import pytest
 
-from rumor.sim.study.report.whole import whole
+from rumor.train.durable import drafted
 
 
 def test_what_is_written_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
-    with whole(path) as draft:
+    with drafted(path) as draft:
         draft.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
@@ -19,7 +19,7 @@ def test_what_is_written_takes_the_place_of_what_was_there(tmp_path: Path) -> No
 def test_where_writing_fails_nothing_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
-    with pytest.raises(OSError, match="full"), whole(path) as draft:
+    with pytest.raises(OSError, match="full"), drafted(path) as draft:
         draft.write_text("ne")
         raise OSError("full")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
