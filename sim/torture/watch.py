@@ -35,6 +35,7 @@ from ...gossip.messages import Chunk, Envelope, Offer, Refer
 from .moments import Moments
 from .pushes import Life, Pushes
 from .told import tell
+from .trace import canonical
 from .vector import Values, Vector
 from .violation import LIVENESS, Violation
 
@@ -137,7 +138,7 @@ class Watch:
         self._now = now
         self._traced.append((now, life, what, detail))
         if self._digest:
-            self._digest.update(f"{now!r} {life} {what} {detail!r}\n".encode())
+            self._digest.update(f"{now!r} {canonical(life)} {what} {canonical(detail)}\n".encode())
 
     def trained(self, host: Watched) -> None:
         """Note that a peer took an optimizer step."""
@@ -154,7 +155,7 @@ class Watch:
         life = _life(host)
         self._traced.append((self._now, life, None, effect))
         if self._digest:
-            self._digest.update(f"{effect!r}\n".encode())
+            self._digest.update(f"{canonical(effect)}\n".encode())
         match effect:
             case Record(entry):
                 self._stale.add(entry.shard)
