@@ -45,14 +45,14 @@ class Outcome:
     """What the ledgers of those say."""
 
     @property
-    def grains(self) -> int:
-        """Weight that it held at its end."""
+    def weight(self) -> int:
+        """What it held at its end."""
         return sum(account.weight for account in self.accounts)
 
     @property
-    def weight(self) -> float:
+    def weight_founders(self) -> float:
         """The same in founders; with shards, the mean over them."""
-        return founders(self.grains) / max(1, len(self.accounts))
+        return founders(self.weight) / max(1, len(self.accounts))
 
     @property
     def end(self) -> Former:
@@ -69,7 +69,7 @@ class Outcome:
     @property
     def is_dead(self) -> bool:
         """Whether its weight is lost to the others: it was killed, failed, or left with some."""
-        return not self.in_order or (self.state is State.LEFT and self.grains > 0)
+        return not self.in_order or (self.state is State.LEFT and self.weight > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +84,8 @@ class Death:
     """How that one ended."""
     why: str
     step: int
-    grains: int
-    """Its weight, and its escrow that nobody accepted."""
+    weight: int
+    """What it held, and its escrow that nobody accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +98,12 @@ class Balance:
     """Into how many pieces the vector is cut: a founder's weight counts once in each."""
 
     @property
-    def grains_total(self) -> int:
+    def weight_total(self) -> int:
         """Weight that is there."""
         return self.audit.held + self.audit.in_flight + self.audit.stranded
 
     @property
-    def grains_expected(self) -> int:
+    def weight_expected(self) -> int:
         """Weight that should be there."""
         return self.audit.founded - self.audit.died - self.audit.burned
 
@@ -123,7 +123,7 @@ def balance(outcomes: Sequence[Outcome]) -> Balance:
             state=former.state,
             why=former.why,
             step=former.step,
-            grains=audit(accounts, lives).died,
+            weight=audit(accounts, lives).died,
         )
         for outcome, number, former, lives in dead
     )

@@ -33,7 +33,7 @@ class Merged:
 
     state: dict[str, Tensor]
     weights: dict[str, int]
-    """What each peer counted, by id, in grains; a unit each where nobody held any."""
+    """What each peer counted, by id; a unit each where nobody held any."""
     by_weight: bool
     """Whether anybody held weight; if not, all counted alike."""
     evaluation: Evaluation
@@ -124,10 +124,10 @@ def summarize(
         "accuracy": _finite(evaluation.accuracy),
         "loss": _finite(evaluation.loss),
         "consensus_distance": _finite(merged.consensus_distance) if merged else None,
-        "weight_total": founders(balance.grains_total) / balance.shards,
-        "weight_expected": founders(balance.grains_expected) / balance.shards,
-        "weight_units_total": in_units(balance.grains_total),
-        "weight_units_expected": in_units(balance.grains_expected),
+        "weight_total": founders(balance.weight_total) / balance.shards,
+        "weight_expected": founders(balance.weight_expected) / balance.shards,
+        "weight_units_total": in_units(balance.weight_total),
+        "weight_units_expected": in_units(balance.weight_expected),
         "messages": sum(outcome.messages for outcome in outcomes),
         "bytes_sent": sum(outcome.bytes_sent for outcome in outcomes),
         "wall_s": round(wall_s, 3),
@@ -154,8 +154,8 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "steps_per_s": _finite(outcome.steps_per_s),
         "accuracy": _finite(outcome.accuracy),
         "loss": _finite(outcome.loss),
-        "weight": outcome.weight,
-        "weight_units": in_units(outcome.grains),
+        "weight": outcome.weight_founders,
+        "weight_units": in_units(outcome.weight),
         "messages": outcome.messages,
         "bytes_sent": outcome.bytes_sent,
         "pushes": outcome.pushes,
@@ -183,8 +183,8 @@ def _loss(death: Death) -> dict[str, Any]:
         "state": str(death.state),
         "why": death.why,
         "step": death.step,
-        "weight": founders(death.grains) / shards,
-        "weight_units": in_units(death.grains),
+        "weight": founders(death.weight) / shards,
+        "weight_units": in_units(death.weight),
     }
 
 

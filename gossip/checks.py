@@ -6,7 +6,7 @@ Nothing is converted: an integer that came as a float, or a text that came as by
 from collections.abc import Callable
 from typing import Any
 
-from .weight import UNIT, UNIT_BITS
+from .weight import decode_weight, encode_weight
 
 __all__ = ["Bad", "Check", "each", "fields", "flag", "integer", "octets", "text", "weight"]
 
@@ -32,22 +32,22 @@ def integer(low: int, high: int) -> Check:
 def weight(units_max: int) -> Check:
     """A weight of at most so many units: their number, or bytes where that is not whole.
 
-    These count grains, the most significant byte first. One weight has one form: whole units that
-    came as bytes are refused, and so are leading zeros.
+    One weight has one form (`encode_weight`): whole units that came as bytes are refused, and so
+    are leading zeros.
     """
-    grains_max = units_max << UNIT_BITS
+    weight_max = decode_weight(units_max)
 
     def check(value: Any) -> int:
         if type(value) is int and 0 <= value <= units_max:
-            return value << UNIT_BITS
+            return decode_weight(value)
         if type(value) is not bytes:
             raise Bad(f"an integer in [0, {units_max}], or bytes")
-        grains = int.from_bytes(value)
-        if not 0 < grains <= grains_max or not value[0]:
+        decoded = decode_weight(value)
+        if not 0 < decoded <= weight_max or not value[0]:
             raise Bad(f"a weight of at most {units_max} units, without leading zeros")
-        if not grains & UNIT - 1:
+        if encode_weight(decoded) != value:
             raise Bad("a number where its units are whole")
-        return grains
+        return decoded
 
     return check
 

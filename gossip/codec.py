@@ -27,7 +27,7 @@ from .headers import (
 )
 from .messages import Ack, Body, Envelope, Member, Offer, Push
 from .schema import Schema
-from .weight import UNIT_BITS
+from .weight import encode_weight
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -198,22 +198,19 @@ def _require_all_there(header: Buffer) -> None:
 def _values(body: Body, kind: int) -> list[Any]:
     """The fields of a message as msgpack can write them, in the order of its table."""
     if type(body) is Ack:
-        return [body.seq, _weight(body.accepted), body.credit_bytes]
+        return [body.seq, encode_weight(body.accepted), body.credit_bytes]
     if type(body) is Push or type(body) is Offer:
         form = [body.form.wire, body.form.copy, body.form.anchor]
-        values: list[Any] = [body.seq, _weight(body.escrow), body.size_bytes, body.frame_bytes]
+        values: list[Any] = [
+            body.seq,
+            encode_weight(body.escrow),
+            body.size_bytes,
+            body.frame_bytes,
+        ]
         values += [body.eager_bytes, form, body.segment]
         values += [body.epoch, body.round, body.note, body.step]
         return values
     return [_plain(getattr(body, name)) for name in BODIES[kind][1]]
-
-
-def _weight(grains: int) -> int | bytes:
-    """A weight as it travels: as units, or where these are not whole as bytes that count grains."""
-    units = grains >> UNIT_BITS
-    if units << UNIT_BITS == grains:
-        return units
-    return grains.to_bytes((grains.bit_length() + 7) // 8)
 
 
 def _plain(value: Any) -> Any:

@@ -151,8 +151,8 @@ class Departure:
         if heir is None and (now >= due_s or not heirs):
             heir = turn.draw(heirs or newcomers, shards, urgent=True)
         if heir is not None:
-            grains = {shard: turn.weight_of(shard) for shard in shards}
-            turn.push_shards(heir, grains, copy=heir in newcomers, whole=True)
+            weights = {shard: turn.weight_of(shard) for shard in shards}
+            turn.push_shards(heir, weights, copy=heir in newcomers, whole=True)
 
     def _go(self) -> None:
         self._state.roster.advance(phase=Phase.LEFT)

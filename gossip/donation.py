@@ -45,9 +45,9 @@ class Donations:
             if member is None or member.phase > Phase.JOINING:
                 del self._asking[peer]
             elif not turn.is_outstanding(peer) and turn.can_push(peer) and self._is_free(turn):
-                grains = {lane.shard: half(lane.weight) for lane in self._state.lanes}
-                if min(grains.values()) >= WEIGHT_MIN:
-                    turn.push_shards(peer, grains, copy=True, anchor=asked.anchor)
+                weights = {lane.shard: half(lane.weight) for lane in self._state.lanes}
+                if min(weights.values()) >= WEIGHT_MIN:
+                    turn.push_shards(peer, weights, copy=True, anchor=asked.anchor)
                     del self._asking[peer]
                     self._given[peer] = None
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from .frozen import frozen
 from .ledger import Entry
 from .messages import Envelope, Incarnation, PeerId
+from .weight import shown
 from .wire import Form
-from .wording import shown
 
 __all__ = [
     "Attach",
@@ -234,12 +234,12 @@ class ShareMixed:
     """A share was mixed in."""
 
     sender: PeerId
-    grains: int
+    weight: int
     staleness_steps: int
     """How many steps its sender was behind the one who mixed it; negative if ahead."""
 
     def __repr__(self) -> str:
-        return shown(self, grains="units")
+        return shown(self, weight="units")
 
 
 @frozen

@@ -199,7 +199,7 @@ class Inbox:
             self._refuse(share, reason)
 
     def decide(self, arrival: Arrival, accepted: int, reason: str = "") -> None:
-        """Accept so many grains of a share's escrow, once and for all.
+        """Accept so much of a share's escrow, once and for all.
 
         The caller asks for the mixing first, where anything was accepted.
         """

@@ -12,7 +12,7 @@ from enum import StrEnum
 from .errors import LocalProtocolError
 from .frozen import frozen, frozen_keywords
 from .messages import Incarnation, PeerId
-from .wording import shown
+from .weight import shown
 
 __all__ = ["Account", "Audit", "Entry", "Kind", "Outstanding", "audit"]
 
@@ -45,7 +45,7 @@ class Entry:
     """One line of a ledger."""
 
     kind: Kind
-    grains: int
+    weight: int
     peer: PeerId = ""
     """The other side, where there is one."""
     incarnation: Incarnation = 0
@@ -54,7 +54,7 @@ class Entry:
     shard: int = 0
 
     def __repr__(self) -> str:
-        return shown(self, grains="units")
+        return shown(self, weight="units")
 
 
 @dataclass(slots=True)
@@ -63,13 +63,12 @@ class Outstanding:
 
     seq: int
     escrow: int
-    """In grains."""
     stranded: bool = False
 
 
 @dataclass(slots=True)
 class Account:
-    """What one life of a peer holds of one shard, as its entries so far say; in grains."""
+    """What one life of a peer holds of one shard, as its entries so far say."""
 
     id: PeerId
     incarnation: Incarnation
@@ -98,25 +97,25 @@ class Account:
         match entry.kind:
             case Kind.PUSHED:
                 # Not _require: these three are on the way of every share.
-                if not 0 <= entry.grains <= self.weight:
+                if not 0 <= entry.weight <= self.weight:
                     raise LocalProtocolError(f"{entry}: more than is held")
                 if other in self.outstanding:
                     raise LocalProtocolError(f"{entry}: an escrow is outstanding there")
-                self.weight -= entry.grains
-                self.outstanding[other] = Outstanding(entry.seq, entry.grains)
+                self.weight -= entry.weight
+                self.outstanding[other] = Outstanding(entry.seq, entry.weight)
             case Kind.ACCEPTED:
                 last = self.decided.get(other, (0, 0))[0]
-                if entry.grains < 0 or entry.seq <= last:
+                if entry.weight < 0 or entry.seq <= last:
                     raise LocalProtocolError(f"{entry}: decided already")
-                self.weight += entry.grains
-                self.decided[other] = entry.seq, entry.grains
+                self.weight += entry.weight
+                self.decided[other] = entry.seq, entry.weight
             case Kind.FOUNDED:
-                self.founded += entry.grains
-                self.weight += entry.grains
+                self.founded += entry.weight
+                self.weight += entry.weight
             case Kind.BURNED:
-                _require(0 <= entry.grains <= self.weight, entry, "more than is held")
-                self.weight -= entry.grains
-                self.burned += entry.grains
+                _require(0 <= entry.weight <= self.weight, entry, "more than is held")
+                self.weight -= entry.weight
+                self.burned += entry.weight
             case _:
                 self._close(entry, other)
         return entry
@@ -126,8 +125,8 @@ class Account:
         if escrow is None or escrow.seq != entry.seq:
             raise LocalProtocolError(f"{entry} names no outstanding escrow")
         if entry.kind is Kind.SETTLED:
-            _require(0 <= entry.grains <= escrow.escrow, entry, "more than the escrow")
-            self.weight += escrow.escrow - entry.grains
+            _require(0 <= entry.weight <= escrow.escrow, entry, "more than the escrow")
+            self.weight += escrow.escrow - entry.weight
             del self.outstanding[other]
         elif entry.kind is Kind.WRITTEN_OFF:
             self.written_off.append((other, escrow))
@@ -143,7 +142,7 @@ def _require(condition: bool, entry: Entry, why: str) -> None:
 
 @frozen_keywords
 class Audit:
-    """Where every founder's weight is; each field is counted on its own, in grains."""
+    """Where every founder's weight is; each field is counted on its own."""
 
     founded: int
     held: int
@@ -167,7 +166,7 @@ class Audit:
 
 
 def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
-    """Count every grain that was ever founded.
+    """Account for all weight that was ever founded.
 
     Args:
         accounts: One account for each shard of each life of each peer, the dead ones included.
@@ -179,23 +178,23 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
     lives = {(account.life, account.shard): account for account in accounts}
     held = in_flight = stranded = burned = died = 0
     for account in lives.values():
-        open_grains = stuck_grains = 0
+        open_escrow = stuck_escrow = 0
         for receiver, escrow in account.outstanding.items():
             left = escrow.escrow - _accepted(lives, account, receiver, escrow.seq)
             if escrow.stranded:
-                stuck_grains += left
+                stuck_escrow += left
             else:
-                open_grains += left
+                open_escrow += left
         burned += account.burned + sum(
             escrow.escrow - _accepted(lives, account, receiver, escrow.seq)
             for receiver, escrow in account.written_off
         )
         if account.life in dead:
-            died += account.weight + open_grains + stuck_grains
+            died += account.weight + open_escrow + stuck_escrow
         else:
             held += account.weight
-            in_flight += open_grains
-            stranded += stuck_grains
+            in_flight += open_escrow
+            stranded += stuck_escrow
     return Audit(
         founded=sum(account.founded for account in lives.values()),
         held=held,
@@ -209,7 +208,7 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
 def _accepted(
     lives: dict[tuple[Life, int], Account], sender: Account, receiver: Life, seq: int
 ) -> int:
-    """Grains that *receiver* accepted of the sender's push *seq*, by the receiver's account."""
+    """What *receiver* accepted of the sender's push *seq*, by the receiver's account."""
     theirs = lives.get((receiver, sender.shard))
     if theirs is None:
         return 0

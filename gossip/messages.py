@@ -9,8 +9,8 @@ from enum import IntEnum
 
 from .frozen import frozen, frozen_keywords
 from .schema import Schema
+from .weight import shown
 from .wire import Form
-from .wording import shown
 
 __all__ = [
     "HEARTBEAT_MAX",
@@ -153,7 +153,7 @@ class Offer:
 
     seq: int
     escrow: int
-    """Grains set aside for the receiver, at least 1."""
+    """Weight set aside for the receiver, at least 1."""
     size_bytes: int
     frame_bytes: int = 0
     """Size of its frames but the last; 0 where it comes in one message."""
@@ -211,7 +211,6 @@ class Ack:
 
     seq: int
     accepted: int
-    """In grains."""
     credit_bytes: int = 0
     """So much of the next share may be sent along with its offer."""
 

@@ -254,13 +254,13 @@ class Outbox:
         """Mix back the values of what came back; called where values may be changed.
 
         Args:
-            weight: What the peer holds, in grains.
+            weight: What the peer holds.
         """
         returning = [t for t in self._transfers.values() if t.is_returning]
         for transfer in returning:
-            grains = transfer.offer.escrow - transfer.accepted
-            self._agenda.ask(Reclaim(transfer.snapshot, mixing_fraction(weight, grains)))
-            weight += grains
+            back = transfer.offer.escrow - transfer.accepted
+            self._agenda.ask(Reclaim(transfer.snapshot, mixing_fraction(weight, back)))
+            weight += back
             self._close(transfer, transfer.accepted)
 
     def died(self, peer: PeerId, now: float) -> None:
@@ -400,6 +400,6 @@ class Outbox:
         del self._transfers[transfer.peer]
         self._in_flight -= transfer.state is not TransferState.STRANDED
 
-    def _note(self, kind: Kind, transfer: Transfer, grains: int = 0) -> None:
+    def _note(self, kind: Kind, transfer: Transfer, weight: int = 0) -> None:
         seq = transfer.offer.seq
-        self._agenda.record(Entry(kind, grains, transfer.peer, transfer.incarnation, seq))
+        self._agenda.record(Entry(kind, weight, transfer.peer, transfer.incarnation, seq))

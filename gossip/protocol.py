@@ -178,7 +178,7 @@ class Protocol:
 
     @property
     def weight(self) -> int:
-        """Grains held now of all shards together, escrow not counted."""
+        """Weight held now of all shards together, escrow not counted."""
         return self._state.weight
 
     @property

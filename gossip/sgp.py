@@ -60,13 +60,13 @@ class SGP:
         neighbors = turn.neighbors(self._round)
         self._round += 1
         parts = len(neighbors) + 1
-        grains = {shard: coarse(turn.weight_of(shard) // parts) for shard in turn.shards}
+        weights = {shard: coarse(turn.weight_of(shard) // parts) for shard in turn.shards}
         # Who went away empty-handed comes first the next time: where credit or bandwidth is short,
         # the last of the order would give all its weight away and never get any.
         first = neighbors.index(self._passed_over) if self._passed_over in neighbors else 0
         self._passed_over = None
         for peer in (*neighbors[first:], *neighbors[:first]):
-            heavy = {s: given for s, given in grains.items() if turn.weight_of(s) >= WEIGHT_MIN}
+            heavy = {s: given for s, given in weights.items() if turn.weight_of(s) >= WEIGHT_MIN}
             if not heavy:
                 turn.skip("too little weight")
             elif turn.can_push(peer):

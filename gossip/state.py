@@ -48,7 +48,7 @@ class Lane:
 
     @property
     def weight(self) -> int:
-        """Grains held now, escrow not counted."""
+        """Weight held now, escrow not counted."""
         return self.agenda.account.weight
 
 
@@ -103,7 +103,7 @@ class State:
 
     @property
     def weight(self) -> int:
-        """Grains held now of all shards together, escrow not counted."""
+        """Weight held now of all shards together, escrow not counted."""
         return sum([lane.weight for lane in self.lanes])
 
     @property

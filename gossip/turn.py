@@ -28,7 +28,7 @@ class Share:
     """A share that has come whole and waits for the rule's decision."""
 
     id: ShareId
-    grains: int
+    weight: int
     epoch: int
     round: int
     note: int
@@ -109,7 +109,7 @@ class Turn:
 
     @property
     def weight(self) -> int:
-        """Grains held now, escrow not counted; of the first shard, where there are several."""
+        """Weight held now, escrow not counted; of the first shard, where there are several."""
         return self._lanes[0].weight
 
     def roundtrip_s(self) -> float | None:
@@ -118,7 +118,7 @@ class Turn:
         return self._state.links.roundtrip_s(self._state.roster.is_alive)
 
     def weight_of(self, shard: int) -> int:
-        """Grains of one shard held now, escrow not counted."""
+        """Weight of one shard held now, escrow not counted."""
         return self._lanes[shard].weight
 
     @property
@@ -254,15 +254,15 @@ class Turn:
         open_ones = self._state.roster.reachable(among, self.now)
         return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
 
-    def mix(self, share: Share, grains: int | None = None) -> None:
+    def mix(self, share: Share, weight: int | None = None) -> None:
         """Average a share into ``x`` by weight: ``x += w_s / (w_s + w) (x_s - x)``, ``w += w_s``.
 
         Args:
             share: One of `shares`.
-            grains: How much of it to accept, all unless given.
+            weight: How much of it to accept, all unless given.
         """
         arrival = self._take(share)
-        accepted = arrival.offer.escrow if grains is None else grains
+        accepted = arrival.offer.escrow if weight is None else weight
         lane = self._lanes[share.id.shard]
         if accepted <= 0:
             lane.inbox.decide(arrival, 0, "the rule accepted nothing of it")
@@ -291,7 +291,7 @@ class Turn:
     def push(
         self,
         peer: PeerId,
-        grains: int,
+        weight: int,
         *,
         register: str = X,
         shard: int = 0,
@@ -302,11 +302,11 @@ class Turn:
         round: int | None = None,
         note: int = 0,
     ) -> None:
-        """Push a register and so many grains of weight toward a peer.
+        """Push a register, and weight with it, toward a peer.
 
         Args:
             peer: To whom; `can_push` must hold for it.
-            grains: Weight that goes with it, moved into escrow now, at least 1. A rule without
+            weight: What goes with it, moved into escrow now, at least 1. A rule without
                 weights sends a `token`: whether that comes back is how a refused share is told
                 from an accepted one.
             register: What to send.
@@ -322,15 +322,15 @@ class Turn:
             LocalProtocolError: No weight, more than are held, or an escrow is open there.
         """
         state, lane = self._state, self._lanes[shard]
-        if not 1 <= grains <= lane.weight or lane.outbox.is_busy(peer):
-            given, held = in_units(grains), in_units(lane.weight)
+        if not 1 <= weight <= lane.weight or lane.outbox.is_busy(peer):
+            given, held = in_units(weight), in_units(lane.weight)
             raise LocalProtocolError(f"cannot push {given} of {held} units to {peer}")
         form = self._form(peer, copy=copy, anchor=anchor, whole=whole)
         size = form.size_bytes(state.schema, shard)
         make = Push if size <= state.config.inline_bytes_max else Offer
         offer = make(
             seq=lane.outbox.next_seq(peer),
-            escrow=grains,
+            escrow=weight,
             size_bytes=size,
             form=form,
             epoch=epoch,
@@ -347,7 +347,7 @@ class Turn:
     def push_shards(
         self,
         peer: PeerId,
-        grains: Mapping[int, int],
+        weights: Mapping[int, int],
         *,
         round: int | None = None,
         copy: bool = False,
@@ -358,14 +358,14 @@ class Turn:
 
         Args:
             peer: To whom.
-            grains: Weight that goes with each shard.
+            weights: What goes with each shard.
             round: As for `push`.
             copy: As for `push`.
             anchor: As for `push`.
             whole: As for `push`.
         """
         before = self._state.round
-        for shard, given in grains.items():
+        for shard, given in weights.items():
             self.push(
                 peer,
                 given,
@@ -448,11 +448,11 @@ class Turn:
             raise LocalProtocolError(f"{share.id} is not among this turn's shares")
         return arrival
 
-    def _accepted(self, arrival: Arrival, grains: int) -> None:
+    def _accepted(self, arrival: Arrival, weight: int) -> None:
         self._state.rooted = True
-        self._lanes[arrival.id.shard].inbox.decide(arrival, grains)
+        self._lanes[arrival.id.shard].inbox.decide(arrival, weight)
         behind = self.step - arrival.offer.step
-        self._state.agenda.ask(ShareMixed(arrival.id.sender, grains, behind))
+        self._state.agenda.ask(ShareMixed(arrival.id.sender, weight, behind))
 
 
 def _share(arrival: Arrival) -> Share:

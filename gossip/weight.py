@@ -1,40 +1,51 @@
 """The push-sum weight, counted in integers so that "nothing is lost" is an equality.
 
-A founder brings 2^40 *units*. Inside, each unit is 2^960 *grains*, and every integer that stands
-for a weight counts these. A crash takes its peer's weight along for good, so where peers are killed
-all the time what is left must be halved again and again: grains allow for a thousand halvings.
-Outside (files, messages, tables) weight is told in units. Peers push whole units, as if there were
-no grains, until they hold so few that it would matter.
+Weights are told in *units*: a founder brings 2^40 of them. Inside, each unit is 2^960 *grains*, and
+every integer that stands for a weight counts these. A crash takes its peer's weight along for good,
+so where peers are killed all the time what is left must be halved again and again: grains allow for
+a thousand halvings. Peers push whole units, as if there were no grains, until they hold so few that
+it would matter.
+
+No other module knows of the two sizes. Elsewhere a weight is an integer that is added, compared
+and divided; it crosses the boundary here: `in_units` and `from_units` for text and JSON,
+`encode_weight` and `decode_weight` for messages and journals, `in_unit_floats` for arrays, `shown`
+for the ``repr`` of what holds weights.
 """
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import fields
+from typing import Any, Final
 
 __all__ = [
     "ONE",
     "UNIT",
-    "UNIT_BITS",
+    "UNITS_PER_FOUNDER",
     "WEIGHT_MAX",
     "WEIGHT_MIN",
     "Units",
     "coarse",
+    "decode_weight",
+    "encode_weight",
     "founders",
     "from_units",
     "half",
     "in_floats",
+    "in_unit_floats",
     "in_units",
     "mixing_fraction",
+    "shown",
     "token",
 ]
 
-UNIT_BITS: Final = 960
-"""A unit is two to the power of this, in grains."""
+_UNIT_BITS: Final = 960
 
-UNIT: Final = 1 << UNIT_BITS
-"""What weights are told in, in grains."""
+UNIT: Final = 1 << _UNIT_BITS
+"""The weight that is told as 1, in grains."""
 
-ONE: Final = 2**40 * UNIT
+UNITS_PER_FOUNDER: Final = 2**40
+
+ONE: Final = UNITS_PER_FOUNDER * UNIT
 """What a founder brings, in grains: 2^1000, so that millions of founders still fit a float64."""
 
 WEIGHT_MIN: Final = 2**12
@@ -72,7 +83,7 @@ def coarse(weight: int) -> int:
     (True, 5)
     """
     if weight >= _WHOLE_MIN:
-        return weight >> UNIT_BITS << UNIT_BITS
+        return weight >> _UNIT_BITS << _UNIT_BITS
     excess = weight.bit_length() - _BITS
     return weight >> excess << excess if excess > 0 else weight
 
@@ -118,9 +129,9 @@ def in_units(weight: int) -> Units:
     (7, '7/2^4')
     """
     if not weight & _FRACTION:
-        return weight >> UNIT_BITS
+        return weight >> _UNIT_BITS
     twos = (weight & -weight).bit_length() - 1
-    return f"{weight >> twos}/2^{UNIT_BITS - twos}"
+    return f"{weight >> twos}/2^{_UNIT_BITS - twos}"
 
 
 def from_units(told: object) -> int:
@@ -139,13 +150,70 @@ def from_units(told: object) -> int:
     (True, True)
     """
     if type(told) is int and told >= 0:
-        return told << UNIT_BITS
+        return told << _UNIT_BITS
     match = _TEXT.fullmatch(told) if type(told) is str else None
     if match is not None:
         number, twos = int(match[1]), int(match[2] or 0)
-        if twos <= UNIT_BITS and (number & 1 or not twos):
-            return number << UNIT_BITS - twos
+        if twos <= _UNIT_BITS and (number & 1 or not twos):
+            return number << _UNIT_BITS - twos
     raise ValueError(f"{told!r} is no weight in units")
+
+
+def in_unit_floats(weights: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Tell weights in units, each correctly rounded.
+
+    >>> in_unit_floats([[UNIT // 2], [3 * UNIT]])
+    [[0.5], [3.0]]
+    """
+    return [[weight / UNIT for weight in row] for row in weights]
+
+
+def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:
+    """Make *weight* as short as a message or a journal can carry it.
+
+    Args:
+        weight: In grains.
+        units_max: The largest number that fits there; None where any does.
+
+    Returns:
+        Its number of units where that is whole. Else as many bytes as it takes to count its grains,
+        the most significant byte first.
+
+    >>> encode_weight(7 * UNIT), len(encode_weight(UNIT // 2))
+    (7, 120)
+    """
+    units = weight >> _UNIT_BITS
+    if units << _UNIT_BITS == weight and (units_max is None or units <= units_max):
+        return units
+    return weight.to_bytes((weight.bit_length() + 7) // 8)
+
+
+def decode_weight(encoded: int | bytes) -> int:
+    """Read what `encode_weight` made, in grains; whether it was the shortest form is not checked.
+
+    >>> decode_weight(7) == 7 * UNIT, decode_weight(encode_weight(5)) == 5
+    (True, True)
+    """
+    return encoded << _UNIT_BITS if isinstance(encoded, int) else int.from_bytes(encoded)
+
+
+def shown(value: Any, /, **weights: str) -> str:
+    """The ``repr`` of a dataclass, in which some of its fields are told in units.
+
+    Args:
+        value: What to show.
+        weights: Names of those fields, and what each is called once it is told so.
+
+    >>> from rumor.gossip.ledger import Outstanding
+    >>> shown(Outstanding(7, 3 * UNIT // 2), escrow="units")
+    "Outstanding(seq=7, units='3/2^1', stranded=False)"
+    """
+    words = []
+    for field in fields(value):
+        name, content = field.name, getattr(value, field.name)
+        told = in_units(content) if name in weights else content
+        words.append(f"{weights.get(name, name)}={told!r}")
+    return f"{type(value).__qualname__}({', '.join(words)})"
 
 
 def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:

@@ -101,7 +101,7 @@ class Carrier:
         if entry.kind is Kind.PUSHED:
             worker.pushes += 1
             self._traffic.pushes += 1
-        elif entry.kind is Kind.SETTLED and entry.grains == 0:
+        elif entry.kind is Kind.SETTLED and entry.weight == 0:
             self._traffic.refusals += 1
 
     def _send(self, worker: Worker, effect: Send, now: float) -> None:

@@ -38,4 +38,4 @@ def _accepts(effect: Effect) -> bool:
     """Whether weight of another's escrow is taken with it."""
     if type(effect) is not Record:
         return False
-    return effect.entry.kind is Kind.ACCEPTED and effect.entry.grains > 0
+    return effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0

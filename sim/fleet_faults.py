@@ -324,7 +324,7 @@ class Troubles:
         if entry.kind is Kind.PUSHED:
             worker.pushes += 1
             self._fleet.traffic.pushes += 1
-        elif entry.kind is Kind.SETTLED and entry.grains == 0:
+        elif entry.kind is Kind.SETTLED and entry.weight == 0:
             self._fleet.traffic.refusals += 1
         if worker.doom is not None:
             worker.doom.ledger[entry.shard].apply(entry)

@@ -19,7 +19,7 @@ def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> st
     Args:
         path: A peer's ``model.safetensors``.
         state: The state_dict of the model made again.
-        weight: What the peer ends with in the replay, in grains.
+        weight: What the peer ends with in the replay.
 
     Returns:
         In words: which tensor, where in it, and both values. None where nothing differs.

@@ -21,7 +21,6 @@ class Weighed(NamedTuple):
     model: nn.Module
     vector: Vector
     weights: tuple[int, ...]
-    """In grains."""
 
 
 def merge(models: Sequence[Weighed]) -> dict[str, Tensor]:

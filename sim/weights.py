@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gossip.weight import ONE, UNIT
+from ..gossip.weight import UNITS_PER_FOUNDER, in_unit_floats, in_units
 
 __all__ = ["UNITS_PER_FOUNDER", "WeightUnits", "as_units", "in_proportion"]
 
@@ -13,24 +13,25 @@ WeightUnits = NDArray[np.int64] | NDArray[np.float64]
 """In units: int64 where all are whole, as they are unless nearly all weight was lost, and their
 sums fit; else float64, each correctly rounded."""
 
-UNITS_PER_FOUNDER = ONE // UNIT
-
-_SUM_MAX = 2**63 * UNIT
+_SUM_MAX = 2**63
 
 
-def as_units(grains: Sequence[Sequence[int]]) -> WeightUnits:
+def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
     """Tell weights in units.
 
     Args:
-        grains: What each worker holds of each shard, axes ``(worker, shard)``.
+        weights: What each worker holds of each shard, axes ``(worker, shard)``.
 
+    >>> from rumor.gossip import UNIT
     >>> as_units([[3 * UNIT], [UNIT]]), as_units([[UNIT // 2]])
     (array([[3],
            [1]]), array([[0.5]]))
     """
-    if any(sum(row) >= _SUM_MAX or any(weight % UNIT for weight in row) for row in grains):
-        return np.array([[weight / UNIT for weight in row] for row in grains])
-    return np.array([[weight // UNIT for weight in row] for row in grains])
+    told = [[in_units(weight) for weight in row] for row in weights]
+    whole = [[units for units in row if isinstance(units, int)] for row in told]
+    if whole == told and all(sum(row) < _SUM_MAX for row in whole):
+        return np.array(whole)
+    return np.array(in_unit_floats(weights))
 
 
 def in_proportion(units: WeightUnits) -> WeightUnits:

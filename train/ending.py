@@ -98,7 +98,7 @@ def _position(driver: Driver, tally: Tally) -> tuple[int, ...]:
 
 
 def _weight(protocol: Protocol) -> tuple[int, int, int]:
-    """Grains held, grains in escrow, and how many escrows there are."""
+    """Weight held, weight in escrow, and how many escrows there are."""
     accounts = protocol.accounts
     escrows = [each.escrow for account in accounts for each in account.outstanding.values()]
     return sum(account.weight for account in accounts), sum(escrows), len(escrows)

@@ -106,7 +106,7 @@ class Journal:
 
         Args:
             effects: What it asks for.
-            weight: Grains that it holds now.
+            weight: What it holds now.
         """
         if not effects:
             return

@@ -48,7 +48,7 @@ class LedgerFile:
             TrainingError: The disk does not take it, and nothing of it is in the file: what it says
                 must not be acted on, nor anything after it.
         """
-        row: dict[str, Any] = {"kind": entry.kind.value, "units": in_units(entry.grains)}
+        row: dict[str, Any] = {"kind": entry.kind.value, "units": in_units(entry.weight)}
         if entry.peer:
             row |= {"peer": entry.peer, "incarnation": entry.incarnation, "seq": entry.seq}
         if entry.shard:

@@ -45,7 +45,7 @@ class SavedModel:
     id: str
     """The peer's id; the name of the file's folder where the header has none."""
     weight: int
-    """What it ended with, in grains, of all shards; 0 where the header has none."""
+    """What it ended with, of all shards; 0 where the header has none."""
     shard_weights: tuple[int, ...]
     """The same by shard; one for a vector that was not cut."""
     runs: Runs
@@ -91,7 +91,7 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
         models: Of different peers.
 
     Returns:
-        By peer, sorted: what those hold that hold some, in grains. Where nobody does, because all
+        By peer, sorted: what those hold that hold some. Where nobody does, because all
         of them left, a unit for each.
 
     Raises:
@@ -228,7 +228,7 @@ def _reader(stack: ExitStack, model: SavedModel) -> Callable[[str], Tensor]:
 
 
 _Cut = tuple[slice, Sequence[int]]
-"""Some numbers of a flattened tensor, and what each model weighs there, in grains."""
+"""Some numbers of a flattened tensor, and what each model weighs there."""
 
 
 def _cuts(name: str, models: Sequence[SavedModel]) -> Sequence[_Cut]:

@@ -359,7 +359,7 @@ class Peer:
         return self._living().driver
 
     def _held(self) -> tuple[int, ...]:
-        """Grains of each shard, escrow not counted."""
+        """Weight of each shard, escrow not counted."""
         if self._life is None:
             return (0,) * self.config.shards
         accounts = self._life.driver.look(lambda protocol: protocol.accounts)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..gossip.codec import decode_header, encode
 from ..gossip.effects import Combine, Effect, Mix, Reclaim, ShareId, Snapshot
 from ..gossip.errors import RemoteProtocolError
-from ..gossip.weight import UNIT_BITS
+from ..gossip.weight import decode_weight, encode_weight
 from ..gossip.wire import NATIVE, Form
 from .inputs import Attached, Finish, Input, Inspected, Join, Leave, Receive, Step, Unsent, Wake
 
@@ -52,7 +52,7 @@ class Decided(NamedTuple):
     """What the protocol made of the input before it."""
 
     weight: int
-    """Grains held then."""
+    """Held then."""
     words: str
     """What it did to the vector, see `in_words`."""
 
@@ -166,29 +166,28 @@ def _unpack_join(body: bytes) -> Join:
 
 
 def _pack_decided(mark: Decided) -> bytes:
-    units = mark.weight >> UNIT_BITS
-    if units << UNIT_BITS == mark.weight and units < _IN_GRAINS:
-        return _WEIGHT.pack(units) + mark.words.encode()
-    grains = mark.weight.to_bytes((mark.weight.bit_length() + 7) // 8)
-    return _WEIGHT.pack(_IN_GRAINS | len(grains)) + grains + mark.words.encode()
+    weight = encode_weight(mark.weight, units_max=_IN_BYTES - 1)
+    if isinstance(weight, int):
+        return _WEIGHT.pack(weight) + mark.words.encode()
+    return _WEIGHT.pack(_IN_BYTES | len(weight)) + weight + mark.words.encode()
 
 
 def _unpack_decided(body: bytes) -> Decided:
     (number,) = _WEIGHT.unpack_from(body)
-    if number < _IN_GRAINS:
-        return Decided(number << UNIT_BITS, body[_WEIGHT.size :].decode())
-    end = _WEIGHT.size + (number ^ _IN_GRAINS)
+    if number < _IN_BYTES:
+        return Decided(decode_weight(number), body[_WEIGHT.size :].decode())
+    end = _WEIGHT.size + (number ^ _IN_BYTES)
     if end > len(body):
         raise ValueError("a weight that was cut short")
-    return Decided(int.from_bytes(body[_WEIGHT.size : end]), body[end:].decode())
+    return Decided(decode_weight(body[_WEIGHT.size : end]), body[end:].decode())
 
 
 _TIME: Final = struct.Struct("<d")
 _FLAG: Final = struct.Struct("<?")
 _NUMBER: Final = struct.Struct("<I")
 _WEIGHT: Final = struct.Struct("<Q")
-# Set where units do not tell a weight: then this is the number of bytes that count its grains.
-_IN_GRAINS: Final = 1 << 63
+# Set where a weight is written as bytes: then the number is how many.
+_IN_BYTES: Final = 1 << 63
 _SHARE: Final = struct.Struct("<?QQI")
 
 

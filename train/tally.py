@@ -38,7 +38,7 @@ class Tally:
         match effect:
             case Record(entry) if entry.kind is Kind.PUSHED:
                 self.pushes += 1
-            case Record(entry) if entry.kind is Kind.SETTLED and entry.grains == 0:
+            case Record(entry) if entry.kind is Kind.SETTLED and entry.weight == 0:
                 self.refusals += 1
             case PushSkipped():
                 self.skipped += 1

@@ -346,6 +346,6 @@ class Host:
 def _accepts(effect: Effect) -> bool:
     match effect:
         case Record(entry):
-            return entry.kind is Kind.ACCEPTED and entry.grains > 0
+            return entry.kind is Kind.ACCEPTED and entry.weight > 0
         case _:
             return False

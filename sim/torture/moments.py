@@ -70,15 +70,15 @@ class Moments:
         self._stale.add(shard)
         match entry.kind:
             case Kind.FOUNDED:
-                self._add(shard, entry.grains, self._x(life, shard))
-                self._scale[shard] = self._scale.get(shard, 0.0) + entry.grains / ONE
+                self._add(shard, entry.weight, self._x(life, shard))
+                self._scale[shard] = self._scale.get(shard, 0.0) + entry.weight / ONE
             case Kind.BURNED:
-                self._add(shard, -entry.grains, self._x(life, shard))
+                self._add(shard, -entry.weight, self._x(life, shard))
             case Kind.PUSHED:
-                self._left[mine] = entry.grains
+                self._left[mine] = entry.weight
             case Kind.ACCEPTED:
-                if entry.grains:
-                    self._left[theirs] -= entry.grains
+                if entry.weight:
+                    self._left[theirs] -= entry.weight
             case Kind.SETTLED:
                 back, values = self._left.pop(mine), self._pushed.pop(mine, None)
                 if self._snapshots.pop(mine, None) is None and back and values is not None:
@@ -95,9 +95,9 @@ class Moments:
                 raise Violation("I5", f"the weighted sum of shard {shard} is off by {off}")
         self._stale.clear()
 
-    def _add(self, shard: int, grains: int, values: Values) -> None:
+    def _add(self, shard: int, weight: int, values: Values) -> None:
         before = self._expected.get(shard, np.zeros_like(values))
-        self._expected[shard] = before + grains / ONE * values
+        self._expected[shard] = before + weight / ONE * values
 
     def _found(self, shard: int) -> Values:
         total = np.zeros_like(self._expected[shard])

@@ -32,9 +32,9 @@ class Picky:
                 if mood < 0.05:
                     turn.refuse(share, "not today")
                 elif mood < 0.1:
-                    turn.mix(share, grains=coarse(share.grains // 3))
+                    turn.mix(share, weight=coarse(share.weight // 3))
                 elif mood < 0.12:
-                    turn.mix(share, grains=0)
+                    turn.mix(share, weight=0)
             if turn.trained and turn.rng.random() < 0.1:
                 turn.push_half()
         return self._gosgd.step(turn)

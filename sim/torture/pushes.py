@@ -53,9 +53,9 @@ class Pushes:
                 if mine in self._pushed:
                     raise Violation("I3", f"a number is used twice: {_named(mine)}", whom)
             case Kind.ACCEPTED:
-                self._check_decision(theirs, entry.grains, whom)
+                self._check_decision(theirs, entry.weight, whom)
             case Kind.SETTLED:
-                if entry.grains != self._decided.get(mine, 0):
+                if entry.weight != self._decided.get(mine, 0):
                     raise Violation("I3", f"settled otherwise than decided: {_named(mine)}", whom)
             case _:
                 pass
@@ -68,17 +68,17 @@ class Pushes:
             case Kind.FOUNDED:
                 pass
             case Kind.PUSHED:
-                self._pushed[mine] = entry.grains
+                self._pushed[mine] = entry.weight
             case Kind.ACCEPTED:
-                self._decide((other, me, entry.seq, entry.shard), entry.grains, cause)
+                self._decide((other, me, entry.seq, entry.shard), entry.weight, cause)
             case Kind.SETTLED:
-                self._settle(mine, entry.grains, phase)
+                self._settle(mine, entry.weight, phase)
             case _:
                 self._seen[entry.kind.value] += 1
                 if entry.kind is Kind.WRITTEN_OFF and self._decided.get(mine):
                     self._seen["written off what was accepted"] += 1
 
-    def _check_decision(self, push: Push, grains: int, whom: tuple[PeerId, ...]) -> None:
+    def _check_decision(self, push: Push, weight: int, whom: tuple[PeerId, ...]) -> None:
         pushed = self._pushed.get(push)
         if pushed is None:
             raise Violation("I2", f"decided what was never pushed: {_named(push)}", whom)
@@ -86,27 +86,27 @@ class Pushes:
             raise Violation("I3", f"decided twice: {_named(push)}", whom)
         if push[1] in self._dead:
             raise Violation("I3", f"decided by the dead: {_named(push)}", whom)
-        if not 0 <= grains <= pushed:
-            words = f"{in_units(grains)} units accepted of {in_units(pushed)}: {_named(push)}"
+        if not 0 <= weight <= pushed:
+            words = f"{in_units(weight)} units accepted of {in_units(pushed)}: {_named(push)}"
             raise Violation("I2", words, whom)
-        if grains and push in self._given_up:
+        if weight and push in self._given_up:
             raise Violation("I3", f"accepted after it was taken back: {_named(push)}", whom)
 
-    def _decide(self, push: Push, grains: int, cause: object) -> None:
-        self._decided[push] = grains
-        if grains == 0 and isinstance(cause, Query):
+    def _decide(self, push: Push, weight: int, cause: object) -> None:
+        self._decided[push] = weight
+        if weight == 0 and isinstance(cause, Query):
             self._seen["fence"] += 1
-        if 0 < grains < self._pushed[push]:
+        if 0 < weight < self._pushed[push]:
             self._seen["partial accept"] += 1
-        if grains and push[0] in self._dead:
+        if weight and push[0] in self._dead:
             self._seen["accept after the sender's death"] += 1
 
-    def _settle(self, push: Push, grains: int, phase: Phase) -> None:
+    def _settle(self, push: Push, weight: int, phase: Phase) -> None:
         if push not in self._decided:
             self._given_up.add(push)
             if push in self._streamed:
                 self._seen["chunked transfer given up"] += 1
-        if grains and phase >= Phase.LEAVING:
+        if weight and phase >= Phase.LEAVING:
             self._seen["leave with hand-over"] += 1
 
 

@@ -25,7 +25,7 @@ def tell(detail: object) -> str:
         case Record(entry):
             other = f" {entry.peer}/{entry.incarnation} push {entry.seq}" if entry.peer else ""
             shard = f" of shard {entry.shard}" if entry.shard else ""
-            return f"record {entry.kind.value} {in_units(entry.grains)}{other}{shard}"
+            return f"record {entry.kind.value} {in_units(entry.weight)}{other}{shard}"
         case ShareId():
             return _share(detail)
         case _:

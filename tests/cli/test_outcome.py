@@ -42,16 +42,16 @@ def outcome(index: int, state: State, account: Account | None) -> Outcome:
     )
 
 
-def pushed(grains: int, to: str) -> Entry:
-    return Entry(Kind.PUSHED, grains, to, 1, 1)
+def pushed(weight: int, to: str) -> Entry:
+    return Entry(Kind.PUSHED, weight, to, 1, 1)
 
 
-def accepted(grains: int, of: str) -> Entry:
-    return Entry(Kind.ACCEPTED, grains, of, 1, 1)
+def accepted(weight: int, of: str) -> Entry:
+    return Entry(Kind.ACCEPTED, weight, of, 1, 1)
 
 
-def settled(grains: int, by: str) -> Entry:
-    return Entry(Kind.SETTLED, grains, by, 1, 1)
+def settled(weight: int, by: str) -> Entry:
+    return Entry(Kind.SETTLED, weight, by, 1, 1)
 
 
 def test_without_deaths_all_that_was_founded_is_there() -> None:
@@ -59,7 +59,7 @@ def test_without_deaths_all_that_was_founded_is_there() -> None:
     one = account("peer-0", pushed(half, "peer-1"), settled(half, "peer-1"))
     two = account("peer-1", accepted(half, "peer-0"))
     result = balance([outcome(0, State.FINISHED, one), outcome(1, State.FINISHED, two)])
-    assert result.grains_total == result.grains_expected == 2 * ONE
+    assert result.weight_total == result.weight_expected == 2 * ONE
     assert result.deaths == ()
 
 
@@ -70,9 +70,9 @@ def test_weight_dies_with_a_peer_that_did_not_hand_it_on(state: State) -> None:
         outcome(1, state, account("peer-1")),
     ]
     result = balance(outcomes)
-    assert result.grains_total == result.grains_expected == ONE
+    assert result.weight_total == result.weight_expected == ONE
     (death,) = result.deaths
-    assert (death.outcome.id, death.grains) == ("peer-1", ONE)
+    assert (death.outcome.id, death.weight) == ("peer-1", ONE)
 
 
 def test_what_a_dead_peer_pushed_and_nobody_accepted_died_with_it() -> None:
@@ -82,16 +82,16 @@ def test_what_a_dead_peer_pushed_and_nobody_accepted_died_with_it() -> None:
         outcome(1, State.KILLED, dead),
     ]
     result = balance(outcomes)
-    assert result.deaths[0].grains == ONE
-    assert result.grains_total == result.grains_expected == ONE
+    assert result.deaths[0].weight == ONE
+    assert result.weight_total == result.weight_expected == ONE
 
 
 def test_what_a_dead_peer_pushed_and_another_accepted_lives_on() -> None:
     dead = account("peer-1", pushed(ONE // 2, "peer-0"))
     other = account("peer-0", accepted(ONE // 2, "peer-1"))
     result = balance([outcome(0, State.FINISHED, other), outcome(1, State.KILLED, dead)])
-    assert result.deaths[0].grains == ONE // 2
-    assert result.grains_total == result.grains_expected == ONE + ONE // 2
+    assert result.deaths[0].weight == ONE // 2
+    assert result.weight_total == result.weight_expected == ONE + ONE // 2
 
 
 def test_escrow_toward_a_dead_peer_is_stranded_and_counts_as_there() -> None:
@@ -104,7 +104,7 @@ def test_escrow_toward_a_dead_peer_is_stranded_and_counts_as_there() -> None:
     ]
     result = balance(outcomes)
     assert result.audit.stranded == ONE // 4
-    assert result.grains_total == result.grains_expected == ONE
+    assert result.weight_total == result.weight_expected == ONE
 
 
 def test_each_death_is_counted_by_itself() -> None:
@@ -114,9 +114,9 @@ def test_each_death_is_counted_by_itself() -> None:
         outcome(2, State.FINISHED, account("peer-2")),
     ]
     result = balance(outcomes)
-    assert [death.grains for death in result.deaths] == [ONE // 2, ONE + ONE // 2]
+    assert [death.weight for death in result.deaths] == [ONE // 2, ONE + ONE // 2]
     assert result.audit.died == 2 * ONE
-    assert result.grains_total == result.grains_expected == ONE
+    assert result.weight_total == result.weight_expected == ONE
 
 
 def test_weight_that_a_leaver_handed_on_or_burned_is_no_death() -> None:
@@ -125,13 +125,13 @@ def test_weight_that_a_leaver_handed_on_or_burned_is_no_death() -> None:
     result = balance([outcome(0, State.LEFT, gave), outcome(1, State.LEFT, burned)])
     assert result.deaths == ()
     assert result.audit.burned == 2 * ONE
-    assert result.grains_total == result.grains_expected == 0
+    assert result.weight_total == result.weight_expected == 0
 
 
 def test_weight_from_nowhere_shows() -> None:
     forged = account("peer-0", accepted(5, "peer-9"))
     result = balance([outcome(0, State.FINISHED, forged)])
-    assert (result.grains_total, result.grains_expected) == (ONE + 5, ONE)
+    assert (result.weight_total, result.weight_expected) == (ONE + 5, ONE)
 
 
 def test_a_peer_that_never_opened_a_ledger_took_nothing_with_it() -> None:
@@ -140,8 +140,8 @@ def test_a_peer_that_never_opened_a_ledger_took_nothing_with_it() -> None:
         outcome(1, State.FAILED, None),
     ]
     result = balance(outcomes)
-    assert [(death.outcome.id, death.grains) for death in result.deaths] == [("peer-1", 0)]
-    assert result.grains_total == result.grains_expected == ONE
+    assert [(death.outcome.id, death.weight) for death in result.deaths] == [("peer-1", 0)]
+    assert result.weight_total == result.weight_expected == ONE
 
 
 def with_former(
@@ -166,24 +166,24 @@ def test_each_life_that_was_killed_is_a_death_of_its_own() -> None:
     zero = account("peer-0", accepted(ONE // 2, "peer-1"), *gave)
     one = with_former(outcome(1, State.FINISHED, third), first, second)
     result = balance([outcome(0, State.FINISHED, zero), one])
-    assert [(death.life, death.grains, death.step) for death in result.deaths] == [
+    assert [(death.life, death.weight, death.step) for death in result.deaths] == [
         (1, ONE // 2, 5),
         (2, ONE // 4, 5),
     ]
     assert result.audit.died == ONE // 2 + ONE // 4 and result.audit.balanced
-    assert result.grains_total == result.grains_expected == 2 * ONE - ONE // 2 - ONE // 4
+    assert result.weight_total == result.weight_expected == 2 * ONE - ONE // 2 - ONE // 4
 
 
 def test_the_last_life_is_a_death_beside_those_before_it() -> None:
     one = outcome(1, State.KILLED, account("peer-1", Entry(Kind.FOUNDED, 7), life=2))
     result = balance([with_former(one, account("peer-1"))])
-    assert [(death.life, death.grains) for death in result.deaths] == [(1, ONE), (2, 7)]
-    assert result.grains_total == result.grains_expected == 0
+    assert [(death.life, death.weight) for death in result.deaths] == [(1, ONE), (2, 7)]
+    assert result.weight_total == result.weight_expected == 0
 
 
 def test_a_last_life_that_opened_no_ledger_takes_nothing_with_it() -> None:
     result = balance([with_former(outcome(1, State.FAILED, None), account("peer-1"))])
-    assert [(death.life, death.grains) for death in result.deaths] == [(1, ONE), (2, 0)]
+    assert [(death.life, death.weight) for death in result.deaths] == [(1, ONE), (2, 0)]
 
 
 def test_escrow_toward_a_life_that_is_over_is_burned_as_far_as_it_was_not_accepted() -> None:
@@ -193,7 +193,7 @@ def test_escrow_toward_a_life_that_is_over_is_burned_as_far_as_it_was_not_accept
     one = with_former(outcome(1, State.FINISHED, account("peer-1", life=2)), first)
     result = balance([outcome(0, State.FINISHED, zero), one])
     assert (result.audit.burned, result.audit.died) == (ONE // 4, ONE + ONE // 4)
-    assert result.audit.balanced and result.grains_total == result.grains_expected == ONE // 2
+    assert result.audit.balanced and result.weight_total == result.weight_expected == ONE // 2
 
 
 def test_the_files_of_all_lives_are_read_and_the_last_one_told_apart(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_the_files_of_all_lives_are_read_and_the_last_one_told_apart(tmp_path: P
     found = read_outcome(place, Sight("peer-1", 20, State.KILLED, 20))
     assert [account.weight for account in found.accounts] == [30 * UNIT]
     assert [account.weight for account in found.former_accounts] == [10 * UNIT, 20 * UNIT]
-    assert found.grains == 30 * UNIT
+    assert found.weight == 30 * UNIT
     assert [row["step"] for row in found.rows] == [10, 20]
     gone = Former(state=State.KILLED, why="SIGKILL", step=20, lives=frozenset({("peer-1", 3)}))
     found = read_outcome(place, Sight("peer-1", 20, State.FAILED, former=[gone]))

@@ -163,9 +163,9 @@ class Scene:
         self.rules[id].next = once
         return self.step(id, trained=trained)
 
-    def push(self, source: PeerId, to: PeerId, grains: int) -> list[Effect]:
+    def push(self, source: PeerId, to: PeerId, weight: int) -> list[Effect]:
         """Let a peer push so much weight."""
-        return self.turn(source, lambda turn: turn.push(to, grains))
+        return self.turn(source, lambda turn: turn.push(to, weight))
 
     def mix_all(self, id: PeerId, *, trained: bool = True) -> list[Effect]:
         """Let a peer mix whatever has come."""

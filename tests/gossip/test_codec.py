@@ -72,7 +72,7 @@ def shards_of(schema: Schema) -> SearchStrategy[int]:
 COUNT, SEQ, LIFE, PEER = whole(0, U63), whole(1, U63), whole(1, U63), text(1, 64)
 STEPS = whole(0, STEPS_MAX)
 WEIGHT = COUNT.map(lambda units: units * UNIT) | whole(0, U63 * UNIT)
-"""In grains: whole units, and others."""
+"""Whole units, and others."""
 
 MEMBER = st.builds(
     Member,

@@ -14,11 +14,11 @@ EXACT = replace(SMALL, exact=True)
 HALF = ONE // 2
 
 
-def pushed(config: ProtocolConfig = EXACT, grains: int = HALF) -> Scene:
+def pushed(config: ProtocolConfig = EXACT, weight: int = HALF) -> Scene:
     """A push of a to b; the mail stays in the bag."""
     scene = Scene(config)
     scene.founded("a", "b", "c", "d", "e")
-    assert not [e for e in scene.push("a", "b", grains) if isinstance(e, Release)]
+    assert not [e for e in scene.push("a", "b", weight) if isinstance(e, Release)]
     return scene
 
 
@@ -40,8 +40,8 @@ def credit(scene: Scene) -> int:
     return len(pushed)
 
 
-def settled(grains: int) -> Entry:
-    return Entry(Kind.SETTLED, grains, "b", 1, 1)
+def settled(weight: int) -> Entry:
+    return Entry(Kind.SETTLED, weight, "b", 1, 1)
 
 
 def test_what_comes_back_is_mixed_back_at_the_next_step_and_not_before() -> None:
@@ -70,7 +70,7 @@ def test_of_a_share_that_was_accepted_in_part_the_rest_is_mixed_back() -> None:
 
 
 def test_a_peer_that_gave_everything_takes_its_share_back_whole() -> None:
-    scene = pushed(grains=ONE)
+    scene = pushed(weight=ONE)
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert Reclaim(1, 1.0) in scene.step("a")
 

@@ -172,7 +172,7 @@ def test_weight_is_burned_only_where_nobody_is_left() -> None:
     scene.receive(scene.letter("c", "a", Leave(True)))
     effects += scene.receive(scene.letter("c", "a", Ack(1, 0)))
     burned = [
-        e.entry.grains for e in effects if isinstance(e, Record) and e.entry.kind is Kind.BURNED
+        e.entry.weight for e in effects if isinstance(e, Record) and e.entry.kind is Kind.BURNED
     ]
     assert burned == [ONE] and scene.peers["a"].done
 

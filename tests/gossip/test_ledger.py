@@ -38,7 +38,7 @@ def test_a_push_moves_units_into_escrow_and_an_answer_brings_the_rest_back() -> 
         Entry(Kind.ACCEPTED, 5, "d", 1, 3),
         Entry(Kind.ACCEPTED, -1, "d", 1, 4),
     ],
-    ids=lambda entry: f"{entry.kind} {entry.grains} {entry.peer}{entry.seq}",
+    ids=lambda entry: f"{entry.kind} {entry.weight} {entry.peer}{entry.seq}",
 )
 def test_an_entry_that_contradicts_the_account_changes_nothing(entry: Entry) -> None:
     a = account("a", FOUNDED, PUSHED, Entry(Kind.ACCEPTED, 0, "d", 1, 3))

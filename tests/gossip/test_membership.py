@@ -90,7 +90,7 @@ def live_on(scene: Scene, seconds: int, *ids: str) -> None:
 
 
 def written(effects: list[Effect], kind: Kind) -> list[int]:
-    return [e.entry.grains for e in effects if isinstance(e, Record) and e.entry.kind is kind]
+    return [e.entry.weight for e in effects if isinstance(e, Record) and e.entry.kind is kind]
 
 
 def test_a_peer_that_falls_silent_is_asked_before_it_is_held_for_dead() -> None:

@@ -19,8 +19,8 @@ def pushed(scene: Scene) -> Scene:
     return scene
 
 
-def settled(grains: int) -> Record:
-    return Record(Entry(Kind.SETTLED, grains, "b", 1, 1))
+def settled(weight: int) -> Record:
+    return Record(Entry(Kind.SETTLED, weight, "b", 1, 1))
 
 
 def test_two_pushes_of_one_turn_share_a_snapshot_that_outlives_both() -> None:

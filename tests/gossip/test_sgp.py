@@ -106,14 +106,14 @@ class Logged:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._turn, name)
 
-    def push_shards(self, peer: PeerId, grains: Mapping[int, int], **given: Any) -> None:
-        self._turn.push_shards(peer, grains, **given)
+    def push_shards(self, peer: PeerId, weights: Mapping[int, int], **given: Any) -> None:
+        self._turn.push_shards(peer, weights, **given)
         self._pushed[peer] += 1
-        self._log.append(("push", self._me, peer, self._pushed[peer], grains[0]))
+        self._log.append(("push", self._me, peer, self._pushed[peer], weights[0]))
 
     def mix(self, share: Share) -> None:
         self._turn.mix(share)
-        self._log.append(("mix", self._me, share.sender, share.id.seq, share.grains))
+        self._log.append(("mix", self._me, share.sender, share.id.seq, share.weight))
 
 
 @pytest.mark.parametrize("spec", ["exponential", "one-peer-exponential", "star", "random-matching"])
@@ -140,16 +140,16 @@ def test_it_is_the_published_algorithm_on_numerators_and_weights(spec: str) -> N
             founder = founders(w[i])
             x[i] -= LR * founder * gradient(i, x[i] / founder)
         elif what == "push":
-            to, number, grains = rest
-            under_way[peer, to, number] = x[i] * (grains / w[i]), grains
-            x[i] *= 1 - grains / w[i]
-            w[i] -= grains
+            to, number, weight = rest
+            under_way[peer, to, number] = x[i] * (weight / w[i]), weight
+            x[i] *= 1 - weight / w[i]
+            w[i] -= weight
         else:
-            sender, number, grains = rest
+            sender, number, weight = rest
             numerator, sent = under_way.pop((sender, peer, number))
-            assert sent == grains
+            assert sent == weight
             x[i] += numerator
-            w[i] += grains
+            w[i] += weight
     assert len(log) > 7 * 60
     held = np.array([founders(each) for each in w])
     np.testing.assert_allclose(crowd.models, x / held[:, None], rtol=0, atol=1e-12)

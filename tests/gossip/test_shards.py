@@ -125,8 +125,8 @@ def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
 
 def light(scene: Scene, shard: int) -> None:
     """Leave a nearly nothing of one shard, in escrow that nobody answers for."""
-    grains = scene.peers["a"].accounts[shard].weight - WEIGHT_MIN + 1
-    scene.turn("a", lambda turn: turn.push("b", grains, shard=shard))
+    weight = scene.peers["a"].accounts[shard].weight - WEIGHT_MIN + 1
+    scene.turn("a", lambda turn: turn.push("b", weight, shard=shard))
 
 
 def test_a_shard_with_hardly_any_weight_is_passed_over_and_its_turn_with_it() -> None:

@@ -78,7 +78,7 @@ def exact() -> Scene:
     scene.founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.deliver()
-    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], grains=ONE // 4))
+    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], weight=ONE // 4))
     scene.deliver()
     scene.lines.append("      (what b did not accept comes back at the next step)")
     scene.step("a")

@@ -32,7 +32,7 @@ def test_a_share_says_what_its_sender_said() -> None:
     seen: list[Share] = []
     arrived().turn("b", lambda turn: seen.extend(turn.shares()))
     (share,) = seen
-    assert (share.sender, share.grains) == ("a", ONE // 2)
+    assert (share.sender, share.weight) == ("a", ONE // 2)
     assert (share.epoch, share.round, share.note, share.step) == (3, 7, 9, 1)
 
 
@@ -44,7 +44,7 @@ def test_an_undecided_share_waits_for_the_next_turn() -> None:
 
 def test_a_part_of_a_share_can_be_accepted() -> None:
     scene = arrived()
-    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], grains=ONE // 4))
+    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], weight=ONE // 4))
     assert [e.fraction for e in effects if isinstance(e, Mix)] == [0.2]
     scene.deliver()
     assert scene.peers["a"].account.weight == ONE - ONE // 4
@@ -52,7 +52,7 @@ def test_a_part_of_a_share_can_be_accepted() -> None:
 
 def test_nothing_of_a_share_is_a_refusal() -> None:
     scene = arrived()
-    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], grains=0))
+    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], weight=0))
     assert [type(e) for e in effects][:2] == [Drop, ShareRefused]
 
 
@@ -90,11 +90,11 @@ def test_shares_and_registers_combine_into_a_register() -> None:
     assert scene.peers["b"].account.weight == ONE + ONE // 2
 
 
-@pytest.mark.parametrize("grains", [0, -UNIT, ONE + UNIT])
-def test_no_more_can_be_pushed_than_is_held_and_no_less_than_a_grain(grains: int) -> None:
-    words = f"cannot push {grains // UNIT} of {2**40} units to b"
+@pytest.mark.parametrize("weight", [0, -UNIT, ONE + UNIT])
+def test_no_more_can_be_pushed_than_is_held_and_no_less_than_the_least(weight: int) -> None:
+    words = f"cannot push {weight // UNIT} of {2**40} units to b"
     with pytest.raises(LocalProtocolError, match=words):
-        two().turn("a", lambda turn: turn.push("b", grains))
+        two().turn("a", lambda turn: turn.push("b", weight))
 
 
 def test_only_one_share_can_be_outstanding_toward_a_peer() -> None:

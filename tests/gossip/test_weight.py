@@ -13,6 +13,8 @@ from rumor.gossip.weight import (
     WEIGHT_MAX,
     WEIGHT_MIN,
     coarse,
+    decode_weight,
+    encode_weight,
     founders,
     from_units,
     half,
@@ -61,6 +63,19 @@ def test_whole_units_are_told_as_numbers_and_others_as_fractions() -> None:
     assert in_units(5 * UNIT // 2**30) == "5/2^30" and in_units(1) == "1/2^960"
     assert in_units(3 * UNIT // 2) == in_units(6 * UNIT // 4) == "3/2^1"
     assert from_units(2**70) == 2**70 * UNIT
+
+
+@given(st.just(0) | GRAINS)
+def test_an_encoded_weight_is_decoded_as_it_was(weight: int) -> None:
+    encoded = encode_weight(weight)
+    assert decode_weight(encoded) == weight
+    assert encoded == weight // UNIT if weight % UNIT == 0 else isinstance(encoded, bytes)
+
+
+def test_more_units_than_fit_are_encoded_as_bytes() -> None:
+    assert encode_weight(7 * UNIT, units_max=7) == 7
+    encoded = encode_weight(8 * UNIT, units_max=7)
+    assert isinstance(encoded, bytes) and decode_weight(encoded) == 8 * UNIT
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def _form(form: Form) -> str:
 def _entry(entry: Entry) -> str:
     words = entry.kind.value
     if entry.kind not in (Kind.STRANDED, Kind.FOUND, Kind.WRITTEN_OFF):
-        words += f" {founders(entry.grains):.6g}"
+        words += f" {founders(entry.weight):.6g}"
     words += f", {entry.peer}/{entry.incarnation}#{entry.seq}" if entry.peer else ""
     return _part(words, entry.shard)
 

@@ -83,11 +83,11 @@ class OnceItHolds(threading.Event):
     def __init__(self, lives: list[Life]) -> None:
         super().__init__()
         self._lives = lives
-        self.grains = 0
+        self.weight = 0
 
     def is_set(self) -> bool:
-        self.grains = self._lives[-1].driver.look(lambda protocol: protocol.weight)
-        return self.grains > 0
+        self.weight = self._lives[-1].driver.look(lambda protocol: protocol.weight)
+        return self.weight > 0
 
 
 def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
@@ -123,7 +123,7 @@ def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
             founder.step()
             time.sleep(0.002)
         thread.join()
-        assert 0 < stop.grains < 8 * ONE // 2
+        assert 0 < stop.weight < 8 * ONE // 2
         assert "stopped while joining" in str(errors[0])
         assert founder.weight == 1.0
         accounts = [a for id in "ab" for a in read_ledger(tmp_path / id / "ledger.jsonl")]
