@@ -6,6 +6,7 @@
 # make bench       speed, as ratios within one run (NAME="..." picks some)
 # make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
 # make gallery     docs/topologies.md: the picture and the figures of every topology
+# make rules       docs/rules.md: the parameters of all rules
 # make wires       docs/wires.md: what formats and shards do to training
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links grow slow
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
@@ -26,7 +27,7 @@ test cover campaign bench soak gallery stragglers studies wires: export OMP_NUM_
 # What one process has compiled, a hundred others need not, whatever the environment says.
 test cover campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo test check cover campaign bench soak gallery stragglers studies wires clean
+.PHONY: chromium help demo test check cover campaign bench soak gallery rules stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -62,6 +63,9 @@ soak: .venv/.demo
 
 gallery: .venv/.demo
 	$(BIN)/python docs/gallery.py
+
+rules: .venv/.demo
+	$(BIN)/python docs/rules_table.py
 
 wires: .venv/.demo
 	$(BIN)/python docs/wires_table.py

@@ -1,8 +1,10 @@
-"""Options that several commands share, and the rules that they can name."""
+"""Options that several commands share."""
 
 from typing import Annotated
 
 import typer
+
+from ..gossip.rules import parameter_default, parameter_help, rules_help
 
 __all__ = [
     "BatchSize",
@@ -108,10 +110,8 @@ TopologySpec = Annotated[
 RuleName = Annotated[
     str,
     typer.Option(
-        metavar="NAME",
-        help="When to push and how to mix. Nobody waits: gosgd (sum-weight gossip), sgp (push-sum "
-        "to all neighbors), adpsgd (averages of pairs). Everybody waits: dpsgd (for all "
-        "neighbors), allreduce (for all).",
+        metavar="SPEC",
+        help=f"When to push and how to mix. {rules_help()}",
         rich_help_panel=GOSSIP,
     ),
 ]
@@ -119,19 +119,16 @@ P = Annotated[
     float | None,
     typer.Option(
         "--p",
-        help="gosgd, adpsgd: probability of a push after a step; with --emission per-second, "
-        "pushes per second (gosgd only). More means models closer together, and more traffic.",
-        show_default="0.1 for gosgd, 1 for adpsgd",
+        help=f"The rule's parameter p. {parameter_help('p')}",
+        show_default=parameter_default("p"),
         rich_help_panel=GOSSIP,
     ),
 ]
 EmissionName = Annotated[
     str,
     typer.Option(
-        metavar="per-step|per-second|adaptive",
-        help="gosgd: per-step, each peer counts the same, whatever its speed; "
-        "per-second, each step counts the same; adaptive, a share is under way for the part --p of "
-        "the time, however slow the links.",
+        metavar="NAME",
+        help=f"The rule's parameter emission. {parameter_help('emission')}",
         rich_help_panel=GOSSIP,
     ),
 ]

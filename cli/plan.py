@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..gossip.errors import ConfigError
 from ..gossip.messages import is_name
-from ..gossip.rules import make_rule
+from ..gossip.rules import RuleSpec, read_rule
 from ..topology import parse
 from .exchange import ExchangeConfig
 
@@ -45,13 +45,13 @@ class LaunchConfig:
     """Spec of the graph."""
 
     rule: str = "gosgd"
-    """Name of the algorithm."""
+    """Spec of the algorithm."""
 
     p: float | None = None
-    """Pushes per step, or per second; None for the rule's own default."""
+    """Short for the rule's parameter; None for its default."""
 
     emission: str = "per-step"
-    """Which of the two."""
+    """Short for the rule's parameter."""
 
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     """What a push carries, at what rate, and when it is mixed."""
@@ -136,7 +136,16 @@ class LaunchConfig:
                 f"--topology names a node {unfit[0]!r}: a peer's name is 1 to 64 letters, digits, "
                 "'.', '_' or '-'"
             )
-        make_rule(self.rule, self.p, self.emission)
+        self.rule_spec.make()
+
+    @property
+    def rule_spec(self) -> RuleSpec:
+        """The rule with all of its parameters, however they were given.
+
+        Raises:
+            ConfigError: There is no such rule, or it does not take these.
+        """
+        return read_rule(self.rule, self.p, self.emission)
 
     def changes(self) -> list[tuple[str, str]]:
         """Fields that are not as by default, which a peer's options of that name are, too."""
@@ -177,7 +186,7 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     from ..train.tasks import load_task
 
     # Each peer would refuse it, after the folders were made.
-    PeerConfig(rule=make_rule(config.rule, config.p, config.emission), **config.exchange.settings())
+    PeerConfig(rule=config.rule_spec.make(), **config.exchange.settings())
     parse_interval(config.checkpoint_every)
     parse_lr_schedule(config.lr_schedule)
     task = load_task(config.task, seed=config.seed)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..gossip.rules import make_rule
 from ..gossip.weight import founders, in_units
 from ..train.merged import (
     consensus_distance,
@@ -107,18 +106,20 @@ def summarize(
     Returns:
         JSON values only: what is not finite or not known is None.
     """
+    rule = config.rule_spec.make()
     evaluation = merged.evaluation if merged else Evaluation(loss=math.nan, accuracy=None)
     return {
         "task": config.task,
-        "rule": config.rule,
+        "rule": rule.name,
+        "rule_spec": str(config.rule_spec),
         "topology": config.topology,
         "peers": config.peers,
         "seed": config.seed,
         "steps": steps,
         "total_steps": config.total_steps,
         "lr_schedule": config.lr_schedule,
-        "p": getattr(make_rule(config.rule, config.p, config.emission), "p", None),
-        "emission": config.emission,
+        "p": getattr(rule, "p", None),
+        "emission": getattr(rule, "emission", config.emission),
         "exchange": config.exchange.as_json(),
         "partition": config.partition,
         "accuracy": _finite(evaluation.accuracy),

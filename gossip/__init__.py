@@ -21,8 +21,10 @@ from .errors import (
 from .gosgd import Emission, GoSGD
 from .ledger import Account, Audit, Entry, Kind, audit
 from .messages import Envelope, Member, PeerId, Phase
+from .parameter import Parameter, checked
 from .protocol import Protocol
 from .rule import Rule
+from .rules import make_rule
 from .schema import Schema, TensorSpec
 from .sgp import SGP
 from .streams import stream
@@ -48,6 +50,7 @@ __all__ = [
     "Kind",
     "LocalProtocolError",
     "Member",
+    "Parameter",
     "PeerId",
     "Phase",
     "Protocol",
@@ -62,7 +65,9 @@ __all__ = [
     "TransportError",
     "Turn",
     "audit",
+    "checked",
     "from_units",
     "in_units",
+    "make_rule",
     "stream",
 ]

@@ -1,10 +1,11 @@
 """AD-PSGD: after a step, average with one random neighbor, both ways, and wait for nobody."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from .effects import Wait, X
-from .errors import ConfigError
 from .messages import Incarnation, PeerId
+from .parameter import Parameter, checked
 from .turn import Share, Turn
 from .weight import token
 
@@ -44,10 +45,6 @@ class ADPSGD:
 
     A share carries one unit; the weights of peers are not used.
 
-    Args:
-        p: Probability of beginning an exchange after a step, in [0, 1]; 1 in the paper.
-        answers_max: Questions that may be in hand at once, each with a register of its own.
-
     Raises:
         ConfigError: An argument is out of range.
 
@@ -56,13 +53,29 @@ class ADPSGD:
     """
 
     name = "adpsgd"
+    summary = "averages of pairs"
 
-    def __init__(self, p: float = 1.0, *, answers_max: int = 2) -> None:
-        if not 0 <= p <= 1:
-            raise ConfigError(f"p is {p}: it must be in [0, 1]")
-        if answers_max < 1:
-            raise ConfigError(f"answers_max is {answers_max}: it must be at least 1")
+    @checked
+    def __init__(
+        self,
+        p: Annotated[
+            float,
+            Parameter(
+                "probability of beginning an exchange after a step; 1 in the paper.", low=0, high=1
+            ),
+        ] = 1.0,
+        *,
+        answers_max: Annotated[
+            int,
+            Parameter(
+                "questions that may be in hand at once, each with a register of its own; further "
+                "ones are refused.",
+                low=1,
+            ),
+        ] = 2,
+    ) -> None:
         self.p = p
+        self.answers_max = answers_max
         self.registers = ("sent", *(_register(slot) for slot in range(answers_max)))
         self.outstanding_max = 1 + answers_max
         self._own: _Exchange | None = None

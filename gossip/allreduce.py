@@ -41,6 +41,7 @@ class AllReduce:
     """
 
     name = "allreduce"
+    summary = "the mean of all"
     registers: tuple[str, ...] = ("part/0", "part/1")
     outstanding_max = NEIGHBORS_MAX
     demands: Demands = replace(SYNCHRONOUS, lossless=True)

@@ -25,6 +25,7 @@ class DPSGD:
     """
 
     name = "dpsgd"
+    summary = "the mean of neighbors, by the mixing matrix"
     registers: tuple[str, ...] = ("out/0", "out/1")
     outstanding_max = NEIGHBORS_MAX
     demands: Demands = SYNCHRONOUS

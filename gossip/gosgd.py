@@ -1,9 +1,10 @@
 """GoSGD: every peer takes its own steps and now and then pushes half of its weight."""
 
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 from .effects import Wait
 from .errors import ConfigError
+from .parameter import Parameter, checked
 from .rule import Demands
 from .turn import Turn
 
@@ -18,16 +19,12 @@ _SMOOTHING = 0.1
 class GoSGD:
     """Sum-weight gossip, asynchronous: nobody ever waits.
 
-    Args:
-        p: With emission per step, the probability of a push at each step, in [0, 1]: each *peer*
-            then counts the same, whatever its speed (right where peers hold different data). Per
-            second, the mean number of pushes in a second: each *step* counts the same (right for
-            alike data). Both hold on regular graphs. Adaptive, the part of its time, in [0, 1], in
-            which a peer has a share under way: as per step where an answer comes within a
-            step, and ever more rarely where it takes longer, so that slow links stay free for
-            others. Peers with slow links then weigh more.
-        emission: ``"per-step"``, ``"per-second"`` or ``"adaptive"``.
-        outstanding_max: Shares that may be outstanding at once; beyond it pushes are skipped.
+    With emission per step, ``p`` is the probability of a push at each step: each *peer* then
+    counts the same, whatever its speed (right where peers hold different data). Per second, it is
+    the mean number of pushes in a second: each *step* counts the same (right for alike data). Both
+    hold on regular graphs. Adaptive, it is the part of its time in which a peer has a share under
+    way: as per step where an answer comes within a step, and ever more rarely where it takes
+    longer, so that slow links stay free for others. Peers with slow links then weigh more.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -37,21 +34,40 @@ class GoSGD:
     """
 
     name = "gosgd"
+    summary = "sum-weight gossip"
     registers: tuple[str, ...] = ()
     demands = Demands(whole=False)
 
+    @checked
     def __init__(
-        self, p: float = 0.1, *, emission: Emission = "per-step", outstanding_max: int = 2
+        self,
+        p: Annotated[
+            float,
+            Parameter(
+                "probability of a push after a step; per-second, pushes per second; adaptive, the "
+                "part of its time in which a peer has a share under way. More means models closer "
+                "together, and more traffic.",
+                low=0,
+            ),
+        ] = 0.1,
+        *,
+        emission: Annotated[
+            Emission,
+            Parameter(
+                "per-step, each peer counts the same, whatever its speed; per-second, each step "
+                "counts the same; adaptive, a share is under way for the part p of the time, "
+                "however slow the links."
+            ),
+        ] = "per-step",
+        outstanding_max: Annotated[
+            int,
+            Parameter("shares that may be outstanding at once; further pushes are skipped.", low=1),
+        ] = 2,
     ) -> None:
-        if emission not in get_args(Emission):
-            allowed = " or ".join(get_args(Emission))
-            raise ConfigError(f"emission is {emission!r}: it must be {allowed}")
-        if not 0 <= p or (emission != "per-second" and p > 1):
+        if emission != "per-second" and p > 1:
             raise ConfigError(
                 f"p is {p}: it must be in [0, 1], or with emission per second a rate of at least 0"
             )
-        if outstanding_max < 1:
-            raise ConfigError(f"outstanding_max is {outstanding_max}: it must be at least 1")
         self.p = p
         self.emission = emission
         self.outstanding_max = outstanding_max

@@ -63,7 +63,7 @@ __all__ = ["Protocol"]
 
 _CLOSED = (
     "a swarm that trains with {} takes nobody in once it has started: start all its peers "
-    "together (founders, on the command line --founders), or use gosgd, sgp or adpsgd"
+    "together (founders, on the command line --founders), or use a rule that can, such as gosgd"
 )
 
 

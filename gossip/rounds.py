@@ -62,7 +62,8 @@ class Rounds:
             first, second, *_ = sorted(turn.outward)
             return Halt(
                 f"{first} and {second} only dial out, so that neither can reach the other, and "
-                f"{self._name} needs every link: give one of them an address, or use gosgd or sgp"
+                f"{self._name} needs every link: give one of them an address, or use "
+                "a rule that waits for nobody, such as gosgd"
             )
         if len(live) >= turn.founders:
             self.members = live
@@ -174,5 +175,5 @@ class Rounds:
         word = "left" if fate == "leaving" else fate
         return Halt(
             f"{peer} {word} in round {round}, and {self._name} cannot go on without it: "
-            "start the run again, or use gosgd, sgp or adpsgd, which can"
+            "start the run again, or use a rule that can, such as gosgd"
         )

@@ -15,6 +15,8 @@ from .wire import NATIVE, parse_wire
 
 __all__ = ["Demands", "Rule", "demands_of", "require_fit"]
 
+_OTHERWISE = "use one that mixes by weight, such as gosgd"
+
 
 @runtime_checkable
 class Rule(Protocol):
@@ -83,17 +85,15 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     demands, format = demands_of(rule), parse_wire(wire)
     if demands.whole and shards > 1:
         raise ConfigError(
-            f"shards is {shards}: rule {rule.name!r} works on whole vectors; use gosgd or sgp"
+            f"shards is {shards}: rule {rule.name!r} works on whole vectors; {_OTHERWISE}"
         )
     if demands.whole and exact:
         raise ConfigError(
-            f"exact is {exact}: rule {rule.name!r} does not push weight with its values; use "
-            "gosgd or sgp"
+            f"exact is {exact}: rule {rule.name!r} does not push weight with its values; "
+            f"{_OTHERWISE}"
         )
     if demands.whole and not format.is_dense:
-        raise ConfigError(
-            f"wire is {wire!r}: rule {rule.name!r} needs every number; use gosgd or sgp"
-        )
+        raise ConfigError(f"wire is {wire!r}: rule {rule.name!r} needs every number; {_OTHERWISE}")
     if demands.lossless and not format.is_native:
         raise ConfigError(
             f"wire is {wire!r}: rule {rule.name!r} needs numbers as they are; use {NATIVE}"

@@ -1,8 +1,10 @@
 """Stochastic gradient push: after every step, share out to all out-neighbors of the round."""
 
+from typing import Annotated
+
 from .effects import Wait
-from .errors import ConfigError
 from .messages import PeerId
+from .parameter import Parameter, checked
 from .rule import Demands
 from .turn import Turn
 from .weight import WEIGHT_MIN, coarse
@@ -23,10 +25,6 @@ class SGP:
     as many in- as out-neighbors, w stays near 1 and the two are alike; elsewhere a peer here moves
     the swarm's mean in proportion to its weight.
 
-    Args:
-        outstanding_max: Shares that may be outstanding at once. A push that finds its neighbor
-            busy, or no credit, is skipped, and its weight stays here.
-
     Raises:
         ConfigError: An argument is out of range.
 
@@ -35,11 +33,22 @@ class SGP:
     """
 
     name = "sgp"
+    summary = "push-sum to all neighbors"
     registers: tuple[str, ...] = ()
 
-    def __init__(self, *, outstanding_max: int = 64) -> None:
-        if outstanding_max < 1:
-            raise ConfigError(f"outstanding_max is {outstanding_max}: it must be at least 1")
+    @checked
+    def __init__(
+        self,
+        *,
+        outstanding_max: Annotated[
+            int,
+            Parameter(
+                "shares that may be outstanding at once. A push that finds its neighbor busy, or "
+                "no credit, is skipped, and its weight stays.",
+                low=1,
+            ),
+        ] = 64,
+    ) -> None:
         self.outstanding_max = outstanding_max
         self.demands = Demands(staged_max=outstanding_max, whole=False)
         self._round = 0

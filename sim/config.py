@@ -11,6 +11,7 @@ from typing import Any
 from ..gossip import ProtocolConfig
 from ..gossip.config import ShardOrder
 from ..gossip.errors import ConfigError
+from ..gossip.rules import RuleSpec, read_rule
 from ..gossip.timing import timing
 from ..gossip.wire import NATIVE
 from ..train.task import Task
@@ -70,13 +71,15 @@ class SimulationConfig:
     """Mixing weights for rules that need a matrix: one of ``rumor.topology.MIXINGS``, the
     family's own unless given."""
     rule: str = "gosgd"
-    """Name of the algorithm."""
+    """Spec of the algorithm: a name, with parameters as in ``gosgd:p=0.5``, or
+    ``module:Class:key=value`` for one of your own."""
     p: float | None = None
-    """What the rule makes of it: for gosgd the probability of a push after a step, 0.1 unless
-    given. More keeps models closer together and costs traffic."""
+    """Short for the rule's parameter ``p``; None for its default. More keeps models closer together
+    and costs traffic."""
     emission: str = "per-step"
-    """``per-step``, ``per-second`` (``p`` is pushes per virtual second) or ``adaptive`` (``p`` is
-    the part of its time in which a worker has a share under way)."""
+    """Short for the rule's parameter ``emission``: ``per-step``, ``per-second`` (``p`` is pushes
+    per virtual second) or ``adaptive`` (``p`` is the part of its time in which a worker has a share
+    under way)."""
     wire: str = NATIVE
     """Format in which shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8`` or
     ``topk:FRACTION``. All but the first cost accuracy in each share and save bytes."""
@@ -165,7 +168,7 @@ class SimulationConfig:
                 f"{self.shards}"
             )
         # Whatever is wrong with these is found before anything is made.
-        _ = self.protocol
+        _ = self.protocol, self.rule_spec
 
     def _check_kinds(self) -> None:
         """See that every field is of the kind that it is declared as."""
@@ -204,6 +207,15 @@ class SimulationConfig:
             shared_memory=False,
             **timing(self.timing),
         )
+
+    @property
+    def rule_spec(self) -> RuleSpec:
+        """The rule with all of its parameters, however they were given.
+
+        Raises:
+            ConfigError: There is no such rule, or it does not take these.
+        """
+        return read_rule(self.rule, self.p, self.emission)
 
     @property
     def task_name(self) -> str:

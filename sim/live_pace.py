@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..gossip.address import is_loopback
 from ..gossip.errors import ConfigError
 from ..gossip.rule import demands_of
-from ..gossip.rules import make_rule
+from ..gossip.rules import read_rule
 from .calibration import Calibration, PeerPace
 from .live_run import LivePeer, LiveRun
 from .network import PRESETS, NetworkConfig
@@ -54,7 +54,12 @@ def calibrate(
     settings = {name: first[name] for name in _ALIKE if first.get(name) is not None}
     if push_mbit is not None:
         settings["push_mbit"] = push_mbit
-    waits = demands_of(make_rule(str(first.get("rule", "gosgd")))).fixed_members
+    rule = read_rule(
+        str(first.get("rule", "gosgd")), first.get("p"), first.get("emission", "per-step")
+    )
+    # Apart from the rule, so that another p or emission can be typed in their place.
+    settings |= {name: value for name, value in rule.short_forms().items() if value is not None}
+    waits = demands_of(rule.make()).fixed_members
     between, notes = (network, []) if network is not None else _network(run)
     return Calibration(
         source=str(run.folder),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gossip.errors import ConfigError
+from ..gossip.rules import make_rule
 from ..topology import TopologyError, parse
 from .array_files import read_arrays
 from .live_run import LivePeer, LiveRun
@@ -289,6 +290,7 @@ def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
     """What the two were told that was not the same, as far as both say it."""
     told = dict(live.peers[0].options)
     told["topology"] = _spec(told, len(live.peers))
+    told |= _rule(told)
     if live.summary is not None:
         # Here stands what a rule makes of an option that was not given.
         told["p"] = live.summary.get("p", told.get("p"))
@@ -299,6 +301,18 @@ def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
         and summary.get(name) is not None
         and summary[name] != told[name]
     ]
+
+
+def _rule(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule as a simulation's summary has it; nothing where it cannot be made."""
+    try:
+        rule = make_rule(
+            str(told.get("rule", "gosgd")), told.get("p"), told.get("emission") or "per-step"
+        )
+    except ConfigError:
+        return {}
+    settings = {name: getattr(rule, name, told.get(name)) for name in ("p", "emission")}
+    return {"rule": rule.name, **settings}
 
 
 def _spec(told: Mapping[str, Any], n: int) -> str | None:

@@ -49,6 +49,7 @@ def summarize(
     summary: dict[str, Any] = {
         "task": config.task_name,
         "rule": rule.name,
+        "rule_spec": str(config.rule_spec),
         "topology": topology,
         "peers": config.workers,
         "workers": config.workers,

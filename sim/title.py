@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..gossip.rules import parts_of_spec
 from ..gossip.wire import NATIVE
 
 __all__ = ["describe", "describe_world"]
@@ -37,6 +38,9 @@ def describe(settings: Mapping[str, Any]) -> str:
     >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "sgp",
     ...           "wire": "int8", "shards": 4})
     'digits on 8 workers, ring, sgp, int8, 1 of 4 shards a push'
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "mine",
+    ...           "rule_spec": "rules:Mine:p=0.5,every=3", "p": 0.5})
+    'digits on 8 workers, ring, mine with p = 0.5 per step, every = 3'
     """
     workers = settings["workers"]
     several = "1 worker" if workers == 1 else f"{workers:,} workers"
@@ -68,10 +72,13 @@ def describe_world(settings: Mapping[str, Any]) -> str:
 
 
 def _rule(settings: Mapping[str, Any]) -> str:
-    if settings.get("p") is None:
-        return str(settings["rule"])
-    per = "second" if settings.get("emission") == "per-second" else "step"
-    return f"{settings['rule']} with p = {settings['p']:g} per {per}"
+    _, pairs = parts_of_spec(settings.get("rule_spec") or settings["rule"])
+    others = [pair for pair in pairs if not pair.startswith(("p=", "emission="))]
+    words = [pair.replace("=", " = ", 1) for pair in others]
+    if settings.get("p") is not None:
+        per = "second" if settings.get("emission") == "per-second" else "step"
+        words.insert(0, f"p = {settings['p']:g} per {per}")
+    return f"{settings['rule']} with {', '.join(words)}" if words else str(settings["rule"])
 
 
 def _shares(settings: Mapping[str, Any]) -> list[str]:

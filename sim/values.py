@@ -10,7 +10,6 @@ from torch import nn
 
 from ..gossip import PeerId, Rule, Schema
 from ..gossip.rule import demands_of, require_fit
-from ..gossip.rules import make_rule
 from ..gossip.wire import parse_wire
 from ..train.task import Task
 from .batches import Batches
@@ -64,7 +63,7 @@ def check_values(
     Raises:
         ConfigError: As `prepare` does, but for an engine that the task cannot take.
     """
-    rule = make_rule(config.rule, config.p, config.emission)
+    rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
     if not isinstance(task, VectorTask):
         return _workshop(config, task, tuple(ids), rule, _FOR_A_LOOK)[-1]
@@ -92,7 +91,7 @@ def prepare(
     Raises:
         ConfigError: It does not fit into memory, or cannot be computed in the way asked for.
     """
-    rule = make_rule(config.rule, config.p, config.emission)
+    rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
     made = (
         _of_vectors(config, task, tuple(ids), rule)

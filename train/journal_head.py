@@ -15,7 +15,7 @@ from ..gossip import (
     TrainingError,
     stream,
 )
-from ..gossip.rules import make_rule
+from ..gossip.rules import make_rule, spec_of
 from ..gossip.wire import parse_wire
 from ..topology import View
 from .config import PeerConfig
@@ -134,6 +134,9 @@ class Head:
         Raises:
             ConfigError: There is no such rule here.
         """
+        if "spec" in self.rule:
+            return make_rule(self.rule["spec"])
+        # A journal of before rules had specs.
         return make_rule(self.rule["name"], self.rule["p"], self.rule["emission"])
 
     def make_protocol(self, schema: Schema, rule: Rule) -> Protocol:
@@ -159,18 +162,18 @@ class Head:
 
 
 def rule_settings(rule: Rule) -> dict[str, Any]:
-    """What a rule can be made from again: its name, and its settings where it has any.
+    """What a rule can be made from again: its name, and the spec that says all of its parameters.
 
     Raises:
-        ConfigError: It is no rule that can be made from these.
+        ConfigError: No spec makes it again.
     """
-    name, p = rule.name, getattr(rule, "p", None)
-    emission = getattr(rule, "emission", "per-step")
-    made = make_rule(name, p, emission)
-    alike = type(made) is type(rule) and made.outstanding_max == rule.outstanding_max
+    try:
+        spec = spec_of(rule)
+        alike = make_rule(spec).outstanding_max == rule.outstanding_max
+    except ConfigError as error:
+        raise ConfigError(f"rule {rule.name} cannot be journaled: {error}") from error
     if not alike:
         raise ConfigError(
-            f"rule {name} cannot be journaled: only rules that --rule, --p and --emission "
-            "describe can be made again for a replay"
+            f"rule {rule.name} cannot be journaled: {spec} makes one with another outstanding_max"
         )
-    return {"name": name, "p": p, "emission": emission}
+    return {"name": rule.name, "spec": spec}

@@ -110,7 +110,7 @@ class Memory:
         if (self.past or self._seeds) and demands_of(rule).fixed_members:
             raise ConfigError(
                 f"a swarm that trains with {rule.name} takes nobody in once it has started, so "
-                "that no peer of it can resume: use gosgd, sgp or adpsgd"
+                "that no peer of it can resume: use a rule that can, such as gosgd"
             )
         self._checkpointing.require_complete()
 

@@ -1,15 +1,11 @@
 """Find a task by what a user typed: a built-in name, or ``module:function``."""
 
 import inspect
-import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType, ModuleType
 
 from ..gossip.errors import ConfigError
+from ..gossip.plugin import import_module_of, what_was_raised, where_it_was_raised
 from .chars import chars
 from .digits import digits
 from .mnist import mnist
@@ -49,36 +45,16 @@ def load_task(spec: str, *, seed: int) -> Task:
             f"task {spec!r} is not known: it must be one of {', '.join(sorted(BUILT_IN))}, "
             "or module:function, a function of yours that returns a Task"
         )
-    function = _function(_module(name, spec), attribute, spec)
+    function = _function(import_module_of(name, f"task {spec}"), attribute, spec)
     try:
         task = _call(function, seed)
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"task {spec} raised {_what(error)}\nat {_where(error)}") from error
+        raise ConfigError(
+            f"task {spec} raised {what_was_raised(error)}\nat {where_it_was_raised(error)}"
+        ) from error
     if not isinstance(task, Task):
         raise ConfigError(f"task {spec} returned a {type(task).__name__}: it must return a Task")
     return task
-
-
-def _module(name: str, spec: str) -> ModuleType:
-    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(
-            f"task {spec}: {name!r} is not a module's name: "
-            "write it as in an import, without folders or .py"
-        )
-    folder = str(Path.cwd())
-    if sys.path[:1] != [folder]:
-        sys.path.insert(0, folder)
-    try:
-        return import_module(name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise ConfigError(
-                f"task {spec}: there is no module {error.name!r} in {folder} "
-                "or among the installed packages"
-            ) from error
-        raise ConfigError(
-            f"task {spec}: importing {name} raised {_what(error)}\nat {_where(error)}"
-        ) from error
 
 
 def _function(module: ModuleType, attribute: str, spec: str) -> Callable[..., Task]:
@@ -105,28 +81,3 @@ def _arguments(function: Callable[..., Task], seed: int) -> dict[str, int]:
 
 def _call(function: Callable[..., Task], seed: int) -> Task:
     return function(**_arguments(function, seed))
-
-
-def _what(error: BaseException) -> str:
-    # One line: some exceptions of torch carry a page.
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _where(error: BaseException) -> str:
-    """Say ``file:line``, innermost of the user's own code, for "inside torch" helps nobody."""
-    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
-        return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    frame = ([f for f in frames if _is_users(f.filename)] or frames)[-1]
-    return f"{frame.filename}:{frame.lineno}"
-
-
-def _is_users(filename: str) -> bool:
-    path = Path(filename)
-    not_theirs = (Path(__file__).parent, Path(sysconfig.get_path("stdlib")))
-    return (
-        not filename.startswith("<")
-        and not {"site-packages", "dist-packages"} & set(path.parts)
-        and not any(path.is_relative_to(folder) for folder in not_theirs)
-    )

@@ -24,17 +24,18 @@ def hashes_of(config: SimulationConfig) -> dict[str, str]:
     """Hash what each file that a cell names contains.
 
     Returns:
-        Hexadecimal hashes, by what the file is to the cell; for the libraries that a task of the
-        user's own imports, their versions.
+        Hexadecimal hashes, by what the file is to the cell; for the libraries that a task or
+        a rule of the user's own imports, their versions.
 
     Raises:
-        ConfigError: One cannot be read, or this process has loaded other code for a task.
+        ConfigError: One cannot be read, or this process has loaded other code for one.
         TopologyError: The topology is not of the form of one.
     """
     found = {f"{what} {path}": _hash(what, path) for what, path in files_of(config)}
-    task = config.task_name
-    if ":" in task:
-        found |= _hashes_of_task(task.partition(":")[0])
+    if ":" in config.task_name:
+        found |= _hashes_of_own("task", config.task_name.partition(":")[0])
+    if ":" in config.rule_spec.name:
+        found |= _hashes_of_own("rule", config.rule_spec.name.partition(":")[0])
     return found
 
 
@@ -74,30 +75,30 @@ def _is_file(network: str) -> bool:
     return network.endswith(".json") or Path(network).is_file()
 
 
-def _hashes_of_task(module: str) -> dict[str, str]:
-    """Hash a task's own code, and tell the versions of the libraries that this imports."""
+def _hashes_of_own(what: str, module: str) -> dict[str, str]:
+    """Hash the code of a user's task or rule, and tell the versions of the libraries it imports."""
     folder = Path.cwd()
-    sources, libraries = _sources_of_task(folder, module)
+    sources, libraries = _sources_of_own(folder, module)
     now = hash_of_files(sources)
     loaded = {name for name in sources if name in sys.modules}
     if module in loaded and _hash_when_loaded(folder, module) != now:
-        raise ConfigError(f"task {module}: its code has changed since {_THIS_PROCESS} loaded it")
+        raise ConfigError(f"{what} {module}: its code has changed since {_THIS_PROCESS} loaded it")
     for name in loaded:
         path = getattr(sys.modules[name], "__file__", None)
         if path is not None and Path(path).resolve() != sources[name].resolve():
-            raise ConfigError(f"task {module}: {_THIS_PROCESS} has loaded {path} as {name}")
+            raise ConfigError(f"{what} {module}: {_THIS_PROCESS} has loaded {path} as {name}")
     told = {f"library {name}": version(name) for name in libraries}
-    return {"task": now, **told}
+    return {what: now, **told}
 
 
 @cache
 def _hash_when_loaded(folder: Path, module: str) -> str:
     """Called first when a module has just been loaded, and the same from then on."""
-    return hash_of_files(_sources_of_task(folder, module)[0])
+    return hash_of_files(_sources_of_own(folder, module)[0])
 
 
-def _sources_of_task(folder: Path, module: str) -> tuple[dict[str, Path], list[str]]:
-    """A task's own modules, and the distributions of all others that these import."""
+def _sources_of_own(folder: Path, module: str) -> tuple[dict[str, Path], list[str]]:
+    """The modules of a user's task or rule, and the distributions of all others they import."""
     asked: set[str] = set()
 
     def find(name: str) -> Path | None:

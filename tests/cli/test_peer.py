@@ -34,7 +34,7 @@ from rumor.cli.peer import stop_on_signals
         (["--wire", "int8", "--rule", "allreduce"], "needs numbers as they are"),
         (["--wire", "int8", "--exact"], "with exact it must be float32"),
         (["--shards", "0"], "shards is 0"),
-        (["--shards", "4", "--rule", "dpsgd"], "use gosgd or sgp"),
+        (["--shards", "4", "--rule", "dpsgd"], "mixes by weight, such as gosgd"),
         (["--shards", "2", "--shards-per-push", "3"], "from 1 to shards, 2"),
         (["--shards-per-push", "0"], "shards_per_push is 0"),
         (["--shard-order", "sorted"], "round-robin or random"),

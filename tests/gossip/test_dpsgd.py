@@ -172,7 +172,9 @@ def test_a_death_ends_it_for_all_and_is_named() -> None:
     crowd.network.run(crowd.network.now + 20.0)
     reasons = halts(crowd)
     assert reasons and all(reason.startswith("p02 died in round ") for reason in reasons)
-    assert "dpsgd cannot go on without it: start the run again, or use gosgd" in reasons[0]
+    assert (
+        "dpsgd cannot go on without it: start the run again, or use a rule that can" in reasons[0]
+    )
 
 
 @pytest.mark.parametrize("burn", [False, True])

@@ -366,5 +366,5 @@ def test_a_synchronous_rule_halts_where_two_founders_only_dial_out() -> None:
     (halt,) = [effect for effect in scene.step("c") if isinstance(effect, Halt)]
     assert halt.reason == (
         "a and b only dial out, so that neither can reach the other, and dpsgd needs every link: "
-        "give one of them an address, or use gosgd or sgp"
+        "give one of them an address, or use a rule that waits for nobody, such as gosgd"
     )

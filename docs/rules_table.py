@@ -1,0 +1,49 @@
+"""Write the tables of docs/rules.md that say which parameters the rules take.
+
+``make rules``, from the root of the repository. What stands outside the two markers is written by
+hand, and kept.
+"""
+
+from pathlib import Path
+
+from rumor.gossip.parameter import Parameter, parameters_of
+from rumor.gossip.rules import RULES
+
+__all__ = ["BEGIN", "END", "PAGE", "main", "rewritten", "table"]
+
+PAGE = Path("docs/rules.md")
+BEGIN = "<!-- Down to the next marker all is written by docs/rules_table.py: run `make rules`. -->"
+END = "<!-- Here it ends. -->"
+
+
+def table() -> str:
+    """The parameters of all rules, as Markdown."""
+    rows = ["| rule | parameter | values | default | |", "|---|---|---|---|---|"]
+    for name, rule in RULES.items():
+        parameters = parameters_of(rule)
+        rows += [_row(name, parameter) for parameter in parameters]
+        if not parameters:
+            rows.append(f"| `{name}` | none | | | |")
+    return "\n".join(rows)
+
+
+def rewritten(page: str) -> str:
+    """A page with the table of today between its markers."""
+    above, _, rest = page.partition(BEGIN)
+    _, _, below = rest.partition(END)
+    return f"{above}{BEGIN}\n\n{table()}\n\n{END}{below}"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(rewritten(PAGE.read_text()))
+
+
+def _row(rule: str, parameter: Parameter) -> str:
+    default = "must be given" if parameter.default is None else f"`{parameter.default}`"
+    cells = (f"`{rule}`", f"`{parameter.name}`", parameter.allowed, default, parameter.help)
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
