@@ -223,9 +223,9 @@ def _find(name: str, spec: str) -> Callable[..., Rule]:
     module_name, colon, attribute = name.partition(":")
     if not colon:
         close = get_close_matches(name, RULES, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        hint = f", did you mean {close[0]!r}?" if close else "."
         raise ConfigError(
-            f"unknown rule {name!r}{hint}. Valid names: {', '.join(RULES)}, or module:Class, a "
+            f"unknown rule {name!r}{hint} Valid names: {', '.join(RULES)}, or module:Class, a "
             "rule of yours"
         )
     module = import_module_of(module_name, f"rule {spec}")

@@ -42,7 +42,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--slow", "7:2"], "only 0 to 3"),
         (["--slow", "fast"], "3:10"),
         (["--p", "2"], "p is 2"),
-        (["--emission", "per-hour"], "per-step or per-second"),
+        (["--emission", "per-hour"], "per-step, per-second or adaptive"),
         (["--lr", "0"], "--lr is 0"),
         (["--steps", "-5"], "--steps is -5"),
         (["--wire", "float64"], "wire is 'float64'"),

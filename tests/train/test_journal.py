@@ -1,6 +1,7 @@
 """A peer's journal on disk: what is written is read, and what was damaged is found."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -26,6 +27,7 @@ from rumor.gossip.effects import (
 from rumor.gossip.ledger import Entry as LedgerEntry
 from rumor.gossip.ledger import Kind
 from rumor.gossip.messages import Ack, Push
+from rumor.gossip.rules import spec_of
 from rumor.gossip.weight import UNIT
 from rumor.gossip.wire import Form
 from rumor.train import PeerConfig, RunConfig, run
@@ -312,12 +314,16 @@ def test_a_head_is_read_as_it_was_written() -> None:
     assert Head.from_json(head.as_json()) == head
     rule = head.make_rule()
     assert isinstance(rule, GoSGD) and (rule.p, rule.emission) == (0.25, "per-second")
+    former = replace(head, rule={"name": "gosgd", "p": 0.25, "emission": "per-second"})
+    assert spec_of(former.make_rule()) == head.rule["spec"] == "gosgd:p=0.25,emission=per-second"
     with pytest.raises(TrainingError, match="not understood"):
         Head.from_json({"id": "ada"})
 
 
 def test_a_rule_that_could_not_be_made_again_is_refused_at_the_start(tmp_path: Path) -> None:
-    config = PeerConfig(rule=GoSGD(outstanding_max=5))
+    rule = GoSGD()
+    rule.outstanding_max = 0  # no constructor takes it
+    config = PeerConfig(rule=rule)
     with pytest.raises(ConfigError, match="cannot be journaled"):
         run(RunConfig(journal=True, out=tmp_path / "run"), config)
     assert not (tmp_path / "run").exists()

@@ -1,0 +1,235 @@
+"""Specs name rules and give them parameters, those of the user's own included."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+
+from rumor.gossip import ConfigError, Parameter, Turn, checked
+from rumor.gossip.effects import Wait
+from rumor.gossip.parameter import parameters_of
+from rumor.gossip.rule import Demands
+from rumor.gossip.rules import (
+    RULES,
+    make_rule,
+    parameter_default,
+    parameter_help,
+    parts_of_spec,
+    read_rule,
+    rules_help,
+    spec_of,
+)
+
+
+class EveryNth:
+    """Push half of the weight after every so many steps."""
+
+    name = "every-nth"
+    summary = "gossip by the clock"
+    registers: tuple[str, ...] = ()
+    outstanding_max = 2
+    demands = Demands(whole=False)
+
+    @checked
+    def __init__(
+        self,
+        every: Annotated[int, Parameter("steps from push to push.", low=1)] = 2,
+        *,
+        order: Literal["push-first", "mix-first"] = "push-first",
+        silent: bool = False,
+    ) -> None:
+        self.every = every
+        self.order = order
+        self.silent = silent
+        self._steps = 0
+
+    def step(self, turn: Turn) -> Wait | None:
+        """Push where it is time, and mix all that came."""
+        self._steps += turn.trained
+        if turn.merging or (turn.trained and self._steps % self.every == 0 and not self.silent):
+            turn.push_half()
+        for share in turn.shares():
+            turn.mix(share)
+        return None
+
+
+class Demanding(EveryNth):
+    """Does without a default."""
+
+    name = "demanding"
+
+    def __init__(self, p: float) -> None:
+        super().__init__(max(1, round(1 / p)))
+        self.p = p
+
+
+MINE = f"{__name__}:EveryNth"
+
+
+def test_all_kinds_of_parameters_are_read() -> None:
+    rule = make_rule(f"{MINE}:silent=true,order=mix-first,every=3")
+    assert isinstance(rule, EveryNth)
+    assert (rule.every, rule.order, rule.silent) == (3, "mix-first", True)
+    assert spec_of(rule) == f"{MINE}:every=3,order=mix-first,silent=true"
+
+
+def test_the_short_form_gives_a_parameter_of_ones_own_rule() -> None:
+    spec = f"{__name__}:Demanding"
+    assert str(read_rule(spec, np.float64(0.25))) == f"{spec}:p=0.25"
+    assert make_rule(spec, 0.25).every == 4  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="it needs p=, a number"):
+        make_rule(spec)
+
+
+def test_a_parameter_is_given_once() -> None:
+    with pytest.raises(ConfigError, match=r"p is 0\.5, and rule 'gosgd:p=0\.1' gives it, too"):
+        make_rule("gosgd:p=0.1", 0.5)
+    with pytest.raises(ConfigError, match="p is given twice"):
+        make_rule("gosgd:p=0.1,p=0.5")
+    with pytest.raises(ConfigError, match="dpsgd takes no parameters, not 'p'"):
+        make_rule("dpsgd:p=0.1")
+    with pytest.raises(ConfigError, match="'fast' is not key=value; gosgd takes p= "):
+        make_rule("gosgd:fast")
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_spec_of_a_rule_makes_it_again(name: str) -> None:
+    assert spec_of(make_rule(name)) == name
+
+
+def test_short_forms_stand_apart() -> None:
+    spec = read_rule("gosgd:outstanding_max=3", 0.5, "per-second")
+    found = spec.short_forms()
+    assert found == {"rule": "gosgd:outstanding_max=3", "p": 0.5, "emission": "per-second"}
+    assert str(spec) == "gosgd:p=0.5,emission=per-second,outstanding_max=3"
+
+
+def test_help_names_every_rule_and_its_parameters() -> None:
+    assert all(f"{name} (" in rules_help() for name in RULES)
+    assert parameter_default("p") == "0.1 for gosgd, 1 for adpsgd"
+    assert parameter_default("emission") == "per-step for gosgd"
+    assert "gosgd: probability of a push" in parameter_help("p")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (f"{MINE}:every=0", "every is 0: it must be at least 1"),
+        (f"{MINE}:every=x", "every=x: it must be an integer"),
+        (f"{MINE}:order=none", "order is none: it must be push-first or mix-first"),
+        (f"{MINE}:silent=1", "silent=1: it must be true or false"),
+        (f"{MINE}:q=1", r"every= \(at least 1; 2 unless given\) and order=.*, not 'q'"),
+        (f"{__name__}:Nothing", "has no class 'Nothing'"),
+        (f"{__name__}:unnameable", "needs given, which is not an int, float, bool, str or Literal"),
+        ("no.such.module:Rule", "there is no module 'no'"),
+        ("rules.py:Rule", "'rules.py' is not a module's name"),
+        (f"{__name__}:not_a_rule", "a rule has name, registers, outstanding_max and step"),
+        (f"{__name__}:failing", r"raised ZeroDivisionError: .*\nat .*test_rule_specs.py"),
+    ],
+)
+def test_what_is_wrong_with_a_spec_is_said(spec: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_rule(spec)
+
+
+def not_a_rule() -> object:
+    """What a user may name by mistake."""
+    return object()
+
+
+def failing(parts: int = 0) -> object:
+    """A user's mistake."""
+    return 1 / parts
+
+
+def test_constructors_check_without_a_spec_too() -> None:
+    with pytest.raises(ConfigError, match="every is 0: it must be at least 1"):
+        EveryNth(0)
+    with pytest.raises(ConfigError, match="every is True: it must be an integer"):
+        EveryNth(True)
+    with pytest.raises(ConfigError, match="silent is 1: it must be true or false"):
+        EveryNth(silent=1)  # type: ignore[arg-type]
+
+
+def test_a_rule_without_a_name_to_import_has_no_spec() -> None:
+    class Local(EveryNth):
+        """Lives in a function."""
+
+    with pytest.raises(ConfigError):
+        spec_of(Local())
+
+
+def test_a_rule_that_forgets_a_parameter_has_no_spec() -> None:
+    rule = EveryNth()
+    del rule.every
+    with pytest.raises(ConfigError, match="has no attribute every"):
+        spec_of(rule)
+
+
+def test_a_spec_is_split_without_importing_anything() -> None:
+    assert parts_of_spec("gosgd") == ("gosgd", [])
+    assert parts_of_spec("gosgd:p=1") == ("gosgd", ["p=1"])
+    assert parts_of_spec("no.such:Rule") == ("no.such:Rule", [])
+    assert parts_of_spec("no.such:Rule:a=1,b=2") == ("no.such:Rule", ["a=1", "b=2"])
+
+
+def unnameable(given: object) -> object:
+    """Takes what no text stands for."""
+    return given
+
+
+def test_ranges_are_told_in_words() -> None:
+    told = [parameter.allowed for parameter in parameters_of(ranged)]
+    assert told == ["at most 3", "in [0, 1]", "a text", "only"]
+    at_most, between, text, only = parameters_of(ranged)
+    assert (at_most.read("3"), text.read("a b"), only.read("only")) == (3, "a b", "only")
+    for parameter, wrong in ((at_most, "4"), (between, "inf"), (between, "-1"), (only, "other")):
+        with pytest.raises(ConfigError, match=f"{parameter.name} is "):
+            parameter.read(wrong)
+
+
+def ranged(
+    at_most: Annotated[int, Parameter(high=3)] = 1,
+    between: Annotated[float, Parameter(low=0, high=1)] = 0.5,
+    text: str = "",
+    only: Literal["only"] = "only",
+    left_out: tuple[int, ...] = (),
+    *args: object,
+    **others: object,
+) -> None:
+    """Has a parameter of each kind."""
+
+
+def unreadable(value: "Nowhere" = 0) -> None:  # type: ignore[name-defined] # noqa: F821
+    """Its annotation is of nothing that there is."""
+
+
+def test_a_signature_that_cannot_be_read_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"signature of .* cannot be read: name 'Nowhere'"):
+        parameters_of(unreadable)
+
+
+def test_a_rule_that_another_class_hides_has_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = EveryNth()
+    monkeypatch.setattr(sys.modules[__name__], "EveryNth", Demanding)
+    with pytest.raises(ConfigError, match=r"is another class|it needs p="):
+        spec_of(rule)
+
+
+def test_a_module_that_raises_is_named_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_rule.py").write_text("x = 1\n1 / 0\n")
+    (tmp_path / "misspelt_rule.py").write_text("def f(:\n")
+    (tmp_path / "quitting_rule.py").write_text("raise SystemExit\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, words in {
+        "broken_rule": r"raised ZeroDivisionError: division by zero\nat .*broken_rule.py:2",
+        "misspelt_rule": r"raised SyntaxError: .*\nat .*misspelt_rule.py:1",
+        "quitting_rule": r"raised SystemExit\nat .*quitting_rule.py:1",
+    }.items():
+        with pytest.raises(ConfigError, match=words):
+            make_rule(f"{name}:Rule")
