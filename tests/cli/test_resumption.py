@@ -14,6 +14,8 @@ from rumor.cli.app import app
 from rumor.cli.local_run import run_swarm
 from rumor.cli.resumption import read_run
 from rumor.gossip.errors import ConfigError
+from rumor.gossip.rule import demands_of
+from rumor.gossip.rules import RULES, make_rule
 from rumor.train.lives import lock_folder
 
 from .fakes import FAKE_PEER
@@ -39,7 +41,9 @@ def left(folder: Path, name: str, index: int, **options: Any) -> Path:
     return peer
 
 
-@pytest.mark.parametrize("rule", ["dpsgd", "allreduce"])
+@pytest.mark.parametrize(
+    "rule", [name for name in RULES if demands_of(make_rule(name)).fixed_members]
+)
 def test_what_cannot_go_on_is_refused_before_anything_is_touched(tmp_path: Path, rule: str) -> None:
     peer = left(tmp_path, "peer-0", 0, rule=rule)
     (peer / "model.safetensors").touch()

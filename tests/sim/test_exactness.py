@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from rumor.gossip import TrainingError
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.rules import RULES
+from rumor.gossip.rule import demands_of
+from rumor.gossip.rules import RULES, make_rule
 from rumor.sim import Run, simulate
 from rumor.train.sampler import Sampler
 from rumor.train.task import Task
@@ -256,7 +257,9 @@ def poisoned(optimizer_lr: float = 0.01) -> Task:
     )
 
 
-@pytest.mark.parametrize("rule", ["gosgd", "sgp", "adpsgd"])
+@pytest.mark.parametrize(
+    "rule", [name for name in RULES if not demands_of(make_rule(name)).fixed_members]
+)
 def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
     run = simulate(task=poisoned(), workers=8, partition="shards:1", rule=rule, engine="loop")
     summary, steps = run.summary, run.workers["steps"]

@@ -12,6 +12,8 @@ import pytest
 
 from rumor.gossip import GoSGD, ProtocolConfig, TrainingError, Turn
 from rumor.gossip.errors import ConfigError
+from rumor.gossip.rule import demands_of
+from rumor.gossip.rules import RULES, make_rule
 from rumor.sim import Run, simulate
 from rumor.sim.network import NetworkConfig
 from rumor.sim.vectors import consensus, noise
@@ -98,7 +100,7 @@ def test_another_process_finds_the_same_bits(plain: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("wire", ["float32", "int8"])
 @pytest.mark.parametrize("per_push", [1, 3, 5])
-@pytest.mark.parametrize("rule", ["gosgd", "sgp"])
+@pytest.mark.parametrize("rule", [name for name in RULES if not demands_of(make_rule(name)).whole])
 def test_no_unit_of_any_shard_is_lost_or_made(rule: str, per_push: int, wire: str) -> None:
     summary = simulate(
         task=consensus(dim=40), workers=10, topology="random-regular:d=4", rule=rule, steps=60,

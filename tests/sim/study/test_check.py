@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rumor.gossip.rules import RULES
 from rumor.sim import simulate
 from rumor.sim.study.cell_key import config_of
 from rumor.sim.study.check import BadCell, BadCells, check_cells
@@ -115,7 +116,7 @@ def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> Non
     assert not bad
 
 
-@pytest.mark.parametrize("rule", ["gosgd", "sgp", "adpsgd", "dpsgd", "allreduce"])
+@pytest.mark.parametrize("rule", RULES)
 def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
     study = small_study(
         topology=("ring", "complete", "one-peer-exponential", "random-matching"),
