@@ -297,7 +297,7 @@ class Protocol:
             state.roster.stepped()
         state.swarm_steps = state.roster.clock.total
         if state.config.exact:
-            state.reclaim()
+            state.reclaim(now)
         if phase <= Phase.JOINING:
             self._take_first_share(now)
         elif phase.takes_shares:
@@ -363,7 +363,7 @@ class Protocol:
         """Note that the network refused a message, so that it can never arrive."""
         peer, body = envelope.destination, envelope.body
         if isinstance(body, Offer | Chunk | End):
-            self._state.lanes[envelope.shard].outbox.unsent(peer, body.seq)
+            self._state.lanes[envelope.shard].outbox.unsent(peer, body.seq, now)
         self._state.roster.pass_over(peer, now + self._state.config.retry_s)
         return self._finish_call(now)
 
