@@ -10,8 +10,9 @@ from collections.abc import Callable
 from .agenda import Agenda
 from .arrival import Arrival
 from .config import ProtocolConfig
-from .effects import Attach, Drop, Inspect, ShareId, ShareRefused, Stage
+from .effects import Attach, Drop, Inspect, ShareId, Stage
 from .errors import RemoteProtocolError
+from .events import ShareRefused
 from .ledger import Entry, Kind
 from .link import FRAMES_MAX, patience_s, window_bytes
 from .messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push

@@ -11,12 +11,12 @@ from ...gossip.effects import (
     Greet,
     Halt,
     Inspect,
-    Outlived,
     Record,
     Send,
     ShareId,
     Wait,
 )
+from ...gossip.events import Event, Outlived
 from ...gossip.messages import Describe, Incarnation, Offer
 from .saved import Saved
 from .vector import Vector
@@ -189,7 +189,7 @@ class Host:
         self,
         what: str,
         detail: object,
-        event: Callable[[float], list[Effect]],
+        event: Callable[[float], list[Effect | Event]],
         *,
         frame: bytes = b"",
         cause: object = None,
@@ -210,7 +210,7 @@ class Host:
         watch.all_done(self)
         self._set_alarm()
 
-    def _carry_out(self, effect: Effect, frame: bytes) -> None:
+    def _carry_out(self, effect: Effect | Event, frame: bytes) -> None:
         match effect:
             case Send():
                 self._send(effect)
@@ -343,7 +343,7 @@ class Host:
             action()
 
 
-def _accepts(effect: Effect) -> bool:
+def _accepts(effect: Effect | Event) -> bool:
     match effect:
         case Record(entry):
             return entry.kind is Kind.ACCEPTED and entry.grains > 0

@@ -10,6 +10,7 @@ from rumor.gossip import ONE, Account, Entry, Kind, RemoteProtocolError
 from rumor.gossip.agenda import Agenda
 from rumor.gossip.effects import Effect, Reclaim, Record, Release
 from rumor.gossip.escrow import TRANSITIONS, EscrowAction, EscrowEvent, EscrowState, diagram
+from rumor.gossip.events import Event
 from rumor.gossip.link import Links
 from rumor.gossip.messages import Offer, Push
 from rumor.gossip.outbox import Outbox
@@ -109,7 +110,7 @@ class Desk:
         amounts = {EscrowEvent.GRANT: self.transfer.sent_bytes + 32, EscrowEvent.STEP: HALF}
         return self.outbox._on(self.transfer, event, 1.0, amounts.get(event, 0))
 
-    def take(self) -> list[Effect]:
+    def take(self) -> list[Effect | Event]:
         self.readers.release_unread()
         return self.agenda.take()
 
