@@ -13,10 +13,7 @@ from .agenda import Agenda
 from .config import ProtocolConfig
 from .effects import Reclaim, SnapshotId
 from .errors import RemoteProtocolError
-from .escrow import TRANSITIONS
-from .escrow import EscrowAction as Action
-from .escrow import EscrowEvent as Event
-from .escrow import EscrowState as State
+from .escrow import TRANSITIONS, EscrowAction, EscrowEvent, EscrowState
 from .frozen import frozen
 from .ledger import Entry, Kind
 from .link import Links, window_bytes
@@ -38,9 +35,11 @@ _VALUES_KEPT = 10
 """So many times ``dead_s`` the values of a stranded share are kept for its return: most who come
 back at all are back by then, and each that does not would cost the memory of a model for good."""
 
-_LENT = frozenset({State.LENT, State.LENT_STRANDED})
+_LENT = frozenset({EscrowState.LENT, EscrowState.LENT_STRANDED})
 
-_WITHOUT_CREDIT = frozenset({State.STRANDED, State.LENT_STRANDED, State.SETTLED, State.WRITTEN_OFF})
+_WITHOUT_CREDIT = frozenset(
+    {EscrowState.STRANDED, EscrowState.LENT_STRANDED, EscrowState.SETTLED, EscrowState.WRITTEN_OFF}
+)
 
 
 @frozen
@@ -150,11 +149,11 @@ class Outbox:
         self._in_flight += 1
         self._readers.add(snapshot)
         if isinstance(offer, Push):
-            self._on(transfer, Event.WHOLE, now)
+            self._on(transfer, EscrowEvent.WHOLE, now)
         elif shown and self._links.to(peer, incarnation).reads_memory(now):
-            self._on(transfer, Event.LEND, now)
+            self._on(transfer, EscrowEvent.LEND, now)
         elif self._streamer.acquire(transfer):
-            self._on(transfer, Event.GO_ON, now)
+            self._on(transfer, EscrowEvent.GO_ON, now)
 
     def grant(self, peer: PeerId, incarnation: Incarnation, message: Grant, now: float) -> None:
         """Send as many frames as the receiver has room for.
@@ -164,7 +163,7 @@ class Outbox:
         """
         transfer = self._find(peer, incarnation, message.seq)
         if transfer is not None:
-            self._on(transfer, Event.GRANT, now, message.credit_bytes)
+            self._on(transfer, EscrowEvent.GRANT, now, message.credit_bytes)
 
     def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
         """Settle: what was not accepted comes back.
@@ -175,7 +174,7 @@ class Outbox:
         transfer = self._find(peer, incarnation, message.seq)
         if transfer is None:
             return
-        if self._on(transfer, Event.ACK, now, message.accepted) and message.credit_bytes:
+        if self._on(transfer, EscrowEvent.ACK, now, message.accepted) and message.credit_bytes:
             credit_bytes = min(message.credit_bytes, self._config.window_bytes)
             self._credits[peer] = incarnation, credit_bytes
 
@@ -183,23 +182,23 @@ class Outbox:
         """Wait on: the share is there, and its receiver has not come to it yet."""
         transfer = self._find(peer, incarnation, seq)
         if transfer is not None:
-            self._on(transfer, Event.PENDING, now)
+            self._on(transfer, EscrowEvent.PENDING, now)
 
     def unsent(self, peer: PeerId, seq: int, now: float) -> None:
         """Take back a share of which the network refused a part."""
         transfer = self._transfers.get(peer)
         if transfer is not None and transfer.offer.seq == seq:
-            self._on(transfer, Event.UNSENT, now)
+            self._on(transfer, EscrowEvent.UNSENT, now)
 
     def query_due(self, now: float) -> None:
         """Ask about shares whose answer is late, and give up those that never got going."""
         for transfer in tuple(self._transfers.values()):
             if now >= transfer.deadline_s:
-                self._on(transfer, Event.TIMEOUT, now)
+                self._on(transfer, EscrowEvent.TIMEOUT, now)
 
     def go_on(self, peer: PeerId, now: float) -> None:
         """Send what bandwidth has held back, as far as it allows now."""
-        self._on(self._transfers[peer], Event.GO_ON, now)
+        self._on(self._transfers[peer], EscrowEvent.GO_ON, now)
 
     def reclaim(self, weight: int, now: float) -> None:
         """Mix back the values of what came back; called where values may be changed.
@@ -208,9 +207,9 @@ class Outbox:
             weight: What the peer holds, in grains.
             now: Seconds.
         """
-        returning = [t for t in self._transfers.values() if t.state is State.RETURNING]
+        returning = [t for t in self._transfers.values() if t.state is EscrowState.RETURNING]
         for transfer in returning:
-            self._on(transfer, Event.STEP, now, weight)
+            self._on(transfer, EscrowEvent.STEP, now, weight)
             weight += transfer.offer.escrow - transfer.accepted
 
     def died(self, peer: PeerId, now: float) -> None:
@@ -220,7 +219,7 @@ class Outbox:
         """
         transfer = self._transfers.get(peer)
         if transfer is not None:
-            self._on(transfer, Event.DIED, now)
+            self._on(transfer, EscrowEvent.DIED, now)
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float, *, gone: bool) -> None:
         """Act on a sign of life: ask about what is stranded, write off what an old life had.
@@ -235,11 +234,11 @@ class Outbox:
         transfer = self._transfers[peer]
         if transfer.incarnation > incarnation:
             return
-        event = Event.HEARD_GONE if gone else Event.HEARD
+        event = EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD
         if transfer.incarnation < incarnation:
-            event = Event.LATER_LIFE
+            event = EscrowEvent.LATER_LIFE
         # Every message is a sign of life, and hardly any of them changes anything.
-        if TRANSITIONS[transfer.state, event][0] is not Action.IGNORE:
+        if TRANSITIONS[transfer.state, event][0] is not EscrowAction.IGNORE:
             self._on(transfer, event, now)
 
     def renounce(self) -> None:
@@ -250,7 +249,7 @@ class Outbox:
         """Ask *peer*, which is about to go, what became of the share toward it."""
         transfer = self._transfers.get(peer)
         if transfer is not None:
-            self._on(transfer, Event.LEAVING, now)
+            self._on(transfer, EscrowEvent.LEAVING, now)
 
     def deadline(self) -> float:
         """When `query_due` has something to do next, seconds."""
@@ -264,7 +263,7 @@ class Outbox:
             return None
         return transfer
 
-    def _on(self, transfer: Transfer, event: Event, now: float, amount: int = 0) -> bool:
+    def _on(self, transfer: Transfer, event: EscrowEvent, now: float, amount: int = 0) -> bool:
         """Do what the table says about an event, and about those that follow from it at once.
 
         Args:
@@ -276,11 +275,11 @@ class Outbox:
         Returns:
             Whether there was anything to do.
         """
-        following: Event | None = event
+        following: EscrowEvent | None = event
         while following is not None:
             before = transfer.state
             action, after = TRANSITIONS[before, following]
-            if action is Action.IGNORE:
+            if action is EscrowAction.IGNORE:
                 return False
             # It may raise; then nothing has happened.
             following = _ACTIONS[action](self, transfer, now, amount)
@@ -301,30 +300,30 @@ class Outbox:
         self._send_offer(transfer, now, eager=False)
         transfer.deadline_s = now + self._patience_s(transfer)
 
-    def _offer(self, transfer: Transfer, now: float, _: int) -> Event | None:
+    def _offer(self, transfer: Transfer, now: float, _: int) -> EscrowEvent | None:
         """Offer a share, and let as much of it follow as there is credit for."""
         self._streamer.acquire(transfer)
         eager_bytes = self._send_offer(transfer, now, eager=True)
         if not eager_bytes:
             return None
         self._streamer.grant(transfer, eager_bytes, now)
-        return Event.GO_ON
+        return EscrowEvent.GO_ON
 
-    def _take_credit(self, transfer: Transfer, now: float, credit_bytes: int) -> Event:
+    def _take_credit(self, transfer: Transfer, now: float, credit_bytes: int) -> EscrowEvent:
         self._streamer.grant(transfer, credit_bytes, now)
-        return Event.GO_ON
+        return EscrowEvent.GO_ON
 
-    def _send_instead(self, transfer: Transfer, now: float, credit_bytes: int) -> Event:
+    def _send_instead(self, transfer: Transfer, now: float, credit_bytes: int) -> EscrowEvent:
         self._streamer.grant(transfer, credit_bytes, now)
         self._links.to(transfer.peer, transfer.incarnation).did_not_read(now)
         # The memory may have been abandoned in between: then it can never become whole there.
-        return Event.GO_ON if transfer.snapshot else Event.UNSENT
+        return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
-    def _stream(self, transfer: Transfer, now: float, _: int) -> Event | None:
+    def _stream(self, transfer: Transfer, now: float, _: int) -> EscrowEvent | None:
         if not self._streamer.acquire(transfer):
             transfer.deadline_s = _NEVER
             return None
-        return Event.ALL_SENT if self._streamer.go_on(transfer, now) else None
+        return EscrowEvent.ALL_SENT if self._streamer.go_on(transfer, now) else None
 
     def _await(self, transfer: Transfer, now: float, _: int) -> None:
         transfer.deadline_s = now + self._patience_s(transfer)
@@ -345,7 +344,7 @@ class Outbox:
         transfer.questions += 1
         self._agenda.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
-    def _answered(self, transfer: Transfer, now: float, accepted: int) -> Event:
+    def _answered(self, transfer: Transfer, now: float, accepted: int) -> EscrowEvent:
         following = self._take_answer(transfer, now, accepted)
         # A question may have been answered instead of the push (Karn's rule).
         if transfer.questions == 0:
@@ -353,21 +352,21 @@ class Outbox:
             roundtrip.measured(now - transfer.pushed_s)
         return following
 
-    def _take_answer(self, transfer: Transfer, now: float, accepted: int) -> Event:
+    def _take_answer(self, transfer: Transfer, now: float, accepted: int) -> EscrowEvent:
         if accepted > transfer.offer.escrow:
             raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
         transfer.accepted = accepted
         comes_back = accepted < transfer.offer.escrow and transfer.peer not in self._renounced
         if self._config.exact and comes_back and transfer.snapshot:
-            return Event.VALUES_BACK
-        return Event.BOOK
+            return EscrowEvent.VALUES_BACK
+        return EscrowEvent.BOOK
 
-    def _take_refusal(self, transfer: Transfer, now: float, accepted: int) -> Event:
+    def _take_refusal(self, transfer: Transfer, now: float, accepted: int) -> EscrowEvent:
         if accepted:
             raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
         return self._take_answer(transfer, now, 0)
 
-    def _take_back(self, transfer: Transfer, now: float, _: int) -> Event:
+    def _take_back(self, transfer: Transfer, now: float, _: int) -> EscrowEvent:
         return self._take_answer(transfer, now, 0)
 
     def _strand(self, transfer: Transfer, now: float, _: int) -> None:
@@ -459,28 +458,28 @@ class Outbox:
         self._agenda.record(Entry(kind, grains, transfer.peer, transfer.incarnation, seq))
 
 
-_Do = Callable[[Outbox, Transfer, float, int], Event | None]
+_Do = Callable[[Outbox, Transfer, float, int], EscrowEvent | None]
 
-_ACTIONS: dict[Action, _Do] = {
-    Action.PUSH: Outbox._push,
-    Action.SHOW: Outbox._show,
-    Action.OFFER: Outbox._offer,
-    Action.TAKE_CREDIT: Outbox._take_credit,
-    Action.SEND_INSTEAD: Outbox._send_instead,
-    Action.STREAM: Outbox._stream,
-    Action.AWAIT: Outbox._await,
-    Action.WAIT_ON: Outbox._wait_on,
-    Action.ASK: Outbox._ask,
-    Action.ASK_GONE: Outbox._ask_gone,
-    Action.ANSWERED: Outbox._answered,
-    Action.TAKE_ANSWER: Outbox._take_answer,
-    Action.TAKE_REFUSAL: Outbox._take_refusal,
-    Action.TAKE_BACK: Outbox._take_back,
-    Action.STRAND: Outbox._strand,
-    Action.LET_GO: Outbox._let_go,
-    Action.RECOVER: Outbox._recover,
-    Action.KEEP: Outbox._keep,
-    Action.MIX_BACK: Outbox._mix_back,
-    Action.CLOSE: Outbox._close,
-    Action.WRITE_OFF: Outbox._write_off,
+_ACTIONS: dict[EscrowAction, _Do] = {
+    EscrowAction.PUSH: Outbox._push,
+    EscrowAction.SHOW: Outbox._show,
+    EscrowAction.OFFER: Outbox._offer,
+    EscrowAction.TAKE_CREDIT: Outbox._take_credit,
+    EscrowAction.SEND_INSTEAD: Outbox._send_instead,
+    EscrowAction.STREAM: Outbox._stream,
+    EscrowAction.AWAIT: Outbox._await,
+    EscrowAction.WAIT_ON: Outbox._wait_on,
+    EscrowAction.ASK: Outbox._ask,
+    EscrowAction.ASK_GONE: Outbox._ask_gone,
+    EscrowAction.ANSWERED: Outbox._answered,
+    EscrowAction.TAKE_ANSWER: Outbox._take_answer,
+    EscrowAction.TAKE_REFUSAL: Outbox._take_refusal,
+    EscrowAction.TAKE_BACK: Outbox._take_back,
+    EscrowAction.STRAND: Outbox._strand,
+    EscrowAction.LET_GO: Outbox._let_go,
+    EscrowAction.RECOVER: Outbox._recover,
+    EscrowAction.KEEP: Outbox._keep,
+    EscrowAction.MIX_BACK: Outbox._mix_back,
+    EscrowAction.CLOSE: Outbox._close,
+    EscrowAction.WRITE_OFF: Outbox._write_off,
 }

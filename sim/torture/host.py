@@ -7,13 +7,20 @@ from typing import Protocol as Structural
 from ...gossip import Account, Envelope, Kind, PeerId, Phase, Protocol
 from ...gossip.effects import (
     Attach,
+    Combine,
+    Drop,
     Effect,
     Greet,
     Halt,
     Inspect,
+    Mix,
+    Reclaim,
     Record,
+    Release,
     Send,
     ShareId,
+    Snapshot,
+    Stage,
     Wait,
 )
 from ...gossip.events import Event, Outlived
@@ -233,8 +240,10 @@ class Host:
             case Halt():
                 if self._outlived:
                     self._start_over()
-            case _:
+            case Snapshot() | Release() | Reclaim() | Stage() | Drop() | Mix() | Combine():
                 self.vector.carry_out(effect, frame)
+            case _:
+                pass  # ways to peers are always open here, and the watch hears of events
 
     def _send(self, send: Send) -> None:
         envelope, body = send.envelope, send.envelope.body
