@@ -17,6 +17,7 @@ from rumor.benchmarks.exchange import OnDemand
 from rumor.benchmarks.partner import Flat
 from rumor.gossip import Envelope, GoSGD, Protocol, ProtocolConfig
 from rumor.gossip.effects import Effect, Send
+from rumor.gossip.events import Event
 from rumor.gossip.messages import Hello
 from rumor.train import Peer, PeerConfig
 
@@ -37,12 +38,14 @@ class HelloWatch:
         # A peer makes its protocol itself; what goes in and out of it can be seen here only.
         receive, wake = Protocol.receive, Protocol.wake
 
-        def watched_receive(protocol: Protocol, envelope: Envelope, *others: Any) -> list[Effect]:
+        def watched_receive(
+            protocol: Protocol, envelope: Envelope, *others: Any
+        ) -> list[Effect | Event]:
             if isinstance(envelope.body, Hello) and not envelope.body.reply and self._asked:
                 self.roundtrips_s.append(time.monotonic() - self._asked.popleft())
             return receive(protocol, envelope, *others)
 
-        def watched_wake(protocol: Protocol, now: float) -> list[Effect]:
+        def watched_wake(protocol: Protocol, now: float) -> list[Effect | Event]:
             effects = wake(protocol, now)
             self._asked.extend(time.monotonic() for effect in effects if _wants_answer(effect))
             return effects
@@ -56,7 +59,7 @@ class HelloWatch:
         return taken
 
 
-def _wants_answer(effect: Effect) -> bool:
+def _wants_answer(effect: Effect | Event) -> bool:
     return (
         isinstance(effect, Send)
         and isinstance(effect.envelope.body, Hello)

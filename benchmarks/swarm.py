@@ -8,6 +8,7 @@ from functools import partial
 from ..gossip import Envelope, GoSGD, Protocol, ProtocolConfig, Schema, TensorSpec, stream
 from ..gossip.crew import Crew
 from ..gossip.effects import Effect, Inspect, Send
+from ..gossip.events import Event
 from ..gossip.messages import Body, Hello
 from ..gossip.state import Neighbors
 from ..sim.neighborhood import Neighborhood
@@ -85,7 +86,7 @@ class Swarm:
             protocol = self._peers[envelope.destination]
             self._carry_out(protocol, protocol.receive(envelope, self.now))
 
-    def _carry_out(self, protocol: Protocol, effects: Sequence[Effect]) -> None:
+    def _carry_out(self, protocol: Protocol, effects: Sequence[Effect | Event]) -> None:
         self.events += 1
         for effect in effects:
             match effect:

@@ -15,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .effects import Dismiss, Founded, Greet, Joined, Part
+from .effects import Dismiss, Greet, Part
+from .events import Founded, Joined
 from .greetings import Greetings
 from .ledger import Entry, Kind
 from .messages import Ask, Hello, Member, PeerId, Phase, Refer

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from .effects import Effect, Record, Send, SnapshotId
+from .events import Event
 from .ledger import Account, Entry
 from .messages import Body, Envelope, Incarnation, PeerId
 
@@ -26,7 +27,7 @@ class Agenda:
         self.swarm = swarm
         self._schema = schema
         self._shard = account.shard
-        self._effects: list[Effect] = []
+        self._effects: list[Effect | Event] = []
 
     def beside(self, account: Account) -> "Agenda":
         """The agenda of another shard of the same peer: what either asks for is one list."""
@@ -34,7 +35,7 @@ class Agenda:
         other._effects = self._effects
         return other
 
-    def ask(self, effect: Effect) -> None:
+    def ask(self, effect: Effect | Event) -> None:
         """Add an effect."""
         self._effects.append(effect)
 
@@ -82,7 +83,7 @@ class Agenda:
         envelope = self.envelope(peer, incarnation, body, size)
         self._effects.append(Send(envelope, snapshot, start, shown))
 
-    def take(self) -> list[Effect]:
+    def take(self) -> list[Effect | Event]:
         """Hand over what was asked for, and begin anew."""
         effects = self._effects[:]
         # The list stays the same one: the agendas of all shards share it.

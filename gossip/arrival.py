@@ -1,11 +1,123 @@
 """One share on its way in, and how fast it comes on."""
 
 from dataclasses import dataclass, field
+from enum import IntEnum, auto
 
 from .effects import ShareId
 from .messages import Chunk, Offer
 
-__all__ = ["Arrival"]
+__all__ = ["ARRIVALS", "Arrival", "ArrivalEvent", "ArrivalState"]
+
+
+class ArrivalState(IntEnum):
+    """How far a share on its way in has come; from STAGED on it is whole."""
+
+    OFFERED = auto()
+    """Let in; no share rests here."""
+    ATTACHING = auto()
+    """It is being looked whether it can be read from its sender's memory."""
+    ARRIVING = auto()
+    """Frame by frame."""
+    ENDED = auto()
+    """All frames were sent, and some are not here."""
+    STAGED = auto()
+    """All of it is here, and is being inspected."""
+    READY = auto()
+    """It is finite, so that a step may take it."""
+    DECIDED = auto()
+    """Its sender was told how much was accepted, if anything."""
+
+
+class ArrivalEvent(IntEnum):
+    """What can happen to it."""
+
+    WHOLE = auto()
+    """It came in one message."""
+    ATTACH = auto()
+    """Its offer says where in memory it lies."""
+    OFFER = auto()
+    """It is to come in frames, or that is said again."""
+    READABLE = auto()
+    UNREADABLE = auto()
+    FRAME = auto()
+    END = auto()
+    COMPLETE = auto()
+    """The last frame is here, and so is the END."""
+    FINITE = auto()
+    NOT_FINITE = auto()
+    STALLED = auto()
+    """Nothing of it has come for too long."""
+    RESTARTED = auto()
+    """A later life of its sender is heard."""
+    SUPERSEDED = auto()
+    """Its sender goes on to another share."""
+    REFUSED = auto()
+    """This peer takes none, or its rule does not take this one."""
+    TAKEN = auto()
+
+
+_S, _E = ArrivalState, ArrivalEvent
+
+_ENDS = {
+    _E.STALLED: _S.DECIDED,
+    _E.RESTARTED: _S.DECIDED,
+    _E.SUPERSEDED: _S.DECIDED,
+    _E.REFUSED: _S.DECIDED,
+}
+
+_COMES_AGAIN = {_E.WHOLE: None, _E.ATTACH: None, _E.OFFER: None}
+
+_NOT_INSPECTED = {_E.FINITE: None, _E.NOT_FINITE: None}
+
+_NOT_ATTACHING = {_E.READABLE: None, _E.UNREADABLE: None}
+
+_IS_WHOLE = {
+    **_COMES_AGAIN,
+    **_NOT_ATTACHING,
+    _E.FRAME: None,
+    _E.END: None,
+    _E.STALLED: None,
+    _E.RESTARTED: None,
+    _E.REFUSED: _S.DECIDED,
+}
+
+ARRIVALS: dict[ArrivalState, dict[ArrivalEvent, ArrivalState | None]] = {
+    _S.OFFERED: {_E.WHOLE: _S.STAGED, _E.ATTACH: _S.ATTACHING, _E.OFFER: _S.ARRIVING},
+    _S.ATTACHING: {
+        **_COMES_AGAIN,
+        **_NOT_INSPECTED,
+        _E.READABLE: _S.STAGED,
+        _E.UNREADABLE: _S.ARRIVING,
+        _E.FRAME: None,
+        _E.END: None,
+        **_ENDS,
+    },
+    _S.ARRIVING: {
+        **_NOT_ATTACHING,
+        **_NOT_INSPECTED,
+        _E.WHOLE: None,
+        _E.ATTACH: _S.ARRIVING,
+        _E.OFFER: _S.ARRIVING,
+        _E.FRAME: _S.ARRIVING,
+        _E.END: _S.ENDED,
+        **_ENDS,
+    },
+    _S.ENDED: {
+        **_COMES_AGAIN,
+        **_NOT_ATTACHING,
+        **_NOT_INSPECTED,
+        _E.FRAME: _S.ENDED,
+        _E.END: None,
+        _E.COMPLETE: _S.STAGED,
+        **_ENDS,
+    },
+    # One that is superseded although it is whole breaks the protocol: see `Inbox`.
+    _S.STAGED: {**_IS_WHOLE, _E.FINITE: _S.READY, _E.NOT_FINITE: _S.DECIDED},
+    _S.READY: {**_IS_WHOLE, **_NOT_INSPECTED, _E.TAKEN: _S.DECIDED},
+    _S.DECIDED: {},
+}
+"""By state, the state that an event leads to; None where it is ignored. What is left out cannot
+happen."""
 
 
 @dataclass(slots=True)
@@ -27,16 +139,20 @@ class Arrival:
     """When its sender was told last."""
     paced_bytes: int = 0
     """How much beyond what had come was granted last."""
-    ended: bool = False
-    attaching: bool = False
-    """Whether it is being looked if it can be read from its sender's memory."""
-    ready: bool = False
-    """Whether it was found finite, so that a step may take it."""
+    state: ArrivalState = ArrivalState.OFFERED
 
     @property
     def whole(self) -> bool:
         """Whether all its bytes are staged."""
-        return self.ended and self.received_bytes == self.offer.size_bytes
+        return self.state >= ArrivalState.STAGED
+
+    def on(self, event: ArrivalEvent) -> bool:
+        """Go on to the state that an event leads to; returns False where it is ignored."""
+        after = ARRIVALS[self.state][event]
+        if after is None:
+            return False
+        self.state = after
+        return True
 
     def came_on(self, size_bytes: int, now: float) -> None:
         """Note that a frame has come."""
@@ -56,7 +172,7 @@ class Arrival:
 
     def wants(self, index: int) -> bool:
         """Whether there is room for a frame: in memory of its sender's there is none."""
-        return not (self.whole or self.attaching or index in self.chunks)
+        return ARRIVALS[self.state][ArrivalEvent.FRAME] is not None and index not in self.chunks
 
     def has_frame(self, message: Chunk, frame_bytes: int) -> bool:
         """Whether a frame is where it says, and as long as it must be."""

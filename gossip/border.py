@@ -1,8 +1,9 @@
 """Which messages may have an effect: ours, of our model, of our swarm."""
 
 from .admission import Admission
-from .effects import Part, PeerRefused, ShareId, SwarmGivenUp
+from .effects import Part, ShareId
 from .errors import RemoteProtocolError
+from .events import PeerRefused, SwarmGivenUp
 from .messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query
 from .state import State
 

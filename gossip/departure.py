@@ -86,7 +86,7 @@ class Departure:
         self.due_s = float("inf")
         if self._phase >= Phase.LEAVING:
             # No further turn will be taken, and nobody trains on these values any more.
-            self._state.reclaim()
+            self._state.reclaim(now)
         # Nobody settles anything with a life that is over.
         open_ones = 0 if self._state.outlived else self._state.in_flight()
         if self._phase is Phase.FINISHED and self._merged and not open_ones:

@@ -1,7 +1,8 @@
 """What the protocol asks for: the driver carries these out, in order.
 
 Nothing here holds a value. ``Snapshot`` and ``Mix`` are for the vector, ``Send`` and its like for
-the network, ``Record`` for the ledger on disk; the events at the end are for people to read.
+the network, ``Record`` for the ledger on disk, ``Wait`` and ``Halt`` for whoever takes the steps.
+What is only told to people is in `rumor.gossip.events`.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,6 @@ from typing import NamedTuple
 from .frozen import frozen
 from .ledger import Entry
 from .messages import Envelope, Incarnation, PeerId
-from .weight import shown
 from .wire import Form
 
 __all__ = [
@@ -18,35 +18,20 @@ __all__ = [
     "Dismiss",
     "Drop",
     "Effect",
-    "Event",
-    "Founded",
     "Greet",
     "Halt",
     "Inspect",
-    "Joined",
     "Meet",
     "Mix",
-    "Outlived",
     "Part",
-    "PeerDied",
-    "PeerLeft",
-    "PeerMet",
-    "PeerRecovered",
-    "PeerRefused",
-    "PeerSuspected",
-    "PushSkipped",
     "Reclaim",
     "Record",
     "Release",
     "Send",
     "ShareId",
-    "ShareMixed",
-    "ShareRefused",
     "Snapshot",
     "SnapshotId",
     "Stage",
-    "SwarmGivenUp",
-    "ViewFull",
     "Wait",
     "X",
 ]
@@ -217,125 +202,6 @@ class Halt:
     reason: str
 
 
-@frozen
-class Founded:
-    """This peer brought a founder's weight into being."""
-
-
-@frozen
-class Joined:
-    """This newcomer became a copy of its donor."""
-
-    donor: PeerId
-
-
-@frozen
-class ShareMixed:
-    """A share was mixed in."""
-
-    sender: PeerId
-    weight: int
-    staleness_steps: int
-    """How many steps its sender was behind the one who mixed it; negative if ahead."""
-
-    def __repr__(self) -> str:
-        return shown(self, weight="units")
-
-
-@frozen
-class ShareRefused:
-    """A share went back to its sender."""
-
-    sender: PeerId
-    reason: str
-
-
-@frozen
-class PushSkipped:
-    """A push that was due found no weight, no neighbor or no credit."""
-
-    reason: str
-
-
-@frozen
-class PeerMet:
-    """A peer, or a new life of one, is known."""
-
-    peer: PeerId
-
-
-@frozen
-class PeerSuspected:
-    """A peer has been silent for long enough to be passed over, and is asked whether it lives."""
-
-    peer: PeerId
-
-
-@frozen
-class PeerRecovered:
-    """A peer that was suspected, or held for dead, was heard again."""
-
-    peer: PeerId
-
-
-@frozen
-class PeerDied:
-    """A peer is held for dead: its heartbeat stood still for too long."""
-
-    peer: PeerId
-
-
-@frozen
-class PeerLeft:
-    """A peer went of its own accord."""
-
-    peer: PeerId
-
-
-@frozen
-class PeerRefused:
-    """A peer that cannot be one of this swarm, and the first difference."""
-
-    peer: PeerId
-    reason: str
-
-
-@frozen
-class Outlived:
-    """The swarm knows a later life of this very peer's name: only a still later one can join."""
-
-    incarnation: Incarnation
-
-
-@frozen
-class SwarmGivenUp:
-    """Another swarm was met; this peer, which had accepted nothing yet, burns its weight."""
-
-
-@frozen
-class ViewFull:
-    """No further name can be kept in mind: none of those that are there may be forgotten."""
-
-    names: int
-
-
-Event = (
-    Founded
-    | Joined
-    | ShareMixed
-    | ShareRefused
-    | PushSkipped
-    | PeerMet
-    | PeerSuspected
-    | PeerRecovered
-    | PeerDied
-    | PeerLeft
-    | PeerRefused
-    | Outlived
-    | SwarmGivenUp
-    | ViewFull
-)
-
 Effect = (
     Record
     | Reclaim
@@ -354,5 +220,4 @@ Effect = (
     | Drop
     | Wait
     | Halt
-    | Event
 )

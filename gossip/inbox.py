@@ -8,10 +8,11 @@ sender. A question about a share that never came decides it too: that is the fen
 from collections.abc import Callable
 
 from .agenda import Agenda
-from .arrival import Arrival
+from .arrival import ARRIVALS, Arrival, ArrivalEvent, ArrivalState
 from .config import ProtocolConfig
-from .effects import Attach, Drop, Inspect, ShareId, ShareRefused, Stage
+from .effects import Attach, Drop, Inspect, ShareId, Stage
 from .errors import RemoteProtocolError
+from .events import ShareRefused
 from .ledger import Entry, Kind
 from .link import FRAMES_MAX, patience_s, window_bytes
 from .messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push
@@ -64,7 +65,9 @@ class Inbox:
         """Shares that a step may take, in order of arrival."""
         if not self._arrivals:
             return ()
-        return tuple([arrival for arrival in self._arrivals.values() if arrival.ready])
+        return tuple(
+            [arrival for arrival in self._arrivals.values() if arrival.state is ArrivalState.READY]
+        )
 
     def expects_copy(self, but: PeerId = "") -> bool:
         """Whether a copy is on its way, so that no other donor need be asked.
@@ -84,9 +87,9 @@ class Inbox:
         if frame_bytes != message.size_bytes:
             raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
         arrival = self._open(share, message, now)
-        if arrival is not None and not arrival.ended:
-            arrival.received_bytes = message.size_bytes
-            arrival.ended = True
+        after = None if arrival is None else ARRIVALS[arrival.state][ArrivalEvent.WHOLE]
+        if arrival is not None and after is not None:
+            arrival.state, arrival.received_bytes = after, message.size_bytes
             self._agenda.ask(Stage(share, 0, message.size_bytes, message.form))
             self._agenda.ask(Inspect(share))
 
@@ -99,12 +102,11 @@ class Inbox:
         if not 0 < message.size_bytes <= message.frame_bytes * FRAMES_MAX:
             raise RemoteProtocolError("a share in more frames than are counted", share.sender)
         arrival = self._open(share, message, now)
-        if arrival is None or arrival.ended:
+        if arrival is None or not arrival.on(
+            ArrivalEvent.ATTACH if message.segment else ArrivalEvent.OFFER
+        ):
             return
-        if message.segment and not arrival.granted_bytes:
-            if arrival.attaching:
-                return
-            arrival.attaching = True
+        if arrival.state is ArrivalState.ATTACHING:
             self._agenda.ask(Attach(share, message.segment, message.size_bytes, message.form))
         elif not arrival.granted_bytes and message.eager_bytes >= self._window(arrival):
             # Its sender knows already.
@@ -116,12 +118,12 @@ class Inbox:
     def attached(self, share: ShareId, now: float, *, usable: bool) -> None:
         """Take a share from its sender's memory, or have it sent where that cannot be read."""
         arrival = self._find(share)
-        if arrival is None or not arrival.attaching:
+        if arrival is None or not arrival.on(
+            ArrivalEvent.READABLE if usable else ArrivalEvent.UNREADABLE
+        ):
             return
-        arrival.attaching = False
         if usable:
             arrival.received_bytes = arrival.offer.size_bytes
-            arrival.ended = True
             self._agenda.ask(Inspect(share))
         else:
             self._grant(arrival, now)
@@ -151,7 +153,7 @@ class Inbox:
         elif now >= arrival.granted_s + self._config.stall_s / _SIGNS:
             # On a slow link half a window takes long, and its sender must know that it comes on.
             self._grant(arrival, now, repeat=True)
-        self._inspect_if_whole(arrival)
+        self._inspect_if_complete(arrival)
 
     def place_of(self, share: ShareId, message: Chunk, frame_bytes: int) -> Stage | None:
         """Where a frame belongs, so that it can be received there; None where it is not wanted."""
@@ -166,19 +168,16 @@ class Inbox:
     def end(self, share: ShareId, now: float) -> None:
         """Note that all frames were sent."""
         arrival = self._find(share)
-        if arrival is not None and not (arrival.ended or arrival.attaching):
-            arrival.ended = True
+        if arrival is not None and arrival.on(ArrivalEvent.END):
             arrival.progress_s = now
-            self._inspect_if_whole(arrival)
+            self._inspect_if_complete(arrival)
 
     def query(self, share: ShareId, now: float) -> None:
         """Answer what became of a share; one that has not been seen never will be."""
         arrival = self._find(share)
         if arrival is not None:
-            if arrival.whole or not self._stalled(arrival, now):
+            if not self._give_up_if_stalled(arrival, now):
                 self._agenda.send(share.sender, share.incarnation, Pending(share.seq))
-            else:
-                self.decide(arrival, 0, "stalled")
             return
         if self._is_new(share):
             self._decide(share, 0)
@@ -188,26 +187,46 @@ class Inbox:
         arrival = self._find(share)
         if arrival is None:
             return
-        if finite:
-            arrival.ready = True
-        else:
-            self.decide(arrival, 0, "not finite")
+        if not finite:
+            self.decide(arrival, 0, "not finite", ArrivalEvent.NOT_FINITE)
+            return
+        after = ARRIVALS[arrival.state][ArrivalEvent.FINITE]
+        if after is not None:
+            arrival.state = after
 
     def turn_away(self, share: ShareId, reason: str) -> None:
         """Refuse a share before any of its bytes are looked at, unless it was let in before."""
         if self._is_new(share):
             self._refuse(share, reason)
 
-    def decide(self, arrival: Arrival, accepted: int, reason: str = "") -> None:
+    def decide(
+        self, arrival: Arrival, accepted: int, reason: str = "", event: ArrivalEvent | None = None
+    ) -> bool:
         """Accept so much of a share's escrow, once and for all.
 
         The caller asks for the mixing first, where anything was accepted.
+
+        Args:
+            arrival: The share.
+            accepted: How much of its escrow, as a weight.
+            reason: Why nothing of it is accepted.
+            event: What has led to that; if not given, it is taken, or refused for the reason.
+
+        Returns:
+            Whether the event decides it; in some states it does not.
         """
+        if event is None:
+            event = ArrivalEvent.REFUSED if reason else ArrivalEvent.TAKEN
+        after = ARRIVALS[arrival.state][event]
+        if after is None:
+            return False
+        arrival.state = after
         del self._arrivals[arrival.id.sender, arrival.id.incarnation]
         if reason:
             self._agenda.ask(Drop(arrival.id))
             self._agenda.ask(ShareRefused(arrival.id.sender, reason))
         self._decide(arrival.id, accepted)
+        return True
 
     def refuse_all(self, reason: str) -> None:
         """Send everything back that is not decided."""
@@ -217,21 +236,21 @@ class Inbox:
     def expire(self, now: float) -> None:
         """Send back what stopped arriving in the middle."""
         for arrival in tuple(self._arrivals.values()):
-            if not arrival.whole and self._stalled(arrival, now):
-                self.decide(arrival, 0, "stalled")
+            if arrival.state < ArrivalState.STAGED:
+                self._give_up_if_stalled(arrival, now)
 
     def forget(self, sender: PeerId, current: Incarnation) -> None:
         """Send back what earlier lives of *sender* can no longer finish sending."""
         for arrival in tuple(self._arrivals.values()) if self._arrivals else ():
             earlier = arrival.id.sender == sender and arrival.id.incarnation < current
-            if earlier and not arrival.whole:
-                self.decide(arrival, 0, "its sender restarted")
+            if earlier:
+                self.decide(arrival, 0, "its sender restarted", ArrivalEvent.RESTARTED)
 
     def deadline(self) -> float:
         """When `expire` has something to do at the earliest, seconds."""
         if not self._arrivals:
             return _NEVER
-        arriving = [arrival for arrival in self._arrivals.values() if not arrival.whole]
+        arriving = [a for a in self._arrivals.values() if a.state < ArrivalState.STAGED]
         return min([self._stalls_s(arrival) for arrival in arriving], default=_NEVER)
 
     def _open(self, share: ShareId, message: Offer, now: float) -> Arrival | None:
@@ -269,7 +288,7 @@ class Inbox:
         if before is not None and before.whole:
             raise RemoteProtocolError("went on before the last share was settled", share.sender)
         if before is not None:
-            self.decide(before, 0, "given up by its sender")
+            self.decide(before, 0, "given up by its sender", ArrivalEvent.SUPERSEDED)
         return True
 
     def _overfull(self, escrow: int) -> str:
@@ -289,9 +308,11 @@ class Inbox:
         decided = self._agenda.account.decided
         return decided.get((share.sender, share.incarnation), (0, 0))
 
-    def _stalled(self, arrival: Arrival, now: float) -> bool:
+    def _give_up_if_stalled(self, arrival: Arrival, now: float) -> bool:
         # The very sum that `deadline` gives: a difference may round to just below it, for ever.
-        return now >= self._stalls_s(arrival)
+        if now < self._stalls_s(arrival):
+            return False
+        return self.decide(arrival, 0, "stalled", ArrivalEvent.STALLED)
 
     def _stalls_s(self, arrival: Arrival) -> float:
         return arrival.progress_s + patience_s(self._config, arrival.gap_s)
@@ -319,8 +340,12 @@ class Inbox:
         window = window_bytes(self._config, arrival.offer.frame_bytes, self._schema.shards)
         return min(window, arrival.offer.size_bytes)
 
-    def _inspect_if_whole(self, arrival: Arrival) -> None:
-        if arrival.whole:
+    def _inspect_if_complete(self, arrival: Arrival) -> None:
+        if (
+            arrival.state is ArrivalState.ENDED
+            and arrival.received_bytes == arrival.offer.size_bytes
+        ):
+            arrival.on(ArrivalEvent.COMPLETE)
             self._agenda.ask(Inspect(arrival.id))
 
     def _refuse(self, share: ShareId, reason: str) -> None:

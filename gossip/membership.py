@@ -7,10 +7,9 @@ import numpy as np
 
 from .absent import Absent
 from .admission import Admission
-from .effects import (
-    Halt,
+from .effects import Halt, Part
+from .events import (
     Outlived,
-    Part,
     PeerDied,
     PeerLeft,
     PeerMet,

@@ -26,6 +26,7 @@ from .effects import (
     Stage,
 )
 from .errors import LocalProtocolError
+from .events import Event
 from .inbox import Inbox
 from .ledger import Account
 from .link import Links
@@ -262,7 +263,7 @@ class Protocol:
         founders: int = 1,
         *,
         returning: bool = False,
-    ) -> list[Effect]:
+    ) -> list[Effect | Event]:
         """Start: found where there is nobody to look for, else look for a swarm.
 
         Args:
@@ -277,7 +278,7 @@ class Protocol:
             self._admission.start(now, seeds, founders, returns=returning)
         return self.wake(now)
 
-    def step(self, now: float, *, trained: bool = True) -> list[Effect]:
+    def step(self, now: float, *, trained: bool = True) -> list[Effect | Event]:
         """Take the turn between two optimizer steps: mix what has come, perhaps push.
 
         Args:
@@ -297,14 +298,14 @@ class Protocol:
             state.roster.stepped()
         state.swarm_steps = state.roster.clock.total
         if state.config.exact:
-            state.reclaim()
+            state.reclaim(now)
         if phase <= Phase.JOINING:
             self._take_first_share(now)
         elif phase.takes_shares:
             self._take_turn(now, trained)
         return self._finish_call(now)
 
-    def wake(self, now: float) -> list[Effect]:
+    def wake(self, now: float) -> list[Effect | Event]:
         """Do what time has made due."""
         state = self._state
         for lane in state.lanes:
@@ -321,13 +322,13 @@ class Protocol:
             state.lanes[shard].outbox.go_on(peer, now)
         return self._finish_call(now)
 
-    def finish(self, now: float) -> list[Effect]:
+    def finish(self, now: float) -> list[Effect | Event]:
         """Take no more optimizer steps, and go on mixing until all live peers have finished."""
         if self.phase is Phase.TRAINING:
             self._state.roster.advance(phase=Phase.FINISHED)
         return self._finish_call(now)
 
-    def leave(self, now: float, *, burn: bool = False) -> list[Effect]:
+    def leave(self, now: float, *, burn: bool = False) -> list[Effect | Event]:
         """Leave: refuse what comes, resolve the escrow, hand the weight on.
 
         Args:
@@ -338,12 +339,12 @@ class Protocol:
         self._departure.leave(now, burn=burn)
         return self._finish_call(now)
 
-    def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect]:
+    def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
         self._state.lanes[share.shard].inbox.inspected(share, finite=finite)
         return self._finish_call(now)
 
-    def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect]:
+    def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:
         """Answer an `Attach`."""
         self._state.lanes[share.shard].inbox.attached(share, now, usable=usable)
         return self._finish_call(now)
@@ -359,15 +360,15 @@ class Protocol:
         share = ShareId(envelope.source, envelope.source_incarnation, body.seq, envelope.shard)
         return state.lanes[envelope.shard].inbox.place_of(share, body, envelope.frame_bytes)
 
-    def unsent(self, envelope: Envelope, now: float) -> list[Effect]:
+    def unsent(self, envelope: Envelope, now: float) -> list[Effect | Event]:
         """Note that the network refused a message, so that it can never arrive."""
         peer, body = envelope.destination, envelope.body
         if isinstance(body, Offer | Chunk | End):
-            self._state.lanes[envelope.shard].outbox.unsent(peer, body.seq)
+            self._state.lanes[envelope.shard].outbox.unsent(peer, body.seq, now)
         self._state.roster.pass_over(peer, now + self._state.config.retry_s)
         return self._finish_call(now)
 
-    def receive(self, envelope: Envelope, now: float) -> list[Effect]:
+    def receive(self, envelope: Envelope, now: float) -> list[Effect | Event]:
         """Take in one message.
 
         Raises:
@@ -385,7 +386,7 @@ class Protocol:
                 self._membership.outlived_by(envelope)
         return self._finish_call(now)
 
-    def _finish_call(self, now: float) -> list[Effect]:
+    def _finish_call(self, now: float) -> list[Effect | Event]:
         state = self._state
         # Of a thousand calls one comes upon another phase: the rest must not pay for it.
         if state.roster.phase > Phase.TRAINING:

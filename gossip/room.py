@@ -8,7 +8,8 @@ one that lives, nor one with which weight is still to be settled.
 
 from collections import deque
 
-from .effects import Part, ViewFull
+from .effects import Part
+from .events import ViewFull
 from .messages import Member, PeerId
 from .state import State
 

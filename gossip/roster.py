@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 
 from .clock import Clock
 from .config import ProtocolConfig
-from .effects import (
-    Meet,
+from .effects import Meet, Part
+from .events import (
     Outlived,
-    Part,
     PeerDied,
     PeerLeft,
     PeerMet,

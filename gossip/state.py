@@ -129,10 +129,10 @@ class State:
         for lane in self.lanes:
             lane.inbox.refuse_all(reason)
 
-    def reclaim(self) -> None:
+    def reclaim(self, now: float) -> None:
         """Mix back what came back, where that is asked for; values may be changed now."""
         for lane in self.lanes:
-            lane.outbox.reclaim(lane.weight)
+            lane.outbox.reclaim(lane.weight, now)
 
     def enter(self, swarm: bytes) -> None:
         """Belong to a swarm from now on."""

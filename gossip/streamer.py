@@ -6,7 +6,7 @@ from .errors import RemoteProtocolError
 from .link import Links, patience_s
 from .messages import Chunk, End
 from .pacer import Pacer
-from .transfer import Transfer, TransferState
+from .transfer import Transfer
 
 __all__ = ["Streamer"]
 
@@ -49,7 +49,6 @@ class Streamer:
         Returns:
             Whether that was the rest of it.
         """
-        transfer.state = TransferState.STREAMING
         transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
         offer, life = transfer.offer, (transfer.peer, transfer.incarnation)
         while transfer.sent_bytes < offer.size_bytes:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import numpy as np
 
 from .arrival import Arrival
-from .effects import Combine, Drop, Mix, PushSkipped, ShareId, ShareMixed, Snapshot, SnapshotId, X
+from .effects import Combine, Drop, Mix, ShareId, Snapshot, SnapshotId, X
 from .errors import LocalProtocolError
+from .events import PushSkipped, ShareMixed
 from .frozen import frozen
 from .messages import Incarnation, Offer, PeerId, Phase, Push
 from .outbox import Returned

@@ -12,16 +12,15 @@ from ..gossip.effects import (
     Halt,
     Inspect,
     Mix,
-    PushSkipped,
     Reclaim,
     Record,
     Release,
     Send,
-    ShareMixed,
     Snapshot,
     Stage,
     Wait,
 )
+from ..gossip.events import Event, PushSkipped, ShareMixed
 from ..gossip.ledger import Kind
 from .plan import Traffic
 from .program import Cut, Program, Slot
@@ -63,7 +62,7 @@ class Carrier:
         self._forward = send
         self._handlers: dict[type, Handler] = {**self._by_type(), **more}
 
-    def carry_out(self, worker: Worker, effects: Sequence[Effect], now: float) -> None:
+    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
         """Carry out effects in order.
 
         Args:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ..gossip.effects import Effect, Record
+from ..gossip.events import Event
 from ..gossip.ledger import Kind
 from .carrier import Carrier
 from .worker import Worker
@@ -10,7 +11,9 @@ from .worker import Worker
 __all__ = ["strikes"]
 
 
-def strikes(worker: Worker, effects: Sequence[Effect], now: float, carrier: Carrier) -> bool:
+def strikes(
+    worker: Worker, effects: Sequence[Effect | Event], now: float, carrier: Carrier
+) -> bool:
     """Carry out what a worker decides that is about to crash, as far as it comes.
 
     Args:
@@ -34,7 +37,7 @@ def strikes(worker: Worker, effects: Sequence[Effect], now: float, carrier: Carr
     return doom.after is not None
 
 
-def _accepts(effect: Effect) -> bool:
+def _accepts(effect: Effect | Event) -> bool:
     """Whether weight of another's escrow is taken with it."""
     if type(effect) is not Record:
         return False

@@ -15,6 +15,7 @@ from ..gossip import Audit, Envelope, PeerId, RemoteProtocolError
 from ..gossip.codec import encoded_bytes
 from ..gossip.crew import Crew
 from ..gossip.effects import Effect
+from ..gossip.events import Event
 from ..gossip.wire import parse_wire
 from .carrier import Carrier
 from .doom import strikes
@@ -335,7 +336,7 @@ class Fleet:
             worker.alarm_s = due_s
             self._later(due_s, _ALARM, worker)
 
-    def carry_out(self, worker: Worker, effects: Sequence[Effect], now: float) -> None:
+    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
         """Carry out what a worker's protocol has asked for.
 
         Args:

@@ -10,16 +10,8 @@ from functools import partial
 from typing import Final
 
 from ..gossip import Envelope, PeerId, Phase
-from ..gossip.effects import (
-    Founded,
-    Greet,
-    Joined,
-    PeerDied,
-    PeerLeft,
-    PeerMet,
-    PeerRecovered,
-    Record,
-)
+from ..gossip.effects import Greet, Record
+from ..gossip.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
 from ..gossip.ledger import Kind
 from ..topology.draws import key
 from .carrier import Handler

@@ -22,6 +22,7 @@ from ..gossip.effects import (
     Stage,
 )
 from ..gossip.errors import TrainingError
+from ..gossip.events import Event
 from ..gossip.messages import Offer
 from ..gossip.wire import Form
 from ..train.inputs import Input, Receive
@@ -73,7 +74,7 @@ class Bench:
         self._staged: dict[ShareId, list[_Frame]] = {}
 
     def carry_out(
-        self, effect: Effect, event: Input, record: int, step: int
+        self, effect: Effect | Event, event: Input, record: int, step: int
     ) -> Generator[ShareKey, None, None]:
         """Do what *effect* asks for, where it is about values.
 

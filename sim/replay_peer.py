@@ -12,8 +12,9 @@ import numpy as np
 from torch import nn
 
 from ..gossip import LocalProtocolError, RemoteProtocolError, Rule, stream
-from ..gossip.effects import Combine, Mix, Reclaim, Record, ShareMixed, Snapshot, SnapshotId
+from ..gossip.effects import Combine, Mix, Reclaim, Record, Snapshot, SnapshotId
 from ..gossip.errors import ConfigError, TrainingError
+from ..gossip.events import ShareMixed
 from ..gossip.weight import in_units
 from ..gossip.wire import parse_wire
 from ..train.config import RunConfig

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from ..gossip import Envelope
 from ..gossip.effects import Effect
+from ..gossip.events import Event
 from .plan import Traffic
 from .program import Program, Slot
 from .worker import Worker
@@ -30,7 +31,7 @@ class Stage(Protocol):
     def take_in(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
         """Let a worker's protocol have a message."""
 
-    def carry_out(self, worker: Worker, effects: Sequence[Effect], now: float) -> None:
+    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
         """Carry out what a worker's protocol has asked for."""
 
     def step(self, worker: Worker, *, trained: bool) -> None:

@@ -137,7 +137,7 @@ class Swarm:
     def events(self) -> list[Happening]:
         """What has happened, in order: each has ``time_s``, ``peer`` and ``event``; print it.
 
-        An event is what a protocol tells (`rumor.gossip.effects`: ``Founded``, ``ShareMixed``,
+        An event is what a protocol tells (`rumor.gossip.events`: ``Founded``, ``ShareMixed``,
         ``PeerDied`` and their like) or what was done to a peer (`rumor.sim.swarm_events`).
         """
         return self._world.watch.events

@@ -16,7 +16,6 @@ from ..gossip.effects import (
     Meet,
     Mix,
     Part,
-    PeerRefused,
     Reclaim,
     Record,
     Release,
@@ -25,6 +24,7 @@ from ..gossip.effects import (
     Stage,
     Wait,
 )
+from ..gossip.events import Event, PeerRefused
 from ..train.inputs import Attached, Input, Inspected, Receive, Unsent
 from ..train.tally import Tally
 from ..train.workbench import Workbench
@@ -95,14 +95,14 @@ class SwarmDriver:
             return
         self._carry_out(effects, parts[1] if envelope.frame_bytes else b"")
 
-    def _decide(self, event: Input) -> list[Effect]:
+    def _decide(self, event: Input) -> list[Effect | Event]:
         effects = event.feed(self.protocol, self._clock.now)
         self._watch.decided(self.protocol, type(event).__name__, effects)
         for effect in effects:
             self.tally.count(effect)
         return effects
 
-    def _carry_out(self, effects: Sequence[Effect], frame: Buffer = b"") -> bool:
+    def _carry_out(self, effects: Sequence[Effect | Event], frame: Buffer = b"") -> bool:
         waits, unusable = False, None
         for effect in effects:
             match effect:
@@ -126,11 +126,12 @@ class SwarmDriver:
                     waits = True
                 case Record() | Meet() | Part() | Dismiss():
                     pass
+                case Halt(reason):
+                    self._watch.note(self.id, effect)
+                    self._halted = reason
                 case _:
                     self._watch.note(self.id, effect)
-                    if isinstance(effect, Halt):
-                        self._halted = effect.reason
-                    elif isinstance(effect, PeerRefused):
+                    if isinstance(effect, PeerRefused):
                         self.refusal = effect
         if unusable is not None:
             raise unusable

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from ..gossip.effects import Event, Halt
+from ..gossip.effects import Halt
+from ..gossip.events import Event
 from ..gossip.frozen import frozen
 from ..gossip.messages import Incarnation, PeerId
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ..gossip import Account, Audit, Protocol, audit
 from ..gossip.codec import Buffer
-from ..gossip.effects import Effect, Event, Halt, Record
+from ..gossip.effects import Effect, Halt, Record
+from ..gossip.events import Event
 from ..gossip.messages import Incarnation, PeerId
 from ..gossip.weight import in_units
 from .swarm_clock import Clock
@@ -55,7 +56,7 @@ class Watch:
         """Take a message into the digest: its header has the checksum of the frame beside it."""
         self._hash.update(header)
 
-    def decided(self, protocol: Protocol, what: str, effects: Iterable[Effect]) -> None:
+    def decided(self, protocol: Protocol, what: str, effects: Iterable[Effect | Event]) -> None:
         """Look at what a protocol made of an event, before anything of it is carried out.
 
         Raises:

@@ -20,24 +20,28 @@ from ..gossip import Envelope, Protocol, RemoteProtocolError, TrainingError, Tra
 from ..gossip.codec import Buffer, checksum, decode_header, encode
 from ..gossip.effects import (
     Attach,
+    Combine,
     Dismiss,
+    Drop,
     Effect,
     Greet,
     Halt,
     Inspect,
     Meet,
+    Mix,
     Part,
-    PeerDied,
-    PeerLeft,
+    Reclaim,
     Record,
     Release,
     Send,
     ShareId,
     Snapshot,
     SnapshotId,
+    Stage,
     Wait,
 )
 from ..gossip.errors import DecodeError
+from ..gossip.events import Event, PeerDied, PeerLeft
 from ..gossip.messages import Chunk, End, Grant, Hello, Leave, Offer, Pending, Query
 from ..gossip.transport import Received, Transport
 from .inputs import Attached, Input, Inspected, Receive, Step, Unsent, Wake
@@ -69,6 +73,7 @@ _MEMBERSHIP: Final = (Hello, Leave)
 _IN_BETWEEN: Final = (Offer, Chunk, End, Grant, Query, Pending)
 
 _Job = Greet | Dismiss | Meet | Part | Send | Release
+_Change = Snapshot | Reclaim | Stage | Mix | Combine | Drop
 _T = TypeVar("_T")
 
 
@@ -81,7 +86,7 @@ class Driver:
         workbench: Holds the values.
         ledger: Where changes of weight are written, None for nowhere.
         tally: Counts what happens.
-        on_event: Called with every effect that says what happened, on either thread.
+        on_event: Called with every event, on either thread.
         journal: Where events are written, None for nowhere.
         mix_budget_s: How long a step may go on with mixing that was put off, seconds.
     """
@@ -93,7 +98,7 @@ class Driver:
         workbench: Workbench,
         ledger: LedgerFile | None,
         tally: Tally,
-        on_event: Callable[[Effect], None],
+        on_event: Callable[[Event], None],
         journal: Journal | None = None,
         mix_budget_s: float = 0.0,
     ) -> None:
@@ -112,7 +117,7 @@ class Driver:
         self._ready = threading.Event()
         self._jobs: deque[_Job] = deque()
         self._failure: BaseException | None = None
-        self._halted = ""
+        self._has_ended = False
         self._awaited: tuple[str, ...] = ()
         self._thread = threading.Thread(target=self._run, name="rumor-network", daemon=True)
 
@@ -123,7 +128,7 @@ class Driver:
     @property
     def is_sound(self) -> bool:
         """Whether nothing has failed that ends this life, as a crash would."""
-        return self._failure is None
+        return not self._has_ended
 
     def require_sound(self) -> None:
         """Make sure that this life can go on.
@@ -132,11 +137,30 @@ class Driver:
             TrainingError: Ledger or journal cannot be written; it says which.
             TransportError: The network thread failed.
         """
+        if self._has_ended:
+            self._raise_failure()
+
+    def _fail(self, failure: BaseException, *, ends: bool) -> None:
+        """Note a failure, on whichever thread; `_raise_failure` tells the training thread.
+
+        Args:
+            failure: What happened. The first one stays: what follows it is its consequence.
+            ends: Whether this life ends with it, as by a crash. Otherwise it is said once, and the
+                peer may still leave in good order.
+        """
+        if self._failure is None or (ends and not self._has_ended):
+            self._failure = failure
+        self._has_ended |= ends
+
+    def _raise_failure(self) -> None:
         failure = self._failure
+        if failure is None:
+            return
+        if not self._has_ended:
+            self._failure = None
         if isinstance(failure, TrainingError):
             raise TrainingError(str(failure)) from failure
-        if failure is not None:
-            raise TransportError(f"the network thread failed: {failure}") from failure
+        raise TransportError(f"the network thread failed: {failure}") from failure
 
     def stop(self) -> None:
         """Stop the network thread; sockets and ledger are closed when this returns."""
@@ -167,10 +191,7 @@ class Driver:
         waits = self._carry_out(self._decide(event))
         if self._jobs:
             self._transport.wake()
-        if self._halted:
-            # Said once: after it, the peer may still leave in good order.
-            reason, self._halted = self._halted, ""
-            raise TrainingError(reason)
+        self._raise_failure()
         return waits
 
     def step(self, *, trained: bool, stop: threading.Event | None = None) -> None:
@@ -203,36 +224,37 @@ class Driver:
         self._ready.wait(timeout_s)
         self._ready.clear()
 
-    def _decide(self, event: Input) -> list[Effect]:
-        """One event, and its entries into the ledger, in the order in which events happen."""
+    def _decide(self, event: Input) -> list[Effect | Event]:
+        """One event, and its entries into journal and ledger, in the order in which events happen.
+
+        Raises:
+            TrainingError: As for `require_sound`.
+            TransportError: Likewise.
+            RemoteProtocolError: The event is a message that breaks the protocol.
+        """
         with self._lock:
             self.require_sound()
             try:
-                return self._decide_on_disk(event, uptime_s())
+                return self._decide_on_record(event, uptime_s())
             except TrainingError as failure:
                 # The protocol has taken it in, and the disk has not. Whatever left from now on
                 # could say something else than the ledger does.
-                self._failure = failure
+                self._fail(failure, ends=True)
                 raise
 
-    def _decide_on_disk(self, event: Input, now: float) -> list[Effect]:
-        if self._journal is None:
-            effects = event.feed(self.protocol, now)
-        else:
-            effects = self._decide_on_record(event, now, self._journal)
+    def _decide_on_record(self, event: Input, now: float) -> list[Effect | Event]:
+        if self._journal is not None:
+            self._journal.take(event, now)
+        effects = event.feed(self.protocol, now)
+        if self._journal is not None:
+            self._journal.decided(effects, self.protocol.weight)
         for effect in effects:
             self.tally.count(effect)
             if isinstance(effect, Record) and self._ledger is not None:
                 self._ledger.write(effect.entry)
         return effects
 
-    def _decide_on_record(self, event: Input, now: float, journal: Journal) -> list[Effect]:
-        journal.take(event, now)
-        effects = event.feed(self.protocol, now)
-        journal.decided(effects, self.protocol.weight)
-        return effects
-
-    def _carry_out(self, effects: Sequence[Effect], frame: Buffer = b"") -> bool:
+    def _carry_out(self, effects: Sequence[Effect | Event], frame: Buffer = b"") -> bool:
         early = self._begin_sending(effects)
         try:
             return self._carry_out_in_order(effects, frame, early)
@@ -241,9 +263,9 @@ class Driver:
                 self._workbench.cancel(snapshot)
 
     def _carry_out_in_order(
-        self, effects: Sequence[Effect], frame: Buffer, early: set[SnapshotId]
+        self, effects: Sequence[Effect | Event], frame: Buffer, early: set[SnapshotId]
     ) -> bool:
-        waits, unusable = False, None
+        waits = False
         for effect in effects:
             match effect:
                 case Send() if effect.snapshot in early:
@@ -260,24 +282,30 @@ class Driver:
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
                 case Halt(reason):
-                    self._halted = reason
+                    self._fail(TrainingError(reason), ends=False)
                 case Record():
-                    pass
-                case PeerDied() | PeerLeft():
-                    self._workbench.forget_gone()
-                    self._on_event(effect)
+                    pass  # written when it was decided
                 case _:
-                    try:
-                        if not self._workbench.carry_out(effect, frame):
-                            self._on_event(effect)
-                    except TrainingError as error:
-                        # What follows still has to happen: other peers wait for their answers.
-                        unusable = error
-        if unusable is not None:
-            raise unusable
+                    self._change_or_tell(effect, frame)
         return waits
 
-    def _begin_sending(self, effects: Sequence[Effect]) -> set[SnapshotId]:
+    def _change_or_tell(self, effect: _Change | Event, frame: Buffer) -> None:
+        """Carry out what may fail by itself: what follows it must happen, others wait for it."""
+        try:
+            if isinstance(effect, _Change):
+                self._workbench.carry_out(effect, frame)
+                return
+            if isinstance(effect, PeerDied | PeerLeft):
+                self._workbench.forget_gone()
+            self._on_event(effect)
+        except TrainingError as error:
+            if threading.current_thread() is self._thread:
+                # The network goes on whatever the values are.
+                _log.warning("%s", error)
+            else:
+                self._fail(error, ends=False)
+
+    def _begin_sending(self, effects: Sequence[Effect | Event]) -> set[SnapshotId]:
         """Queue what is cut from large snapshots before they are taken.
 
         Then the network thread sends the first frames while the last ones are still being copied.
@@ -305,26 +333,33 @@ class Driver:
 
     def _run(self) -> None:
         try:
-            while self.is_sound and not self._stopping.is_set():
-                due_s = self.look(lambda protocol: protocol.deadline())
-                self._flush()
-                rest_s = max(0.0, due_s - uptime_s())
-                for received in self._transport.poll(min(rest_s, _NAP_S)):
-                    self._take_in(received)
-                    self._flush()
-                if uptime_s() >= due_s:
-                    self._carry_out_here(self._decide(Wake()))
-            if self.is_sound:
-                self._flush()
-        except TrainingError as failure:
-            # The training thread must hear of it, or it would train on alone without a word.
-            self._failure = failure
+            self._serve()
         except BaseException as failure:
-            self._failure = failure
-            _log.exception("the network thread failed")
-        finally:
-            self._ready.set()
+            self._end(failure)
+        self._ready.set()
+        try:
             self._close_all()
+        except BaseException as failure:
+            self._end(failure)
+
+    def _serve(self) -> None:
+        while self.is_sound and not self._stopping.is_set():
+            due_s = self.look(lambda protocol: protocol.deadline())
+            self._flush()
+            rest_s = max(0.0, due_s - uptime_s())
+            for received in self._transport.poll(min(rest_s, _NAP_S)):
+                self._take_in(received)
+                self._flush()
+            if uptime_s() >= due_s:
+                self._carry_out(self._decide(Wake()))
+        if self.is_sound:
+            self._flush()
+
+    def _end(self, failure: BaseException) -> None:
+        """Let the training thread hear of it, or it would train on alone without a word."""
+        self._fail(failure, ends=True)
+        if not isinstance(failure, TrainingError):
+            _log.error("the network thread failed", exc_info=failure)
 
     def _close_all(self) -> None:
         try:
@@ -332,15 +367,6 @@ class Driver:
         finally:
             if self._ledger is not None:
                 self._ledger.close()
-
-    def _carry_out_here(self, effects: Sequence[Effect], frame: Buffer = b"") -> None:
-        """Carry out effects on the network thread, which goes on whatever the values are."""
-        try:
-            self._carry_out(effects, frame)
-        except TrainingError as error:
-            # What ends this life, the training thread tells.
-            if self.is_sound:
-                _log.warning("%s", error)
 
     def _take_in(self, received: Received) -> None:
         self.tally.bytes_received += len(received.header)
@@ -355,7 +381,7 @@ class Driver:
         self.tally.bytes_received += envelope.frame_bytes
         bulk = isinstance(envelope.body, _BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk)
-        self._carry_out_here(effects, frame)
+        self._carry_out(effects, frame)
         # Who waits has no use for a share before it is whole; `_inspect` says when it is.
         if not isinstance(envelope.body, _IN_BETWEEN):
             self._ready.set()

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ..gossip.effects import (
-    Effect,
+from ..gossip.events import (
+    Event,
     Founded,
     Joined,
     Outlived,
@@ -46,7 +46,7 @@ class Events:
         self._started_s = time.monotonic()
         self._refused: set[str] = set()
 
-    def tell(self, event: Effect) -> None:
+    def tell(self, event: Event) -> None:
         """Say what happened, where it is about members."""
         match event:
             case Founded():

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..gossip import Envelope, Protocol
 from ..gossip.codec import Buffer
 from ..gossip.effects import Effect, ShareId
+from ..gossip.events import Event
 
 __all__ = [
     "Attached",
@@ -31,7 +32,7 @@ class Join(NamedTuple):
     returning: bool = False
     """Whether it was a member in an earlier life."""
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.join(now, self.seeds, self.founders, returning=self.returning)
 
@@ -41,7 +42,7 @@ class Step(NamedTuple):
 
     trained: bool
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.step(now, trained=self.trained)
 
@@ -49,7 +50,7 @@ class Step(NamedTuple):
 class Wake(NamedTuple):
     """Do what time has made due."""
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.wake(now)
 
@@ -57,7 +58,7 @@ class Wake(NamedTuple):
 class Finish(NamedTuple):
     """Take no more optimizer steps."""
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.finish(now)
 
@@ -67,7 +68,7 @@ class Leave(NamedTuple):
 
     burn: bool
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.leave(now, burn=self.burn)
 
@@ -79,7 +80,7 @@ class Receive(NamedTuple):
     header: Buffer
     """Its first part, as it came over the wire; it has the checksum of the frame beside it."""
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds.
 
         Raises:
@@ -94,7 +95,7 @@ class Inspected(NamedTuple):
     share: ShareId
     finite: bool
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.inspected(self.share, now, finite=self.finite)
 
@@ -105,7 +106,7 @@ class Attached(NamedTuple):
     share: ShareId
     usable: bool
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.attached(self.share, now, usable=self.usable)
 
@@ -115,7 +116,7 @@ class Unsent(NamedTuple):
 
     envelope: Envelope
 
-    def feed(self, protocol: Protocol, now: float) -> list[Effect]:
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.unsent(self.envelope, now)
 

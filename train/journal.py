@@ -27,6 +27,7 @@ from torch import Tensor
 from ..gossip.codec import HEADER_BYTES_MAX
 from ..gossip.effects import Combine, Effect, Mix, Reclaim, Record, Snapshot
 from ..gossip.errors import TrainingError
+from ..gossip.events import Event
 from .fingerprint import fingerprint
 from .inputs import Input
 from .records import (
@@ -101,7 +102,7 @@ class Journal:
         """Note what the protocol takes in now, seconds; before it does."""
         self._write(event, now)
 
-    def decided(self, effects: Sequence[Effect], weight: int) -> None:
+    def decided(self, effects: Sequence[Effect | Event], weight: int) -> None:
         """Note what the protocol made of it, before any of it is carried out.
 
         Args:

@@ -19,7 +19,7 @@ from ..gossip import (
     TransportError,
     stream,
 )
-from ..gossip.effects import Effect, Joined, PeerMet
+from ..gossip.events import Event, Joined, PeerMet
 from ..gossip.link import messages_max
 from ..gossip.messages import Incarnation
 from ..gossip.transport import Transport
@@ -122,7 +122,7 @@ class Life:
         if self.journal is not None:
             self.journal.close(whole=self.driver.is_sound)
 
-    def _hear(self, event: Effect) -> None:
+    def _hear(self, event: Event) -> None:
         self._events.tell(event)
         self.search.hear(event)
         if isinstance(event, Joined):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..gossip.codec import decode_header, encode
 from ..gossip.effects import Combine, Effect, Mix, Reclaim, ShareId, Snapshot
 from ..gossip.errors import RemoteProtocolError
+from ..gossip.events import Event
 from ..gossip.weight import decode_weight, encode_weight
 from ..gossip.wire import NATIVE, Form
 from .inputs import Attached, Finish, Input, Inspected, Join, Leave, Receive, Step, Unsent, Wake
@@ -76,7 +77,7 @@ def batch_checksum(batch: NDArray[np.int64]) -> int:
     return crc32(np.ascontiguousarray(batch, "<i8").data)
 
 
-def in_words(effects: Sequence[Effect]) -> str:
+def in_words(effects: Sequence[Effect | Event]) -> str:
     """What *effects* do to the vector, in words.
 
     >>> in_words([Snapshot(1, "x"), Mix(ShareId("ada", 7, 3), 0.5)])
@@ -85,7 +86,7 @@ def in_words(effects: Sequence[Effect]) -> str:
     return "; ".join(filter(None, map(_words, effects)))
 
 
-def _words(effect: Effect) -> str:
+def _words(effect: Effect | Event) -> str:
     match effect:
         case Snapshot(_, register, form, shard):
             what = "copy" if form.copy else "snapshot"

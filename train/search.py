@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..gossip import IncompatiblePeer, Phase, TransportError
-from ..gossip.effects import Effect, Outlived, PeerRefused
+from ..gossip.events import Event, Outlived, PeerRefused
 from ..gossip.messages import Incarnation
 from .config import PeerConfig
 from .driver import Driver
@@ -79,7 +79,7 @@ class Search:
         self._refusal: PeerRefused | None = None
         self._outlived: Outlived | None = None
 
-    def hear(self, event: Effect) -> None:
+    def hear(self, event: Event) -> None:
         """Learn, on any thread, why this peer cannot be one of the swarm as it is."""
         if isinstance(event, PeerRefused) and self._may_refuse:
             self._refusal = event

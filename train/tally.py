@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from ..gossip.effects import Effect, PushSkipped, Record, ShareMixed
+from ..gossip.effects import Effect, Record
+from ..gossip.events import Event, PushSkipped, ShareMixed
 from ..gossip.ledger import Kind
 
 __all__ = ["Tally"]
@@ -33,7 +34,7 @@ class Tally:
     errors: int = 0
     """Messages dropped for breaking the protocol."""
 
-    def count(self, effect: Effect) -> None:
+    def count(self, effect: Effect | Event) -> None:
         """Take one effect into account."""
         match effect:
             case Record(entry) if entry.kind is Kind.PUSHED:

@@ -7,16 +7,23 @@ from typing import Protocol as Structural
 from ...gossip import Account, Envelope, Kind, PeerId, Phase, Protocol
 from ...gossip.effects import (
     Attach,
+    Combine,
+    Drop,
     Effect,
     Greet,
     Halt,
     Inspect,
-    Outlived,
+    Mix,
+    Reclaim,
     Record,
+    Release,
     Send,
     ShareId,
+    Snapshot,
+    Stage,
     Wait,
 )
+from ...gossip.events import Event, Outlived
 from ...gossip.messages import Describe, Incarnation, Offer
 from .saved import Saved
 from .vector import Vector
@@ -189,7 +196,7 @@ class Host:
         self,
         what: str,
         detail: object,
-        event: Callable[[float], list[Effect]],
+        event: Callable[[float], list[Effect | Event]],
         *,
         frame: bytes = b"",
         cause: object = None,
@@ -210,7 +217,7 @@ class Host:
         watch.all_done(self)
         self._set_alarm()
 
-    def _carry_out(self, effect: Effect, frame: bytes) -> None:
+    def _carry_out(self, effect: Effect | Event, frame: bytes) -> None:
         match effect:
             case Send():
                 self._send(effect)
@@ -233,8 +240,10 @@ class Host:
             case Halt():
                 if self._outlived:
                     self._start_over()
-            case _:
+            case Snapshot() | Release() | Reclaim() | Stage() | Drop() | Mix() | Combine():
                 self.vector.carry_out(effect, frame)
+            case _:
+                pass  # ways to peers are always open here, and the watch hears of events
 
     def _send(self, send: Send) -> None:
         envelope, body = send.envelope, send.envelope.body
@@ -343,7 +352,7 @@ class Host:
             action()
 
 
-def _accepts(effect: Effect) -> bool:
+def _accepts(effect: Effect | Event) -> bool:
     match effect:
         case Record(entry):
             return entry.kind is Kind.ACCEPTED and entry.weight > 0

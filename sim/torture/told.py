@@ -1,6 +1,6 @@
 """Events and effects in a line each, for those who have to find out what went wrong."""
 
-from ...gossip.effects import Effect, Greet, Record, Send, ShareId
+from ...gossip.effects import Greet, Record, Send, ShareId
 from ...gossip.messages import Describe, Envelope, Hello
 from ...gossip.weight import in_units
 
@@ -57,7 +57,7 @@ def _share(share: ShareId) -> str:
     return f"push {share.seq}{shard} of {share.sender}/{share.incarnation}"
 
 
-def _plain(detail: object | Effect) -> str:
+def _plain(detail: object) -> str:
     share = getattr(detail, "share", None)
     if isinstance(share, ShareId):
         return f"{type(detail).__name__} {_share(share)}"

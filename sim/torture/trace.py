@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 
 from ...gossip import effects as of
-from ...gossip import messages
+from ...gossip import events, messages
 
 __all__ = ["canonical"]
 
@@ -31,20 +31,20 @@ _CODES: dict[type, str] = {
     of.Drop: "drop",
     of.Wait: "wait",
     of.Halt: "halt",
-    of.Founded: "founded",
-    of.Joined: "joined",
-    of.ShareMixed: "share-mixed",
-    of.ShareRefused: "share-refused",
-    of.PushSkipped: "push-skipped",
-    of.PeerMet: "peer-met",
-    of.PeerSuspected: "peer-suspected",
-    of.PeerRecovered: "peer-recovered",
-    of.PeerDied: "peer-died",
-    of.PeerLeft: "peer-left",
-    of.PeerRefused: "peer-refused",
-    of.Outlived: "outlived",
-    of.SwarmGivenUp: "swarm-given-up",
-    of.ViewFull: "view-full",
+    events.Founded: "founded",
+    events.Joined: "joined",
+    events.ShareMixed: "share-mixed",
+    events.ShareRefused: "share-refused",
+    events.PushSkipped: "push-skipped",
+    events.PeerMet: "peer-met",
+    events.PeerSuspected: "peer-suspected",
+    events.PeerRecovered: "peer-recovered",
+    events.PeerDied: "peer-died",
+    events.PeerLeft: "peer-left",
+    events.PeerRefused: "peer-refused",
+    events.Outlived: "outlived",
+    events.SwarmGivenUp: "swarm-given-up",
+    events.ViewFull: "view-full",
     messages.Hello: "hello",
     messages.Describe: "describe",
     messages.Ask: "ask",

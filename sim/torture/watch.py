@@ -13,21 +13,16 @@ from typing import Protocol as Structural
 import numpy as np
 
 from ...gossip import Account, Kind, PeerId, Phase, Protocol, audit
-from ...gossip.effects import (
-    Combine,
-    Effect,
+from ...gossip.effects import Combine, Effect, Mix, Reclaim, Record, Release, Send
+from ...gossip.events import (
+    Event,
     Founded,
     Joined,
-    Mix,
     Outlived,
     PeerDied,
     PeerRecovered,
     PeerSuspected,
     PushSkipped,
-    Reclaim,
-    Record,
-    Release,
-    Send,
     ShareRefused,
     SwarmGivenUp,
 )
@@ -150,7 +145,7 @@ class Watch:
         if 0 < envelope.destination_incarnation < mine:
             self.seen["stale incarnation"] += 1
 
-    def effect(self, host: Watched, effect: Effect, cause: object) -> None:
+    def effect(self, host: Watched, effect: Effect | Event, cause: object) -> None:
         """Look at an effect that was just carried out."""
         life = _life(host)
         self._traced.append((self._now, life, None, effect))

@@ -18,6 +18,7 @@ from rumor.gossip import (
     stream,
 )
 from rumor.gossip.effects import Effect, Greet, Inspect, Send, ShareId, SnapshotId, Wait
+from rumor.gossip.events import Event
 from rumor.gossip.messages import Body, Hello, Offer
 from rumor.gossip.rule import Demands
 from rumor.gossip.state import Neighbors
@@ -138,23 +139,23 @@ class Scene:
 
     def join(
         self, id: PeerId, *seeds: str, founders: int = 1, returning: bool = False
-    ) -> list[Effect]:
+    ) -> list[Effect | Event]:
         """Start a peer."""
         return self._do(
             id, "joins", lambda p, now: p.join(now, seeds, founders, returning=returning)
         )
 
-    def wake(self, id: PeerId) -> list[Effect]:
+    def wake(self, id: PeerId) -> list[Effect | Event]:
         """Let time do its work at a peer."""
         return self._do(id, "wakes", lambda p, now: p.wake(now))
 
-    def step(self, id: PeerId, *, trained: bool = True) -> list[Effect]:
+    def step(self, id: PeerId, *, trained: bool = True) -> list[Effect | Event]:
         """Let a peer take a turn."""
         return self._do(id, "takes a turn", lambda p, now: p.step(now, trained=trained))
 
     def turn(
         self, id: PeerId, act: Callable[[Turn], object], *, trained: bool = True
-    ) -> list[Effect]:
+    ) -> list[Effect | Event]:
         """Let a peer take a turn in which its rule does this."""
 
         def once(turn: Turn) -> None:
@@ -163,11 +164,11 @@ class Scene:
         self.rules[id].next = once
         return self.step(id, trained=trained)
 
-    def push(self, source: PeerId, to: PeerId, weight: int) -> list[Effect]:
+    def push(self, source: PeerId, to: PeerId, weight: int) -> list[Effect | Event]:
         """Let a peer push so much weight."""
         return self.turn(source, lambda turn: turn.push(to, weight))
 
-    def mix_all(self, id: PeerId, *, trained: bool = True) -> list[Effect]:
+    def mix_all(self, id: PeerId, *, trained: bool = True) -> list[Effect | Event]:
         """Let a peer mix whatever has come."""
 
         def mix(turn: Turn) -> None:
@@ -176,7 +177,7 @@ class Scene:
 
         return self.turn(id, mix, trained=trained)
 
-    def refuse_all(self, id: PeerId) -> list[Effect]:
+    def refuse_all(self, id: PeerId) -> list[Effect | Event]:
         """Let a peer send back whatever has come."""
 
         def refuse(turn: Turn) -> None:
@@ -185,15 +186,15 @@ class Scene:
 
         return self.turn(id, refuse)
 
-    def finish(self, id: PeerId) -> list[Effect]:
+    def finish(self, id: PeerId) -> list[Effect | Event]:
         """Let a peer take no more steps."""
         return self._do(id, "finishes", lambda p, now: p.finish(now))
 
-    def leave(self, id: PeerId, *, burn: bool = False) -> list[Effect]:
+    def leave(self, id: PeerId, *, burn: bool = False) -> list[Effect | Event]:
         """Let a peer leave."""
         return self._do(id, "leaves", lambda p, now: p.leave(now, burn=burn))
 
-    def attached(self, id: PeerId, share: ShareId, *, usable: bool) -> list[Effect]:
+    def attached(self, id: PeerId, share: ShareId, *, usable: bool) -> list[Effect | Event]:
         """Tell a peer whether it can read a share where it lies."""
         effects = self._do(
             id,
@@ -202,7 +203,7 @@ class Scene:
         )
         return effects + self._inspect(id, effects, finite=True)
 
-    def unsent(self, envelope: Envelope) -> list[Effect]:
+    def unsent(self, envelope: Envelope) -> list[Effect | Event]:
         """Tell the sender of a message that it can never arrive."""
         return self._do(envelope.source, "hears", lambda p, now: p.unsent(envelope, now))
 
@@ -210,7 +211,7 @@ class Scene:
         """Let time pass."""
         self.now += seconds
 
-    def receive(self, envelope: Envelope, *, finite: bool = True) -> list[Effect]:
+    def receive(self, envelope: Envelope, *, finite: bool = True) -> list[Effect | Event]:
         """Hand a message to its peer, whether it was ever sent or not."""
         to, what = envelope.destination, line_of(envelope)
         effects = self._do(to, f"gets {what}", lambda p, now: p.receive(envelope, now))
@@ -275,16 +276,18 @@ class Scene:
         envelope = self.letter(source, to, hello, incarnation=incarnation, schema=schema.hash)
         self.receive(envelope)
 
-    def sent(self, effects: Iterable[Effect], kind: type[Any]) -> list[Any]:
+    def sent(self, effects: Iterable[Effect | Event], kind: type[Any]) -> list[Any]:
         """Bodies of one kind among the messages that effects ask for."""
         bodies = [effect.envelope.body for effect in effects if isinstance(effect, Send)]
         return [body for body in bodies if isinstance(body, kind)]
 
-    def _inspect(self, id: PeerId, effects: list[Effect], *, finite: bool) -> list[Effect]:
+    def _inspect(
+        self, id: PeerId, effects: list[Effect | Event], *, finite: bool
+    ) -> list[Effect | Event]:
         shares = [effect.share for effect in effects if isinstance(effect, Inspect)]
         return [e for share in shares for e in self._inspected(id, share, finite=finite)]
 
-    def _inspected(self, id: PeerId, share: ShareId, *, finite: bool) -> list[Effect]:
+    def _inspected(self, id: PeerId, share: ShareId, *, finite: bool) -> list[Effect | Event]:
         return self._do(
             id,
             "finds it finite" if finite else "finds it not finite",
@@ -292,8 +295,8 @@ class Scene:
         )
 
     def _do(
-        self, id: PeerId, what: str, event: Callable[[Protocol, float], list[Effect]]
-    ) -> list[Effect]:
+        self, id: PeerId, what: str, event: Callable[[Protocol, float], list[Effect | Event]]
+    ) -> list[Effect | Event]:
         effects = event(self.peers[id], self.now)
         self.lines.append(f"{self.now:5.2f} {id} {what}")
         for effect in effects:

@@ -3,7 +3,8 @@
 import pytest
 
 from rumor.gossip import Member, Phase, absent
-from rumor.gossip.effects import Meet, Part, PeerRecovered, Send
+from rumor.gossip.effects import Meet, Part, Send
+from rumor.gossip.events import PeerRecovered
 from rumor.gossip.messages import Hello
 
 from .scene import Scene

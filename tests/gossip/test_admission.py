@@ -5,14 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE, Member, Phase, ProtocolConfig
-from rumor.gossip.effects import (
-    Effect,
-    Founded,
-    Greet,
-    Joined,
-    Mix,
-    Send,
-)
+from rumor.gossip.effects import Effect, Greet, Mix, Send
+from rumor.gossip.events import Event, Founded, Joined
 from rumor.gossip.messages import Ack, Ask, Hello, Leave, Push
 from rumor.gossip.weight import WEIGHT_MIN
 from rumor.gossip.wire import Form
@@ -20,11 +14,11 @@ from rumor.gossip.wire import Form
 from .scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
 
 
-def greeted(effects: list[Effect]) -> list[str]:
+def greeted(effects: list[Effect | Event]) -> list[str]:
     return [effect.address for effect in effects if isinstance(effect, Greet)]
 
 
-def asked(effects: list[Effect]) -> list[str]:
+def asked(effects: list[Effect | Event]) -> list[str]:
     envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
     return [e.destination for e in envelopes if isinstance(e.body, Ask)]
 
@@ -37,9 +31,9 @@ def member(id: str, phase: Phase, heartbeat: int = 1) -> Member:
     return Member(id=id, incarnation=1, heartbeat=heartbeat, phase=phase, step=0)
 
 
-def passes(scene: Scene, id: str, seconds: float) -> list[Effect]:
+def passes(scene: Scene, id: str, seconds: float) -> list[Effect | Event]:
     """Let time pass at one peer, and return all it asks for."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(round(seconds / 0.2)):
         scene.wait(0.2)
         effects += scene.wake(id)
@@ -216,9 +210,9 @@ def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
     assert [push.escrow for push in scene.sent(scene.step("a"), Push)] == [ONE // 2]
 
 
-def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect]:
+def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect | Event]:
     """Let time pass at all peers, which talk, and return all that they ask for."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(round(seconds / 0.2)):
         scene.wait(0.2)
         for id, peer in scene.peers.items():

@@ -9,7 +9,7 @@ import pytest
 
 from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule
 from rumor.gossip.adpsgd import ADPSGD
-from rumor.gossip.effects import PushSkipped
+from rumor.gossip.events import PushSkipped
 from rumor.sim.torture.peers import complete, ring, spread
 from rumor.sim.torture.weather import CALM, Weather
 from rumor.topology import View

@@ -2,7 +2,8 @@
 
 from rumor.gossip import Account, Entry, Kind
 from rumor.gossip.agenda import Agenda
-from rumor.gossip.effects import Founded, Record, Send
+from rumor.gossip.effects import Record, Send
+from rumor.gossip.events import Founded
 from rumor.gossip.messages import Ack
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE, ConfigError, GoSGD, Member, Phase, ProtocolConfig, Rule, Turn
-from rumor.gossip.effects import Effect, Mix, ShareRefused, Snapshot
+from rumor.gossip.effects import Effect, Mix, Snapshot
+from rumor.gossip.events import Event, ShareRefused
 from rumor.gossip.messages import Ask, Hello, Offer, Push
 from rumor.gossip.rule import require_fit
 from rumor.gossip.rules import RULES, make_rule
@@ -18,7 +19,7 @@ HALVES = replace(SMALL, wire="bfloat16")
 SPARSE = replace(SMALL, wire="topk:0.25")
 
 
-def forms(effects: list[Effect]) -> list[Form]:
+def forms(effects: list[Effect | Event]) -> list[Form]:
     return [effect.form for effect in effects if isinstance(effect, Snapshot)]
 
 

@@ -6,7 +6,8 @@ from typing import Any, TypeGuard
 import pytest
 
 from rumor.gossip import ONE, GoSGD, ProtocolConfig, Turn
-from rumor.gossip.effects import Effect, PushSkipped, Send
+from rumor.gossip.effects import Effect, Send
+from rumor.gossip.events import Event, PushSkipped
 from rumor.gossip.messages import Ack, Chunk, End, Grant, Offer, Push, Query
 from rumor.sim.torture.vector import schema_of
 
@@ -19,16 +20,16 @@ SLOW_FRAMES = replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)
 """A frame of 16 bytes takes a second."""
 
 
-def is_offer(effect: Effect) -> TypeGuard[Send]:
+def is_offer(effect: Effect | Event) -> TypeGuard[Send]:
     return isinstance(effect, Send) and type(effect.envelope.body) is Offer
 
 
-def to(effect: Effect) -> str:
+def to(effect: Effect | Event) -> str:
     assert isinstance(effect, Send)
     return effect.envelope.destination
 
 
-def chunks(effects: list[Effect]) -> list[tuple[str, int, int]]:
+def chunks(effects: list[Effect | Event]) -> list[tuple[str, int, int]]:
     """Of every frame that goes out: to whom, of which shard, and which it is."""
     sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
     return [(e.destination, e.shard, e.body.index) for e in sent if isinstance(e.body, Chunk)]

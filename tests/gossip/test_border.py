@@ -15,7 +15,8 @@ from rumor.gossip import (
     Schema,
     TensorSpec,
 )
-from rumor.gossip.effects import Effect, Meet, PeerMet, PeerRefused, SwarmGivenUp
+from rumor.gossip.effects import Effect, Meet
+from rumor.gossip.events import Event, PeerMet, PeerRefused, SwarmGivenUp
 from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Leave, Offer, Query
 from rumor.sim.torture.network import Network
 from rumor.sim.torture.peers import Peers
@@ -41,7 +42,7 @@ def hello(*, rooted: bool, reply: bool = True) -> Hello:
     return Hello(members=(b,), rooted=rooted, reply=reply)
 
 
-def refusals(effects: list[Effect]) -> list[str]:
+def refusals(effects: list[Effect | Event]) -> list[str]:
     return [effect.reason for effect in effects if isinstance(effect, PeerRefused)]
 
 

@@ -7,6 +7,7 @@ from inspect import signature
 from rumor.gossip import ONE, GoSGD, Member, Phase, Protocol, ProtocolConfig, stream
 from rumor.gossip.crew import Crew, CrewRoster
 from rumor.gossip.effects import Effect, Greet, Inspect, Mix, Send
+from rumor.gossip.events import Event
 from rumor.gossip.messages import Hello, Leave, Offer
 from rumor.gossip.roster import Roster
 from rumor.sim.torture.peers import complete
@@ -45,7 +46,7 @@ def protocols() -> dict[str, Protocol]:
 
 def test_everybody_founds_at_the_first_call_and_says_nothing() -> None:
     peers = protocols()
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for peer in peers.values():
         effects += peer.join(0.0, founders=len(IDS))
     assert all(peer.phase is Phase.TRAINING for peer in peers.values())

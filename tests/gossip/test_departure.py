@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE, GoSGD, Member, Phase, ProtocolConfig
-from rumor.gossip.effects import PeerLeft
+from rumor.gossip.events import PeerLeft
 from rumor.gossip.messages import Ack, Ask, Hello, Leave, Push
 from rumor.sim.torture.network import Network
 from rumor.sim.torture.peers import Peers

@@ -6,7 +6,8 @@ from math import ceil, log2
 import pytest
 
 from rumor.gossip import ONE, Member, Phase, ProtocolConfig
-from rumor.gossip.effects import Effect, Joined, Mix, Send, ShareRefused
+from rumor.gossip.effects import Effect, Mix, Send
+from rumor.gossip.events import Event, Joined, ShareRefused
 from rumor.gossip.messages import Ack, Ask, Chunk, End, Grant, Hello, Leave, Offer, Push, Refer
 
 from .scene import SMALL, WIDE, Scene
@@ -35,9 +36,9 @@ def joined(scene: Scene) -> list[str]:
     return [id for id, peer in scene.peers.items() if peer.phase is Phase.TRAINING]
 
 
-def generation(scene: Scene) -> list[Effect]:
+def generation(scene: Scene) -> list[Effect | Event]:
     """The time of one copy: at one turn it sets out, and at the next one it is mixed."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(2):
         for id, peer in scene.peers.items():
             effects += scene.step(id, trained=peer.phase is Phase.TRAINING)
@@ -45,7 +46,7 @@ def generation(scene: Scene) -> list[Effect]:
     return effects
 
 
-def copies(effects: list[Effect]) -> list[str]:
+def copies(effects: list[Effect | Event]) -> list[str]:
     """For whom copies set out."""
     envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
     bodies = [(e.destination, e.body) for e in envelopes]
@@ -61,7 +62,7 @@ def units(scene: Scene) -> int:
 
 @pytest.mark.parametrize("count", [1, 3, 7, 15, 31])
 def test_many_newcomers_wait_for_a_logarithm_of_their_number(count: int) -> None:
-    scene, effects, generations = gathered(count), list[Effect](), 0
+    scene, effects, generations = gathered(count), list[Effect | Event](), 0
     while len(joined(scene)) < 1 + count:
         effects += generation(scene)
         generations += 1
@@ -71,7 +72,7 @@ def test_many_newcomers_wait_for_a_logarithm_of_their_number(count: int) -> None
 
 
 def test_every_copy_is_of_one_donor_alone() -> None:
-    scene, effects = gathered(9), list[Effect]()
+    scene, effects = gathered(9), list[Effect | Event]()
     for _ in range(4):
         effects += generation(scene)
     mixes = [e for e in effects if isinstance(e, Mix)]
@@ -153,7 +154,7 @@ def entry(id: str, phase: Phase, heartbeat: int = 1, *, outward: bool = False) -
     )
 
 
-def says(scene: Scene, to: str, member: Member) -> list[Effect]:
+def says(scene: Scene, to: str, member: Member) -> list[Effect | Event]:
     hello = Hello(members=(member,), rooted=True, reply=False)
     return scene.receive(scene.letter(member.id, to, hello))
 
@@ -218,15 +219,15 @@ def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
     return scene
 
 
-def passes(scene: Scene, seconds: float) -> list[Effect]:
-    effects: list[Effect] = []
+def passes(scene: Scene, seconds: float) -> list[Effect | Event]:
+    effects: list[Effect | Event] = []
     for _ in range(round(seconds / 0.2)):
         scene.wait(0.2)
         effects += scene.wake("n")
     return effects
 
 
-def asks(effects: list[Effect]) -> list[str]:
+def asks(effects: list[Effect | Event]) -> list[str]:
     envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
     return [e.destination for e in envelopes if isinstance(e.body, Ask)]
 
@@ -235,7 +236,7 @@ COPY_BYTES = 128
 OFFER = Offer(seq=1, escrow=9, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0)
 
 
-def offer_of(scene: Scene, donor: str, seq: int = 1) -> list[Effect]:
+def offer_of(scene: Scene, donor: str, seq: int = 1) -> list[Effect | Event]:
     """Let a donor offer the newcomer a copy, in frames."""
     form = replace(OFFER.form, copy=True)
     size = form.size_bytes(scene.peers["n"]._state.schema, 0)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE, Entry, Kind, ProtocolConfig
-from rumor.gossip.effects import Effect, Record, Release, Send, ShareRefused
+from rumor.gossip.effects import Effect, Record, Release, Send
+from rumor.gossip.events import Event, ShareRefused
 from rumor.gossip.messages import Ack, Chunk, End, Grant, Hello, Leave, Offer
 
 from .scene import WIDE, Scene
@@ -29,7 +30,7 @@ def settled(config: ProtocolConfig = WIDE, *, accept: bool = True) -> Scene:
     return scene
 
 
-def bodies(effects: list[Effect]) -> list[str]:
+def bodies(effects: list[Effect | Event]) -> list[str]:
     sent = [effect.envelope.body for effect in effects if isinstance(effect, Send)]
     return [type(body).__name__ for body in sent]
 
@@ -98,7 +99,7 @@ def test_one_who_has_no_room_for_another_share_gives_no_credit() -> None:
     assert scene.peers["b"].staged == 1
 
 
-def _accept_one_of_two(scene: Scene) -> list[Effect]:
+def _accept_one_of_two(scene: Scene) -> list[Effect | Event]:
     for index in range(4):
         chunk = Chunk(1, index, 16 * index)
         scene.receive(scene.letter("c", "b", chunk, frame_bytes=16))
@@ -165,7 +166,7 @@ def test_what_was_sent_at_once_to_one_that_goes_is_taken_back_by_its_answer() ->
 
 def test_a_small_share_uses_no_credit_up() -> None:
     scene = settled(replace(WIDE, inline_bytes_max=64, window_bytes=128))
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(2):
         effects = scene.push("a", "b", 5)
         scene.deliver()

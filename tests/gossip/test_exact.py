@@ -6,6 +6,7 @@ import pytest
 
 from rumor.gossip import ONE, Entry, Kind, Phase, ProtocolConfig, Turn
 from rumor.gossip.effects import Drop, Effect, Reclaim, Record, Release, Snapshot
+from rumor.gossip.events import Event
 from rumor.gossip.messages import Ack, Chunk, End, Grant, Hello, Leave, Offer, Push, Query
 
 from .scene import SMALL, WIDE, Scene
@@ -22,7 +23,7 @@ def pushed(config: ProtocolConfig = EXACT, weight: int = HALF) -> Scene:
     return scene
 
 
-def records(effects: list[Effect]) -> list[Entry]:
+def records(effects: list[Effect | Event]) -> list[Entry]:
     return [effect.entry for effect in effects if isinstance(effect, Record)]
 
 
@@ -163,10 +164,10 @@ KEPT_S = 10 * EXACT.dead_s
 """How long the values of a stranded share are kept."""
 
 
-def long_stranded(scene: Scene) -> list[Effect]:
+def long_stranded(scene: Scene) -> list[Effect | Event]:
     """Let b be held for dead for so long that nobody counts on it any more."""
     stranded(scene)
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     until_s = scene.now + KEPT_S
     while scene.now < until_s:
         assert not [e for e in effects if isinstance(e, Release)]

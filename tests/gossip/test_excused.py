@@ -3,7 +3,7 @@
 import pytest
 
 from rumor.gossip import ONE, GoSGD
-from rumor.gossip.effects import PushSkipped
+from rumor.gossip.events import PushSkipped
 from rumor.gossip.messages import Ack, Pending, Push
 
 from .scene import Scene

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, Rule, Turn
-from rumor.gossip.effects import PushSkipped
+from rumor.gossip.events import PushSkipped
 from rumor.sim.torture.network import Network
 from rumor.sim.torture.peers import Peers, complete, ring, spread
 from rumor.sim.torture.weather import Weather

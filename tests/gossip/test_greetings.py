@@ -3,7 +3,8 @@
 import pytest
 
 from rumor.gossip import Member, Phase, ProtocolConfig
-from rumor.gossip.effects import Dismiss, Effect, Founded, Greet, Joined
+from rumor.gossip.effects import Dismiss, Effect, Greet
+from rumor.gossip.events import Event, Founded, Joined
 from rumor.gossip.greetings import GREETED_MAX, Greetings
 from rumor.gossip.messages import Hello
 from rumor.gossip.redial import Redial
@@ -21,7 +22,7 @@ def member(id: str, *addresses: str, phase: Phase = Phase.TRAINING) -> Member:
     )
 
 
-def says_hello(scene: Scene, id: str, *addresses: str, to: str = "a") -> list[Effect]:
+def says_hello(scene: Scene, id: str, *addresses: str, to: str = "a") -> list[Effect | Event]:
     hello = Hello(members=(member(id, *addresses),), rooted=True, reply=False)
     return scene.receive(scene.letter(id, to, hello))
 
@@ -34,7 +35,7 @@ class Dialled:
         self.most = 0
         self.greeted: list[str] = []
 
-    def take(self, effects: list[Effect]) -> list[Effect]:
+    def take(self, effects: list[Effect | Event]) -> list[Effect | Event]:
         for effect in effects:
             if isinstance(effect, Greet):
                 self.open[effect.address] = None
@@ -45,9 +46,11 @@ class Dialled:
         return effects
 
 
-def passes(scene: Scene, seconds: float, dialled: Dialled, *, step_s: float = 0.2) -> list[Effect]:
+def passes(
+    scene: Scene, seconds: float, dialled: Dialled, *, step_s: float = 0.2
+) -> list[Effect | Event]:
     """Let time pass at a, whose letters nobody gets."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(round(seconds / step_s)):
         scene.wait(step_s)
         effects += dialled.take(scene.wake("a"))
@@ -170,7 +173,7 @@ def test_a_newcomer_that_joins_lets_go_of_the_others_it_had_greeted() -> None:
     scene.founded("z")
     scene.enter("a")
     dialled.take(scene.join("a", "z", *MANY[:20]))
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(40):
         scene.wait(0.2)
         for id in ("z", "a"):

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from rumor.gossip import ONE, Kind, Member, Phase
-from rumor.gossip.effects import Effect, PeerDied, Record
+from rumor.gossip.effects import Effect, Record
+from rumor.gossip.events import Event, PeerDied
 from rumor.gossip.messages import Ack, Hello, Leave, Push
 
 from .scene import Scene
@@ -15,7 +16,7 @@ def met(scene: Scene, id: str, of: str, phase: Phase) -> None:
     scene.receive(scene.letter(id, of, Hello(members=(entry,), rooted=True, reply=False)))
 
 
-def beats(scene: Scene, id: str, of: str, heartbeat: int) -> list[Effect]:
+def beats(scene: Scene, id: str, of: str, heartbeat: int) -> list[Effect | Event]:
     """Let *of* hear of *id*, from a leaving c, that it still lives."""
     teller = Member(id="c", incarnation=1, heartbeat=heartbeat, phase=Phase.LEAVING, step=0)
     entry = replace(teller, id=id, phase=Phase.TRAINING)
@@ -37,9 +38,9 @@ def heirs(scene: Scene, id: str = "a") -> list[str]:
     return [peer for peer, _ in scene.peers[id].account.outstanding]
 
 
-def by_deadline(scene: Scene, id: str, until_s: float) -> list[Effect]:
+def by_deadline(scene: Scene, id: str, until_s: float) -> list[Effect | Event]:
     """Wake a peer only when it says that it has something to do."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     while scene.peers[id].deadline() <= until_s:
         scene.now = max(scene.now, scene.peers[id].deadline())
         effects += scene.wake(id)
@@ -110,7 +111,7 @@ def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_we
     scene.receive(scene.letter("c", "a", Ack(1, ONE // 2)))
     assert a.account.outstanding.keys() == {("b", 1)} and a.phase is Phase.LEAVING
     # Weight and model are safe. It stays only until the silent one is held for dead.
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     since_s = scene.now
     while not a.done and scene.now < since_s + 60.0:
         scene.wait(1.0)
@@ -143,7 +144,7 @@ def test_hearsay_of_an_heir_is_no_answer() -> None:
 def test_a_leaver_whose_only_neighbor_is_suspected_waits_for_its_word_or_its_death() -> None:
     for answers in (False, True):
         scene = left_alone("a", "b")
-        effects: list[Effect] = []
+        effects: list[Effect | Event] = []
         for _ in range(15):
             scene.wait(1.0)
             scene.wake("a")

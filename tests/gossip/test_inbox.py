@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE, Phase, ProtocolConfig, RemoteProtocolError
-from rumor.gossip.effects import Drop, Mix, ShareId, ShareRefused, Stage
+from rumor.gossip.effects import Drop, Mix, ShareId, Stage
+from rumor.gossip.events import ShareRefused
 from rumor.gossip.link import FRAMES_MAX
 from rumor.gossip.messages import (
     Ack,

@@ -6,17 +6,15 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE, Kind, Member, Phase, ProtocolConfig
-from rumor.gossip.effects import (
-    Effect,
-    Halt,
+from rumor.gossip.effects import Effect, Halt, Record, Send
+from rumor.gossip.events import (
+    Event,
     Outlived,
     PeerDied,
     PeerMet,
     PeerRecovered,
     PeerRefused,
     PeerSuspected,
-    Record,
-    Send,
 )
 from rumor.gossip.messages import ClockRow, Hello, Incarnation, Query, Refer
 
@@ -51,22 +49,22 @@ def hello(*members: Member, clock: tuple[ClockRow, ...] = (), reply: bool = Fals
     return Hello(members=members, clock=clock, rooted=True, reply=reply)
 
 
-def tells(scene: Scene, to: str, *members: Member, reply: bool = False) -> list[Effect]:
+def tells(scene: Scene, to: str, *members: Member, reply: bool = False) -> list[Effect | Event]:
     """Let the first of these say hello, and tell of the others."""
     life = members[0].incarnation
     body = hello(*members, reply=reply)
     return scene.receive(scene.letter(members[0].id, to, body, incarnation=life))
 
 
-def addressed(effects: list[Effect], kind: type[object] = Hello) -> list[str]:
+def addressed(effects: list[Effect | Event], kind: type[object] = Hello) -> list[str]:
     """To whom messages of one kind go."""
     envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
     return [e.destination for e in envelopes if isinstance(e.body, kind)]
 
 
-def quiet(scene: Scene, id: str, seconds: float) -> list[Effect]:
+def quiet(scene: Scene, id: str, seconds: float) -> list[Effect | Event]:
     """Let time pass at a peer that hears nobody."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(round(seconds)):
         scene.wait(1.0)
         effects += scene.wake(id)
@@ -89,7 +87,7 @@ def live_on(scene: Scene, seconds: int, *ids: str) -> None:
         scene.deliver()
 
 
-def written(effects: list[Effect], kind: Kind) -> list[int]:
+def written(effects: list[Effect | Event], kind: Kind) -> list[int]:
     return [e.entry.weight for e in effects if isinstance(e, Record) and e.entry.kind is kind]
 
 

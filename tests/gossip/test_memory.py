@@ -14,10 +14,10 @@ from rumor.gossip.effects import (
     Release,
     Send,
     ShareId,
-    ShareRefused,
     Snapshot,
     Stage,
 )
+from rumor.gossip.events import Event, ShareRefused
 from rumor.gossip.messages import Ack, Chunk, End, Grant, Hello, Offer, Pending, Query
 
 from .scene import SMALL, WIDE, Scene
@@ -41,7 +41,7 @@ def attaching() -> Scene:
     return scene
 
 
-def sends(effects: list[Effect]) -> list[str]:
+def sends(effects: list[Effect | Event]) -> list[str]:
     return [type(e.envelope.body).__name__ for e in effects if isinstance(e, Send)]
 
 

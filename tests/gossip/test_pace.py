@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE
-from rumor.gossip.effects import ShareRefused
+from rumor.gossip.events import ShareRefused
 from rumor.gossip.messages import Ack, Body, Chunk, End, Grant, Hello, Offer, Pending, Query
 from rumor.sim.torture.vector import schema_of
 

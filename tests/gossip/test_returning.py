@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from rumor.gossip import ONE, Member, Phase, ProtocolConfig
-from rumor.gossip.effects import Effect, Founded, Joined, PeerRefused, SwarmGivenUp
+from rumor.gossip.effects import Effect
+from rumor.gossip.events import Event, Founded, Joined, PeerRefused, SwarmGivenUp
 from rumor.gossip.messages import Ask, Hello
 
 from .scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
@@ -17,9 +18,9 @@ def member(id: str, phase: Phase, heartbeat: int = 1) -> Member:
     return Member(id=id, incarnation=1, heartbeat=heartbeat, phase=phase, step=0)
 
 
-def passes(scene: Scene, id: str, seconds: float) -> list[Effect]:
+def passes(scene: Scene, id: str, seconds: float) -> list[Effect | Event]:
     """Let time pass at one peer, and return all it asks for."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(round(seconds / 0.2)):
         scene.wait(0.2)
         effects += scene.wake(id)
@@ -36,9 +37,9 @@ def returned(*ids: str, config: ProtocolConfig = SMALL, seeds: str = "") -> Scen
     return scene
 
 
-def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect]:
+def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect | Event]:
     """Let time pass at all peers, which talk, and return all that they ask for."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(round(seconds / 0.2)):
         scene.wait(0.2)
         for id, peer in scene.peers.items():

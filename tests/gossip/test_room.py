@@ -7,7 +7,8 @@ import pytest
 
 from rumor.gossip import Kind, Member, Phase, ProtocolConfig
 from rumor.gossip.absent import OPEN_MAX
-from rumor.gossip.effects import Effect, Meet, Part, PeerDied, PeerMet, Record, ViewFull
+from rumor.gossip.effects import Effect, Meet, Part, Record
+from rumor.gossip.events import Event, PeerDied, PeerMet, ViewFull
 from rumor.gossip.messages import Hello, Query
 
 from .scene import Scene
@@ -21,7 +22,7 @@ def entry(id: str, phase: Phase = Phase.TRAINING, heartbeat: int = 1) -> Member:
     )
 
 
-def tells(scene: Scene, *members: Member) -> list[Effect]:
+def tells(scene: Scene, *members: Member) -> list[Effect | Event]:
     """The first of these says hello to a, and tells of the others."""
     body = Hello(members=members, rooted=True, reply=False)
     return scene.receive(scene.letter(members[0].id, "a", body))
@@ -31,9 +32,9 @@ def known(scene: Scene) -> list[str]:
     return [member.id for member in scene.peers["a"].known()]
 
 
-def passes(scene: Scene, seconds: int, *alive: Member) -> list[Effect]:
+def passes(scene: Scene, seconds: int, *alive: Member) -> list[Effect | Event]:
     """Let time pass at a, which goes on hearing some."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(seconds):
         scene.wait(1.0)
         for each in alive:

@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip import Member, Phase, ProtocolConfig
-from rumor.gossip.effects import (
-    Meet,
-    Outlived,
-    Part,
-    PeerDied,
-    PeerLeft,
-    PeerMet,
-)
+from rumor.gossip.effects import Meet, Part
+from rumor.gossip.events import Outlived, PeerDied, PeerLeft, PeerMet
 from rumor.gossip.messages import HEARTBEAT_MAX
 from rumor.gossip.roster import Change, Roster
 

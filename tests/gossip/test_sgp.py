@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule, Share, Turn
-from rumor.gossip.effects import PushSkipped, Wait
+from rumor.gossip.effects import Wait
+from rumor.gossip.events import PushSkipped
 from rumor.gossip.messages import Ack, Push
 from rumor.gossip.sgp import SGP
 from rumor.gossip.weight import WEIGHT_MIN, coarse, founders

@@ -17,17 +17,8 @@ from rumor.gossip import (
     RemoteProtocolError,
     Turn,
 )
-from rumor.gossip.effects import (
-    Effect,
-    Joined,
-    Mix,
-    PushSkipped,
-    Record,
-    Send,
-    ShareId,
-    ShareRefused,
-    Snapshot,
-)
+from rumor.gossip.effects import Effect, Mix, Record, Send, ShareId, Snapshot
+from rumor.gossip.events import Event, Joined, PushSkipped, ShareRefused
 from rumor.gossip.messages import Ack, Ask, Body, Describe, Hello, Leave, Push, Query
 from rumor.gossip.weight import WEIGHT_MIN, coarse
 from rumor.gossip.wire import Form
@@ -45,7 +36,7 @@ def gossiping(config: ProtocolConfig = SMALL, *, shards: int = 3) -> Scene:
     return scene
 
 
-def pushed(effects: list[Effect]) -> list[tuple[int, int]]:
+def pushed(effects: list[Effect | Event]) -> list[tuple[int, int]]:
     """Shard and weight of every push."""
     sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
     return [(e.shard, e.body.escrow) for e in sent if isinstance(e.body, Push)]
@@ -245,7 +236,7 @@ def joining(scene: Scene) -> None:
     assert scene.peers["b"].phase is Phase.JOINING
 
 
-def copies(effects: list[Effect]) -> list[tuple[int, int, Form]]:
+def copies(effects: list[Effect | Event]) -> list[tuple[int, int, Form]]:
     sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
     return [(e.shard, e.body.size_bytes, e.body.form) for e in sent if isinstance(e.body, Push)]
 

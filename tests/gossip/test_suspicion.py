@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import Member, Phase, ProtocolConfig
-from rumor.gossip.effects import PeerDied, PeerRecovered, PeerSuspected
+from rumor.gossip.events import PeerDied, PeerRecovered, PeerSuspected
 from rumor.gossip.roster import Change, Roster
 
 

@@ -3,6 +3,7 @@
 from rumor.gossip import Member, Phase, ProtocolConfig
 from rumor.gossip.codec import decode, encode
 from rumor.gossip.effects import Effect, Send
+from rumor.gossip.events import Event
 from rumor.gossip.messages import STEPS_MAX, ClockRow, Hello, Incarnation, Push
 
 from .scene import OTHER_ANCHOR, Scene
@@ -33,16 +34,16 @@ def hello(*members: Member, clock: tuple[ClockRow, ...] = (), reply: bool = Fals
     return Hello(members=members, clock=clock, rooted=True, reply=reply)
 
 
-def tells(scene: Scene, to: str, *members: Member, reply: bool = False) -> list[Effect]:
+def tells(scene: Scene, to: str, *members: Member, reply: bool = False) -> list[Effect | Event]:
     """Let the first of these say hello, and tell of the others."""
     life = members[0].incarnation
     body = hello(*members, reply=reply)
     return scene.receive(scene.letter(members[0].id, to, body, incarnation=life))
 
 
-def quiet(scene: Scene, id: str, seconds: float) -> list[Effect]:
+def quiet(scene: Scene, id: str, seconds: float) -> list[Effect | Event]:
     """Let time pass at a peer that hears nobody."""
-    effects: list[Effect] = []
+    effects: list[Effect | Event] = []
     for _ in range(round(seconds)):
         scene.wait(1.0)
         effects += scene.wake(id)

@@ -6,7 +6,8 @@ import pytest
 
 from rumor.gossip import ONE, UNIT, LocalProtocolError, PeerId, Share, Turn
 from rumor.gossip.dpsgd import DPSGD
-from rumor.gossip.effects import Combine, Drop, Halt, Mix, PushSkipped, ShareRefused, Snapshot
+from rumor.gossip.effects import Combine, Drop, Halt, Mix, Snapshot
+from rumor.gossip.events import PushSkipped, ShareRefused
 from rumor.gossip.messages import Ack, Hello, Push
 from rumor.gossip.outbox import Returned
 from rumor.gossip.state import Neighbors

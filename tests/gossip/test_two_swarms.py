@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE, Entry, Kind, Member, Phase, ProtocolConfig
-from rumor.gossip.effects import Reclaim, Record, SwarmGivenUp
+from rumor.gossip.effects import Reclaim, Record
+from rumor.gossip.events import SwarmGivenUp
 from rumor.gossip.messages import Ack, Ask, Hello
 
 from .scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene

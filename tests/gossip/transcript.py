@@ -18,6 +18,7 @@ from rumor.gossip.effects import (
     Snapshot,
     Stage,
 )
+from rumor.gossip.events import Event
 from rumor.gossip.messages import Ack, Chunk, Grant, Hello, Leave, Offer
 from rumor.gossip.weight import founders
 from rumor.gossip.wire import NATIVE, Form
@@ -25,7 +26,7 @@ from rumor.gossip.wire import NATIVE, Form
 __all__ = ["line_of"]
 
 
-def line_of(what: Effect | Envelope) -> str:
+def line_of(what: Effect | Event | Envelope) -> str:
     """Put an effect or a message into words; weights are in founders."""
     match what:
         case Envelope():

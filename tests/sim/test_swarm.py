@@ -29,15 +29,14 @@ from rumor.gossip import (
     Turn,
     stream,
 )
-from rumor.gossip.effects import (
+from rumor.gossip.effects import Halt, Wait
+from rumor.gossip.events import (
     Founded,
-    Halt,
     Joined,
     PeerDied,
     PeerLeft,
     PeerRefused,
     ShareMixed,
-    Wait,
 )
 from rumor.gossip.weight import founders
 from rumor.sim import NetworkConfig, Swarm

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip.effects import (
-    Effect,
+from rumor.gossip.events import (
+    Event,
     Founded,
     Joined,
     Outlived,
@@ -24,7 +24,7 @@ from rumor.gossip.effects import (
 from rumor.train.events import Events
 from rumor.train.metrics import read_metrics
 
-NOTED: list[tuple[Effect, str, str | None, str]] = [
+NOTED: list[tuple[Event, str, str | None, str]] = [
     (Founded(), "founded", None, "founded a swarm"),
     (Joined("a"), "joined", "a", "a copy of a's"),
     (PeerMet("b"), "met", "b", "met b"),
@@ -38,7 +38,7 @@ NOTED: list[tuple[Effect, str, str | None, str]] = [
 
 @pytest.mark.parametrize(("event", "name", "peer", "words"), NOTED)
 def test_an_event_is_a_line_for_people_and_a_row_for_programs(
-    event: Effect,
+    event: Event,
     name: str,
     peer: str | None,
     words: str,
@@ -65,7 +65,7 @@ def test_an_event_is_a_line_for_people_and_a_row_for_programs(
     ],
 )
 def test_what_is_about_nobodys_life_is_only_said(
-    event: Effect, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    event: Event, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = Events(tmp_path / "events.jsonl")
     with caplog.at_level(logging.INFO, "rumor"):

@@ -24,6 +24,7 @@ from rumor.gossip.effects import (
     Snapshot,
     Wait,
 )
+from rumor.gossip.events import Event
 from rumor.gossip.ledger import Entry as LedgerEntry
 from rumor.gossip.ledger import Kind
 from rumor.gossip.messages import Ack, Push
@@ -277,7 +278,7 @@ def test_a_batch_is_told_by_its_samples_and_their_order() -> None:
 
 
 def test_decisions_are_written_in_words() -> None:
-    effects: list[Effect] = [
+    effects: list[Effect | Event] = [
         Snapshot(1, "x", Form(copy=True)),
         Snapshot(2, "x", Form("int8"), shard=3),
         Wait(1, ()),

@@ -243,11 +243,49 @@ def test_merge_ends_by_time_while_others_train(founder: Member) -> None:
         peer.leave()
 
 
-def test_a_failing_network_thread_is_heard_of() -> None:
-    with Peer(linear(0.0), config("a")) as peer:
+def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(reason: str) -> None:
+        raise OSError(reason)
+
+    with pytest.raises(TransportError, match="gone"), Peer(linear(0.0), config("a")) as peer:
         driver = peer._running()
-        driver._transport.meet = None  # type: ignore[assignment, method-assign]
-        driver._failure = OSError("gone")
-        with pytest.raises(TransportError, match="gone"):
+        driver._transport.poll = lambda timeout_s: fail("gone")  # type: ignore
+        driver._transport.wake()
+        while driver.is_sound:
+            peer.wait(0.1)
+        peer.step()
+    assert not driver.is_sound and "the network thread failed" in caplog.text
+
+
+def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise OSError("no such device")
+
+    with Peer(linear(0.0), config("a", out=tmp_path)) as peer:
+        driver = peer._running()
+        assert driver._ledger is not None
+        driver._ledger.close = fail  # type: ignore[method-assign]
+        driver.require_sound()
+    assert "the network thread failed" in caplog.text
+    for _ in range(2):
+        with pytest.raises(TransportError, match="no such device"):
+            driver.require_sound()
+
+
+def test_of_two_failures_that_end_a_life_the_first_is_told_and_a_lesser_one_gives_way() -> None:
+    full = pytest.raises(TrainingError, match="a full disk")
+    with full, Peer(linear(0.0), config("a")) as peer:
+        driver = peer._running()
+        driver._fail(TrainingError("a rule gave up"), ends=False)
+        driver.require_sound()
+        with pytest.raises(TrainingError, match="a rule gave up"):
             peer.step()
-        driver._failure = None
+        peer.step()  # it was said once
+        driver._fail(TrainingError("a rule gave up"), ends=False)
+        driver._fail(TrainingError("a full disk"), ends=True)
+        driver._fail(OSError("gone"), ends=True)
+        with full:
+            peer.step()
+        peer.step()

@@ -15,8 +15,8 @@ from rumor.gossip.effects import (
     Attach,
     Combine,
     Drop,
-    Founded,
     Mix,
+    Part,
     Reclaim,
     Release,
     Send,
@@ -101,7 +101,7 @@ def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
 
 def test_what_is_not_about_values_is_left_to_others() -> None:
     bench = Workbench(Vector(model()))
-    assert not bench.carry_out(Founded())
+    assert not bench.carry_out(Part("b"))
     assert bench.frame_of(send(None, 0, 0)) == b""
 
 
