@@ -16,12 +16,19 @@ from rumor.cli.guard import Guard
 from rumor.cli.local_run import complaint, run_swarm, worked
 from rumor.sim.faults import Fault, read_faults, resolve
 
-from .fakes import FAKE_PEER, run_fakes
+from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
 
 
 @pytest.fixture(autouse=True)
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def without_picture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the one test that asks for it."""
+    if "a_picture" not in request.node.name:
+        draw_nothing(monkeypatch)
 
 
 def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
@@ -112,7 +119,8 @@ def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> 
     summary = run_fakes(tmp_path / "run", steps=100)
     assert worked(summary)
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
-    assert (tmp_path / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
+    picture = (tmp_path / "run" / "training.png").read_bytes()
+    assert picture.startswith(PNG) and len(picture) > 10_000
     # Of equal weight, and filled with 0, 1, 2 and 3.
     model = load_file(tmp_path / "run" / "model.safetensors")
     assert torch.equal(model["weight"], torch.full((1, 32), 1.5))

@@ -16,7 +16,12 @@ from rumor.cli.resumption import read_run
 from rumor.gossip.errors import ConfigError
 from rumor.train.lives import lock_folder
 
-from .fakes import FAKE_PEER
+from .fakes import FAKE_PEER, draw_nothing
+
+
+@pytest.fixture(autouse=True)
+def without_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_nothing(monkeypatch)
 
 
 def left(folder: Path, name: str, index: int, **options: Any) -> Path:
