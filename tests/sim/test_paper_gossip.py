@@ -293,8 +293,8 @@ def end_of(rule: Callable[[], Rule], topology: str, network: str | NetworkConfig
     """A swarm of mixed speeds when all agree; `Point.x` has the mean that it started from taken
     away."""
     start, *_, end = run_bare(
-        consensus(dim=16), rule, workers=12, topology=topology, network=network, steps=120,
-        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=120,
+        consensus(dim=16), rule, workers=12, topology=topology, network=network, steps=200,
+        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=200,
     )  # fmt: skip
     return replace(end, x=end.x - start.x.mean(axis=0))
 
