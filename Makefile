@@ -1,8 +1,11 @@
 # make demo        four peers train one model on this machine
-# make test        the test suite
+# make test        the test suite, but for what the next three run
+# make test-cluster    studies on a Dask and on a Ray
+# make test-browser    reports in a browser
+# make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
 # make cover       branch coverage of protocol core and topologies, which must be complete
-# make campaign    what takes half an hour: ten thousand seeds of faults, and the slow tests
+# make campaign    what takes an hour: ten thousand seeds of faults, ten times as many examples, the slow tests
 # make bench       speed, as ratios within one run (NAME="..." picks some)
 # make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
 # make gallery     docs/topologies.md: the picture and the figures of every topology
@@ -18,16 +21,16 @@ PYTHON ?= python3
 BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
+TESTS   := test-core test-others test-cluster test-browser test-share
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
-# Peers and workers are processes: with one thread each they do not fight over the cores. Tests of
-# real peers have the machine to themselves, the others share it.
-test cover campaign bench soak gallery stragglers studies wires: export OMP_NUM_THREADS := 1
+# Peers and workers are processes: with one thread each they do not fight over the cores.
+$(TESTS) cover campaign bench soak gallery stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
-test cover campaign: export PYTHONDONTWRITEBYTECODE :=
+$(TESTS) cover campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo test check cover campaign bench soak gallery rules stragglers studies wires clean
+.PHONY: chromium help demo test $(TESTS) check cover campaign bench soak gallery rules stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -35,9 +38,31 @@ help:
 demo: .venv/.demo
 	$(BIN)/rumor launch --peers 4 --task digits --step-s-min 0.01
 
-test: .venv/.test
-	$(BIN)/python -m pytest -n auto -m "not live and not slow"
-	$(BIN)/python -m pytest -m "live and not slow"
+# What files share, such as a swarm that was run once, is made once where a file stays in one process.
+PYTEST  := -m pytest --dist loadfile --durations=20
+QUICK   := not slow and not cluster and not browser
+CORE    := tests/gossip tests/topology
+COMMITS := $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+SHARE   ?= $(shell echo $$(($(COMMITS) % 16 + 1))/16)
+
+test: test-core test-others
+
+test-core: .venv/.test
+	$(BIN)/python $(PYTEST) -n auto $(CORE) -m "not live and $(QUICK)"
+
+# Real peers wait more than they compute: two tests of them at a time, on a single core too.
+test-others: .venv/.test
+	$(BIN)/python $(PYTEST) -n auto $(CORE:%=--ignore=%) -m "not live and $(QUICK)"
+	$(BIN)/python $(PYTEST) -n 2 -m "live and $(QUICK)"
+
+test-cluster: .venv/.test
+	$(BIN)/python $(PYTEST) -m "cluster and not slow"
+
+test-browser: .venv/.test
+	$(BIN)/python $(PYTEST) -m "browser and not slow"
+
+test-share: .venv/.test
+	$(BIN)/python $(PYTEST) -m slow --share $(SHARE)
 
 check: .venv/.check .types/rumor
 	$(BIN)/ruff check .
@@ -46,14 +71,15 @@ check: .venv/.check .types/rumor
 
 cover: .venv/.test
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n auto tests/gossip tests/topology -m "not live and not slow"
+	$(BIN)/coverage run $(PYTEST) -n auto $(CORE) -m "not live and $(QUICK)"
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --show-missing --fail-under=100 --include='gossip/*,topology/*' \
 		--omit='gossip/transport*'
 
 campaign: .venv/.test
 	$(BIN)/rumor torture --seeds 0-9999
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python $(PYTEST) -n auto -m "hypothesis and not live" --hypothesis-profile campaign
+	$(BIN)/python $(PYTEST) -m slow
 
 bench: .venv/.demo
 	$(BIN)/rumor bench $(NAME)

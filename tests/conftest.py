@@ -3,11 +3,29 @@
 import pytest
 from hypothesis import settings
 
+from .sharing import part_of
+
 # Shared machines stall, and a timing is never asserted; the same source must give the same verdict.
-settings.register_profile("rumor", deadline=None, derandomize=True)
+settings.register_profile("rumor", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("campaign", settings.get_profile("rumor"), max_examples=500)
 settings.load_profile("rumor")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let transcripts be written anew."""
+    """Let transcripts be written anew, and a part of the tests be run alone."""
     parser.addoption("--rewrite", action="store_true", help="write the transcripts anew")
+    parser.addoption("--share", metavar="K/N", help="run the K-th of N parts of what is selected")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out all that is not in the part that was asked for."""
+    share: str | None = config.getoption("--share")
+    if share is None:
+        return
+    try:
+        kept = part_of([item.nodeid for item in items], share)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]

@@ -3,7 +3,8 @@
 Started with the same options. ``FAKE_FATES`` in the environment, a JSON object by peer id, says
 what becomes of it: ``finish`` unless named, ``kill``, ``fail``, ``refuse``, ``wait``, which lasts
 until it is told to leave, ``ignore``, which does not hear that either, or ``train``, which takes
-ten steps every 20 ms and leaves when it is told to. A later life always trains.
+ten steps every 20 ms and leaves when it is told to. A later life always trains. Where ``FAKE_HOLD``
+names a file, one that trains takes no more than half of its steps before that is there.
 """
 
 import json
@@ -45,6 +46,8 @@ class FakePeer:
             self.step = step
             self.measure()
             if fate == "train":
+                time.sleep(0.02)
+            while fate == "train" and self.step >= self.steps // 2 and not may_end():
                 time.sleep(0.02)
             if self.step >= self.steps // 2 and fate in ("kill", "fail"):
                 break
@@ -98,6 +101,11 @@ class FakePeer:
     def append(self, name: str, **row: Any) -> None:
         with open(self.out / name, "a") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def may_end() -> bool:
+    hold = os.environ.get("FAKE_HOLD")
+    return hold is None or Path(hold).exists()
 
 
 def options_of(arguments: list[str]) -> dict[str, str]:

@@ -4,12 +4,29 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import rumor.cli.picture as picture
 from rumor.cli.local_run import run_swarm
 from rumor.cli.plan import LaunchConfig
+from rumor.train.durable import drafted
 
-__all__ = ["FAKE_PEER", "detail", "run_fakes", "summary"]
+__all__ = ["FAKE_PEER", "PNG", "detail", "draw_nothing", "run_fakes", "summary"]
+
+PNG = b"\x89PNG"
+"""How every picture begins."""
 
 FAKE_PEER = (sys.executable, str(Path(__file__).with_name("fake_peer.py")))
+
+
+def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the picture of a run be an empty one: to draw takes longer than the rest of the run."""
+
+    def draw(summary: object, peers: object, path: Path) -> None:
+        with drafted(path) as draft:
+            draft.write_bytes(PNG)
+
+    monkeypatch.setattr(picture, "draw", draw)
 
 
 def run_fakes(out: Path, **settings: Any) -> dict[str, Any]:

@@ -11,14 +11,14 @@ import pytest
 from rumor.cli import main
 
 
-def rumor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rumor.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-
-
-def test_the_version_is_said() -> None:
-    done = rumor("--version")
-    assert (done.returncode, done.stdout) == (0, f"rumor {version('rumor')}\n")
+def test_the_version_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["rumor", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"rumor {version('rumor')}\n"
 
 
 def test_help_lists_the_commands_and_needs_no_torch() -> None:

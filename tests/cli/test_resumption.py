@@ -18,7 +18,12 @@ from rumor.gossip.rule import demands_of
 from rumor.gossip.rules import RULES, make_rule
 from rumor.train.lives import lock_folder
 
-from .fakes import FAKE_PEER
+from .fakes import FAKE_PEER, draw_nothing
+
+
+@pytest.fixture(autouse=True)
+def without_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_nothing(monkeypatch)
 
 
 def left(folder: Path, name: str, index: int, **options: Any) -> Path:

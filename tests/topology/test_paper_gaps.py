@@ -63,7 +63,7 @@ def test_exponential_with_an_odd_number_of_nodes_does_better(n: int) -> None:
     assert of("exponential", n).spectral_gap > 2 / (1 + ceil(log2(n))) + 1e-9
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 6, 10, 13])
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 10, pytest.param(13, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", ["one-peer-exponential", "hypercube-matching", "base-k"])
 def test_pairs_are_exact_after_log2_n_rounds_at_powers_of_two(family: str, k: int) -> None:
     found = of(family, 2**k)

@@ -133,6 +133,7 @@ def dask_cluster() -> Iterator[str]:
 
 
 @pytest.mark.live
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")  # what Dask warns of is not ours
 def test_a_dask_cluster_gives_the_same_bytes(
     tmp_path: Path, expected: tuple[bytes, ...], dask_cluster: str
@@ -192,6 +193,7 @@ def impatient() -> Iterator[None]:
 
 
 @pytest.mark.live
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
 def test_a_cell_that_kills_its_dask_worker_fails_alone(
     impatient: None, dask_cluster: str, deadly: Path
@@ -201,6 +203,7 @@ def test_a_cell_that_kills_its_dask_worker_fails_alone(
 
 
 @pytest.mark.live
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_cluster_whose_workers_are_gone_ends_the_study(
     monkeypatch: pytest.MonkeyPatch,
@@ -220,6 +223,7 @@ def test_a_dask_cluster_whose_workers_are_gone_ends_the_study(
 
 
 @pytest.mark.live
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_scheduler_that_is_not_there_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -235,6 +239,7 @@ RAY_S = 280
 
 
 @pytest.mark.live
+@pytest.mark.cluster
 @pytest.mark.timeout(RAY_S + 20)
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
@@ -255,6 +260,7 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
 
 
 @pytest.mark.live
+@pytest.mark.cluster
 @pytest.mark.timeout(RAY_S + 20)
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 @pytest.mark.slow
@@ -273,6 +279,7 @@ def test_a_cell_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
 def test_a_ray_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="ray is not installed")

@@ -15,6 +15,7 @@ from .made_up import Course, results_of
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.browser,
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 

@@ -29,23 +29,24 @@ def digest(seed: int) -> str:
     return run(draw(seed, 3)).watch.digest
 
 
-@pytest.mark.parametrize("seed", [3, 14, 16])
-def test_the_same_seed_gives_the_same_digest_under_another_hash_seed(seed: int) -> None:
+SEEDS = (3, 14, 16)
+
+
+def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
     program = (
         "from rumor.sim.torture import draw; from rumor.sim.torture.trial import run\n"
-        f"print(run(draw({seed}, 3)).watch.digest)"
+        f"for seed in {SEEDS}: print(run(draw(seed, 3)).watch.digest)"
     )
-    digests = {
-        subprocess.run(
+    expected = [digest(seed) for seed in SEEDS]
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
             [sys.executable, "-c", program],
             env=os.environ | {"PYTHONHASHSEED": hash_seed},
             capture_output=True,
             check=True,
             text=True,
-        ).stdout.strip()
-        for hash_seed in ("1", "2")
-    }
-    assert digests == {digest(seed)}
+        )
+        assert done.stdout.split() == expected
 
 
 def test_seeds_have_digests_of_their_own() -> None:
@@ -60,9 +61,7 @@ def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
 def test_the_result_hangs_on_no_number_of_processes() -> None:
     seeds = tuple(range(1000))
     one, two = (
-        run_campaign(
-            Order(seeds=seeds, workers=4, plant=PLANT, failures_max=1, processes=processes)
-        )
+        run_campaign(Order(seeds=seeds, plant="lost-fence", failures_max=1, processes=processes))
         for processes in (1, 2)
     )
     assert one == two
