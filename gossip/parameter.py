@@ -96,9 +96,11 @@ class Parameter:
         if self.choices:
             fits = value in self.choices
         elif isinstance(value, Real):
+            number: Any = value
             low = -math.inf if self.low is None else self.low
             high = math.inf if self.high is None else self.high
-            fits = low <= value <= high and math.isfinite(value)
+            # Not math.isfinite, which cannot take a very large integer.
+            fits = low <= number <= high and abs(number) < math.inf
         else:
             fits = True
         if not fits:

@@ -41,6 +41,8 @@ def describe(settings: Mapping[str, Any]) -> str:
     >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "mine",
     ...           "rule_spec": "rules:Mine:p=0.5,every=3", "p": 0.5})
     'digits on 8 workers, ring, mine with p = 0.5 per step, every = 3'
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd:p=0.5"})
+    'digits on 8 workers, ring, gosgd with p = 0.5 per step'
     """
     workers = settings["workers"]
     several = "1 worker" if workers == 1 else f"{workers:,} workers"
@@ -72,13 +74,17 @@ def describe_world(settings: Mapping[str, Any]) -> str:
 
 
 def _rule(settings: Mapping[str, Any]) -> str:
-    _, pairs = parts_of_spec(settings.get("rule_spec") or settings["rule"])
-    others = [pair for pair in pairs if not pair.startswith(("p=", "emission="))]
-    words = [pair.replace("=", " = ", 1) for pair in others]
-    if settings.get("p") is not None:
-        per = "second" if settings.get("emission") == "per-second" else "step"
-        words.insert(0, f"p = {settings['p']:g} per {per}")
-    return f"{settings['rule']} with {', '.join(words)}" if words else str(settings["rule"])
+    name, pairs = parts_of_spec(settings.get("rule_spec") or settings["rule"])
+    given = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    p, emission = given.pop("p", None), given.pop("emission", None)
+    p = p if settings.get("p") is None else f"{settings['p']:g}"
+    words = [f"{key} = {value}" for key, value in given.items()]
+    if p is not None:
+        per = "second" if "per-second" in (emission, settings.get("emission")) else "step"
+        words.insert(0, f"p = {p} per {per}")
+    # A summary has the rule's own name beside the spec.
+    shown = settings["rule"] if settings.get("rule_spec") else name
+    return f"{shown} with {', '.join(words)}" if words else str(shown)
 
 
 def _shares(settings: Mapping[str, Any]) -> list[str]:
