@@ -1,0 +1,253 @@
+"""Run the tests over each mutant, and write down what killed it.
+
+``python -m rumor.tests.mutation.run results.json`` takes code and tests of today's commit; with
+``--code`` and ``--tests`` either comes from another one, so that old and new tests can be held
+against the same mutants. Everything happens in copies; results that are there already are kept.
+
+The tests that cover a mutant's lines are run first, the fastest of them before all; with
+``--broad``, what survived is then held against `BROAD`.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
+
+from coverage import CoverageData
+
+from .draw import COMMIT, load
+from .mutate import Mutant, apply
+
+__all__ = ["Result", "Tests", "judge", "main"]
+
+COVERED = ("tests/gossip", "tests/sim/test_swarm.py")
+"""Whose coverage is looked at."""
+
+BROAD = ("tests/sim/torture", "tests/sim/test_swarm.py", "tests/contract", "tests/gossip")
+"""What survivors are held against in the end."""
+
+_FIRST = 25
+_MARKS = "not live and not slow"
+_PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", _MARKS)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one mutant.
+
+    Attributes:
+        mutant: Its number in the frozen list.
+        place: Module, line and operator, to be read by people.
+        outcome: ``killed``, ``timed out`` or ``survived``.
+        by: The first test that failed; empty where none did.
+        tests: How many tests cover its lines.
+        broad: Whether it has been held against `BROAD`, too.
+    """
+
+    mutant: int
+    place: str
+    outcome: str
+    by: str = ""
+    tests: int = 0
+    broad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """Which tests ran which lines of the core, and how many CPU seconds each took."""
+
+    lines: dict[str, dict[int, list[str]]]
+    seconds: dict[str, float]
+
+    @classmethod
+    def read(cls, data: Path, times: Path) -> "Tests":
+        """What `covering` has noted, by module."""
+        coverage = CoverageData(str(data))
+        coverage.read()
+        files = {Path(name): name for name in coverage.measured_files()}
+        lines = {path.stem: coverage.contexts_by_lineno(name) for path, name in files.items()}
+        return cls(lines, dict(json.loads(line) for line in times.read_text().splitlines()))
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Those that ran a mutant's lines, the fastest first.
+
+        A line that runs at import alone, such as a default, is covered by all that use the module.
+        """
+        of_module = self.lines[mutant.module]
+        count = len(mutant.original.splitlines())
+        here = range(mutant.line, mutant.line + count)
+        found = self._known(test for line in here for test in of_module.get(line, ()))
+        found = found or self._known(test for tests in of_module.values() for test in tests)
+        return sorted(found, key=lambda test: (self.seconds[test], test))
+
+    def _known(self, tests: Iterable[str]) -> set[str]:
+        return {test for test in tests if test in self.seconds}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description="Run the tests over mutants of the core.")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--code", default=COMMIT, help="commit that the code comes from")
+    parser.add_argument("--tests", default="HEAD", help="commit that the tests come from")
+    parser.add_argument("--only", type=Path, help="run those alone that these results call killed")
+    parser.add_argument("--broad", action="store_true", help="hold survivors against more tests")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--limit-s", type=float, default=60.0, help="for the tests of one mutant")
+    parser.add_argument("--work", type=Path, default=Path("runs/mutants"), help="scratch folder")
+    told = parser.parse_args(arguments)
+    trees = [
+        _checkout(told.work.absolute() / f"tree-{k}", told.code, told.tests)
+        for k in range(told.processes)
+    ]
+    tests = _cover(trees[0], told.work.absolute())
+    chosen: Iterable[int] = range(len(load()))
+    if told.only:
+        killed = [each for each in _read(told.only) if each.outcome != "survived"]
+        chosen = [each.mutant for each in killed]
+    _run(chosen, told.results, trees, tests, told.limit_s, broad=told.broad)
+    print(_summary(_read(told.results)))
+
+
+def _checkout(tree: Path, code: str, tests: str) -> Path:
+    """Lay out the code of one commit and the tests of another, as an import package."""
+    shutil.rmtree(tree, ignore_errors=True)
+    (tree / ".types").mkdir(parents=True)
+    (tree / ".types" / "rumor").symlink_to("..")
+    git = ["git", "-C", str(_REPOSITORY), "archive"]
+    for archive in ([*git, code, ".", ":!tests"], [*git, tests, "tests"]):
+        packed = subprocess.run(archive, check=True, capture_output=True)
+        subprocess.run(["tar", "x", "-C", str(tree)], check=True, input=packed.stdout)
+    return tree
+
+
+def _cover(tree: Path, work: Path) -> Tests:
+    """Run the tests once without a fault, if that has not been done in this folder."""
+    data, times, settings = work / "coverage.data", work / "times.jsonl", work / "coverage.rc"
+    if not times.exists():
+        settings.write_text(f"[run]\nsource_pkgs = rumor.gossip\ndata_file = {data}\n")
+        plugin = ("-p", "rumor.tests.mutation.covering", "--times", str(times))
+        command = ("-m", "coverage", "run", f"--rcfile={settings}", *_PYTEST, *plugin, *COVERED)
+        subprocess.run([sys.executable, *command], check=True, cwd=tree, env=_environment(tree))
+    return Tests.read(data, times)
+
+
+def _run(
+    chosen: Iterable[int],
+    results: Path,
+    trees: Sequence[Path],
+    tests: Tests,
+    limit_s: float,
+    *,
+    broad: bool,
+) -> None:
+    """Judge the chosen mutants side by side, one in each tree, and write each verdict at once."""
+    mutants, lock = load(), Lock()
+    free: SimpleQueue[Path] = SimpleQueue()
+    for tree in trees:
+        free.put(tree)
+    done = {each.mutant: each for each in _read(results)}
+
+    def one(number: int) -> None:
+        before = done.get(number)
+        tree = free.get()
+        try:
+            after = before or judge(number, mutants[number], tree, tests, limit_s)
+            if broad and after.outcome == "survived" and not after.broad:
+                after = _held_against_more(after, mutants[number], tree)
+        finally:
+            free.put(tree)
+        with lock:
+            done[number] = after
+            rows = [json.dumps(asdict(done[each])) for each in sorted(done)]
+            results.write_text("[\n " + ",\n ".join(rows) + "\n]\n")
+            if after != before:
+                print(after, flush=True)
+
+    with ThreadPoolExecutor(len(trees)) as pool:
+        list(pool.map(one, chosen))
+
+
+def judge(number: int, mutant: Mutant, tree: Path, tests: Tests, limit_s: float) -> Result:
+    """Run the tests that cover a mutant until one fails.
+
+    Args:
+        number: Of the mutant in the list.
+        mutant: The fault.
+        tree: A copy of the repository to plant it in; it is taken out again.
+        tests: What covers what.
+        limit_s: How long the fastest tests may take, and the rest beyond their usual time, seconds.
+    """
+    place = f"{mutant.module}:{mutant.line} {mutant.operator}"
+    covering = tests.of(mutant)
+    result = Result(mutant=number, place=place, outcome="survived", tests=len(covering))
+    for part in (covering[:_FIRST], covering[_FIRST:]):
+        usual_s = sum(tests.seconds[test] for test in part)
+        if part and result.outcome == "survived":
+            outcome, by = _attempt(mutant, tree, part, limit_s + 5 * usual_s)
+            result = replace(result, outcome=outcome, by=by)
+    return result
+
+
+def _held_against_more(result: Result, mutant: Mutant, tree: Path) -> Result:
+    outcome, by = _attempt(mutant, tree, BROAD, 3600.0)
+    return replace(result, outcome=outcome, by=by, broad=True)
+
+
+def _attempt(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
+    """Plant a fault and run some tests: what became of it, and which test failed."""
+    path = tree / "gossip" / f"{mutant.module}.py"
+    source, written_ns = path.read_text(), path.stat().st_mtime_ns
+    path.write_text(apply(mutant, source))
+    # Compiled code is told by size and second: without this, that of another fault might be run.
+    os.utime(path, ns=(0, written_ns - (1 + mutant.line) * 10**9))
+    command = [sys.executable, *_PYTEST, "-x", "-rfE", "--tb=no", *tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=tree,
+            env=_environment(tree),
+            timeout=limit_s,
+            capture_output=True,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        return "timed out", ""
+    finally:
+        path.write_text(source)
+        os.utime(path, ns=(0, written_ns))
+    if done.returncode == 0:
+        return "survived", ""
+    failed = _FAILED.search(done.stdout)
+    return "killed", failed[1] if failed else done.stdout[-200:]
+
+
+def _environment(tree: Path) -> dict[str, str]:
+    ours = {"PYTHONPATH": str(tree / ".types"), "PYTHONDONTWRITEBYTECODE": ""}
+    return os.environ | ours | {"OMP_NUM_THREADS": "1"}
+
+
+def _read(results: Path) -> list[Result]:
+    if not results.exists():
+        return []
+    return [Result(**each) for each in json.loads(results.read_text())]
+
+
+def _summary(results: Sequence[Result]) -> str:
+    killed = [each for each in results if each.outcome != "survived"]
+    return f"{len(killed)} of {len(results)} mutants were noticed"
+
+
+if __name__ == "__main__":
+    main()
