@@ -37,7 +37,7 @@ BROAD = ("tests/sim/torture", "tests/sim/test_swarm.py", "tests/contract", "test
 
 _FIRST = 25
 _MARKS = "not live and not slow"
-_PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", _MARKS)
+_PYTEST = ("-q", "-p", "no:cacheprovider", "-m", _MARKS)
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 _REPOSITORY = Path(__file__).parents[2]
 
@@ -61,6 +61,30 @@ class Result:
     by: str = ""
     tests: int = 0
     broad: bool = False
+
+
+class Bench:
+    """A copy of the repository, and a process beside it that runs tests there."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+        server = [sys.executable, str(Path(__file__).with_name("server.py"))]
+        self._server = subprocess.Popen(
+            server,
+            cwd=tree,
+            env=_environment(tree),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def pytest(self, arguments: Sequence[str], limit_s: float) -> tuple[int | None, str]:
+        """Exit status of pytest, None where it took too long, and what it printed."""
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.write(f"{json.dumps([limit_s, list(arguments)])}\n")
+        self._server.stdin.flush()
+        status, output = json.loads(self._server.stdout.readline())
+        return status, output
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +162,17 @@ def _cover(tree: Path, work: Path) -> Tests:
     if not times.exists():
         settings.write_text(f"[run]\nsource_pkgs = rumor.gossip\ndata_file = {data}\n")
         plugin = ("-p", "rumor.tests.mutation.covering", "--times", str(times))
-        command = ("-m", "coverage", "run", f"--rcfile={settings}", *_PYTEST, *plugin, *COVERED)
+        command = (
+            "-m",
+            "coverage",
+            "run",
+            f"--rcfile={settings}",
+            "-m",
+            "pytest",
+            *_PYTEST,
+            *plugin,
+            *COVERED,
+        )
         subprocess.run([sys.executable, *command], check=True, cwd=tree, env=_environment(tree))
     return Tests.read(data, times)
 
@@ -154,20 +188,20 @@ def _run(
 ) -> None:
     """Judge the chosen mutants side by side, one in each tree, and write each verdict at once."""
     mutants, lock = load(), Lock()
-    free: SimpleQueue[Path] = SimpleQueue()
+    free: SimpleQueue[Bench] = SimpleQueue()
     for tree in trees:
-        free.put(tree)
+        free.put(Bench(tree))
     done = {each.mutant: each for each in _read(results)}
 
     def one(number: int) -> None:
         before = done.get(number)
-        tree = free.get()
+        bench = free.get()
         try:
-            after = before or judge(number, mutants[number], tree, tests, limit_s)
+            after = before or judge(number, mutants[number], bench, tests, limit_s)
             if broad and after.outcome == "survived" and not after.broad:
-                after = _held_against_more(after, mutants[number], tree)
+                after = _held_against_more(after, mutants[number], bench)
         finally:
-            free.put(tree)
+            free.put(bench)
         with lock:
             done[number] = after
             rows = [json.dumps(asdict(done[each])) for each in sorted(done)]
@@ -179,13 +213,13 @@ def _run(
         list(pool.map(one, chosen))
 
 
-def judge(number: int, mutant: Mutant, tree: Path, tests: Tests, limit_s: float) -> Result:
+def judge(number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: float) -> Result:
     """Run the tests that cover a mutant until one fails.
 
     Args:
         number: Of the mutant in the list.
         mutant: The fault.
-        tree: A copy of the repository to plant it in; it is taken out again.
+        bench: Where to plant it; it is taken out again.
         tests: What covers what.
         limit_s: How long the fastest tests may take, and the rest beyond their usual time, seconds.
     """
@@ -195,42 +229,34 @@ def judge(number: int, mutant: Mutant, tree: Path, tests: Tests, limit_s: float)
     for part in (covering[:_FIRST], covering[_FIRST:]):
         usual_s = sum(tests.seconds[test] for test in part)
         if part and result.outcome == "survived":
-            outcome, by = _attempt(mutant, tree, part, limit_s + 5 * usual_s)
+            outcome, by = _attempt(mutant, bench, part, limit_s + 5 * usual_s)
             result = replace(result, outcome=outcome, by=by)
     return result
 
 
-def _held_against_more(result: Result, mutant: Mutant, tree: Path) -> Result:
-    outcome, by = _attempt(mutant, tree, BROAD, 3600.0)
+def _held_against_more(result: Result, mutant: Mutant, bench: Bench) -> Result:
+    outcome, by = _attempt(mutant, bench, BROAD, 3600.0)
     return replace(result, outcome=outcome, by=by, broad=True)
 
 
-def _attempt(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
+def _attempt(mutant: Mutant, bench: Bench, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
     """Plant a fault and run some tests: what became of it, and which test failed."""
-    path = tree / "gossip" / f"{mutant.module}.py"
+    path = bench.tree / "gossip" / f"{mutant.module}.py"
     source, written_ns = path.read_text(), path.stat().st_mtime_ns
     path.write_text(apply(mutant, source))
     # Compiled code is told by size and second: without this, that of another fault might be run.
     os.utime(path, ns=(0, written_ns - (1 + mutant.line) * 10**9))
-    command = [sys.executable, *_PYTEST, "-x", "-rfE", "--tb=no", *tests]
     try:
-        done = subprocess.run(
-            command,
-            cwd=tree,
-            env=_environment(tree),
-            timeout=limit_s,
-            capture_output=True,
-            text=True,
-        )
-    except subprocess.TimeoutExpired:
-        return "timed out", ""
+        status, output = bench.pytest([*_PYTEST, "-x", "-rfE", "--tb=no", *tests], limit_s)
     finally:
         path.write_text(source)
         os.utime(path, ns=(0, written_ns))
-    if done.returncode == 0:
+    if status is None:
+        return "timed out", ""
+    if status == 0:
         return "survived", ""
-    failed = _FAILED.search(done.stdout)
-    return "killed", failed[1] if failed else done.stdout[-200:]
+    failed = _FAILED.search(output)
+    return "killed", failed[1] if failed else output[-200:]
 
 
 def _environment(tree: Path) -> dict[str, str]:
