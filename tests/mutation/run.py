@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -125,7 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--code", default=COMMIT, help="commit that the code comes from")
     parser.add_argument("--tests", default="HEAD", help="commit that the tests come from")
-    parser.add_argument("--only", type=Path, help="run those alone that these results call killed")
+    parser.add_argument(
+        "--only", type=Path, help="run those alone that were noticed in these results"
+    )
     parser.add_argument("--broad", action="store_true", help="hold survivors against more tests")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--limit-s", type=float, default=60.0, help="for the tests of one mutant")
@@ -136,10 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for k in range(told.processes)
     ]
     tests = _cover(trees[0], told.work.absolute())
-    chosen: Iterable[int] = range(len(load()))
+    chosen = dict.fromkeys(range(len(load())), "")
     if told.only:
-        killed = [each for each in _read(told.only) if each.outcome != "survived"]
-        chosen = [each.mutant for each in killed]
+        noticed = [each for each in _read(told.only) if each.outcome != "survived"]
+        chosen = {each.mutant: each.by for each in noticed}
     _run(chosen, told.results, trees, tests, told.limit_s, broad=told.broad)
     print(_summary(_read(told.results)))
 
@@ -178,7 +180,7 @@ def _cover(tree: Path, work: Path) -> Tests:
 
 
 def _run(
-    chosen: Iterable[int],
+    chosen: Mapping[int, str],
     results: Path,
     trees: Sequence[Path],
     tests: Tests,
@@ -186,7 +188,10 @@ def _run(
     *,
     broad: bool,
 ) -> None:
-    """Judge the chosen mutants side by side, one in each tree, and write each verdict at once."""
+    """Judge the chosen mutants side by side, one in each tree, and write each verdict at once.
+
+    Beside its number stands the test that is likely to notice a mutant, if one is known.
+    """
     mutants, lock = load(), Lock()
     free: SimpleQueue[Bench] = SimpleQueue()
     for tree in trees:
@@ -197,7 +202,9 @@ def _run(
         before = done.get(number)
         bench = free.get()
         try:
-            after = before or judge(number, mutants[number], bench, tests, limit_s)
+            after = before or judge(
+                number, mutants[number], bench, tests, limit_s, likely=chosen[number]
+            )
             if broad and after.outcome == "survived" and not after.broad:
                 after = _held_against_more(after, mutants[number], bench)
         finally:
@@ -213,7 +220,9 @@ def _run(
         list(pool.map(one, chosen))
 
 
-def judge(number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: float) -> Result:
+def judge(
+    number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: float, *, likely: str = ""
+) -> Result:
     """Run the tests that cover a mutant until one fails.
 
     Args:
@@ -222,11 +231,13 @@ def judge(number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: floa
         bench: Where to plant it; it is taken out again.
         tests: What covers what.
         limit_s: How long the fastest tests may take, and the rest beyond their usual time, seconds.
+        likely: The test that is run before all others, if it is one of those.
     """
     place = f"{mutant.module}:{mutant.line} {mutant.operator}"
     covering = tests.of(mutant)
     result = Result(mutant=number, place=place, outcome="survived", tests=len(covering))
-    for part in (covering[:_FIRST], covering[_FIRST:]):
+    before = [likely] if likely in tests.seconds else []
+    for part in (before, covering[:_FIRST], covering[_FIRST:]):
         usual_s = sum(tests.seconds[test] for test in part)
         if part and result.outcome == "survived":
             outcome, by = _attempt(mutant, bench, part, limit_s + 5 * usual_s)
