@@ -86,6 +86,10 @@ class Watch:
         self._stale: set[int] = set()
         """Shards of which something was written since the last audit."""
         self._moved = False
+        self._left: set[Life] = set()
+        """The lives that have said goodbye."""
+        self._outlived: set[Life] = set()
+        """The lives of which others know a later one, so that nobody settles anything with them."""
 
     @property
     def digest(self) -> str:
@@ -197,6 +201,7 @@ class Watch:
                     self.seen["split view"] += 1
             case Outlived():
                 self.seen["outlived"] += 1
+                self._outlived.add(life)
             case _:
                 pass
 
@@ -215,6 +220,15 @@ class Watch:
             self._check_hull(host)
         if self.moments is not None:
             self.moments.check()
+        if host.protocol.phase is Phase.LEFT and _life(host) not in self._left:
+            self._said_goodbye(host)
+
+    def _said_goodbye(self, host: Watched) -> None:
+        """Check that a peer which has just left waited for all escrow that can still be settled."""
+        life = _life(host)
+        self._left.add(life)
+        if life not in self._outlived:
+            _require_settled(host, "leaves", gone=())
 
     def ended(self, host: Watched) -> None:
         """Check that a peer which closes in good order owes nothing and keeps nothing."""
@@ -224,15 +238,9 @@ class Watch:
         # What was read from memory, or must be mixed back, is kept until it is settled.
         if len(host.vector.snapshots) > _outstanding(host):
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
-        has_left = host.protocol.phase is Phase.LEFT
-        for ledger in host.ledgers:
-            for life, escrow in ledger.outstanding.items():
-                # To one that has left, stranded escrow may come back, and it may close before that.
-                gone = has_left or life in self.dead | self.closed
-                if not (escrow.stranded or gone):
-                    raise Violation(
-                        LIVENESS, f"{me} closes on open escrow to {life}", (me, life[0])
-                    )
+        # What a leaver had stranded may be found, and be handed on, before it closes.
+        if _life(host) not in self._left:
+            _require_settled(host, "closes", gone=self.dead | self.closed)
         self.closed.add(_life(host))
 
     def check_clock(self, host: Watched) -> None:
@@ -290,6 +298,16 @@ class Watch:
 
 def _life(host: Watched) -> Life:
     return host.ledgers[0].life
+
+
+def _require_settled(host: Watched, what: str, *, gone: Collection[Life]) -> None:
+    """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*."""
+    me = _life(host)[0]
+    for ledger in host.ledgers:
+        for life, escrow in ledger.outstanding.items():
+            if not escrow.stranded and life not in gone:
+                what = f"{me} {what} on open escrow to {life}"
+                raise Violation(LIVENESS, what, (me, life[0]))
 
 
 def _told(now: float, life: Life, what: object, detail: object) -> str:

@@ -109,6 +109,27 @@ def test_a_roll_call_does_not_wait_for_ever() -> None:
     assert Founded() in passes(scene, "a", 0.4)
 
 
+def test_a_roll_call_is_neither_cut_short_nor_prolonged_where_more_addresses_are_given() -> None:
+    scene = Scene(ProtocolConfig(roll_s=2.0))
+    scene.enter("a")
+    effects = scene.join("a", "b", founders=2)
+    for address in ("c", "d", "e"):
+        effects += passes(scene, "a", 0.6) + scene.join("a", address)
+    assert Founded() not in effects
+    assert Founded() in passes(scene, "a", 0.4)
+
+
+def test_one_that_gave_its_swarm_up_founds_no_other_when_it_is_told_to_join_again() -> None:
+    scene = Scene()
+    a = scene.enter("a")
+    scene.join("a")
+    rooted = replace(hello(member("b", Phase.JOINING)), rooted=True)
+    scene.receive(scene.letter("b", "a", rooted, swarm=OTHER_ANCHOR))
+    assert a.swarm == OTHER_ANCHOR and a.phase is Phase.SEEKING
+    assert Founded() not in scene.join("a")
+    assert (a.swarm, a.weight, a.account.founded) == (OTHER_ANCHOR, 0, ONE)
+
+
 def test_one_of_a_roll_call_does_not_take_over_anothers_swarm() -> None:
     scene = Scene()
     scene.enter("a")

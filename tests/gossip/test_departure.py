@@ -191,6 +191,37 @@ def test_a_peer_is_done_when_nobody_else_takes_shares_any_more() -> None:
     assert a.phase is Phase.QUIET and a.done
 
 
+def test_a_peer_falls_quiet_only_when_its_escrow_is_settled() -> None:
+    scene = Scene(ProtocolConfig(merge_rounds=1))
+    scene.founded("a", "b")
+    a = scene.peers["a"]
+    scene.finish("a")
+    met(scene, "b", "a", Phase.QUIET)
+    scene.turn("a", lambda turn: turn.push("b", 5), trained=False)
+    scene.step("a", trained=False)
+    assert a.phase is Phase.FINISHED and not a.done
+    scene.receive(scene.letter("b", "a", Ack(1, 5)))
+    assert a.phase is Phase.QUIET and a.done
+
+
+def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() -> None:
+    scene = Scene(ProtocolConfig(merge_rounds=1))
+    scene.founded("a", "b")
+    a = scene.peers["a"]
+    scene.push("a", "b", 5)
+    scene.finish("a")
+    for _ in range(40):
+        scene.wait(1.0)
+        scene.wake("a")
+    scene.step("a", trained=False)
+    assert a.account.outstanding["b", 1].stranded
+    assert a.phase is Phase.QUIET and a.done
+    met(scene, "b", "a", Phase.QUIET)
+    assert not a.account.outstanding["b", 1].stranded and not a.done
+    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    assert a.done
+
+
 @pytest.mark.parametrize("phase", [Phase.SEEKING, Phase.JOINING])
 def test_a_newcomer_that_comes_too_late_keeps_nobody(phase: Phase) -> None:
     scene = Scene(ProtocolConfig(merge_rounds=1))

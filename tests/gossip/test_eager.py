@@ -60,6 +60,27 @@ def test_no_frame_is_sent_twice_when_the_offer_is_granted_too() -> None:
     assert scene.sent(scene.receive(scene.letter("b", "a", Grant(2, 64))), Chunk) == []
 
 
+def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> None:
+    scene = Scene(WHOLE)
+    scene.founded("b")
+    scene.introduce("a", "b")
+    scene.wait(100.0)
+    offer = Offer(
+        seq=1,
+        escrow=9,
+        size_bytes=64,
+        frame_bytes=16,
+        eager_bytes=64,
+        epoch=0,
+        round=0,
+        note=0,
+        step=0,
+    )
+    assert bodies(scene.receive(scene.letter("a", "b", offer))) == []
+    frame = scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16)
+    assert bodies(scene.receive(frame)) == []
+
+
 def test_credit_is_used_once() -> None:
     scene = settled()
     scene.push("a", "b", 5)

@@ -131,6 +131,18 @@ def test_a_share_that_stops_in_the_middle_is_sent_back() -> None:
     assert ShareRefused("a", "stalled") in made.wake("b")
 
 
+def test_an_end_is_a_sign_of_life_though_frames_are_missing() -> None:
+    made = scene()
+    get(made, OFFER)
+    stall_s = made.config.stall_s
+    made.wait(0.9 * stall_s)
+    get(made, End(1))
+    made.wait(0.9 * stall_s)
+    assert ShareRefused("a", "stalled") not in made.wake("b")
+    made.wait(0.2 * stall_s)
+    assert ShareRefused("a", "stalled") in made.wake("b")
+
+
 def test_a_question_fences_what_was_never_seen_and_ends_what_came_before() -> None:
     made = scene()
     get(made, OFFER)
