@@ -21,7 +21,7 @@ from ..gossip.effects import (
     Record,
 )
 from ..gossip.ledger import Kind
-from ..topology.draws import key
+from ..topology.hashing import key
 from .carrier import Handler
 from .links import Links, uniform
 from .lives import Lives
