@@ -12,7 +12,15 @@ from ..schedules.mixing import edges, metropolis, undirected, uniform
 from ..schedules.schedule import Fixed
 from .family import Built, Family, Parameter, Site, Values, one_of
 
-__all__ = ["BETWEEN", "FAMILIES", "between_hosts", "hosts", "hosts_in_turn", "parse_links"]
+__all__ = [
+    "BETWEEN",
+    "FAMILIES",
+    "between_hosts",
+    "hosts",
+    "hosts_in_turn",
+    "parse_links",
+    "resize",
+]
 
 Link = tuple[int, int]
 
@@ -101,7 +109,7 @@ def parse_links(text: str, count: int) -> list[Link]:
     return links
 
 
-def _resized(sizes: Sequence[int], n: int) -> list[int]:
+def resize(sizes: Sequence[int], n: int) -> list[int]:
     """Sizes for another number of nodes, in about the same proportions, without empty hosts."""
     # Python's integers do not overflow.
     bounds = [end * n // sum(sizes) for end in accumulate(sizes, initial=0)]
@@ -119,7 +127,7 @@ def _build_hosts(site: Site, values: Values) -> Built:
 
 def _live_hosts(site: Site, values: Values) -> Built:
     """Hosts keep their proportions; links of a host without peers are left out."""
-    sizes = _resized(_sizes_of(values), site.n)
+    sizes = resize(_sizes_of(values), site.n)
     if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
         return _linked(sizes, {"between": "complete"})
     if "links" in values and len(sizes) < len(_sizes_of(values)):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rumor.topology import FAMILIES, over, parse
-from rumor.topology.placement import place
+from rumor.topology.layout import place
 
 SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
 FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]

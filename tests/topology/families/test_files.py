@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rumor.topology import Topology, TopologyError, View, over, parse
-from rumor.topology.fallbacks import forget_files
+from rumor.topology.families.files import forget_files
 
-from .samples import BRIDGE, STREETS, WIRES, dense, is_connected
+from ..samples import BRIDGE, STREETS, WIRES, dense, is_connected
 
 # A star around cyd, and a link between two of its ends.
 STAR = nx.Graph([("cyd", "ada"), ("cyd", "bob"), ("cyd", "dan"), ("ada", "bob")])

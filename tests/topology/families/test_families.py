@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rumor.topology import FAMILIES, Topology, TopologyError, parse
-from rumor.topology.catalog import CATALOG
+from rumor.topology.families.registry import CATALOG
 from rumor.topology.spec import read
 
-from .cases import cases
-from .samples import (
+from ..cases import cases
+from ..samples import (
     DOUBLY,
     FIXED,
     RANDOM_ROUNDS,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rumor.topology import over, parse
-from rumor.topology.grown import PAIRS_MAX
+from rumor.topology.families.random import PAIRS_MAX
 
-from .samples import dense, ids
+from ..samples import dense, ids
 
 LIVE = ids(40)
 
@@ -98,7 +98,7 @@ def test_a_live_erdos_renyi_graph_is_the_same_hashed_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = links("erdos-renyi:p=0.3", LIVE)
-    monkeypatch.setattr("rumor.topology.grown.PAIRS_MAX", 7 * len(LIVE))
+    monkeypatch.setattr("rumor.topology.families.random.PAIRS_MAX", 7 * len(LIVE))
     assert PAIRS_MAX > len(LIVE) ** 2 and links("erdos-renyi:p=0.3", LIVE) == whole
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.topology.draws import blend, distinct, key, shuffled
+from rumor.topology.hashing import blend, distinct, key, shuffled
 
 from .samples import is_uniform
 

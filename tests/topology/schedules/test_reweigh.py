@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rumor.topology import TopologyError, parse
-from rumor.topology.fastest import NODES_MAX, fastest
-from rumor.topology.mixing import metropolis
+from rumor.topology.schedules.mixing import metropolis
+from rumor.topology.schedules.reweigh import NODES_MAX, fastest
 
 __all__: list[str] = []
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.topology import over, parse
-from rumor.topology.hosts import resize
+from rumor.topology.families.hosts import resize
 
-from .samples import dense, ids, out_degrees
+from ..samples import dense, ids, out_degrees
 
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rumor.topology import Topology, TopologyError, View, neighbors, over, parse
-from rumor.topology.catalog import CATALOG
+from rumor.topology import LiveTopology, Topology, TopologyError, neighbors, over, parse
+from rumor.topology.families.registry import CATALOG
 from rumor.topology.spec import read
 
 from .samples import DOUBLY, LIVE, STREETS, dense, ids, is_connected, some_rounds
@@ -49,7 +49,7 @@ def test_any_number_of_peers_is_connected_and_mixes_as_the_family_does(spec: str
 def test_all_peers_agree_whom_each_may_push_to(
     spec: str, live: list[str], seed: int, round: int
 ) -> None:
-    topology, view = over(spec, seed, live), View(spec, seed)
+    topology, view = over(spec, seed, live), LiveTopology(spec, seed)
     matrix = dense(topology, round)
     assert view(live, live[-1], round) == neighbors(spec, seed, live, live[-1], round)
     for node, peer in enumerate(live):
@@ -163,14 +163,14 @@ def test_a_view_is_built_once_and_again_when_who_lives_has_changed(
         return over(spec, seed, live)
 
     monkeypatch.setattr("rumor.topology.view.over", count)
-    view = View("ring", 0)
+    view = LiveTopology("ring", 0)
     for live in ("abcd", "abcd", "abd", "abd", "abcd"):
         view(kind(live), "a", 0)
     assert built == [4, 3, 4]
 
 
 def test_a_view_notices_that_its_list_was_changed_in_place() -> None:
-    view, live = View("ring", 0), ["a", "b", "c", "d"]
+    view, live = LiveTopology("ring", 0), ["a", "b", "c", "d"]
     assert view(live, "a", 0) == ("b", "d")
     live.remove("d")
     assert view(live, "a", 0) == ("b", "c")
@@ -199,3 +199,49 @@ def test_the_seed_of_a_swarm_draws_its_graph() -> None:
     for spec in ("random-regular", "erdos-renyi", "small-world", "scale-free", "equi-static:m=3"):
         drawn = {str(over(spec, seed, live).graph().edges) for seed in range(4)}
         assert len(drawn) >= 3, spec
+
+
+WEIGHED = ["ring", "star", "exponential", "one-peer-exponential", "random-matching", "base-k"]
+
+
+@pytest.mark.parametrize("spec", WEIGHED)
+def test_weights_are_a_row_of_the_matrix_and_name_whom_a_peer_hears(spec: str) -> None:
+    live = ids(7)
+    view, topology = LiveTopology(spec, 5), over(spec, 5, live)
+    for round in (0, 1, 2, 30, 1):
+        matrix = dense(topology, round)
+        for node, peer in enumerate(live):
+            weights = view.weights(live, peer, round)
+            assert list(weights) == [p for i, p in enumerate(live) if matrix[node, i] or i == node]
+            assert list(weights.values()) == [matrix[node, live.index(p)] for p in weights]
+            senders = {other for other in live if peer in view(live, other, round)}
+            assert senders == set(weights) - {peer}
+
+
+def test_other_mixing_weights_may_be_asked_for() -> None:
+    live = ids(5)
+    weights = LiveTopology("star", 0, "lazy").weights(live, live[0], 0)
+    expected = dense(parse("star", 5, mixing="lazy"), 0)[0]
+    np.testing.assert_allclose(list(weights.values()), expected, rtol=0, atol=1e-15)
+
+
+def test_mixing_that_does_not_go_with_the_edges_is_refused() -> None:
+    with pytest.raises(TopologyError, match="metropolis"):
+        LiveTopology("exponential", 0, "metropolis").weights(ids(8), ids(8)[0], 0)
+
+
+def test_who_is_not_there_takes_nothing() -> None:
+    assert LiveTopology("ring", 0).weights(["a", "b"], "c", 0) == {}
+
+
+def test_of_rounds_at_random_only_the_last_few_are_kept() -> None:
+    live, view = ids(6), LiveTopology("random-matching", 0)
+    first = [view.weights(live, live[0], round) for round in range(40)]
+    assert [view.weights(live, live[0], round) for round in range(40)] == first
+    assert len(view._matrices) == 16
+
+
+def test_when_somebody_dies_the_weights_are_those_of_the_others() -> None:
+    view = LiveTopology("complete", 0)
+    assert set(view.weights(("a", "b", "c"), "a", 0)) == {"a", "b", "c"}
+    assert view.weights(("a", "c"), "a", 0) == {"a": 0.5, "c": 0.5}

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rumor.topology import FAMILIES, MIXINGS, Topology, parse
 
-from .cases import cases
-from .samples import dense, out_degrees, some_rounds
+from ..cases import cases
+from ..samples import dense, out_degrees, some_rounds
 
 each_family = pytest.mark.parametrize("name", FAMILIES)
 a_few = settings(max_examples=6)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rumor.topology import Topology, parse
-from rumor.topology.cayley import Cayley
-from rumor.topology.equitopo import ETA, BasisMatching, BasisPush, draw_shifts, equi_static
+from rumor.topology.families.equitopo import ETA, BasisMatching, BasisPush, draw_shifts, equi_static
+from rumor.topology.schedules.cayley import Cayley
 
-from .samples import dense, is_uniform, out_degrees, some_rounds
+from ..samples import dense, is_uniform, out_degrees, some_rounds
 
 Matrix = NDArray[np.float64]
 

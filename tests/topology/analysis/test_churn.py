@@ -5,10 +5,10 @@ from statistics import mean
 import pytest
 
 from rumor.topology import TopologyError, over
-from rumor.topology.churn import Churn, churn
-from rumor.topology.draws import generator, key
+from rumor.topology.analysis.churn import Churn, churn
+from rumor.topology.hashing import generator, key
 
-from .samples import BRIDGE, RANDOM_ROUNDS, STREETS
+from ..samples import BRIDGE, RANDOM_ROUNDS, STREETS
 
 
 def test_in_a_complete_graph_nothing_moves() -> None:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rumor.topology import facts, parse
-from rumor.topology import paths as module
-from rumor.topology.cayley import circulant
-from rumor.topology.mixing import metropolis, uniform
-from rumor.topology.paths import paths
-from rumor.topology.schedule import Fixed
+from rumor.topology.analysis import paths as module
+from rumor.topology.analysis.paths import paths
+from rumor.topology.schedules.cayley import circulant
+from rumor.topology.schedules.mixing import metropolis, uniform
+from rumor.topology.schedules.schedule import Fixed
 
 
 def fixed(graph: nx.Graph) -> Fixed:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rumor.topology import over, parse
 
-from .samples import dense, ids, out_degrees
+from ..samples import dense, ids, out_degrees
 
 sizes = st.integers(1, 200)
 sides = st.tuples(st.integers(2, 6), st.integers(2, 6))

@@ -9,7 +9,7 @@ import pytest
 
 from rumor.topology import parse
 
-from .samples import dense, is_uniform
+from ..samples import dense, is_uniform
 
 
 def test_all_pairs_are_equally_likely_to_be_matched() -> None:
