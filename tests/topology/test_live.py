@@ -162,7 +162,7 @@ def test_a_view_is_built_once_and_again_when_who_lives_has_changed(
         built.append(len(live))
         return over(spec, seed, live)
 
-    monkeypatch.setattr("rumor.topology.view.over", count)
+    monkeypatch.setattr("rumor.topology.live.over", count)
     view = LiveTopology("ring", 0)
     for live in ("abcd", "abcd", "abd", "abd", "abcd"):
         view(kind(live), "a", 0)
