@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..topology import MIXINGS
-from ..topology.catalog import CATALOG
-from ..topology.family import Family, Parameter
+from ..topology.families.family import Family, Parameter
+from ..topology.families.registry import CATALOG
 
 __all__ = ["about", "families_as_json", "print_families"]
 

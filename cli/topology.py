@@ -10,8 +10,7 @@ import typer
 
 from ..gossip.errors import ConfigError, RumorError
 from ..topology import Facts, Topology, TopologyError, facts, parse
-from ..topology.builders import host_sizes
-from ..topology.spec import Spec, read
+from ..topology.spec import read
 from .edge import edge
 from .options import OUTPUT, Debug, Json
 
@@ -161,23 +160,10 @@ def _check_size(spec: str, n: int | None) -> None:
             n = asked.size
     if n is not None and n > N_MAX:
         raise ConfigError(f"{spec} with {n:,} nodes is too large: at most {N_MAX:,}")
-    pairs = _pairs_of_hosts(asked)
-    if pairs > PAIRS_MAX:
+    if asked.pairs > PAIRS_MAX:
         raise ConfigError(
-            f"{spec} is too large: {pairs:,} pairs of nodes are linked, at most {PAIRS_MAX:,}"
+            f"{spec} is too large: {asked.pairs:,} pairs of nodes are linked, at most {PAIRS_MAX:,}"
         )
-
-
-def _pairs_of_hosts(spec: Spec) -> int:
-    """Links inside hosts and, where that is all with all, between them; 0 without hosts."""
-    for key in spec.family.joins:
-        return _pairs_of_hosts(read(str(spec.values[key])))
-    if spec.name != "hosts":
-        return 0
-    sizes = host_sizes(spec.values)
-    if spec.values.get("between") == "complete":
-        sizes.append(len(sizes))
-    return sum(size * (size - 1) // 2 for size in sizes)
 
 
 def _built(
@@ -251,7 +237,7 @@ def _show_advice(
     from rich.console import Console
 
     from ..topology.advise import advise, check_asked
-    from ..topology.files import read_graph
+    from ..topology.families.files import read_graph
     from .advice_table import advice_as_json, print_advice
 
     if degree is None:

@@ -12,8 +12,8 @@ from rumor.cli.facts_table import describe
 from rumor.cli.family_table import about
 from rumor.cli.graph_picture import draw_side_by_side
 from rumor.topology import Facts, Topology, facts, parse
-from rumor.topology.catalog import CATALOG
-from rumor.topology.churn import churn
+from rumor.topology.analysis.churn import churn
+from rumor.topology.families.registry import CATALOG
 
 __all__ = ["MARKER", "PAGE", "PICTURES", "below", "churn_row", "facts_row", "main", "section"]
 

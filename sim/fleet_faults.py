@@ -13,7 +13,7 @@ from ..gossip import Envelope, PeerId, Phase
 from ..gossip.effects import Greet, Record
 from ..gossip.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
 from ..gossip.ledger import Kind
-from ..topology.draws import key
+from ..topology.hashing import key
 from .carrier import Handler
 from .links import Links, uniform
 from .lives import Lives

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..gossip.errors import ConfigError
-from ..topology.draws import key
+from ..topology.hashing import key
 from .network import NetworkConfig
 from .network_parts import ALL
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..gossip import PeerId, TrainingError
-from ..topology.draws import key
+from ..topology.hashing import key
 from ..train.partition import split
 from ..train.sampler import Sampler
 from ..train.task import Task

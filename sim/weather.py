@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..gossip import PeerId
-from ..topology.draws import key
+from ..topology.hashing import key
 from .faults import Fault
 from .links import uniform
 

@@ -28,7 +28,8 @@ THIRD_PARTY = {"topology": {"networkx", "numpy", "scipy"}, "gossip": {"numpy"}}
 THIRD_PARTY_OF_MODULE = {
     "rumor.gossip.codec": {"msgpack", "xxhash"},
     "rumor.gossip.transport*": {"zmq"},
-    "rumor.topology.fastest": {"cvxpy"},
+    "rumor.topology.drawing": {"matplotlib"},
+    "rumor.topology.schedules.reweigh": {"cvxpy"},
 }
 
 # Time and chance are arguments of the core, and what it decides it does not carry out.

@@ -1,21 +1,22 @@
 """Graphs that say whom a peer may push to: pure functions of a spec, a seed, a view and a round.
 
-A topology only proposes neighbors. Who weighs what, and when to push, is for a rule to decide.
+A topology only proposes neighbors. What weights mean and when to push is for a rule to decide.
 """
 
 from .advise import Advice, advise
-from .catalog import FAMILIES
+from .analysis.facts import Facts, facts
 from .errors import TopologyError
-from .facts import Facts, facts
-from .mixing import MIXINGS
+from .families.registry import FAMILIES
+from .live import LiveTopology, neighbors, over
+from .schedules.mixing import MIXINGS
 from .topology import Topology, parse
-from .view import View, neighbors, over
 
 __all__ = [
     "FAMILIES",
     "MIXINGS",
     "Advice",
     "Facts",
+    "LiveTopology",
     "Topology",
     "TopologyError",
     "View",
@@ -25,3 +26,6 @@ __all__ = [
     "over",
     "parse",
 ]
+
+View = LiveTopology
+"""The earlier name of `LiveTopology`."""

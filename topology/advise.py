@@ -1,66 +1,45 @@
-"""Which topology to take: all families within a budget of pushes, the fastest one first."""
+"""The advisor: all families within a budget of pushes, the fastest first."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import inf
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from .bottleneck import bottleneck, seconds_per_round
-from .candidates import candidates
-from .catalog import CATALOG
+from .analysis.facts import Facts, facts
 from .errors import TopologyError
-from .facts import Facts, facts
+from .families.family import Family
+from .families.registry import CATALOG
 from .topology import Topology, parse
 
-__all__ = ["Advice", "advise", "check_asked"]
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Advice", "advise", "candidates", "check_asked"]
 
 N_MAX, N_MAX_BANDWIDTH = 100_000, 5_000
-"""Nodes beyond which advice takes hours; over bandwidths, all pairs of nodes count."""
-
-LEFT_OUT = ("hosts", "file")
-"""Families that stand for one network and no other."""
-
-EXPANDERS = ("random-regular", "erdos-renyi", "equi-static", "d-equi-static")
-"""Families whose gap does not shrink as n grows, if their degree suffices for one at all."""
+"""Nodes beyond which advice takes hours; with bandwidths, all pairs of nodes count."""
 
 # A connected graph of degree 2 is a cycle or a path, whatever its gap is for a small n.
 DEGREE_OF_EXPANDERS, GAP_OF_EXPANDERS = 3, 0.1
 
-NEEDS: Mapping[str, str] = MappingProxyType(
-    {
-        "grid": "needs n = rows x cols",
-        "torus": "needs n = rows x cols",
-        "hypercube": "needs a power of 2",
-        "hypercube-matching": "needs a power of 2",
-        "random-regular": "needs n x d to be even",
-    }
-)
-
-EXACT_FOR: Mapping[str, str] = MappingProxyType(
-    {
-        "one-peer-exponential": "exact only where n is a power of 2",
-        "p-peer-exponential": "exact only for some n",
-    }
-)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """A family with the parameters that suit it best, or why it does not fit."""
+    """A family with its best parameters, or the reason why it does not fit."""
 
     family: str
     spec: str
-    """With parameters; of a family that does not fit, the plainest ones."""
+    """With parameters; the plainest ones of a family that does not fit."""
 
     facts: Facts | None
     """None where it does not fit."""
 
     seconds: float | None
-    """Until any disagreement is down to a thousandth; None where bandwidths are not known, or
-    that never happens."""
+    """Until any disagreement is down to a thousandth; None where that never happens or bandwidths
+    are unknown."""
 
     why: str
     """One sentence, without a full stop."""
@@ -72,15 +51,15 @@ class Advice:
 
 
 def check_asked(n: int, degree: int, bandwidth: csr_array | None = None) -> None:
-    """Refuse what `advise` cannot answer, before it takes its time.
+    """Reject what `advise` cannot answer, before any work is done.
 
     Args:
         n: Number of nodes.
-        degree: Pushes that no node exceeds in any round.
+        degree: Maximum pushes of any node in any round.
         bandwidth: Mbit/s between nodes.
 
     Raises:
-        TopologyError: One of them is not valid.
+        TopologyError: One of them is invalid.
     """
     if n < 2:
         raise TopologyError(f"advice for n={n}: it must be at least 2")
@@ -106,32 +85,54 @@ def advise(
 
     Args:
         n: Number of nodes, 2 to 100,000; with *bandwidth*, to 5,000.
-        degree: Pushes that no node exceeds in any round, at least 1.
+        degree: Maximum pushes of any node in any round, at least 1.
         seed: Of random graphs and rounds.
-        bandwidth: Mbit/s between nodes where they are linked, row j: of j's pushes, float64
-            ``(n, n)``; between others the narrowest link on the widest way counts. A round then
-            takes as long as its slowest push.
+        bandwidth: Mbit/s between linked nodes, row j: of j's pushes, float64 ``(n, n)``; other
+            pairs have that of the widest path between them. A round then takes as long as its
+            slowest push.
         share_bytes: Size of one push.
 
     Returns:
-        One entry for each family but ``hosts`` and ``file``, with its best parameters: by seconds
-        to a thousandth where bandwidths are given, else by rounds; then by messages. Those that do
-        not fit come last.
+        One entry for each family, with its best parameters, except for families that describe one
+        particular network: by seconds to a thousandth where bandwidths are given, else by rounds;
+        then by messages. Those that do not fit come last.
 
     Raises:
-        TopologyError: *n*, *degree* or *bandwidth* is not valid.
+        TopologyError: *n*, *degree* or *bandwidth* is invalid.
 
     >>> [advice.spec for advice in advise(16, 1)][:2]
     ['one-peer-exponential', 'p-peer-exponential:p=1']
     """
+    from .analysis.paths import bottleneck
+
     check_asked(n, degree, bandwidth)
     between = None if bandwidth is None else bottleneck(bandwidth)
     found = [
         _best(name, n, degree, seed, between, share_bytes)
-        for name in CATALOG
-        if name not in LEFT_OUT
+        for name, family in CATALOG.items()
+        if family.candidates is not None
     ]
     return tuple(sorted(found, key=_rank))
+
+
+def candidates(name: str, n: int, degree: int) -> tuple[str, ...]:
+    """Specs of a family that may keep to a degree; some do not, and some do not fit n.
+
+    Args:
+        name: Of a family.
+        n: Number of nodes.
+        degree: Maximum pushes of a node in a round.
+
+    Returns:
+        At least one spec, each once, the plainest first.
+
+    >>> candidates("base-k", 64, 3)
+    ('base-k:k=1', 'base-k:k=2', 'base-k:k=3')
+    """
+    choose = CATALOG[name].candidates
+    if choose is None:
+        return (name,)
+    return tuple(dict.fromkeys(f"{name}:{given}" if given else name for given in choose(n, degree)))
 
 
 def _rank(advice: Advice) -> tuple[float, ...]:
@@ -152,6 +153,8 @@ def _best(
     share_bytes: int,
 ) -> Advice:
     """The best parameters of one family."""
+    from .analysis.paths import seconds_per_round
+
     fitting: list[Advice] = []
     misses: list[Advice] = []
     for spec in candidates(name, n, degree):
@@ -164,7 +167,7 @@ def _best(
         seconds = None
         if between is not None and known.rounds_to_1e_3 is not None:
             seconds = known.rounds_to_1e_3 * seconds_per_round(topology, between, share_bytes)
-        why = _why(name, known)
+        why = _why(CATALOG[name], known)
         fitting.append(Advice(family=name, spec=spec, facts=known, seconds=seconds, why=why))
     return min(fitting, key=_rank) if fitting else misses[0]
 
@@ -178,7 +181,7 @@ def _looked_up(
         TopologyError: It cannot have n nodes, or a node pushes to too many.
     """
     topology = parse(spec, n, seed=seed)
-    # Of many, one look at one node spares all that facts would count.
+    # A look at one node often saves computing all facts.
     pushes = len(topology.neighbors(0))
     if pushes <= degree:
         known = facts(topology, share_bytes=share_bytes)
@@ -188,13 +191,13 @@ def _looked_up(
     return topology, known
 
 
-def _why(name: str, known: Facts) -> str:
-    """What speaks for a topology, and what against."""
-    parts = [_speed(name, known)]
-    if name in NEEDS:
-        parts.append(NEEDS[name])
-    elif known.rounds_to_exact is not None and name in EXACT_FOR:
-        parts.append(EXACT_FOR[name])
+def _why(family: Family, known: Facts) -> str:
+    """Arguments for a topology and against it."""
+    parts = [_speed(family, known)]
+    if family.needs:
+        parts.append(family.needs)
+    elif known.rounds_to_exact is not None and family.exact_for:
+        parts.append(family.exact_for)
     else:
         parts.append("works for any n")
     if points := known.articulation_points:
@@ -207,7 +210,7 @@ def _why(name: str, known: Facts) -> str:
     return "; ".join(parts)
 
 
-def _speed(name: str, known: Facts) -> str:
+def _speed(family: Family, known: Facts) -> str:
     each = known.messages_per_round / known.n
     messages = f"{each:.3g} {'message' if each == 1 else 'messages'} per node and round"
     if known.rounds_to_exact is not None:
@@ -217,5 +220,5 @@ def _speed(name: str, known: Facts) -> str:
         left = f"{known.contraction:.2g} of the squared disagreement"
         return f"a round leaves {left}, with {messages}"
     expands = known.degree_max >= DEGREE_OF_EXPANDERS and known.spectral_gap >= GAP_OF_EXPANDERS
-    kind = "an expander: " if name in EXPANDERS and expands else ""
+    kind = "an expander: " if family.is_expander and expands else ""
     return f"{kind}gap {known.spectral_gap:.2g} with {messages}"

@@ -1,10 +1,10 @@
-"""The one error of this layer, which imports nothing of rumor and so has its own."""
+"""The one error of this layer. It is no `RumorError`: topology imports nothing from rumor."""
 
 __all__ = ["TopologyError"]
 
 
 class TopologyError(ValueError):
-    """A spec, a size, a node or a round is not valid; the message names it and what is.
+    """A spec, a size, a node or a round is invalid; the message names it and what is valid.
 
     Topologies are immutable, so no state has changed.
     """

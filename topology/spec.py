@@ -1,50 +1,64 @@
-"""Specs: what people type for a topology, ``name`` or ``name:key=value,key=value``."""
+"""Specs: what users type for a topology, ``name`` or ``name:key=value,key=value``."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType
 
-from .catalog import CATALOG
 from .errors import TopologyError
-from .family import Family, Parameter, Values
+from .families.family import Family, Parameter, Values
+from .families.registry import CATALOG
 
 __all__ = ["Spec", "read"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
-    """A spec that is well formed; whether a number of nodes fits it is for the family to say."""
+    """A well-formed spec; whether a number of nodes fits it is for the family to say."""
 
     name: str
     family: Family
     values: Values
-    """What was given, in the family's order."""
+    """The values given, in the family's order."""
 
     @property
     def filled(self) -> Values:
-        """What was given, and the defaults of what was not."""
+        """The values given, and the defaults of the others."""
         defaults = {p.name: p.default for p in self.family.parameters if p.default is not None}
         return defaults | dict(self.values)
 
     @property
     def size(self) -> int | None:
-        """The number of nodes that it fixes, itself or by a spec inside it; None where open.
+        """The number of nodes that it or a spec inside it fixes; None where open.
 
         Raises:
-            TopologyError: A file that tells it cannot be read.
+            TopologyError: A file with the nodes cannot be read.
         """
-        inner = (_spec(str(self.values[key])).size for key in self.family.joins)
+        inner = (spec.size for spec in self._inside)
         return next(inner, self.family.size(self.filled))
+
+    @property
+    def pairs(self) -> int:
+        """A lower bound on linked pairs of nodes, known before anything is built."""
+        return self.family.pairs(self.values) + sum(spec.pairs for spec in self._inside)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the files that its graph is read from."""
+        inner = (path for spec in self._inside for path in spec.files)
+        return (*self.family.files(self.values), *inner)
+
+    @property
+    def _inside(self) -> "tuple[Spec, ...]":
+        return tuple(_spec(str(self.values[key])) for key in self.family.joins)
 
     def __str__(self) -> str:
         given = ",".join(f"{key}={_print(value)}" for key, value in self.values.items())
         return f"{self.name}:{given}" if given else self.name
 
 
-@lru_cache(maxsize=256)
 def read(text: str) -> Spec:
-    """Read a spec.
+    """Parse a spec.
 
     Args:
         text: ``name`` or ``name:key=value,key=value``.
@@ -55,22 +69,31 @@ def read(text: str) -> Spec:
     >>> str(read("torus:cols=08,rows=4"))
     'torus:rows=4,cols=8'
     """
-    # What is no topology at all needs no further words on where that was said.
-    _family(text)
+    # The error for an unknown family names it already.
+    family = _family(text)
     try:
-        return _spec(text)
+        return _read(text, family)
     except TopologyError as error:
         raise TopologyError(f"topology {text!r}: {error}") from None
 
 
+@lru_cache(maxsize=256)
+def _read(text: str, family: Family) -> Spec:
+    """Parse a spec once, as long as its name stands for the same family."""
+    return _parsed(text, family)
+
+
 def _spec(text: str) -> Spec:
-    family = _family(text)
+    return _parsed(text, _family(text))
+
+
+def _parsed(text: str, family: Family) -> Spec:
     name, colon, given = text.partition(":")
     if colon and not family.parameters:
         raise TopologyError(f"it takes no parameters: write {name!r}")
     values = _values(family, given, colon)
     for key in family.joins:
-        # Read now, it is canonical as well, and wrong at once instead of when it is built.
+        # Parsed now, it becomes canonical, and errors show before anything is built.
         inner = str(values[key])
         try:
             values[key] = str(_spec(inner))

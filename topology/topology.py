@@ -1,16 +1,20 @@
-"""A topology: a spec, sized and drawn."""
+"""A topology: a spec with a size and a random draw."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import index
-
-import networkx as nx
-from scipy.sparse import csr_array
+from typing import TYPE_CHECKING
 
 from .errors import TopologyError
-from .family import Built, Layout, Site
-from .reweigh import reweigh
-from .schedule import Schedule
+from .families.family import Built, Layout, Site
+from .schedules.reweigh import reweigh
+from .schedules.schedule import Schedule
 from .spec import Spec, read
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from scipy.sparse import csr_array
 
 __all__ = ["Topology", "parse", "topology_of"]
 
@@ -19,36 +23,39 @@ __all__ = ["Topology", "parse", "topology_of"]
 class Topology:
     """Who may push to whom among n nodes, round by round, and with what weight.
 
-    Two are equal when they were asked for alike.
+    Two are equal if they come from the same spec, size, seed, mixing and names.
     """
 
     spec: str
-    """What it was parsed from, in canonical form."""
+    """The spec that it was parsed from, in canonical form."""
 
     n: int
-    """Number of nodes, at least 1; they are called 0 to n-1."""
+    """Number of nodes, at least 1; they are numbered 0 to n-1."""
 
     seed: int
-    """Of what is drawn at random."""
+    """Of everything random."""
 
     mixing: str | None
-    """Name of its mixing weights, None for the family's own."""
+    """Name of the mixing weights, None for the family's own."""
 
     names: tuple[str, ...]
     """Of the nodes, where they have any: peers of a live view, or nodes of a file."""
 
     layout: Layout = field(compare=False, repr=False)
-    """How a picture places the nodes."""
+    """How a picture arranges the nodes."""
 
     schedule: Schedule = field(compare=False, repr=False)
     """Where its edges and weights come from."""
 
     bandwidth: csr_array | None = field(compare=False, repr=False, default=None)
-    """Mbit/s of each push, row j: of j's, float64 ``(n, n)``; None where not told."""
+    """Mbit/s of each push, row j: of j's pushes, float64 ``(n, n)``; None where unknown."""
+
+    runs: tuple[int, ...] = field(compare=False, repr=False, default=())
+    """Lengths of the runs of nodes that a picture keeps together: rows of a grid, hosts."""
 
     @property
     def period(self) -> int | None:
-        """The graph of round r is that of round r + period; 1 for one that never changes.
+        """The graph of round r is that of round r + period; 1 for a static graph.
 
         None for rounds that are drawn at random.
         """
@@ -60,7 +67,7 @@ class Topology:
         return self.schedule.directed
 
     def neighbors(self, node: int, round: int = 0) -> tuple[int, ...]:
-        """Whom *node* may push to in a round, each once and never itself.
+        """Nodes that *node* may push to in a round, each once and never itself.
 
         Args:
             node: Who pushes, in [0, n).
@@ -68,7 +75,7 @@ class Topology:
 
         Returns:
             Out-neighbors in the family's order: a list to draw from. Empty when n = 1, and in
-            rounds that a schedule gives a node nobody.
+            rounds in which the node pushes to nobody.
 
         Raises:
             TopologyError: *node* is outside [0, n) or *round* below 0.
@@ -103,14 +110,16 @@ class Topology:
             round: Counted from 0.
 
         Returns:
-            A new ``networkx.Graph``; a ``networkx.DiGraph`` where the topology is directed, or
-            the two ways of an edge have two weights.
+            A new ``networkx.Graph``, or a ``networkx.DiGraph`` where the topology is directed or
+            an edge has different weights in its two directions.
             Edges carry ``weight``, what the receiver takes, and ``bandwidth`` in Mbit/s where it
             is known; nodes carry ``name`` where they have one.
 
         Raises:
             TopologyError: *round* is below 0.
         """
+        import networkx as nx
+
         matrix = self.matrix(round)
         one_way = self.directed or abs(matrix - matrix.T).max() > 1e-12
         graph = nx.DiGraph() if one_way else nx.Graph()
@@ -129,18 +138,18 @@ class Topology:
 
 
 def parse(spec: str, n: int | None = None, *, seed: int = 0, mixing: str | None = None) -> Topology:
-    """Read a spec and size it; strict about what fits.
+    """Parse a spec and build its graph for n nodes; strict about what fits.
 
     Args:
         spec: ``name`` or ``name:key=value,key=value``; ``FAMILIES`` lists the names.
-        n: Number of nodes, at least 1; may be left out where the spec says it (``hosts``,
+        n: Number of nodes, at least 1; may be left out where the spec fixes it (``hosts``,
             ``file``, a grid or torus with rows and columns).
         seed: Of random graphs and rounds.
         mixing: One of ``MIXINGS``, the family's own weights unless given.
 
     Raises:
         TopologyError: The family does not exist, does not take that parameter, cannot have n
-            nodes, or cannot be mixed so.
+            nodes, or does not suit that mixing.
 
     >>> parse("exponential", 8).neighbors(0, round=0)
     (1, 2, 4)
@@ -155,7 +164,7 @@ def parse(spec: str, n: int | None = None, *, seed: int = 0, mixing: str | None 
 
 
 def topology_of(spec: Spec, n: int, seed: int, built: Built, mixing: str | None = None) -> Topology:
-    """Put together what a spec asked for and what a family built."""
+    """Combine a spec with what its family built."""
     schedule = built.schedule if mixing is None else reweigh(built.schedule, mixing)
     return Topology(
         spec=str(spec),
@@ -166,6 +175,7 @@ def topology_of(spec: Spec, n: int, seed: int, built: Built, mixing: str | None 
         layout=spec.family.layout,
         schedule=schedule,
         bandwidth=built.bandwidth,
+        runs=built.runs,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...gossip.errors import RumorError
 from ...topology import TopologyError
-from ...topology.fallbacks import forget_files
+from ...topology.families.files import forget_files
 from .cell_key import cell_key, config_of
 from .code_version import code_version, versions
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.facts_table import describe
 from rumor.topology import FAMILIES, MIXINGS, facts, parse
-from rumor.topology.catalog import CATALOG
+from rumor.topology.families.registry import CATALOG
 
 KEYS = {
     *("spec", "n", "directed", "degree_max", "diameter", "doubly_stochastic", "period"),

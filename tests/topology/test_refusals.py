@@ -2,16 +2,11 @@
 
 import pytest
 
-from rumor.topology import TopologyError, View, over, parse
+from rumor.topology import FAMILIES, TopologyError, View, over, parse
 
 from .samples import BRIDGE
 
-VALID = (
-    "Valid names: ring, path, star, complete, grid, torus, hypercube, tree, spanning-tree, "
-    "exponential, one-peer-exponential, p-peer-exponential, hypercube-matching, base-k, "
-    "random-regular, erdos-renyi, small-world, scale-free, random-matching, random-groups, "
-    "epidemic, epidemic-local, equi-static, d-equi-static, equi-dyn, od-equi-dyn, hosts, file"
-)
+VALID = f"Valid names: {', '.join(FAMILIES)}"
 
 SIZES = [
     ("ring", 0, "n must be at least 1"),

@@ -94,3 +94,22 @@ def test_an_edge_with_two_weights_is_drawn_as_two() -> None:
     graph = parse("star", 4, mixing="uniform").graph()
     assert graph.is_directed()
     assert (graph.edges[0, 1]["weight"], graph.edges[1, 0]["weight"]) == (0.25, 0.5)
+
+
+def test_a_spec_tells_the_files_that_it_reads_also_those_of_a_spec_inside() -> None:
+    assert read("ring").files == ()
+    assert read("file:path=a.csv").files == ("a.csv",)
+    assert read("spanning-tree:of=file:path=a.csv,weights=mixing").files == ("a.csv",)
+
+
+@pytest.mark.parametrize(
+    ("spec", "pairs"),
+    [
+        ("ring", 0),
+        ("hosts:sizes=4x3", 6 + 3),
+        ("hosts:sizes=4x3x1,between=complete", 6 + 3 + 3),
+        ("spanning-tree:of=hosts:sizes=4x3", 6 + 3),
+    ],
+)
+def test_a_spec_tells_the_links_that_it_implies_before_any_is_built(spec: str, pairs: int) -> None:
+    assert read(spec).pairs == pairs

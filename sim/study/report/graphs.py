@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....topology import Topology
-from ....topology.placement import Placement, place
+from ....topology.layout import Placement, place
 from .html import Html, join, tag
 
 __all__ = ["NODES_MAX", "Sketch", "draw", "sketch"]

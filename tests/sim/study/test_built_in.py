@@ -8,7 +8,7 @@ import pytest
 
 from rumor.sim.study import Study, built_in_studies, find_study, read_study
 from rumor.sim.study.check import check_cells
-from rumor.topology.catalog import CATALOG
+from rumor.topology.families.registry import CATALOG
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "studies"

@@ -1,0 +1,466 @@
+"""Facts, against dense matrices and against rounds that are really run."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+from rumor.topology import Facts, Topology, TopologyError, facts, over, parse
+from rumor.topology.analysis import spectral as module
+from rumor.topology.analysis.mixing_rate import balance, rounds_to_a_thousandth
+from rumor.topology.analysis.spectral import rate_of_fixed
+from rumor.topology.schedules.mixing import edges
+from rumor.topology.schedules.schedule import Fixed
+
+Matrix = NDArray[np.float64]
+
+STATIC = ["ring", "path", "star", "complete", "grid", "torus", "tree", "exponential"]
+STATIC += ["random-regular", "erdos-renyi", "small-world", "scale-free", "spanning-tree:of=grid"]
+STATIC += ["equi-static", "d-equi-static", "hosts:sizes=4x12x8", "hypercube"]
+PERIODIC = ["one-peer-exponential", "p-peer-exponential:p=2", "p-peer-exponential:p=4"]
+PERIODIC += ["base-k", "base-k:k=3", "hypercube-matching"]
+RANDOM = ["random-matching", "random-groups:m=5", "epidemic:s=3", "epidemic-local:s=3"]
+RANDOM += ["equi-dyn:m=5", "od-equi-dyn:m=5"]
+
+FIXED_KEYS = {
+    *("spec", "n", "directed", "degree_max", "diameter", "doubly_stochastic", "period"),
+    *("spectral_gap", "second_eigenvalue", "contraction", "rounds_to_exact", "rounds_to_1e-3"),
+    *("effective_neighbors", "articulation_points"),
+}
+
+
+def size(spec: str) -> int:
+    return 32 if "hypercube" in spec else 24
+
+
+def product(topology: Topology) -> Matrix:
+    result = np.eye(topology.n)
+    for round in range(topology.period or 1):
+        result = topology.matrix(round) @ result
+    return result
+
+
+@pytest.mark.parametrize("spec", STATIC + PERIODIC)
+def test_eigenvalue_and_contraction_are_those_of_the_dense_product(spec: str) -> None:
+    topology = parse(spec, size(spec))
+    dense = product(topology) - 1 / topology.n
+    assert topology.period is not None
+    found = facts(topology)
+    second = np.abs(np.linalg.eigvals(dense)).max() ** (1 / topology.period)
+    stretch = np.linalg.norm(dense, 2) ** (2 / topology.period)
+    # Where all is gone, a root of rounding is left.
+    assert found.second_eigenvalue == pytest.approx(second, abs=1e-9 if second > 0.1 else 1e-2)
+    assert found.contraction == pytest.approx(stretch, abs=1e-9 if stretch > 0.1 else 1e-2)
+    assert found.spectral_gap == 1 - found.second_eigenvalue
+
+
+@pytest.mark.parametrize("mixing", ["lazy", "uniform", "metropolis"])
+@pytest.mark.parametrize("spec", ["ring", "torus", "base-k", "hypercube-matching"])
+def test_other_weights_on_the_same_edges(spec: str, mixing: str) -> None:
+    topology = parse(spec, 16, mixing=mixing)
+    dense = product(topology) - 1 / 16
+    assert topology.period is not None
+    found = facts(topology)
+    expected = np.linalg.norm(dense, 2) ** (2 / topology.period)
+    assert found.contraction == pytest.approx(expected, abs=1e-9 if expected > 1e-3 else 1e-2)
+    assert (found.mixing, found.spec) == (mixing, spec)
+
+
+@pytest.mark.parametrize("spec", RANDOM)
+def test_a_random_round_contracts_as_it_should_in_the_mean(spec: str) -> None:
+    """On the worst direction for circulants, on any for the others; 5 standard errors."""
+    topology = parse(spec, 24, seed=1)
+    found = facts(topology)
+    directions = np.eye(24) - 1 / 24
+    if "dyn" in spec:
+        angles = 2 * np.pi * np.outer(np.arange(1, 24), np.arange(24)) / 24
+        directions = np.exp(1j * angles)
+    ratios = []
+    for round in range(100):
+        x = topology.matrix(round) @ directions.T
+        x = x - x.mean(axis=0)
+        ratios.append((np.abs(x) ** 2).sum(axis=0) / (np.abs(directions) ** 2).sum(axis=1))
+    means = np.mean(ratios, axis=0)
+    errors = np.std(ratios, axis=0) / 10
+    if "dyn" in spec:
+        worst = int(means.argmax())
+        assert found.contraction == pytest.approx(means[worst], abs=5 * errors[worst] + 1e-9)
+    else:
+        assert found.contraction == pytest.approx(means.mean(), abs=5 * errors.mean() + 1e-9)
+
+
+@pytest.mark.parametrize("spec", ["ring", "star", "exponential", *PERIODIC, "random-matching"])
+def test_disagreement_is_down_to_a_thousandth_after_as_many_rounds_as_were_promised(
+    spec: str,
+) -> None:
+    topology = parse(spec, 16)
+    promised = facts(topology).rounds_to_1e_3
+    assert promised is not None
+    left = list(islice(lefts(topology), promised + 1))
+    # Random rounds keep their promise in the mean, so some of them take one or two more.
+    assert left[promised] <= (1e-3 if topology.period else 3e-3) * (1 + 1e-9)
+    if topology.period == 1:
+        assert left[promised - 1] > 1e-3
+
+
+def lefts(topology: Topology) -> Iterator[float]:
+    """What is left of the worst disagreement after 0, 1, 2, ... rounds."""
+    x = np.eye(topology.n) - 1 / topology.n
+    round = 0
+    while True:
+        yield float(np.linalg.norm(x, 2))
+        x = topology.matrix(round) @ x
+        round += 1
+
+
+@pytest.mark.parametrize("spec", [*STATIC, *PERIODIC])
+def test_exact_means_that_all_hold_the_mean_and_never_before(spec: str) -> None:
+    topology = parse(spec, size(spec))
+    found = facts(topology).rounds_to_exact
+    left = list(islice(lefts(topology), 40))
+    steps = enumerate(pairwise(left), 1)
+    exact = next((round for round, (a, b) in steps if b < 1e-12 < 1e-6 < a), None)
+    assert found == exact
+
+
+@pytest.mark.parametrize("spec", [*STATIC, *PERIODIC])
+@pytest.mark.parametrize("gamma", [0.5, 0.95])
+def test_effective_neighbors_are_those_of_walks_that_are_taken(spec: str, gamma: float) -> None:
+    topology = parse(spec, size(spec))
+    n = topology.n
+    x, below = np.eye(n), 0.0
+    for round in range(600):
+        x = topology.matrix(round) @ x
+        below += gamma**round * float(np.square(x).sum()) / n
+    found = facts(topology, gamma=gamma)
+    assert found.effective_neighbors == pytest.approx(1 / (1 - gamma) / below, rel=1e-7)
+    assert found.effective_neighbors_error == 0.0
+
+
+@pytest.mark.parametrize(
+    "spec", ["random-matching", "epidemic:s=3", "epidemic-local", "equi-dyn:m=5", "od-equi-dyn"]
+)
+def test_effective_neighbors_of_random_rounds_in_the_mean(spec: str) -> None:
+    topology = parse(spec, 24, seed=2)
+    found = facts(topology, gamma=0.8)
+    below = []
+    for walk in range(10):
+        x, sums = np.eye(24), 0.0
+        # 0.8**50 is next to nothing.
+        for round in range(50):
+            x = topology.matrix(10_000 + 50 * walk + round) @ x
+            sums += 0.8**round * float(np.square(x).sum()) / 24
+        below.append(sums)
+    expected = 5 / np.mean(below)
+    error = expected * np.std(below) / np.sqrt(10) / np.mean(below)
+    assert found.effective_neighbors == pytest.approx(
+        expected, abs=5 * (error + found.effective_neighbors_error) + 1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "grid",
+        "tree",
+        "star",
+        "path",
+        "random-regular",
+        "scale-free",
+        "small-world",
+        "hosts:sizes=60x60",
+    ],
+)
+def test_krylov_methods_agree_with_dense_ones(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = parse(spec, 120)
+    dense = facts(topology)
+    monkeypatch.setattr(module, "SYMMETRIC_MAX", 10)
+    monkeypatch.setattr(module, "DENSE_MAX", 10)
+    sparse = facts(topology)
+    assert sparse.second_eigenvalue == pytest.approx(dense.second_eigenvalue, abs=1e-9)
+    assert sparse.effective_neighbors_error > 0
+    assert sparse.effective_neighbors == pytest.approx(
+        dense.effective_neighbors, abs=6 * sparse.effective_neighbors_error
+    )
+
+
+@pytest.mark.parametrize("spec", ["hosts:sizes=8x8x8x8x8,between=one-peer-exponential"])
+def test_krylov_methods_agree_on_products_of_rounds(
+    spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = parse(spec)
+    dense = facts(topology)
+    monkeypatch.setattr(module, "DENSE_MAX", 10)
+    sparse = facts(topology)
+    assert sparse.second_eigenvalue == pytest.approx(dense.second_eigenvalue, abs=1e-9)
+    assert sparse.contraction == pytest.approx(dense.contraction, abs=1e-9)
+
+
+def digraph(n: int, links: list[tuple[int, int]]) -> csr_array:
+    from rumor.topology.schedules.mixing import uniform
+
+    sources, targets = np.array(links).T
+    return uniform(edges(n, sources, targets))
+
+
+def test_push_sum_on_a_digraph_counts_deviations_by_stationary_weights() -> None:
+    matrix = digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
+    rate = rate_of_fixed(Fixed(rounds=(matrix,), directed=True), 0.9)
+    dense = matrix.toarray()
+    moduli = np.sort(np.abs(np.linalg.eigvals(dense)))
+    assert rate.second_eigenvalue == pytest.approx(moduli[-2], abs=1e-9)
+    values, vectors = np.linalg.eig(dense)
+    stationary = np.real(vectors[:, np.argmax(np.real(values))])
+    root = np.sqrt(stationary / stationary.sum())
+    scaled = dense * root[None, :] / root[:, None] - np.outer(root, root)
+    assert rate.contraction == pytest.approx(np.linalg.norm(scaled, 2) ** 2, abs=1e-9)
+
+
+def test_a_digraph_that_no_round_ever_balances_may_be_exact_all_the_same() -> None:
+    """De Bruijn: shifting in one bit after another forgets where a walk began."""
+    n = 16
+    nodes = np.arange(n)
+    rows = np.concatenate([2 * nodes % n, (2 * nodes + 1) % n])
+    matrix = csr_array((np.full(2 * n, 0.5), (rows, np.tile(nodes, 2))), shape=(n, n))
+    rate = rate_of_fixed(Fixed(rounds=(matrix,), directed=True), 0.95)
+    assert rate.rounds_to_exact == 4
+    assert rate.second_eigenvalue == 0.0
+    # One round only moves some disagreements about; the second singular value tells.
+    assert rate.contraction == pytest.approx(1.0, abs=1e-9)
+
+
+def test_mixing_that_lets_weight_gather_is_refused() -> None:
+    matrix = csr_array(np.array([[1.0, 0.5], [0.0, 0.5]]))
+    with pytest.raises(TopologyError, match="gather"):
+        rate_of_fixed(Fixed(rounds=(matrix,), directed=True), 0.9)
+
+
+def test_parts_that_never_meet_have_no_facts_about_mixing() -> None:
+    half = edges(4, np.array([0, 1, 2, 3]), np.array([1, 0, 3, 2]))
+    from rumor.topology.schedules.mixing import metropolis
+
+    topology = parse("ring", 4)
+    apart = Topology(
+        spec="ring",
+        n=4,
+        seed=0,
+        mixing=None,
+        names=(),
+        layout="circle",
+        schedule=Fixed(rounds=(metropolis(half),)),
+    )
+    assert facts(topology).connected
+    with pytest.raises(TopologyError, match="falls into parts"):
+        facts(apart)
+
+
+@pytest.mark.parametrize("spec", ["ring", "path", "base-k", "random-matching", "equi-dyn", "star"])
+def test_a_lonely_node_agrees_with_itself(spec: str) -> None:
+    found = facts(parse(spec, 1))
+    assert (found.degree_max, found.diameter, found.messages_per_round) == (0, 0, 0.0)
+    assert (found.rounds_to_exact, found.effective_neighbors) == (0, 1.0)
+
+
+def test_what_a_round_costs() -> None:
+    found = facts(parse("torus", 16), share_bytes=1000)
+    assert (found.degree_min, found.degree_mean, found.degree_max) == (4, 4.0, 4)
+    assert (found.messages_per_round, found.bytes_per_round) == (64.0, 64_000.0)
+    assert found.seconds_per_round is None
+    uneven = facts(parse("base-k", 3))
+    pushes = [
+        len(parse("base-k", 3).neighbors(node, round)) for round in range(3) for node in range(3)
+    ]
+    assert uneven.messages_per_round == pytest.approx(sum(pushes) / 3)
+
+
+def test_json_has_the_keys_that_scripts_rely_on() -> None:
+    found = facts(parse("grid", 6))
+    document = json.loads(json.dumps(found.as_json()))
+    assert set(document) >= FIXED_KEYS
+    assert document["rounds_to_exact"] is None
+    assert document["spec"] == "grid"
+
+
+@pytest.mark.parametrize("gamma", [-0.1, 1.0, 1 - 1e-12, float("nan")])
+def test_gamma_out_of_range_is_refused(gamma: float) -> None:
+    with pytest.raises(TopologyError, match=r"gamma is .*: it must be in \[0, 1\)"):
+        facts(parse("ring", 4), gamma=gamma)
+
+
+def test_a_share_of_negative_size_is_refused() -> None:
+    with pytest.raises(TopologyError, match="share_bytes is -1"):
+        facts(parse("ring", 4), share_bytes=-1)
+
+
+def test_push_sum_in_random_rounds_has_no_expectation_to_state() -> None:
+    with pytest.raises(TopologyError, match="push-sum in random rounds"):
+        facts(parse("epidemic-local", 8, mixing="uniform"))
+
+
+@pytest.mark.parametrize("mixing", ["lazy", "metropolis"])
+@pytest.mark.parametrize("spec", ["random-matching", "equi-dyn"])
+def test_random_rounds_weighed_anew(spec: str, mixing: str) -> None:
+    found = facts(parse(spec, 12, mixing=mixing))
+    assert 0 < found.contraction < 1
+    assert found.diameter is not None
+
+
+def test_facts_are_the_same_each_time() -> None:
+    def again() -> list[Facts]:
+        return [facts(parse(spec, 600)) for spec in ("grid", "epidemic-local", "base-k:k=2")]
+
+    assert again() == again()
+
+
+def test_facts_of_a_live_view() -> None:
+    live = [f"host-{number:02}" for number in range(13)]
+    found = facts(over("random-regular:d=4", 7, live))
+    assert found.n == 13
+    assert found.connected
+
+
+def test_push_sum_in_turns_is_balanced_round_by_round() -> None:
+    """Two digraphs in turn, whose stationary weights differ."""
+    rounds = (
+        digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]),
+        digraph(4, [(1, 0), (2, 1), (3, 2), (0, 3), (3, 1), (2, 0)]),
+    )
+    rate = rate_of_fixed(Fixed(rounds=rounds, directed=True), 0.9)
+    dense = rounds[1].toarray() @ rounds[0].toarray()
+    moduli = np.sort(np.abs(np.linalg.eigvals(dense)))
+    assert rate.second_eigenvalue == pytest.approx(moduli[-2] ** 0.5, abs=1e-9)
+    values, vectors = np.linalg.eig(dense)
+    stationary = np.real(vectors[:, np.argmax(np.real(values))])
+    root = np.sqrt(stationary / stationary.sum())
+    scaled = dense * root[None, :] / root[:, None] - np.outer(root, root)
+    assert rate.contraction == pytest.approx(np.linalg.norm(scaled, 2), abs=1e-9)
+
+
+def test_the_other_end_of_the_spectrum_counts_where_nobody_keeps_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A ring with 1/2 to each side: the lowest eigenvalue is -1 for even n, almost for odd n."""
+    n = 201
+    nodes = np.arange(n)
+    rows, columns = np.tile(nodes, 2), np.concatenate([(nodes + 1) % n, (nodes - 1) % n])
+    ring = Fixed(rounds=(csr_array((np.full(2 * n, 0.5), (rows, columns)), shape=(n, n)),))
+    monkeypatch.setattr(module, "SYMMETRIC_MAX", 10)
+    monkeypatch.setattr(module, "DENSE_MAX", 10)
+    found = rate_of_fixed(ring, 0.9).second_eigenvalue
+    assert found == pytest.approx(np.cos(np.pi / n), abs=1e-9)
+
+
+def test_where_lanczos_gives_up_factors_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = parse("random-regular:d=3", 100)
+    dense = facts(topology).second_eigenvalue
+
+    def gives_up(*arguments: object, **options: object) -> object:
+        if "sigma" not in options:
+            raise ArpackNoConvergence("%s", np.empty(0), np.empty((0, 0)))
+        return eigsh(*arguments, **options)
+
+    monkeypatch.setattr(module, "SYMMETRIC_MAX", 10)
+    monkeypatch.setattr(module, "eigsh", gives_up)
+    assert facts(topology).second_eigenvalue == pytest.approx(dense, abs=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.8, 0.9999])
+def test_large_random_schedules_are_walked_instead_of_written_out(
+    gamma: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = parse("equi-dyn:m=4", 40)
+    exact = facts(topology, gamma=gamma)
+    monkeypatch.setattr(module, "EXPECTED_MAX", 10)
+    walked = facts(topology, gamma=gamma)
+    assert walked.effective_neighbors_error > 0
+    assert walked.effective_neighbors == pytest.approx(
+        exact.effective_neighbors, abs=6 * walked.effective_neighbors_error
+    )
+
+
+def test_a_round_takes_as_long_as_its_slowest_push(tmp_path: Path) -> None:
+    graph = tmp_path / "cluster.edgelist"
+    graph.write_text("a b 100\nb c 8\nc a 1000\n")
+    found = facts(parse(f"file:path={graph},weights=bandwidth"), share_bytes=4_000_000)
+    assert found.seconds_per_round == pytest.approx(4.0)
+
+
+# What 1 takes of 0, and 2 of 1, is all that they have: no round shrinks every disagreement.
+STUBBORN = [[0.0, 0.0, 0.5], [1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]
+
+
+def test_rounds_are_followed_where_one_alone_shrinks_nothing() -> None:
+    schedule = Fixed(rounds=(csr_array(np.array(STUBBORN)),), directed=True)
+    rate = rate_of_fixed(schedule, 0.9)
+    assert rate.contraction == pytest.approx(1.0, abs=1e-9)
+    assert rate.second_eigenvalue == pytest.approx(0.5**0.5, abs=1e-9)
+    balanced = balance(schedule.rounds)
+    x, rounds = np.eye(3) - np.outer(balanced.kept[0], balanced.kept[0]), 0
+    while np.linalg.norm(x, 2) > 1e-3:
+        x, rounds = balanced.run(x, range(1)), rounds + 1
+    assert rounds_to_a_thousandth(rate, 1) == rounds
+
+
+def test_large_digraphs_are_followed_by_their_second_eigenvalue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cycle in which every third node keeps half of what it has."""
+    n = 30
+    nodes = np.arange(n)
+    pushed = np.where(nodes % 3, 1.0, 0.5)
+    rows = np.concatenate([(nodes + 1) % n, nodes])
+    matrix = csr_array(
+        (np.concatenate([pushed, 1 - pushed]), (rows, np.tile(nodes, 2))), shape=(n, n)
+    )
+    schedule = Fixed(rounds=(matrix,), directed=True)
+    exact = rounds_to_a_thousandth(rate_of_fixed(schedule, 0.9), 1)
+    monkeypatch.setattr(module, "DENSE_MAX", 10)
+    guessed = rounds_to_a_thousandth(rate_of_fixed(schedule, 0.9), 1)
+    assert exact is not None and guessed is not None
+    assert guessed == pytest.approx(exact, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "n", "directed"),
+    [
+        ("exponential", 3, False),
+        ("exponential", 4, True),
+        ("one-peer-exponential", 2, False),
+        ("one-peer-exponential", 3, True),
+        ("p-peer-exponential:p=6", 7, False),
+        ("d-equi-static:m=6", 7, False),
+        ("epidemic:s=4", 5, False),
+        ("epidemic:s=3", 5, True),
+        ("epidemic-local:s=4", 5, False),
+        ("epidemic-local:s=3", 5, True),
+        ("od-equi-dyn:m=1", 2, False),
+        ("od-equi-dyn:m=2", 5, True),
+        ("epidemic", 1, False),
+    ],
+)
+def test_directed_means_that_some_push_is_not_answered(spec: str, n: int, directed: bool) -> None:
+    topology = parse(spec, n)
+    assert topology.directed is directed
+    one_way = any(
+        node not in topology.neighbors(other, round)
+        for round in range(topology.period or 8)
+        for node in range(n)
+        for other in topology.neighbors(node, round)
+    )
+    assert one_way is directed
+
+
+def test_an_even_split_on_a_large_expander_needs_no_factors() -> None:
+    found = facts(parse("random-regular:d=4", 600, mixing="uniform"))
+    same = facts(parse("random-regular:d=4", 600))
+    assert found.second_eigenvalue == pytest.approx(same.second_eigenvalue, abs=1e-9)
+    uneven = facts(parse("erdos-renyi", 100, mixing="uniform"))
+    dense = parse("erdos-renyi", 100, mixing="uniform").matrix().toarray()
+    moduli = np.sort(np.abs(np.linalg.eigvals(dense)))
+    assert uneven.second_eigenvalue == pytest.approx(moduli[-2], abs=1e-9)

@@ -1,0 +1,173 @@
+"""Shapes of graphs, against networkx and against removal of each node and link in turn."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from rumor.topology import facts, parse
+from rumor.topology.analysis import paths as module
+from rumor.topology.analysis.paths import paths
+from rumor.topology.schedules.cayley import circulant
+from rumor.topology.schedules.mixing import metropolis, uniform
+from rumor.topology.schedules.schedule import Fixed
+
+
+def fixed(graph: nx.Graph) -> Fixed:
+    matrix = csr_array(nx.to_scipy_sparse_array(graph, nodelist=range(len(graph)), dtype=float))
+    if graph.is_directed():
+        return Fixed(rounds=(uniform(matrix),), directed=True)
+    return Fixed(rounds=(metropolis(matrix),))
+
+
+@st.composite
+def connected_graphs(draw: st.DrawFn) -> nx.Graph:
+    """A random tree and some more links."""
+    n = draw(st.integers(2, 14))
+    graph = nx.Graph([(node, draw(st.integers(0, node - 1))) for node in range(1, n)])
+    more = st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=8)
+    graph.add_edges_from((a, b) for a, b in draw(more) if a != b)
+    return graph
+
+
+@st.composite
+def strong_digraphs(draw: st.DrawFn) -> nx.DiGraph:
+    """Cycles through some nodes, hung onto one another."""
+    graph = nx.DiGraph()
+    graph.add_node(0)
+    for length in draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)):
+        start = draw(st.integers(0, len(graph) - 1))
+        fresh = list(range(len(graph), len(graph) + length))
+        nx.add_cycle(graph, [start, *fresh])
+    return graph
+
+
+@given(connected_graphs())
+def test_diameter_and_cuts_of_any_connected_graph(graph: nx.Graph) -> None:
+    found = paths(fixed(graph))
+    assert found.connected and found.diameter_exact
+    assert found.diameter == nx.diameter(graph)
+    assert found.articulation_points == tuple(sorted(nx.articulation_points(graph)))
+    assert found.bridges == tuple(sorted((min(link), max(link)) for link in nx.bridges(graph)))
+
+
+@given(strong_digraphs())
+@settings(deadline=None)
+def test_diameter_and_cuts_of_any_strongly_connected_digraph(graph: nx.DiGraph) -> None:
+    found = paths(fixed(graph))
+    assert found.connected
+    assert found.diameter == nx.diameter(graph)
+    assert found.articulation_points == tuple(
+        node for node in sorted(graph) if splits(graph, nodes=[node])
+    )
+    assert found.bridges == tuple(link for link in sorted(graph.edges) if splits(graph, [link]))
+
+
+def splits(
+    graph: nx.Graph, links: list[tuple[int, int]] | None = None, nodes: list[int] | None = None
+) -> bool:
+    rest = graph.copy()
+    rest.remove_edges_from(links or ())
+    rest.remove_nodes_from(nodes or ())
+    check = nx.is_strongly_connected if rest.is_directed() else nx.is_connected
+    return len(rest) > 0 and not check(rest)
+
+
+@pytest.mark.parametrize(
+    ("spec", "n"), [("random-regular:d=3", 600), ("small-world", 500), ("grid", 400)]
+)
+def test_all_searches_at_once_find_the_same_diameter(
+    spec: str, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = parse(spec, n).graph()
+    monkeypatch.setattr(module, "SWEEPS_MAX", 1)
+    assert paths(fixed(graph)).diameter == nx.diameter(graph)
+
+
+def test_a_diameter_that_is_not_proved_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SWEEPS_MAX", 2)
+    monkeypatch.setattr(module, "WORDS_MAX", 10)
+    topology = parse("random-regular:d=3", 600)
+    found = facts(topology)
+    longest = nx.diameter(topology.graph())
+    assert not found.diameter_exact
+    assert found.diameter is not None and longest - 3 <= found.diameter <= longest
+
+
+def test_a_graph_in_parts_has_no_diameter() -> None:
+    graph = nx.Graph([(0, 1), (2, 3)])
+    found = paths(fixed(graph))
+    assert (found.connected, found.diameter) == (False, None)
+    directed = paths(fixed(nx.DiGraph([(0, 1), (1, 2)])))
+    assert (directed.connected, directed.diameter, directed.bridges) == (False, None, ())
+
+
+@pytest.mark.parametrize(
+    ("spec", "n", "points", "bridges"),
+    [
+        ("star", 5, [0], 4),
+        ("path", 4, [1, 2], 3),
+        ("ring", 5, [], 0),
+        ("ring", 2, [], 1),
+        ("exponential", 2, [], 1),
+        ("complete", 1, [], 0),
+        ("hosts:sizes=3x3x3,between=path", 9, [2, 3, 4, 6], 2),
+        # One way only: whoever falls out cuts the cycle.
+        ("d-equi-static:m=1", 5, [0, 1, 2, 3, 4], 5),
+    ],
+)
+def test_whose_loss_splits_a_graph(spec: str, n: int, points: list[int], bridges: int) -> None:
+    found = facts(parse(spec, n))
+    assert len(found.bridges) == bridges
+    if not spec.startswith("hosts"):
+        assert list(found.articulation_points) == points
+    graph = parse(spec, n).graph()
+    for node in found.articulation_points:
+        rest = graph.subgraph(set(graph) - {node})
+        check = nx.is_strongly_connected if graph.is_directed() else nx.is_connected
+        assert not check(rest)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 9, 32, 100])
+@pytest.mark.parametrize(
+    "spec", ["ring", "torus", "hypercube", "exponential", "one-peer-exponential", "complete"]
+)
+def test_one_search_tells_the_diameter_where_all_nodes_are_alike(spec: str, n: int) -> None:
+    fits = {"hypercube": n & (n - 1) == 0, "torus": n not in (3, 5)}.get(spec, True)
+    if not fits:
+        return
+    topology = parse(spec, n)
+    union = nx.DiGraph()
+    for round in range(topology.period or 1):
+        union.add_edges_from(topology.graph(round).to_directed().edges)
+    assert facts(topology).diameter == nx.diameter(union)
+
+
+@given(st.integers(2, 11), st.data())
+@settings(deadline=None)
+def test_any_circulant_agrees_with_a_look_at_each_node_and_link(
+    n: int, data: st.DataObject
+) -> None:
+    shifts = data.draw(st.lists(st.integers(1, n - 1), min_size=1, max_size=3, unique=True))
+    schedule = circulant(n, [shifts])
+    found = paths(schedule)
+    graph = nx.DiGraph((node, (node + shift) % n) for node in range(n) for shift in shifts)
+    graph = graph if schedule.directed else graph.to_undirected()
+    assert schedule.directed is not all(graph.has_edge(b, a) for a, b in graph.edges)
+    check = nx.is_strongly_connected if schedule.directed else nx.is_connected
+    assert found.connected == check(graph)
+    if not found.connected:
+        return
+    assert found.diameter == nx.diameter(graph)
+    assert [node for node in sorted(graph) if splits(graph, nodes=[node])] == list(
+        found.articulation_points
+    )
+    assert {link for link in graph.edges if splits(graph, [link])} == set(found.bridges)
+
+
+def test_lengths_are_whole_numbers() -> None:
+    found = facts(parse("grid", 12))
+    assert isinstance(found.diameter, int)
+    assert not isinstance(found.diameter, np.integer)

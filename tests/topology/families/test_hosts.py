@@ -1,0 +1,99 @@
+"""Hosts: dense inside, sparse between."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.topology import over, parse
+from rumor.topology.families.hosts import resize
+
+from ..samples import dense, ids, out_degrees
+
+sizes = st.lists(st.integers(1, 6), min_size=1, max_size=6)
+
+
+def spec_of(sizes: list[int], how: str = "") -> str:
+    return f"hosts:sizes={'x'.join(map(str, sizes))}{how}"
+
+
+def host_of(sizes: list[int]) -> list[int]:
+    return [host for host, size in enumerate(sizes) for _ in range(size)]
+
+
+@given(sizes, st.sampled_from(["ring", "path", "star", "complete"]))
+def test_inside_a_host_everybody_is_linked_and_between_hosts_there_is_a_link_for_each_pair(
+    sizes: list[int], between: str
+) -> None:
+    graph = parse(spec_of(sizes, f",between={between}")).graph()
+    host = host_of(sizes)
+    inside = [(a, b) for a, b in graph.edges if host[a] == host[b]]
+    assert len(inside) == sum(size * (size - 1) // 2 for size in sizes)
+    linked = sorted(tuple(sorted((host[a], host[b]))) for a, b in graph.edges if host[a] != host[b])
+    count = len(sizes)
+    expected = {
+        "ring": nx.cycle_graph(count),
+        "path": nx.path_graph(count),
+        "star": nx.star_graph(count - 1),
+        "complete": nx.complete_graph(count),
+    }[between]
+    assert linked == sorted(tuple(sorted(edge)) for edge in expected.edges if edge[0] != edge[1])
+
+
+def test_hosts_are_a_ring_unless_told() -> None:
+    plain, told = parse("hosts:sizes=2x3x4"), parse("hosts:sizes=2x3x4,between=ring")
+    assert np.array_equal(dense(plain), dense(told))
+
+
+def test_a_host_s_links_are_dealt_to_its_nodes_in_turn() -> None:
+    graph = parse("hosts:sizes=3x1x1x1x1,between=star").graph()
+    host_links = [sum(other > 2 for other in graph[node]) for node in range(3)]
+    assert host_links == [2, 1, 1]
+
+
+def test_links_can_be_listed() -> None:
+    graph = parse("hosts:sizes=2x2x2,links=0-1x1-2x0-1").graph()
+    between = {(a, b) for a, b in graph.edges if a // 2 != b // 2}
+    # Host 1 has three of the links: its first node takes the first and the last.
+    assert between == {(0, 2), (3, 4), (1, 2)}
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 4), (2, 1), (3, 2), (5, 3), (8, 2)])
+def test_hosts_that_take_turns_mix_inside_first_and_then_each_node_with_its_like(
+    count: int, size: int
+) -> None:
+    topology = parse(spec_of([size] * count, ",between=one-peer-exponential"))
+    inside = 1 if size > 1 or count == 1 else 0
+    ahead = [2**power for power in range((count - 1).bit_length())]
+    assert topology.period == inside + len(ahead)
+    if inside:
+        assert out_degrees(topology, 0) == [size - 1] * topology.n
+    for round, hosts in enumerate(ahead, inside):
+        for node in range(topology.n):
+            assert topology.neighbors(node, round) == ((node + hosts * size) % topology.n,)
+
+
+@given(sizes, st.integers(1, 60))
+def test_hosts_keep_their_proportions_when_peers_come_and_go(sizes: list[int], n: int) -> None:
+    resized = resize(sizes, n)
+    assert sum(resized) == n and min(resized) >= 1 and len(resized) <= len(sizes)
+    if n >= sum(sizes):
+        for size, before in zip(resized, sizes, strict=True):
+            assert abs(size - before * n / sum(sizes)) < 1
+
+
+@given(sizes)
+def test_hosts_of_their_own_sizes_stay_as_they_are(sizes: list[int]) -> None:
+    assert resize(sizes, sum(sizes)) == sizes
+
+
+def test_sizes_beyond_any_integer_of_numpy_are_proportions_still() -> None:
+    assert resize([10**30, 3 * 10**30], 8) == [2, 6]
+    assert over(f"hosts:sizes={10**30}x{10**30}", 0, ids(4)).n == 4
+
+
+def test_a_peer_more_moves_each_border_by_one_at_most() -> None:
+    for n in range(10, 40):
+        ends = [np.cumsum(resize([4, 4, 8, 16], more)) for more in (n, n + 1)]
+        assert all(0 <= after - before <= 1 for before, after in zip(*ends, strict=True))

@@ -1,0 +1,121 @@
+"""Families that one could draw by hand, held against networkx and arithmetic."""
+
+from math import ceil, log2
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.topology import over, parse
+
+from ..samples import dense, ids, out_degrees
+
+sizes = st.integers(1, 200)
+sides = st.tuples(st.integers(2, 6), st.integers(2, 6))
+
+
+def simple(graph: nx.Graph) -> nx.Graph:
+    """The same with nodes numbered in order, and each edge once."""
+    return nx.Graph(nx.convert_node_labels_to_integers(graph, ordering="sorted"))
+
+
+def same(spec: str, expected: nx.Graph, n: int | None = None) -> bool:
+    n = len(expected) if n is None else n
+    return {frozenset(edge) for edge in parse(spec, n).graph().edges} == {
+        frozenset(edge) for edge in simple(expected).edges if edge[0] != edge[1]
+    }
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 9, 16])
+def test_rings_paths_stars_and_complete_graphs_are_those_of_networkx(n: int) -> None:
+    assert same("ring", nx.cycle_graph(n))
+    assert same("path", nx.path_graph(n))
+    assert same("star", nx.star_graph(n - 1))
+    assert same("complete", nx.complete_graph(n))
+
+
+@given(sides)
+def test_grids_and_tori_are_those_of_networkx(shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    spec = f"rows={rows},cols={columns}"
+    assert same(f"grid:{spec}", nx.grid_2d_graph(rows, columns))
+    assert same(f"torus:{spec}", nx.grid_2d_graph(rows, columns, periodic=True))
+
+
+@pytest.mark.parametrize(("n", "rows"), [(4, 2), (12, 3), (16, 4), (22, 2), (36, 6), (40, 5)])
+def test_unless_told_a_torus_is_as_near_to_a_square_as_it_can_be(n: int, rows: int) -> None:
+    told = parse(f"torus:rows={rows}", n)
+    assert nx.utils.graphs_equal(parse("torus", n).graph(), told.graph())
+
+
+@pytest.mark.parametrize("dimensions", range(6))
+def test_a_hypercube_is_that_of_networkx(dimensions: int) -> None:
+    expected = nx.hypercube_graph(dimensions) if dimensions else nx.empty_graph(1)
+    assert same("hypercube", expected)
+
+
+@pytest.mark.parametrize("height", range(5))
+def test_a_full_tree_is_that_of_networkx(height: int) -> None:
+    assert same("tree", nx.balanced_tree(2, height))
+
+
+@given(sizes)
+def test_exponential_neighbors_stand_at_powers_of_two_nearest_first(n: int) -> None:
+    exponential = parse("exponential", n)
+    powers = [2**power for power in range(ceil(log2(n)))]
+    for node in (0, n // 2, n - 1):
+        assert [(other - node) % n for other in exponential.neighbors(node)] == powers
+
+
+@given(sizes, st.integers(0, 100))
+def test_the_one_peer_schedule_takes_them_in_turn(n: int, round: int) -> None:
+    all_of_them = parse("exponential", n).neighbors(n - 1)
+    one = parse("one-peer-exponential", n).neighbors(n - 1, round)
+    assert one == (all_of_them[round % len(all_of_them)],) if n > 1 else one == ()
+
+
+def test_two_nodes_push_to_each_other_in_every_family_of_pairs_or_more() -> None:
+    specs = ["ring", "path", "star", "complete", "tree", "hypercube", "exponential", "base-k"]
+    specs += ["one-peer-exponential", "hypercube-matching", "random-matching", "equi-static:m=1"]
+    for spec in specs:
+        assert [parse(spec, 2).neighbors(node) for node in (0, 1)] == [(1,), (0,)]
+        assert np.allclose(dense(parse(spec, 2)), 1 / 2)
+
+
+@pytest.mark.parametrize("n", range(1, 41))
+def test_a_live_grid_has_rows_of_one_length_but_for_the_last(n: int) -> None:
+    for spec in ("grid", "grid:cols=3", "grid:rows=4"):
+        graph = over(spec, 0, ids(n)).graph()
+        steps = {abs(a - b) for a, b in graph.edges}
+        assert len(steps - {1}) <= 1
+        columns = max(steps, default=1)
+        for a, b in graph.edges:
+            assert b - a == columns or a // columns == b // columns
+        assert graph.number_of_edges() == (n - ceil(n / columns)) + (n - columns) or columns == 1
+
+
+@pytest.mark.parametrize("n", [5, 7, 11, 13, 23, 37, 61, 97])
+def test_a_live_torus_of_prime_size_has_degree_four_and_ways_as_short(n: int) -> None:
+    torus = over("torus", 0, ids(n))
+    assert set(out_degrees(torus)) == {4}
+    assert nx.diameter(torus.graph()) <= n**0.5
+
+
+@pytest.mark.parametrize("n", [*range(1, 18), 31, 32, 33, 50, 63, 64])
+def test_an_incomplete_hypercube_lacks_only_those_who_are_not_there(n: int) -> None:
+    dimensions = ceil(log2(n))
+    cube = over("hypercube", 0, ids(n))
+    whole = simple(nx.hypercube_graph(dimensions)) if dimensions else nx.empty_graph(1)
+    assert set(map(frozenset, cube.graph().edges)) == {
+        frozenset(edge) for edge in whole.edges if max(edge) < n
+    }
+    assert max(out_degrees(cube)) <= dimensions and nx.diameter(cube.graph()) <= dimensions
+
+
+@pytest.mark.parametrize(
+    ("spec", "degree"), [("ring", 2), ("exponential", 20), ("hypercube", 20), ("torus", 4)]
+)
+def test_a_million_nodes_are_no_trouble_where_all_are_alike(spec: str, degree: int) -> None:
+    assert len(parse(spec, 2**20).neighbors(7)) == degree

@@ -1,0 +1,221 @@
+"""Schedules as their papers have them."""
+
+from collections import Counter
+from collections.abc import Iterable
+from math import log
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from rumor.topology import Topology, parse
+from rumor.topology.families.equitopo import ETA, BasisMatching, BasisPush, draw_shifts, equi_static
+from rumor.topology.schedules.cayley import Cayley
+
+from ..samples import dense, is_uniform, out_degrees, some_rounds
+
+Matrix = NDArray[np.float64]
+
+
+def product(topology: Topology, rounds: Iterable[int]) -> Matrix:
+    """``W(last) ... W(first)``."""
+    total: Matrix = np.eye(topology.n)
+    for round in rounds:
+        total = topology.matrix(round) @ total
+    return total
+
+
+def is_mean(matrix: Matrix) -> bool:
+    """Whether everybody has the exact average."""
+    return bool(np.allclose(matrix, 1 / len(matrix), rtol=0, atol=1e-12))
+
+
+# Takezawa, Sato, Bao, Niwa and Yamada, NeurIPS 2023: the Base-(k+1) graph.
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_base_k_is_exact_for_every_n_with_degree_k_in_about_2_log_n_rounds(k: int) -> None:
+    for n in range(max(2, k + 1), 101):
+        topology = parse(f"base-k:k={k}", n)
+        assert topology.period is not None
+        assert topology.period <= 2 * log(n, k + 1) + 2
+        assert is_mean(product(topology, range(topology.period))), n
+        degrees = [np.diff(topology.matrix(r).indptr).max() - 1 for r in some_rounds(topology)]
+        assert max(degrees) <= k, n
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 7, 12, 31])
+def test_base_2_rounds_are_matchings(n: int) -> None:
+    topology = parse("base-k:k=1", n)
+    for round in some_rounds(topology):
+        assert max(out_degrees(topology, round)) == 1
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "rounds"),
+    [(1, 8, 3), (2, 9, 2), (2, 18, 3), (3, 64, 3), (3, 48, 3), (4, 30, 3), (5, 30, 2)],
+)
+def test_base_k_takes_a_round_for_each_factor_where_none_need_exceed_k_plus_1(
+    k: int, n: int, rounds: int
+) -> None:
+    """Algorithm 1, with as few factors as there can be."""
+    assert parse(f"base-k:k={k}", n).period == rounds
+
+
+# Ying, Yuan, Chen, Hu, Pan and Yin, NeurIPS 2021: exponential graphs.
+
+
+@pytest.mark.parametrize("k", range(1, 7))
+def test_one_peer_exponential_is_exact_after_any_k_rounds_in_a_row_for_2_to_the_k(k: int) -> None:
+    topology = parse("one-peer-exponential", 2**k)
+    assert topology.period == k
+    for first in range(k + 2):
+        assert is_mean(product(topology, range(first, first + k)))
+        assert k == 1 or not is_mean(product(topology, range(first, first + k - 1)))
+
+
+@pytest.mark.parametrize("n", [3, 5, 6, 7, 12, 24, 100])
+def test_one_peer_exponential_is_never_exact_for_other_n(n: int) -> None:
+    """All rounds have the same eigenvectors, and of one of them no round takes all away."""
+    topology = parse("one-peer-exponential", n)
+    assert isinstance(topology.schedule, Cayley)
+    left = [np.abs(topology.schedule.spectrum(round)) for round in some_rounds(topology)]
+    assert np.min(left, axis=0)[1:].max() > 1e-3
+
+
+@pytest.mark.parametrize(("p", "k"), [(1, 4), (2, 1), (2, 3), (3, 2), (3, 3), (4, 2), (5, 2)])
+def test_p_peer_exponential_is_exact_after_k_rounds_for_p_plus_1_to_the_k(p: int, k: int) -> None:
+    topology = parse(f"p-peer-exponential:p={p}", (p + 1) ** k)
+    assert topology.period == k
+    assert all(out_degrees(topology, round) == [p] * topology.n for round in range(k))
+    for first in range(k):
+        assert is_mean(product(topology, range(first, first + k)))
+
+
+@pytest.mark.parametrize("k", range(1, 7))
+def test_hypercube_matching_pairs_i_with_i_xor_2_to_the_t(k: int) -> None:
+    topology = parse("hypercube-matching", 2**k)
+    for round in range(2 * k):
+        expected = [(node ^ 2 ** (round % k),) for node in range(2**k)]
+        assert [topology.neighbors(node, round) for node in range(2**k)] == expected
+        assert np.array_equal(dense(topology, round), dense(topology, round).T)
+    assert topology.period == k and is_mean(product(topology, range(k)))
+
+
+@pytest.mark.parametrize("k", range(5))
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_hosts_in_turn_are_exact_after_k_plus_1_rounds_for_2_to_the_k_hosts(
+    k: int, size: int
+) -> None:
+    sizes = "x".join([str(size)] * 2**k)
+    topology = parse(f"hosts:sizes={sizes},between=one-peer-exponential")
+    assert topology.period == k + 1
+    assert is_mean(product(topology, range(k + 1)))
+
+
+# Song, Li, Jin, Shi, Yan, Yin and Yuan, NeurIPS 2022: EquiTopo.
+
+
+def basis(n: int, shift: int) -> Matrix:
+    """A(u): (n-1)/n of the node u places behind, and 1/n of one's own."""
+    nodes = np.arange(n)
+    matrix = np.eye(n) / n
+    matrix[(nodes + shift) % n, nodes] += (n - 1) / n
+    return matrix
+
+
+shifts_of = st.integers(2, 30).flatmap(
+    lambda n: st.tuples(st.just(n), st.sets(st.integers(1, n - 1), min_size=1).map(tuple))
+)
+
+
+@given(shifts_of)
+def test_equi_static_is_the_mean_of_its_basis_matrices(drawn: tuple[int, tuple[int, ...]]) -> None:
+    n, shifts = drawn
+    mean = np.mean([basis(n, shift) for shift in shifts], axis=0)
+    directed = equi_static(n, shifts, one_way=True).matrix(0).toarray()
+    assert np.allclose(directed, mean, rtol=0, atol=1e-12)
+    undirected = equi_static(n, shifts, one_way=False).matrix(0).toarray()
+    assert np.allclose(undirected, (mean + mean.T) / 2, rtol=0, atol=1e-12)
+
+
+@given(shifts_of, st.integers(0, 1000))
+def test_od_equi_dyn_takes_half_of_one_basis_matrix_each_round(
+    drawn: tuple[int, tuple[int, ...]], round: int
+) -> None:
+    n, shifts = drawn
+    matrix = BasisPush.over(n, shifts, 7).matrix(round).toarray()
+    choices = [(1 - ETA) * np.eye(n) + ETA * basis(n, shift) for shift in shifts]
+    assert any(np.allclose(matrix, choice, rtol=0, atol=1e-12) for choice in choices)
+
+
+def test_od_equi_dyn_takes_each_of_its_shifts() -> None:
+    topology = parse("od-equi-dyn:m=5", 30)
+    assert len({topology.neighbors(0, round) for round in range(100)}) == 5
+
+
+def greedy(n: int, shift: int, start: int) -> dict[int, int]:
+    """Algorithm 3: from a start on, in turn, who is free takes the one a shift ahead, if free."""
+    partner: dict[int, int] = {}
+    for step in range(n):
+        node = (start + step) % n
+        ahead = (node + shift) % n
+        if node not in partner and ahead not in partner:
+            partner[node], partner[ahead] = ahead, node
+    return partner
+
+
+@given(shifts_of, st.data())
+def test_equi_dyn_pairs_nodes_greedily_along_a_shift(
+    drawn: tuple[int, tuple[int, ...]], data: st.DataObject
+) -> None:
+    n, shifts = drawn
+    shift, start = data.draw(st.sampled_from(shifts)), data.draw(st.integers(0, n - 1))
+    matching = BasisMatching(n=n, shifts=shifts, seed=0)
+    pairs = greedy(n, shift, start)
+    expected = np.eye(n)
+    for node, partner in pairs.items():
+        expected[node, node] -= ETA * (n - 1) / n
+        expected[node, partner] += ETA * (n - 1) / n
+    assert np.allclose(matching.matching(shift, start).toarray(), expected, rtol=0, atol=1e-12)
+    partners = matching.partners(shift, start, np.arange(n))
+    assert partners.tolist() == [pairs.get(node, node) for node in range(n)]
+
+
+def test_equi_dyn_draws_each_shift_and_each_start() -> None:
+    topology = parse("equi-dyn:m=3", 10)
+    assert isinstance(topology.schedule, BasisMatching)
+    shifts = topology.schedule.shifts
+    possible = {
+        tuple(sorted(greedy(10, shift, start).items())) for shift in shifts for start in range(10)
+    }
+    met = {
+        tuple((node, *topology.neighbors(node, round)) for node in range(10))
+        for round in range(400)
+    }
+    assert {tuple(pair for pair in pairs if len(pair) == 2) for pairs in met} == possible
+
+
+@given(st.integers(2, 200), st.data())
+def test_shifts_are_distinct_and_connect_the_cycle(n: int, data: st.DataObject) -> None:
+    m, seed = data.draw(st.integers(1, min(n - 1, 12))), data.draw(st.integers(0, 999))
+    shifts = draw_shifts(n, m, seed)
+    assert len(set(shifts)) == m and set(shifts) <= set(range(1, n))
+    assert np.gcd.reduce([n, *shifts]) == 1
+
+
+def test_all_shifts_are_equally_likely() -> None:
+    drawn = Counter(shift for seed in range(3000) for shift in draw_shifts(13, 4, seed))
+    assert set(drawn) == set(range(1, 13)) and is_uniform(drawn, 12)
+
+
+def test_a_node_more_leaves_most_shifts_as_they_are() -> None:
+    def places(n: int) -> set[int]:
+        """To either side."""
+        shifts = draw_shifts(n, 6, 0)
+        return {shift if shift <= n / 2 else shift - n for shift in shifts}
+
+    changed = [len(places(n + 1) - places(n)) for n in range(20, 120)]
+    assert sum(changed) < 0.1 * 6 * 100

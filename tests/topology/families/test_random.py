@@ -1,0 +1,132 @@
+"""Random graphs that hardly move when a peer comes or goes."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import log2
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from rumor.topology import over, parse
+from rumor.topology.families.random import PAIRS_MAX
+
+from ..samples import dense, ids
+
+LIVE = ids(40)
+
+Links = set[frozenset[str]]
+
+
+def links(spec: str, live: list[str]) -> Links:
+    return {frozenset(live[node] for node in edge) for edge in over(spec, 1, live).graph().edges}
+
+
+def leaves(spec: str) -> Iterator[tuple[int, Links, Links, set[str]]]:
+    """Who leaves, links of others that are lost, links that are new, and whom it was linked to."""
+    before = links(spec, LIVE)
+    for place in range(0, len(LIVE), 3):
+        gone = LIVE[place]
+        after = links(spec, [*LIVE[:place], *LIVE[place + 1 :]])
+        had = {other for link in before if gone in link for other in link} - {gone}
+        yield place, {link for link in before - after if gone not in link}, after - before, had
+
+
+@pytest.mark.parametrize("d", [2, 4, 6])
+def test_each_cycle_of_a_regular_graph_closes_around_the_gap(d: int) -> None:
+    for _, lost, new, had in leaves(f"random-regular:d={d}"):
+        assert lost == set() and all(link <= had for link in new)
+        # Fewer where cycles close over a link that is there already.
+        assert len(new) <= d // 2 and (len(new) == 1 or d > 2)
+
+
+@pytest.mark.parametrize("d", [3, 5])
+def test_the_matching_of_an_odd_degree_changes_a_few_pairs(d: int) -> None:
+    levels = log2(len(LIVE))
+    for _, lost, new, _ in leaves(f"random-regular:d={d}"):
+        assert len(lost) <= levels and len(new) <= d // 2 + levels + 1
+
+
+@pytest.mark.parametrize("p", [0.01, 0.2, 0.5])
+def test_only_the_ring_closes_in_an_erdos_renyi_graph(p: float) -> None:
+    for place, lost, new, _ in leaves(f"erdos-renyi:p={p}"):
+        assert lost == set()
+        assert new <= {frozenset((LIVE[place - 1], LIVE[(place + 1) % len(LIVE)]))}
+
+
+@pytest.mark.parametrize(("k", "p"), [(4, 0.0), (6, 0.0), (6, 0.3), (8, 1.0)])
+def test_a_small_world_moves_links_around_the_gap_and_those_that_led_to_it(
+    k: int, p: float
+) -> None:
+    hops = k // 2
+    for place, lost, new, had in leaves(f"small-world:k={k},p={p}"):
+        around = {LIVE[(place + hop) % len(LIVE)] for hop in range(-hops, hops + 1)}
+        assert all(link <= around for link in lost)
+        assert all(link <= around or link & had for link in new)
+        assert len(lost) <= sum(range(hops))
+        assert len(new) <= sum(range(hops + 1)) + len(had)
+
+
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_in_a_scale_free_graph_only_who_chose_a_peer_chooses_again(m: int) -> None:
+    for _, lost, new, had in leaves(f"scale-free:m={m}"):
+        assert lost == set()
+        assert all(link & had for link in new) and len(new) <= len(had)
+
+
+@pytest.mark.parametrize("d", range(2, 9))
+def test_a_live_regular_graph_has_nearly_its_degree(d: int) -> None:
+    degrees = sorted(dict(over(f"random-regular:d={d}", 1, LIVE).graph().degree).values())
+    assert degrees[-1] == d
+    # Two cycles share about 2 links, whatever n is; each takes one from two peers.
+    assert sum(d - degree for degree in degrees) <= d * d
+
+
+def test_an_odd_number_of_peers_leaves_one_out_of_the_matching() -> None:
+    degrees = [degree for _, degree in over("random-regular:d=3", 1, LIVE[1:]).graph().degree]
+    assert 1 <= degrees.count(2) <= 5 and set(degrees) == {2, 3}
+
+
+def test_a_live_erdos_renyi_graph_has_as_many_links_as_p_says() -> None:
+    live = ids(200)
+    edges = over("erdos-renyi:p=0.3", 0, live).graph().number_of_edges()
+    pairs = 200 * 199 / 2
+    assert abs(edges - 0.3 * pairs - 0.7 * 200) < 5 * (0.21 * pairs) ** 0.5
+
+
+def test_a_live_erdos_renyi_graph_is_the_same_hashed_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = links("erdos-renyi:p=0.3", LIVE)
+    monkeypatch.setattr("rumor.topology.families.random.PAIRS_MAX", 7 * len(LIVE))
+    assert PAIRS_MAX > len(LIVE) ** 2 and links("erdos-renyi:p=0.3", LIVE) == whole
+
+
+def test_with_p_of_one_everybody_is_linked() -> None:
+    assert len(links("erdos-renyi:p=1", LIVE)) == 40 * 39 / 2
+
+
+def test_without_rewiring_a_small_world_is_the_strict_one() -> None:
+    live, strict = over("small-world:k=6,p=0", 0, LIVE), parse("small-world:k=6,p=0", 40)
+    assert np.array_equal(dense(live), dense(strict))
+
+
+def test_rewiring_a_small_world_makes_ways_short() -> None:
+    live = ids(200)
+    lattice, rewired = (over(f"small-world:k=4,p={p}", 0, live).graph() for p in (0, 0.5))
+    assert nx.diameter(lattice) == 50 and nx.diameter(rewired) < 15
+
+
+def test_a_live_scale_free_graph_has_hubs_and_m_links_for_each_newcomer() -> None:
+    live = ids(400)
+    graph = over("scale-free:m=2", 0, live).graph()
+    degrees = sorted((degree for _, degree in graph.degree), reverse=True)
+    # Links that coincide are one.
+    assert 0.9 * 2 * 400 < graph.number_of_edges() < 2 * 400
+    # 1 / sqrt(s) of the mean: about m sqrt(n) for the first, against m for the last.
+    assert degrees[0] > 10 * degrees[200]
+
+
+def test_over_a_history_of_joins_each_takes_two_links_from_the_others() -> None:
+    views = [links("random-regular:d=4", LIVE[:n]) for n in range(20, 41)]
+    assert all(len(before - after) <= 2 for before, after in pairwise(views))

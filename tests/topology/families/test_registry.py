@@ -1,0 +1,114 @@
+"""A family from outside: registered, typed, built, analyzed, laid over live peers, and gone."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rumor.topology import (
+    FAMILIES,
+    LiveTopology,
+    TopologyError,
+    advise,
+    facts,
+    over,
+    parse,
+)
+from rumor.topology.drawing import headline
+from rumor.topology.families import CATALOG, Built, Family, Site, register, unregister
+from rumor.topology.families.family import Values, at_least, below_n, clipped, counts
+from rumor.topology.layout import place
+from rumor.topology.schedules.cayley import circulant
+from rumor.topology.spec import read
+
+
+def build(site: Site, values: Values) -> Built:
+    width = below_n(site, values, "w")
+    shifts = dict.fromkeys(s for w in range(1, width + 1) for s in (w, site.n - w) if w < site.n)
+    return Built(schedule=circulant(site.n, [tuple(shifts)]))
+
+
+BAND = Family(
+    summary="a cycle with the w nearest nodes on either side",
+    source="a test",
+    build=build,
+    live=clipped(build, "w"),
+    layout="circle",
+    parameters=(at_least(1, "w", 2),),
+    candidates=counts("w"),
+)
+
+
+@pytest.fixture
+def band() -> Iterator[Family]:
+    register("band", BAND)
+    yield BAND
+    unregister("band")
+
+
+@pytest.mark.usefixtures("band")
+def test_a_family_from_outside_is_parsed_built_and_analyzed_like_any_other() -> None:
+    topology = parse("band:w=3", 16)
+    assert topology.spec == "band:w=3" and topology.layout == "circle"
+    assert sorted(topology.neighbors(0)) == [1, 2, 3, 13, 14, 15]
+    assert parse("band", 16).neighbors(0) == parse("band:w=2", 16).neighbors(0)
+    found = facts(topology)
+    assert found.degree_max == 6 and found.diameter == 3 and found.doubly_stochastic
+    assert headline(found).startswith("6 pushes a round")
+    assert place(topology).points.shape == (16, 2)
+
+
+@pytest.mark.usefixtures("band")
+def test_its_parameters_are_checked_and_its_strict_builder_is_strict() -> None:
+    with pytest.raises(TopologyError, match="w=0: it must be a whole number of at least 1"):
+        parse("band:w=0", 16)
+    with pytest.raises(TopologyError, match="w=16: it must be below n"):
+        parse("band:w=16", 16)
+
+
+@pytest.mark.usefixtures("band")
+def test_its_live_builder_takes_any_number_of_peers() -> None:
+    live = LiveTopology("band:w=3", 0)
+    assert live(("a", "b", "c"), "a", 0) == ("b", "c")
+    assert live(("a",), "a", 0) == ()
+    assert over("band:w=9", 0, ["a", "b"]).neighbors(0) == (1,)
+
+
+@pytest.mark.usefixtures("band")
+def test_it_is_listed_suggested_and_advised() -> None:
+    assert FAMILIES["band"] == BAND.summary and CATALOG["band"] is BAND
+    with pytest.raises(TopologyError, match="did you mean 'band'"):
+        parse("bnad", 4)
+    assert "band:w=1" in [advice.spec for advice in advise(16, 3)]
+    assert str(read("spanning-tree:of=band:w=02")) == "spanning-tree:of=band:w=2"
+
+
+def test_an_unregistered_family_is_unknown_even_if_it_was_used() -> None:
+    register("band", BAND)
+    assert parse("band", 8).n == 8
+    unregister("band")
+    assert "band" not in FAMILIES and "band" not in CATALOG
+    with pytest.raises(TopologyError, match="unknown topology 'band'"):
+        parse("band", 8)
+    with pytest.raises(TopologyError, match="no topology 'band'"):
+        unregister("band")
+
+
+def test_a_name_stands_for_the_family_that_was_registered_last() -> None:
+    for width in (1, 3):
+        other = Family(
+            summary="a band of one width",
+            source="a test",
+            build=lambda site, _, width=width: build(site, {"w": width}),  # type: ignore[misc]
+            layout="circle",
+        )
+        register("one-band", other)
+        assert len(parse("one-band", 16).neighbors(0)) == 2 * width
+        unregister("one-band")
+
+
+@pytest.mark.parametrize("name", ["ring", "", "a:b", "a,b", "a=b", "-"])
+def test_a_name_that_is_taken_or_cannot_be_typed_is_refused(name: str) -> None:
+    before = dict(CATALOG)
+    with pytest.raises(TopologyError):
+        register(name, BAND)
+    assert dict(CATALOG) == before

@@ -1,0 +1,140 @@
+"""Pictures of topologies: any family, any size that makes sense, and where nodes stand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rumor.topology import FAMILIES, TopologyError, facts, over, parse
+from rumor.topology.drawing import Scale, check_size, draw, draw_side_by_side, headline
+from rumor.topology.layout import links_of
+
+SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
+FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]
+LIVE = [f"peer-{number:02}" for number in range(16)]
+
+
+def is_png(path: Path) -> bool:
+    return path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("spec", FAMILY_SPECS)
+def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
+    topology = parse(spec, 16)
+    draw(topology, facts(topology), tmp_path / "graph.png")
+    assert is_png(tmp_path / "graph.png")
+
+
+@pytest.mark.parametrize(
+    ("spec", "n"),
+    [
+        ("ring", 1),
+        ("path", 2),
+        ("grid:rows=1,cols=5", 5),
+        ("hypercube", 1),
+        ("tree", 40),
+        ("erdos-renyi", 300),
+        ("hosts:sizes=5", 5),
+        ("hosts:sizes=1x1x3", 5),
+        ("hosts:sizes=4x4,between=one-peer-exponential", 8),
+        ("base-k", 61),
+    ],
+)
+def test_small_large_and_odd_ones_have_one_too(tmp_path: Path, spec: str, n: int) -> None:
+    topology = parse(spec, n)
+    draw(topology, facts(topology), tmp_path / "graph.png")
+    assert is_png(tmp_path / "graph.png")
+
+
+@pytest.mark.parametrize("spec", ["hypercube", "torus", "grid", "hosts:sizes=4x4x8"])
+@pytest.mark.parametrize("n", [1, 13])
+def test_live_views_have_one_with_the_peers_names(tmp_path: Path, spec: str, n: int) -> None:
+    topology = over(spec, 0, LIVE[:n])
+    draw(topology, facts(topology), tmp_path / "graph.png")
+    assert is_png(tmp_path / "graph.png")
+
+
+def test_several_stand_side_by_side(tmp_path: Path) -> None:
+    several = [(topology, facts(topology)) for topology in (parse("ring", 4), parse("star", 4))]
+    draw_side_by_side(several, tmp_path / "both.svg")
+    text = (tmp_path / "both.svg").read_text()
+    assert "<!-- ring, n = 4 -->" in text and "<!-- star, n = 4 -->" in text
+
+
+def test_bandwidths_are_told_apart_and_explained(tmp_path: Path) -> None:
+    (tmp_path / "net.edgelist").write_text("a b 10\nb c 1000\n")
+    topology = parse(f"file:path={tmp_path}/net.edgelist,weights=bandwidth")
+    draw(topology, facts(topology), tmp_path / "net.svg")
+    text = (tmp_path / "net.svg").read_text()
+    assert "bandwidth 10 to 1,000 Mbit/s" in text
+    assert "red: losing it splits the graph" in text
+    assert all(f"<!-- {name} -->" in text for name in "abc")
+
+
+def test_dollars_and_underscores_in_names_are_no_mathematics(tmp_path: Path) -> None:
+    path = tmp_path / "$x_$.edgelist"
+    path.write_text("$a_$ $\\b$\n$\\b$ c_$^\n")
+    topology = parse(f"file:path={path}")
+    draw(topology, facts(topology), tmp_path / "net.svg")
+    text = (tmp_path / "net.svg").read_text()
+    assert all(f"<!-- {name} -->" in text for name in topology.names)
+
+
+def test_names_inside_of_nodes_are_no_mathematics_either(tmp_path: Path) -> None:
+    topology = over("one-peer-exponential", 0, ["$", "$$", "$_$"])
+    draw(topology, facts(topology), tmp_path / "net.pdf")
+    assert (tmp_path / "net.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_long_period_shows_some_rounds_and_says_of_how_many(tmp_path: Path) -> None:
+    topology = parse("base-k", 61)
+    assert topology.period is not None and topology.period > 9
+    draw(topology, facts(topology), tmp_path / "graph.svg")
+    text = (tmp_path / "graph.svg").read_text()
+    assert "<!-- round 7 -->" in text and "<!-- round 8 -->" not in text
+    assert f"of {topology.period} rounds" in text
+
+
+def test_samples_of_random_rounds_differ(tmp_path: Path) -> None:
+    topology = parse("od-equi-dyn:m=2", 16)
+    draw(topology, facts(topology), tmp_path / "graph.svg")
+    assert (tmp_path / "graph.svg").read_text().count("<!-- round ") == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "n", "said"),
+    [("ring", 2001, "2,001 nodes would be"), ("complete", 300, "89,700 edges would be")],
+)
+def test_a_picture_of_nothing_but_ink_is_refused(spec: str, n: int, said: str) -> None:
+    with pytest.raises(TopologyError, match=said):
+        check_size(parse(spec, n))
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("ring", "2 pushes a round  ·  spectral gap 0.0507"),
+        ("one-peer-exponential", "1 push a round  ·  exact after 4 rounds"),
+        ("complete", "15 pushes a round  ·  exact after 1 round  ·  16 effective neighbors"),
+        ("star", "1 to 15 pushes a round"),
+    ],
+)
+def test_three_facts_stand_above_a_picture(spec: str, said: str) -> None:
+    assert headline(facts(parse(spec, 16))).startswith(said)
+
+
+def test_both_ways_of_a_link_are_one_line() -> None:
+    links = links_of(parse("ring", 4), 0)
+    assert links.low.tolist() == [0, 0, 1, 2] and links.high.tolist() == [1, 3, 2, 3]
+    assert links.up.all() and links.down.all()
+    one_way = links_of(parse("one-peer-exponential", 4), 0)
+    assert one_way.up.tolist() == [True, False, True, True]
+    assert one_way.down.tolist() == [False, True, False, False]
+
+
+def test_a_heavier_link_is_a_stronger_line() -> None:
+    links = links_of(parse("grid", 9), 0)
+    scale = Scale.over([links], is_log=False)
+    strength = scale.strength(links.values)
+    assert strength.max() == 1 and 0 < strength.min() < 1
+    assert (np.argsort(strength) == np.argsort(links.values)).all()

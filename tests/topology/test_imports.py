@@ -1,0 +1,39 @@
+"""What importing the layer costs: scipy and networkx are loaded when a matrix is made."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("scipy", "networkx", "matplotlib", "cvxpy", "torch")
+
+
+def loaded_after(program: str) -> list[str]:
+    """Heavy libraries in a fresh interpreter that has run *program*."""
+    program += f"\nimport json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    found: list[str] = json.loads(run.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import rumor.topology",
+        "from rumor.topology.families import CATALOG; [f.summary for f in CATALOG.values()]",
+        "from rumor.topology.spec import read; read('spanning-tree:of=torus:rows=4')",
+        "from rumor.topology import over; over('exponential', 0, 'abcd').neighbors(0)",
+        "from rumor.topology import LiveTopology as T; T('torus', 0)('abcdefgh', 'a', 1)",
+        "from rumor.topology import parse; parse('one-peer-exponential', 8).neighbors(3, 2)",
+        "from rumor.topology import over; over('random-matching', 0, 'a').neighbors(0)",
+    ],
+)
+def test_names_help_and_neighbors_need_neither_scipy_nor_networkx(program: str) -> None:
+    assert loaded_after(program) == []
+
+
+def test_a_matrix_needs_scipy_alone() -> None:
+    program = "from rumor.topology import parse; parse('star', 8).matrix()"
+    assert loaded_after(program) == ["scipy"]

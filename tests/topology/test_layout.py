@@ -1,0 +1,63 @@
+"""Where nodes stand in a picture."""
+
+import numpy as np
+import pytest
+
+from rumor.topology import FAMILIES, over, parse
+from rumor.topology.layout import place
+
+SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
+FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]
+
+
+@pytest.mark.parametrize("spec", FAMILY_SPECS)
+@pytest.mark.parametrize("n", [16, 64])
+def test_no_two_nodes_stand_in_one_place(spec: str, n: int) -> None:
+    topology = parse("hosts:sizes=16x16x32" if "hosts" in spec and n == 64 else spec, n)
+    points = place(topology).points
+    apart = np.linalg.norm(points[:, None] - points, axis=2) + 9 * np.eye(n)
+    assert points.shape == (n, 2)
+    assert apart.min() > 0.01 * np.ptp(points, axis=0).max()
+
+
+def test_neighbors_in_a_row_of_a_torus_stand_side_by_side() -> None:
+    points = place(parse("torus:rows=3,cols=5")).points
+    assert points[1].tolist() == [1, 0] and points[5].tolist() == [0, -1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "n"),
+    [
+        ("path", 2),
+        ("path", 25),
+        ("grid:rows=1,cols=5", 5),
+        ("hypercube", 1),
+        ("hypercube", 2),
+        ("tree", 40),
+        ("erdos-renyi", 300),
+        ("hosts:sizes=5", 5),
+        ("hosts:sizes=1x1x3", 5),
+        ("hosts:sizes=1", 1),
+    ],
+)
+def test_small_large_and_odd_graphs_have_a_place_for_each_node(spec: str, n: int) -> None:
+    points = place(parse(spec, n)).points
+    assert points.shape == (n, 2) and np.isfinite(points).all()
+    assert len({tuple(point) for point in points.round(9).tolist()}) == n
+
+
+def test_nodes_of_one_host_stand_together() -> None:
+    placed = place(parse("hosts:sizes=4x4x8"))
+    assert [len(group) for group in placed.groups] == [4, 4, 8]
+    for group in placed.groups:
+        here = placed.points[list(group)]
+        others = np.delete(placed.points, list(group), axis=0)
+        center = here.mean(axis=0)
+        within = np.linalg.norm(here - center, axis=1).max()
+        assert within < np.linalg.norm(others - center, axis=1).min()
+
+
+@pytest.mark.parametrize("n", [1, 13])
+def test_views_of_any_size_have_places_too(n: int) -> None:
+    view = over("hypercube", 0, [f"peer-{number:02}" for number in range(n)])
+    assert place(view).points.shape == (n, 2)

@@ -1,0 +1,247 @@
+"""A topology over the peers that are alive: any number of them, and all agree."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rumor.topology import LiveTopology, Topology, TopologyError, neighbors, over, parse
+from rumor.topology.families.registry import CATALOG
+from rumor.topology.spec import read
+
+from .samples import DOUBLY, LIVE, STREETS, dense, ids, is_connected, some_rounds
+
+rounds = st.integers(0, 1000)
+seeds = st.integers(0, 2**64 - 1)
+peers = st.text(st.characters(codec=None), max_size=8)
+views = st.lists(peers, min_size=1, max_size=24, unique=True).map(sorted)
+
+each_spec = pytest.mark.parametrize("spec", LIVE)
+a_few = settings(max_examples=4)
+
+# Sizes at which something may change: few peers, powers of 2 and what follows them, primes.
+SIZES = [*range(1, 14), 16, 17, 24, 36, 40]
+
+
+@each_spec
+def test_any_number_of_peers_is_connected_and_mixes_as_the_family_does(spec: str) -> None:
+    name = spec.partition(":")[0]
+    for n in SIZES:
+        topology = over(spec, 3, ids(n))
+        assert (topology.n, topology.spec, topology.seed) == (n, str(read(spec)), 3)
+        assert topology.names == tuple(ids(n))
+        assert is_connected(topology, at_random=40), n
+        for round in some_rounds(topology, 2):
+            matrix = dense(topology, round)
+            assert matrix.min() >= 0
+            kept = matrix.sum(axis=0), matrix.sum(axis=1)
+            if name in DOUBLY and not spec.startswith(STREETS):
+                assert np.allclose(kept, 1, rtol=0, atol=1e-12), n
+            else:
+                assert np.allclose(kept[0 if name == "file" else 1], 1, rtol=0, atol=1e-12), n
+
+
+@each_spec
+@a_few
+@given(live=views, seed=seeds, round=rounds)
+def test_all_peers_agree_whom_each_may_push_to(
+    spec: str, live: list[str], seed: int, round: int
+) -> None:
+    topology, view = over(spec, seed, live), LiveTopology(spec, seed)
+    matrix = dense(topology, round)
+    assert view(live, live[-1], round) == neighbors(spec, seed, live, live[-1], round)
+    for node, peer in enumerate(live):
+        out = view(live, peer, round)
+        assert out == tuple(live[other] for other in topology.neighbors(node, round))
+        assert {live[other] for other in np.flatnonzero(matrix[:, node])} - {peer} == set(out)
+        assert len(set(out)) == len(out) and set(out) <= set(live) - {peer}
+
+
+@each_spec
+@a_few
+@given(live=views, peer=peers, round=rounds)
+def test_a_peer_outside_the_view_has_no_neighbors(
+    spec: str, live: list[str], peer: str, round: int
+) -> None:
+    if peer not in live:
+        assert neighbors(spec, 0, live, peer, round) == ()
+
+
+@each_spec
+def test_views_of_one_and_two_peers(spec: str) -> None:
+    assert neighbors(spec, 0, ["a"], "a", 0) == ()
+    met = {neighbors(spec, 0, ["a", "b"], "b", round) for round in range(4)}
+    assert ("a",) in met and met <= {(), ("a",)}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [spec for spec in LIVE if CATALOG[spec.partition(":")[0]].live is None and "of=" not in spec],
+)
+def test_a_family_that_takes_any_number_is_the_same_on_a_live_view(spec: str) -> None:
+    for n in (1, 2, 3, 7, 16, 29):
+        strict, live = parse(spec, n, seed=5), over(spec, 5, ids(n))
+        for round in some_rounds(strict):
+            for node in range(n):
+                assert strict.neighbors(node, round) == live.neighbors(node, round)
+            assert np.array_equal(dense(strict, round), dense(live, round))
+
+
+@pytest.mark.parametrize(
+    ("spec", "n"),
+    [
+        *(("grid", 12), ("grid:cols=3", 12), ("torus", 12), ("torus:rows=2", 10)),
+        *(
+            ("grid", 16),
+            ("torus", 32),
+            ("hypercube", 16),
+            ("hypercube-matching", 16),
+            ("spanning-tree:of=torus", 12),
+        ),
+        *(("p-peer-exponential:p=3", 5), ("base-k:k=3", 7), ("random-groups:m=4", 4)),
+        *(("epidemic:s=3", 4), ("epidemic-local:s=3", 4), ("equi-static:m=3", 9)),
+        *(("d-equi-static", 9), ("equi-dyn", 9), ("od-equi-dyn", 9)),
+        *(("hosts:sizes=2x3x5", 10), ("hosts:sizes=2x2,between=one-peer-exponential", 4)),
+        ("hosts:sizes=2x2x1,links=0-1x1-2", 5),
+    ],
+)
+def test_where_a_size_fits_nothing_falls_back(spec: str, n: int) -> None:
+    strict, live = parse(spec, n, seed=5), over(spec, 5, ids(n))
+    assert strict.period == live.period
+    for round in some_rounds(strict):
+        assert np.array_equal(dense(strict, round), dense(live, round))
+
+
+@pytest.mark.parametrize(
+    ("spec", "n", "alike"),
+    [
+        ("hypercube-matching", 12, "base-k:k=1"),
+        ("p-peer-exponential:p=7", 5, "p-peer-exponential:p=4"),
+        ("base-k:k=7", 5, "base-k:k=4"),
+        ("epidemic:s=7", 5, "epidemic:s=4"),
+        ("epidemic-local:s=7", 5, "epidemic-local:s=4"),
+        ("equi-static:m=7", 5, "equi-static:m=4"),
+        ("d-equi-static:m=7", 5, "d-equi-static:m=4"),
+        ("equi-dyn:m=7", 5, "equi-dyn:m=4"),
+        ("od-equi-dyn:m=7", 5, "od-equi-dyn:m=4"),
+        ("random-groups:m=7", 5, "random-groups:m=5"),
+        ("random-regular:d=7", 5, "complete"),
+        ("random-regular:d=1", 2, "complete"),
+        ("small-world:k=6", 5, "complete"),
+        ("scale-free:m=4", 2, "complete"),
+        ("grid:cols=9", 5, "path"),
+        ("torus:cols=9", 3, "ring"),
+        ("torus", 3, "ring"),
+        ("hosts:sizes=1x1x1,between=one-peer-exponential", 8, "hosts:sizes=2x3x3,between=complete"),
+        ("hosts:sizes=8x1x1,links=0-1x1-2", 3, "hosts:sizes=2x1"),
+        ("hosts:sizes=6x1x1x1x1,links=0-1x0-2x0-3x0-4", 5, "hosts:sizes=3x1x1,between=ring"),
+    ],
+)
+def test_what_a_family_falls_back_to(spec: str, n: int, alike: str) -> None:
+    live, strict = over(spec, 5, ids(n)), parse(alike, n, seed=5)
+    assert live.period == strict.period
+    for round in some_rounds(strict):
+        assert np.allclose(dense(live, round), dense(strict, round), rtol=0, atol=1e-12)
+
+
+def test_a_ring_closes_around_a_peer_that_died() -> None:
+    before = neighbors("ring", 0, ["a", "b", "c", "d", "e"], "b", 0)
+    after = neighbors("ring", 0, ["a", "b", "d", "e"], "b", 0)
+    assert (set(before), set(after)) == ({"a", "c"}, {"a", "d"})
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_view_is_built_once_and_again_when_who_lives_has_changed(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+
+    def count(spec: str, seed: int, live: Sequence[str]) -> Topology:
+        built.append(len(live))
+        return over(spec, seed, live)
+
+    monkeypatch.setattr("rumor.topology.live.over", count)
+    view = LiveTopology("ring", 0)
+    for live in ("abcd", "abcd", "abd", "abd", "abcd"):
+        view(kind(live), "a", 0)
+    assert built == [4, 3, 4]
+
+
+def test_a_view_notices_that_its_list_was_changed_in_place() -> None:
+    view, live = LiveTopology("ring", 0), ["a", "b", "c", "d"]
+    assert view(live, "a", 0) == ("b", "d")
+    live.remove("d")
+    assert view(live, "a", 0) == ("b", "c")
+    live[1] = "aa"
+    assert view(live, "a", 0) == ("aa", "c")
+
+
+@pytest.mark.parametrize("live", [[], ["b", "a"], ["a", "a"], ["a", "c", "b"]])
+def test_a_view_must_be_sorted_and_not_empty(live: list[str]) -> None:
+    expected = "^topology 'ring': live ids must be ascending, distinct, one at least$"
+    with pytest.raises(TopologyError, match=expected):
+        over("ring", 0, live)
+
+
+def test_nobody_has_neighbors_in_an_empty_view() -> None:
+    assert neighbors("ring", 0, [], "a", 0) == ()
+
+
+def test_a_round_before_the_first_is_refused() -> None:
+    with pytest.raises(TopologyError, match="round -1 is negative"):
+        neighbors("ring", 0, ["a", "b"], "a", -1)
+
+
+def test_the_seed_of_a_swarm_draws_its_graph() -> None:
+    live = ids(16)
+    for spec in ("random-regular", "erdos-renyi", "small-world", "scale-free", "equi-static:m=3"):
+        drawn = {str(over(spec, seed, live).graph().edges) for seed in range(4)}
+        assert len(drawn) >= 3, spec
+
+
+WEIGHED = ["ring", "star", "exponential", "one-peer-exponential", "random-matching", "base-k"]
+
+
+@pytest.mark.parametrize("spec", WEIGHED)
+def test_weights_are_a_row_of_the_matrix_and_name_whom_a_peer_hears(spec: str) -> None:
+    live = ids(7)
+    view, topology = LiveTopology(spec, 5), over(spec, 5, live)
+    for round in (0, 1, 2, 30, 1):
+        matrix = dense(topology, round)
+        for node, peer in enumerate(live):
+            weights = view.weights(live, peer, round)
+            assert list(weights) == [p for i, p in enumerate(live) if matrix[node, i] or i == node]
+            assert list(weights.values()) == [matrix[node, live.index(p)] for p in weights]
+            senders = {other for other in live if peer in view(live, other, round)}
+            assert senders == set(weights) - {peer}
+
+
+def test_other_mixing_weights_may_be_asked_for() -> None:
+    live = ids(5)
+    weights = LiveTopology("star", 0, "lazy").weights(live, live[0], 0)
+    expected = dense(parse("star", 5, mixing="lazy"), 0)[0]
+    np.testing.assert_allclose(list(weights.values()), expected, rtol=0, atol=1e-15)
+
+
+def test_mixing_that_does_not_go_with_the_edges_is_refused() -> None:
+    with pytest.raises(TopologyError, match="metropolis"):
+        LiveTopology("exponential", 0, "metropolis").weights(ids(8), ids(8)[0], 0)
+
+
+def test_who_is_not_there_takes_nothing() -> None:
+    assert LiveTopology("ring", 0).weights(["a", "b"], "c", 0) == {}
+
+
+def test_of_rounds_at_random_only_the_last_few_are_kept() -> None:
+    live, view = ids(6), LiveTopology("random-matching", 0)
+    first = [view.weights(live, live[0], round) for round in range(40)]
+    assert [view.weights(live, live[0], round) for round in range(40)] == first
+    assert len(view._matrices) == 16
+
+
+def test_when_somebody_dies_the_weights_are_those_of_the_others() -> None:
+    view = LiveTopology("complete", 0)
+    assert set(view.weights(("a", "b", "c"), "a", 0)) == {"a", "b", "c"}
+    assert view.weights(("a", "c"), "a", 0) == {"a": 0.5, "c": 0.5}

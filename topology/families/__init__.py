@@ -1,0 +1,19 @@
+"""Families of graphs: each module holds all that is known about a few related ones.
+
+That is a name to type, parameters, a strict builder for `parse`, a live one for changing sets of
+peers, what the advisor tries, and the paper. `register` adds a family from outside.
+"""
+
+from .family import Built, Family, Parameter, Site
+from .registry import CATALOG, FAMILIES, register, unregister
+
+__all__ = [
+    "CATALOG",
+    "FAMILIES",
+    "Built",
+    "Family",
+    "Parameter",
+    "Site",
+    "register",
+    "unregister",
+]

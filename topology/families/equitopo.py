@@ -1,0 +1,278 @@
+"""EquiTopo: random circulants whose mixing rate does not depend on the number of nodes.
+
+Source: Song, Li, Jin, Shi, Yan, Yin and Yuan, NeurIPS 2022. Their basis matrix A(u) takes
+(n-1)/n from the node u places away and keeps 1/n. We draw the m shifts without replacement, and
+redraw the last one where together they would not connect all nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import gcd
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hashing import blend, key
+from ..schedules.cayley import Cayley, Step, around, circulant
+from .family import Built, Candidates, Family, Site, Values, at_least, below_n, clipped, counts
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["ETA", "FAMILIES", "BasisMatching", "BasisPush", "draw_shifts", "equi_static"]
+
+ETA = 0.5
+"""Weight of the basis matrix in a round of the one-peer schedules, where their bound is best."""
+
+
+def draw_shifts(n: int, m: int, seed: int) -> tuple[int, ...]:
+    """Draw m distinct shifts that, taken together, connect a cycle of n.
+
+    Offsets to either side are ranked by hash, and the first m taken. One node more or less then
+    hardly ever changes them, where a draw from n - 1 numbers would change all of them.
+
+    Args:
+        n: Number of nodes.
+        m: Number of shifts, in [1, n), or 0 for a single node.
+        seed: Of the draw.
+    """
+    if m == 0:
+        return ()
+    number = np.arange(n - 1)
+    # 1 ahead, 1 back, 2 ahead, 2 back, ...
+    places = np.where(number % 2, n - 1 - number // 2, number // 2 + 1)
+    ranks = blend(key(seed, "equitopo"), number.astype(np.uint64))
+    ranked = [int(place) for place in places[np.argsort(ranks, kind="stable")]]
+    first = ranked[: m - 1]
+    common = gcd(n, *first)
+    return (*first, next(shift for shift in ranked[m - 1 :] if gcd(common, shift) == 1))
+
+
+def equi_static(n: int, shifts: tuple[int, ...], *, one_way: bool) -> Cayley:
+    """The mean of the basis matrices: D-EquiStatic, or U-EquiStatic in both directions.
+
+    Args:
+        n: Number of nodes.
+        shifts: Of the basis matrices, distinct.
+        one_way: Push ahead only, rather than ahead and back with half the weight each.
+
+    Source: Song et al., NeurIPS 2022.
+    """
+    weights: dict[int, float] = {}
+    for shift in shifts:
+        whole = (n - 1) / n / len(shifts)
+        if one_way:
+            weights[shift] = whole
+            continue
+        for way in (shift, n - shift):
+            weights[way] = weights.get(way, 0.0) + whole / 2
+    steps = tuple(Step(shift, weight) for shift, weight in weights.items())
+    return around(n, [steps])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BasisPush:
+    """OD-EquiDyn: one basis matrix each round, drawn at random."""
+
+    basis: Cayley
+    """A round for each basis matrix, mixed with ETA."""
+
+    seed: int
+    period: None = field(default=None, init=False)
+    commutes: bool = field(default=True, init=False)
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.basis.n
+
+    @property
+    def directed(self) -> bool:
+        """Whether some basis matrix pushes one way."""
+        return self.basis.directed
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """A node's out-neighbors in a round."""
+        return self.basis.out(node, self._which(round))
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        return self.basis.matrix(self._which(round))
+
+    def representatives(self) -> Iterable[csr_array]:
+        """The basis matrices."""
+        return (self.basis.matrix(round) for round in range(self.basis.period))
+
+    def union(self) -> Cayley:
+        """All shifts at once."""
+        return self.basis.union()
+
+    def _which(self, round: int) -> int:
+        return key(self.seed, "od-equi-dyn", round) % self.basis.period
+
+    @staticmethod
+    def over(n: int, shifts: tuple[int, ...], seed: int) -> BasisPush:
+        """Build the schedule from its shifts."""
+        rounds = tuple((Step(shift, ETA * (n - 1) / n),) for shift in shifts)
+        return BasisPush(basis=around(n, rounds or [()]), seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BasisMatching:
+    """OU-EquiDyn: nodes pair up along one shift each round, drawn at random.
+
+    From a random start, each node that is still free takes the one a shift ahead, if that is free.
+    """
+
+    n: int
+    shifts: tuple[int, ...]
+    seed: int
+    directed: bool = field(default=False, init=False)
+    period: None = field(default=None, init=False)
+    commutes: bool = field(default=False, init=False)
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """The node that a node is paired with in a round, if any."""
+        if not self.shifts:
+            return ()
+        shift, start = self._draw(round)
+        partner = self.partners(shift, start, np.array([node]))[0]
+        return () if partner == node else (int(partner),)
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        shift, start = self._draw(round) if self.shifts else (0, 0)
+        return self.matching(shift, start)
+
+    def matching(self, shift: int, start: int) -> csr_array:
+        """``W`` for one shift and start; all shifts are equally likely, and all starts."""
+        from scipy.sparse import csr_array
+
+        nodes = np.arange(self.n)
+        partners = self.partners(shift, start, nodes)
+        paired = partners != nodes
+        taken = ETA * (self.n - 1) / self.n
+        values = np.concatenate([np.where(paired, 1 - taken, 1.0), np.full(paired.sum(), taken)])
+        rows = np.concatenate([nodes, nodes[paired]])
+        columns = np.concatenate([nodes, partners[paired]])
+        return csr_array((values, (rows, columns)), shape=(self.n, self.n))
+
+    def partners(self, shift: int, start: int, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Partners of some nodes; unpaired nodes are their own."""
+        if shift == 0:
+            return nodes
+        # Another start rotates the same pairs around the cycle.
+        partners: NDArray[np.int64] = (
+            self._from_zero[shift][(nodes - start) % self.n] + start
+        ) % self.n
+        return partners
+
+    def representatives(self) -> Iterable[csr_array]:
+        """The matchings from start 0; other starts are turns of them."""
+        return (self.matching(shift, 0) for shift in self.shifts)
+
+    def union(self) -> Cayley:
+        """All shifts at once, in both directions."""
+        ways = dict.fromkeys(way for shift in self.shifts for way in (shift, self.n - shift))
+        return circulant(self.n, [tuple(ways)])
+
+    @cached_property
+    def _from_zero(self) -> dict[int, NDArray[np.int64]]:
+        return {shift: _pair_greedily(self.n, shift) for shift in self.shifts}
+
+    def _draw(self, round: int) -> tuple[int, int]:
+        which = key(self.seed, "equi-dyn", round) % len(self.shifts)
+        return self.shifts[which], key(self.seed, "equi-dyn-start", round) % self.n
+
+
+def _pair_greedily(n: int, shift: int) -> NDArray[np.int64]:
+    partners = list(range(n))
+    for node in range(n):
+        other = (node + shift) % n
+        if partners[node] == node and partners[other] == other:
+            partners[node], partners[other] = other, node
+    return np.array(partners)
+
+
+def _build_equi_static(site: Site, values: Values) -> Built:
+    return Built(schedule=equi_static(site.n, _shifts(site, values), one_way=False))
+
+
+def _build_d_equi_static(site: Site, values: Values) -> Built:
+    return Built(schedule=equi_static(site.n, _shifts(site, values), one_way=True))
+
+
+def _build_equi_dyn(site: Site, values: Values) -> Built:
+    return Built(schedule=BasisMatching(n=site.n, shifts=_shifts(site, values), seed=site.seed))
+
+
+def _build_od_equi_dyn(site: Site, values: Values) -> Built:
+    return Built(schedule=BasisPush.over(site.n, _shifts(site, values), site.seed))
+
+
+def _shifts(site: Site, values: Values) -> tuple[int, ...]:
+    m = below_n(site, values, "m")
+    return draw_shifts(site.n, min(m, site.n - 1), site.seed)
+
+
+def _pools(n: int, degree: int) -> Iterable[str]:
+    """Pools of shifts of which one is drawn each round, so their size costs no pushes."""
+    powers = [2**power for power in range((n - 1).bit_length())]
+    return [f"m={m}" for m in (*powers, n - 1) if m < n]
+
+
+_M_SHIFTS = at_least(1, "m", 2)
+_LIVE = "m is at most n - 1; one peer more or less leaves most shifts as they are"
+_COUNTS: Candidates = counts("m")
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "equi-static": Family(
+            summary="m random shifts of a cycle, both ways (U-EquiStatic)",
+            source="Song et al., NeurIPS 2022",
+            build=_build_equi_static,
+            layout="circle",
+            parameters=(_M_SHIFTS,),
+            live=clipped(_build_equi_static, "m"),
+            fallback=_LIVE,
+            candidates=_COUNTS,
+            is_expander=True,
+        ),
+        "d-equi-static": Family(
+            summary="m random shifts of a cycle, one way (D-EquiStatic)",
+            source="Song et al., NeurIPS 2022",
+            build=_build_d_equi_static,
+            layout="circle",
+            parameters=(_M_SHIFTS,),
+            live=clipped(_build_d_equi_static, "m"),
+            fallback=_LIVE,
+            candidates=_COUNTS,
+            is_expander=True,
+        ),
+        "equi-dyn": Family(
+            summary="pairs along one of m shifts, drawn each round (OU-EquiDyn)",
+            source="Song et al., NeurIPS 2022",
+            build=_build_equi_dyn,
+            layout="circle",
+            parameters=(_M_SHIFTS,),
+            live=clipped(_build_equi_dyn, "m"),
+            fallback=_LIVE,
+            candidates=_pools,
+        ),
+        "od-equi-dyn": Family(
+            summary="one push along one of m shifts, drawn each round (OD-EquiDyn)",
+            source="Song et al., NeurIPS 2022",
+            build=_build_od_equi_dyn,
+            layout="circle",
+            parameters=(_M_SHIFTS,),
+            live=clipped(_build_od_equi_dyn, "m"),
+            fallback=_LIVE,
+            candidates=_pools,
+        ),
+    }
+)

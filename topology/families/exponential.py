@@ -1,0 +1,122 @@
+"""Exponential graphs: pushes to powers of two (or p + 1) ahead, all at once or one by one."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..schedules.cayley import Cayley, Step, circulant
+from .base_k import base_k
+from .family import Built, Family, Site, Values, at_least, below_n, clipped, counts
+from .lattices import dimensions
+
+__all__ = [
+    "FAMILIES",
+    "exponential",
+    "hypercube_matching",
+    "one_peer_exponential",
+    "p_peer_exponential",
+]
+
+
+def exponential(n: int) -> Cayley:
+    """The nodes 1, 2, 4, ... places ahead on a cycle: ceil(log2 n) of them, nearest first.
+
+    Source: Ying, Yuan, Chen, Hu, Pan and Yin, NeurIPS 2021, the static exponential graph.
+    """
+    return circulant(n, [_powers(n, 2)])
+
+
+def one_peer_exponential(n: int) -> Cayley:
+    """The pushes of the exponential graph in turn, one each round; a node keeps half.
+
+    For n = 2^k any k rounds in a row give the exact average.
+
+    Source: Assran, Loizou, Ballas and Rabbat, ICML 2019; Ying et al., NeurIPS 2021.
+    """
+    return p_peer_exponential(n, 1)
+
+
+def p_peer_exponential(n: int, p: int) -> Cayley:
+    """In round t, push even shares to the nodes j (p+1)^t places ahead, j = 1..p.
+
+    For n = (p+1)^k any k rounds in a row give the exact average.
+
+    Args:
+        n: Number of nodes.
+        p: Pushes per round, at least 1; fewer in the last round where n is no power of p + 1.
+
+    Source: Ying et al., NeurIPS 2021, and Takezawa et al., NeurIPS 2023, on more peers a round.
+    """
+    rounds = [
+        [shift for j in range(1, p + 1) if (shift := j * power) < n] for power in _powers(n, p + 1)
+    ]
+    return circulant(n, rounds or [[]])
+
+
+def hypercube_matching(count: int) -> Cayley:
+    """Node i pairs up with i XOR 2^t in round t: exact after *count* rounds, one per dimension."""
+    axes = reversed(range(count))
+    rounds = tuple((Step(1, 0.5, axis),) for axis in axes)
+    return Cayley(shape=(2,) * count, rounds=rounds or ((),), directed=False)
+
+
+def _powers(n: int, base: int) -> list[int]:
+    powers, power = [], 1
+    while power < n:
+        powers.append(power)
+        power *= base
+    return powers
+
+
+def _build_p_peer(site: Site, values: Values) -> Built:
+    return Built(schedule=p_peer_exponential(site.n, below_n(site, values, "p")))
+
+
+def _build_hypercube_matching(site: Site, values: Values) -> Built:
+    return Built(schedule=hypercube_matching(dimensions(site.n)))
+
+
+def _live_hypercube_matching(site: Site, values: Values) -> Built:
+    # The Base-2 graph has pairs only, too, and is exact for any n.
+    if site.n & (site.n - 1):
+        return Built(schedule=base_k(site.n, 1))
+    return Built(schedule=hypercube_matching(dimensions(site.n)))
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "exponential": Family(
+            summary="node i pushes to i+1, i+2, i+4, ...: about log2(n) neighbors",
+            source="Ying et al., NeurIPS 2021",
+            build=lambda site, _: Built(schedule=exponential(site.n)),
+            layout="circle",
+        ),
+        "one-peer-exponential": Family(
+            summary="those one after another, one push each round; exact where n is a power of 2",
+            source="Assran et al., ICML 2019; Ying et al., NeurIPS 2021",
+            build=lambda site, _: Built(schedule=one_peer_exponential(site.n)),
+            layout="circle",
+            exact_for="exact only where n is a power of 2",
+        ),
+        "p-peer-exponential": Family(
+            summary="p pushes each round, powers of p+1 ahead; exact where n is a power of p+1",
+            source="Takezawa et al., NeurIPS 2023, on exponential graphs of more peers",
+            build=_build_p_peer,
+            layout="circle",
+            parameters=(at_least(1, "p", 2),),
+            live=clipped(_build_p_peer, "p"),
+            fallback="p is at most n - 1",
+            candidates=counts("p"),
+            exact_for="exact only for some n",
+        ),
+        "hypercube-matching": Family(
+            summary="pairs along one dimension of a hypercube each round; n a power of 2",
+            source="Shi et al., IEEE/ACM ToN 2016; Takezawa et al., NeurIPS 2023",
+            build=_build_hypercube_matching,
+            layout="hypercube",
+            live=_live_hypercube_matching,
+            fallback="base-k:k=1, which is these matchings at powers of 2, and pairs that are "
+            "exact for any other n",
+            needs="needs a power of 2",
+        ),
+    }
+)

@@ -1,0 +1,247 @@
+"""What a family of graphs is: parameters, builders, and what is known about it.
+
+Everything about a family stands in one `Family`, in one module of this sub-package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import TopologyError
+from ..schedules.schedule import Schedule
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = [
+    "Build",
+    "Built",
+    "Candidates",
+    "Family",
+    "Layout",
+    "Parameter",
+    "Site",
+    "Value",
+    "Values",
+    "at_least",
+    "below_n",
+    "clipped",
+    "counts",
+    "one_of",
+    "some_counts",
+    "whole",
+]
+
+Value = int | float | str
+Values = Mapping[str, Value]
+
+Layout = Literal["circle", "star", "grid", "tree", "hypercube", "hosts", "line", "spring"]
+"""How a picture arranges the nodes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """A schedule, with what else its builder knows."""
+
+    schedule: Schedule
+    names: tuple[str, ...] = ()
+    """Of the nodes, where they have any."""
+
+    bandwidth: csr_array | None = None
+    """Mbit/s of each push, row j: of j's pushes, float64 ``(n, n)``."""
+
+    runs: tuple[int, ...] = ()
+    """Lengths of the runs of consecutive nodes that belong together, for the layouts that need
+    them: rows of a grid, hosts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """Where a graph is built: how many nodes, and which random draw."""
+
+    n: int
+    """Number of nodes, at least 1."""
+
+    seed: int
+    """Of everything random."""
+
+    inside: Callable[[str], Built]
+    """Builds a spec nested in this one, at the same site."""
+
+    names: Sequence[str] = ()
+    """Ids of live peers, ascending, one for each node; empty where nodes are just numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parameter:
+    """One ``key=value`` that a family takes."""
+
+    name: str
+    kind: Callable[[str], Value]
+    """Converts what was typed; raises ValueError where it cannot."""
+
+    allowed: str
+    """Valid values, in words."""
+
+    fits: Callable[[Value], bool] = lambda _: True
+    default: Value | None = None
+    """None where there is none, or `default_text` says how it is found."""
+
+    default_text: str = ""
+    """In words, where the default depends on n. With neither, a spec must give the parameter."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a spec must give it."""
+        return self.default is None and not self.default_text
+
+    def read(self, text: str) -> Value:
+        """Convert what was typed.
+
+        Raises:
+            TopologyError: It is not a valid value.
+        """
+        try:
+            value = self.kind(text)
+        except ValueError:
+            raise TopologyError(f"{self.name}={text}: it must be {self.allowed}") from None
+        if not text or not self.fits(value):
+            raise TopologyError(f"{self.name}={text}: it must be {self.allowed}")
+        return value
+
+
+Build = Callable[[Site, Values], Built]
+"""Builds a graph from the values of all parameters."""
+
+Candidates = Callable[[int, int], Iterable[str]]
+"""Parameters worth trying for n nodes and a degree, as a spec has them; the plainest first."""
+
+
+# Compared by identity: a family registered anew is another one.
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Family:
+    """What a name in a spec stands for."""
+
+    summary: str
+    """One line for a list of topologies."""
+
+    source: str
+    """The paper."""
+
+    build: Build
+    """Strict: raises TopologyError where n and the parameters do not fit."""
+
+    layout: Layout
+    parameters: tuple[Parameter, ...] = ()
+    size: Callable[[Values], int | None] = lambda _: None
+    """Number of nodes that the parameters fix; None where they leave it open."""
+
+    live: Build | None = None
+    """For any n of at least 1; `build` unless given."""
+
+    fallback: str = "any number of peers will do"
+    """In words: what a live view does where `build` would refuse, or move too many edges."""
+
+    joins: tuple[str, ...] = ()
+    """Parameters that take the rest of a spec, commas included, as a spec of its own."""
+
+    check: Callable[[Values], None] = lambda _: None
+    """Raises TopologyError where parameters do not go together, whatever n is."""
+
+    pairs: Callable[[Values], int] = lambda _: 0
+    """A lower bound on linked pairs that the parameters alone imply, known before building."""
+
+    files: Callable[[Values], tuple[str, ...]] = lambda _: ()
+    """Paths of the files that the graph is read from."""
+
+    candidates: Candidates | None = lambda n, degree: ("",)
+    """What the advisor tries; None for a family that describes one particular network."""
+
+    needs: str = ""
+    """What n must satisfy, in words for the advisor; empty where any n will do."""
+
+    exact_for: str = ""
+    """The n for which a finite number of rounds averages exactly, if not for every n."""
+
+    is_expander: bool = False
+    """Whether its gap stays away from 0 as n grows, given a degree of at least 3."""
+
+
+def at_least(
+    least: int, name: str, default: Value | None = None, default_text: str = ""
+) -> Parameter:
+    """A parameter that is a whole number with a lower bound."""
+    return Parameter(
+        name=name,
+        kind=int,
+        allowed=f"a whole number of at least {least}",
+        fits=lambda value: int(value) >= least,
+        default=default,
+        default_text=default_text,
+    )
+
+
+def one_of(name: str, values: Sequence[str], default: str) -> Parameter:
+    """A parameter that is one of some words."""
+    return Parameter(
+        name=name,
+        kind=str,
+        allowed=" or ".join(values),
+        fits=lambda value: value in values,
+        default=default,
+    )
+
+
+def whole(values: Values, name: str) -> int:
+    """The value of a parameter that is a whole number."""
+    return int(values[name])
+
+
+def below_n(site: Site, values: Values, name: str) -> int:
+    """The value of a parameter that counts neighbors.
+
+    Raises:
+        TopologyError: There are not that many other nodes.
+    """
+    value = whole(values, name)
+    # A single node has no neighbors, whatever was asked for.
+    if value >= site.n and site.n > 1:
+        raise TopologyError(f"{name}={value}: it must be below n")
+    return value
+
+
+def clipped(build: Build, name: str, *, most_of_n: int = -1) -> Build:
+    """A live builder from a strict one: parameter *name* is lowered to n + *most_of_n* at most."""
+
+    def live(site: Site, values: Values) -> Built:
+        value = whole(values, name)
+        # A single peer is fine with anything.
+        if site.n > 1:
+            value = min(value, site.n + most_of_n)
+        return build(site, {**values, name: value})
+
+    return live
+
+
+# Whole numbers up to this are all tried; beyond, each is a quarter larger than the one before.
+_ALL_UP_TO = 12
+
+
+def counts(name: str, least: int = 1, more: int = 0) -> Candidates:
+    """Candidates for a parameter that counts neighbors, up to the degree and *more*."""
+
+    def choose(n: int, degree: int) -> Iterable[str]:
+        most = min(degree + more, n - 1 + more)
+        return [f"{name}={value}" for value in some_counts(least, max(least, most))]
+
+    return choose
+
+
+def some_counts(least: int, most: int) -> list[int]:
+    """Whole numbers worth trying, ascending."""
+    values = list(range(least, min(most, _ALL_UP_TO) + 1)) or [least]
+    while values[-1] < most:
+        values.append(min(most, values[-1] * 5 // 4))
+    return values

@@ -1,0 +1,218 @@
+"""Hosts with several nodes each: dense inside a host, sparse between hosts."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TopologyError
+from ..schedules.mixing import edges, metropolis, undirected, uniform
+from ..schedules.schedule import Fixed
+from .family import Built, Family, Parameter, Site, Values, one_of
+
+__all__ = [
+    "BETWEEN",
+    "FAMILIES",
+    "between_hosts",
+    "hosts",
+    "hosts_in_turn",
+    "parse_links",
+    "resize",
+]
+
+Link = tuple[int, int]
+
+BETWEEN = ("ring", "path", "star", "complete", "one-peer-exponential")
+"""Ways to link hosts, by the name that users type."""
+
+
+def hosts(sizes: Sequence[int], links: Sequence[Link]) -> Fixed:
+    """Complete graphs inside hosts; each link joins one node of one host to one of another.
+
+    A host's links are dealt to its nodes in turn, so that none carries more than its share.
+
+    Args:
+        sizes: Nodes on each host, at least 1; nodes are numbered host by host.
+        links: Pairs of hosts.
+    """
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    blocks = [_pairs(start, end) for start, end in pairwise(starts)]
+    dealt = [0] * len(sizes)
+    between = []
+    for pair in links:
+        ends = []
+        for host in pair:
+            ends.append(starts[host] + dealt[host] % sizes[host])
+            dealt[host] += 1
+        between.append(ends)
+    both = np.concatenate([*blocks, np.array(between, np.int64).reshape(-1, 2)])
+    return undirected(int(starts[-1]), both[:, 0], both[:, 1])
+
+
+def hosts_in_turn(count: int, size: int) -> Fixed:
+    """One round inside all hosts, then rounds between them, each node with its counterparts.
+
+    With 2^k hosts of the same size, the average is exact after k + 1 rounds.
+
+    Args:
+        count: Number of hosts.
+        size: Nodes on each.
+    """
+    n = count * size
+    nodes = np.arange(n)
+    rounds = []
+    if size > 1 or count == 1:
+        inside = np.concatenate([_pairs(start, start + size) for start in range(0, n, size)])
+        ways = np.concatenate([inside, inside[:, ::-1]])
+        rounds.append(metropolis(edges(n, ways[:, 0], ways[:, 1])))
+    power = 1
+    while power < count:
+        ahead = edges(n, nodes, (nodes + power * size) % n)
+        rounds.append(uniform(ahead))
+        power *= 2
+    return Fixed(rounds=tuple(rounds), directed=count > 2)
+
+
+def between_hosts(name: str, count: int) -> list[Link]:
+    """Links of hosts 0 to count-1 for one of the static names in `BETWEEN`."""
+    if name == "complete":
+        return [(a, b) for a in range(count) for b in range(a + 1, count)]
+    if name == "star":
+        return [(0, b) for b in range(1, count)]
+    line = list(pairwise(range(count)))
+    return [*line, (count - 1, 0)] if name == "ring" and count > 2 else line
+
+
+def parse_links(text: str, count: int) -> list[Link]:
+    """Read ``0-1x1-2``: pairs of hosts.
+
+    Raises:
+        TopologyError: One is not a pair of the hosts 0 to *count* - 1, or a host is cut off.
+    """
+    import networkx as nx
+
+    links = []
+    for part in text.split("x"):
+        a, b = map(int, part.split("-"))
+        if a == b or max(a, b) >= count:
+            raise TopologyError(f"links={text}: {part} must be two of the hosts 0 to {count - 1}")
+        links.append((a, b))
+    graph = nx.empty_graph(count)
+    graph.add_edges_from(links)
+    if cut_off := set(graph) - nx.node_connected_component(graph, 0):
+        raise TopologyError(
+            f"links={text}: they must connect all hosts, and no way leads from host 0 to "
+            f"host {min(cut_off)}"
+        )
+    return links
+
+
+def resize(sizes: Sequence[int], n: int) -> list[int]:
+    """Sizes for another number of nodes, in about the same proportions, without empty hosts."""
+    # Python's integers do not overflow.
+    bounds = [end * n // sum(sizes) for end in accumulate(sizes, initial=0)]
+    return [end - start for start, end in pairwise(bounds) if end > start]
+
+
+def _pairs(start: int, end: int) -> NDArray[np.int64]:
+    low, high = np.triu_indices(end - start, 1)
+    return np.stack([low, high], axis=1) + start
+
+
+def _build_hosts(site: Site, values: Values) -> Built:
+    return _linked(_sizes_of(values), values)
+
+
+def _live_hosts(site: Site, values: Values) -> Built:
+    """Hosts keep their proportions; links of a host without peers are left out."""
+    sizes = resize(_sizes_of(values), site.n)
+    if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
+        return _linked(sizes, {"between": "complete"})
+    if "links" in values and len(sizes) < len(_sizes_of(values)):
+        return _linked(sizes, {"between": "ring"})
+    return _linked(sizes, values)
+
+
+def _linked(sizes: list[int], values: Values) -> Built:
+    """Hosts of given sizes, linked as the spec says."""
+    between, links = str(values["between"]), values.get("links")
+    if links is not None:
+        schedule = hosts(sizes, parse_links(str(links), len(sizes)))
+    elif between != "one-peer-exponential":
+        schedule = hosts(sizes, between_hosts(between, len(sizes)))
+    else:
+        schedule = hosts_in_turn(len(sizes), sizes[0])
+    return Built(schedule=schedule, runs=tuple(sizes))
+
+
+def _check(values: Values) -> None:
+    """Refuse hosts that no number of nodes would put right."""
+    sizes, links = _sizes_of(values), values.get("links")
+    if links is not None:
+        if "between" in values:
+            raise TopologyError("links= and between= both say how hosts are linked: give one")
+        parse_links(str(links), len(sizes))
+    if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
+        raise TopologyError(
+            f"between=one-peer-exponential: hosts must be of one size, not {values['sizes']}"
+        )
+
+
+def _sizes_of(values: Values) -> list[int]:
+    return [int(part) for part in str(values["sizes"]).split("x")]
+
+
+def _linked_pairs(values: Values) -> int:
+    """Pairs inside hosts and, where all hosts are linked, between them."""
+    sizes = _sizes_of(values)
+    if values.get("between") == "complete":
+        sizes.append(len(sizes))
+    return sum(size * (size - 1) // 2 for size in sizes)
+
+
+def _read_sizes(text: str) -> str:
+    sizes = [int(part) for part in text.split("x")]
+    if min(sizes) < 1:
+        raise ValueError
+    return "x".join(map(str, sizes))
+
+
+def _read_links(text: str) -> str:
+    pairs = [part.split("-") for part in text.split("x")]
+    return "x".join(f"{int(a)}-{int(b)}" for a, b in pairs)
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "hosts": Family(
+            summary="dense inside each host, sparse between hosts",
+            source="Awan et al., PPoPP 2017 (S-Caffe), on exchange in hierarchies",
+            build=_build_hosts,
+            layout="hosts",
+            parameters=(
+                Parameter(
+                    name="sizes",
+                    kind=_read_sizes,
+                    allowed="nodes of each host, as in 4x4x8",
+                ),
+                one_of("between", BETWEEN, "ring"),
+                Parameter(
+                    name="links",
+                    kind=_read_links,
+                    allowed="pairs of hosts, as in 0-1x1-2",
+                    default_text="those of between",
+                ),
+            ),
+            size=lambda values: sum(_sizes_of(values)),
+            check=_check,
+            live=_live_hosts,
+            fallback="hosts are runs of sorted ids and keep their proportions; an empty one is "
+            "left out, listed links then become a ring, and hosts that cannot take turns are "
+            "linked completely",
+            pairs=_linked_pairs,
+            candidates=None,
+        ),
+    }
+)

@@ -1,0 +1,297 @@
+"""Static graphs on which nodes find their neighbors by arithmetic: rings, grids, hypercubes.
+
+Where n does not fit, a live view builds the nearest graph that exists for every n.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import isqrt, prod
+from types import MappingProxyType
+
+import numpy as np
+
+from ..errors import TopologyError
+from ..schedules.cayley import Cayley, Step, circulant
+from ..schedules.mixing import undirected
+from ..schedules.schedule import Fixed
+from .family import Built, Family, Parameter, Site, Values, at_least, whole
+
+__all__ = [
+    "FAMILIES",
+    "complete",
+    "dimensions",
+    "grid",
+    "hypercube",
+    "incomplete_hypercube",
+    "path",
+    "ring",
+    "star",
+    "torus",
+    "twisted_torus",
+]
+
+
+def ring(n: int) -> Cayley:
+    """A cycle: the next node and the previous one, which are the same when n = 2."""
+    return circulant(n, [_both_ways(1, n)])
+
+
+def complete(n: int) -> Cayley:
+    """Every node mixes with every other: the exact average after one round."""
+    return circulant(n, [range(1, n)])
+
+
+def path(n: int) -> Fixed:
+    """A ring with one edge removed."""
+    return undirected(n, np.arange(n - 1), np.arange(1, n))
+
+
+def star(n: int) -> Fixed:
+    """Node 0 at the center, linked to all others."""
+    return undirected(n, np.zeros(n - 1, np.int64), np.arange(1, n))
+
+
+def grid(n: int, columns: int) -> Fixed:
+    """Rows of *columns* nodes; the last row may be shorter."""
+    nodes = np.arange(n)
+    right = nodes[(nodes + 1 < n) & ((nodes + 1) % columns != 0)]
+    below = nodes[nodes + columns < n]
+    return undirected(
+        n, np.concatenate([right, below]), np.concatenate([right + 1, below + columns])
+    )
+
+
+def torus(rows: int, columns: int) -> Cayley:
+    """A grid whose rows and columns wrap around."""
+    pairs = [
+        (axis, shift) for axis, size in ((1, columns), (0, rows)) for shift in _both_ways(1, size)
+    ]
+    share = 1.0 / (len(pairs) + 1)
+    steps = tuple(Step(shift, share, axis) for axis, shift in pairs)
+    return Cayley(shape=(rows, columns), rounds=(steps,), directed=False)
+
+
+def twisted_torus(n: int, columns: int) -> Cayley:
+    """A torus for any n: a cycle with chords to the nodes *columns* places away on either side.
+
+    Where n = rows * columns it is the torus whose rows are joined end to start. It has the degree
+    of a torus, and a diameter of about sqrt(n) if columns is about that.
+    """
+    shifts = dict.fromkeys([*_both_ways(1, n), *_both_ways(columns, n)])
+    return circulant(n, [tuple(shifts)])
+
+
+def hypercube(dimensions: int) -> Cayley:
+    """Nodes are neighbors if their numbers differ in exactly one bit."""
+    share = 1.0 / (dimensions + 1)
+    # The last axis is the lowest bit.
+    steps = tuple(Step(1, share, axis) for axis in reversed(range(dimensions)))
+    return Cayley(shape=(2,) * dimensions, rounds=(steps,), directed=False)
+
+
+def incomplete_hypercube(n: int) -> Fixed:
+    """The subgraph of a hypercube on the nodes 0 to n-1: connected for any n.
+
+    Source: Katseff, IEEE Transactions on Computers 1988.
+    """
+    nodes = np.arange(n)
+    flips = [(nodes, nodes ^ 2**bit) for bit in range((n - 1).bit_length())]
+    pairs = [(low[keep], high[keep]) for low, high in flips for keep in [(low < high) & (high < n)]]
+    none = np.empty(0, np.int64)
+    left, right = zip(*pairs, strict=True) if pairs else ((none,), (none,))
+    return undirected(n, np.concatenate(left), np.concatenate(right))
+
+
+def dimensions(n: int) -> int:
+    """The dimensions of a hypercube.
+
+    Raises:
+        TopologyError: n is not a power of 2.
+    """
+    # numpy's integers have no bit_length.
+    found = int(n).bit_length() - 1
+    if n != 2**found:
+        raise TopologyError(
+            f"n must be a power of 2: n={2**found} or n={2 ** (found + 1)} would do"
+        )
+    return found
+
+
+def _both_ways(shift: int, size: int) -> tuple[int, ...]:
+    return tuple(way for way in dict.fromkeys((shift % size, -shift % size)) if way)
+
+
+def _sides(n: int) -> tuple[int, int]:
+    """Rows and columns of the rectangle nearest to a square, rows <= columns."""
+    rows = isqrt(n)
+    while n % rows:
+        rows -= 1
+    return rows, n // rows
+
+
+def _build_grid(site: Site, values: Values) -> Built:
+    rows, columns = _box(site.n, values)
+    if not values and site.n > 1 and rows < 2:
+        raise TopologyError(
+            f"n must be rows x cols, both at least 2: {_composites_near(site.n)} would do"
+        )
+    return _grid_of(site.n, columns)
+
+
+def _live_grid(site: Site, values: Values) -> Built:
+    return _grid_of(site.n, _columns(site.n, values))
+
+
+def _grid_of(n: int, columns: int) -> Built:
+    return Built(schedule=grid(n, columns), runs=_rows(n, columns))
+
+
+def _build_torus(site: Site, values: Values) -> Built:
+    rows, columns = _box(site.n, values)
+    if min(rows, columns) < 2:
+        raise TopologyError(
+            f"rows={rows}, cols={columns}: both must be at least 2"
+            if values
+            else f"n must be rows x cols, both at least 2: {_composites_near(site.n)} would do"
+        )
+    return Built(schedule=torus(rows, columns), runs=_rows(site.n, columns))
+
+
+def _live_torus(site: Site, values: Values) -> Built:
+    columns = _columns(site.n, values)
+    rows = site.n // columns
+    fits = rows * columns == site.n and min(rows, columns) >= 2
+    schedule = torus(rows, columns) if fits else twisted_torus(site.n, columns)
+    return Built(schedule=schedule, runs=_rows(site.n, columns))
+
+
+def _build_hypercube(site: Site, values: Values) -> Built:
+    return Built(schedule=hypercube(dimensions(site.n)))
+
+
+def _live_hypercube(site: Site, values: Values) -> Built:
+    if site.n & (site.n - 1):
+        return Built(schedule=incomplete_hypercube(site.n))
+    return Built(schedule=hypercube(dimensions(site.n)))
+
+
+def _box(n: int, values: Values) -> tuple[int, int]:
+    if not values:
+        return _sides(n)
+    # One of the two may be left out.
+    cells = prod(int(value) for value in values.values())
+    if n % cells or (len(values) == 2 and n != cells):
+        given = ", ".join(f"{name}={value}" for name, value in values.items())
+        raise TopologyError(
+            f"{given}: n must be {'' if len(values) == 2 else 'a multiple of '}{cells}"
+        )
+    rows = int(values.get("rows", n // cells))
+    return rows, n // rows
+
+
+def _size_of_box(values: Values) -> int | None:
+    if "rows" in values and "cols" in values:
+        return int(values["rows"]) * int(values["cols"])
+    return None
+
+
+def _columns(n: int, values: Values) -> int:
+    """How long a row is on a live view."""
+    if "cols" in values:
+        return whole(values, "cols")
+    if "rows" in values:
+        return -(-n // whole(values, "rows"))
+    # Sides that fit n exactly would change at n + 1, and all edges with them. The power of 2
+    # nearest to sqrt(n) stays while the swarm grows or shrinks by half.
+    return 1 << n.bit_length() // 2
+
+
+def _rows(n: int, columns: int) -> tuple[int, ...]:
+    return tuple(min(columns, n - start) for start in range(0, n, columns))
+
+
+def _composites_near(n: int) -> str:
+    candidates = (m for distance in range(1, n + 4) for m in (n - distance, n + distance))
+    near = [m for m in candidates if m >= 4 and min(_sides(m)) >= 2][:2]
+    return " or ".join(f"n={m}" for m in sorted(near))
+
+
+def _boxes(n: int, degree: int) -> Iterable[str]:
+    """The box nearest to a square, then all others."""
+    widest = _sides(n)[0]
+    others = (rows for rows in range(2, widest) if n % rows == 0)
+    return ["", *(f"rows={rows},cols={n // rows}" for rows in others)]
+
+
+def _rows_and_columns(least: int) -> tuple[Parameter, ...]:
+    return tuple(
+        at_least(least, name, default_text="nearest to a square") for name in ("rows", "cols")
+    )
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "ring": Family(
+            summary="a cycle: the next and the previous node",
+            source="Lian et al., NeurIPS 2017",
+            build=lambda site, _: Built(schedule=ring(site.n)),
+            layout="circle",
+        ),
+        "path": Family(
+            summary="a ring with one link cut",
+            source="Xiao and Boyd, Systems & Control Letters 2004",
+            build=lambda site, _: Built(schedule=path(site.n)),
+            layout="line",
+        ),
+        "star": Family(
+            summary="one node in the middle: what a parameter server looks like",
+            source="Vogels et al., NeurIPS 2021 (RelaySGD)",
+            build=lambda site, _: Built(schedule=star(site.n)),
+            layout="star",
+            fallback="any number of peers will do; the first id is the middle",
+        ),
+        "complete": Family(
+            summary="everyone with everyone: exact after one round, n - 1 messages each",
+            source="all-reduce as a graph",
+            build=lambda site, _: Built(schedule=complete(site.n)),
+            layout="circle",
+        ),
+        "grid": Family(
+            summary="rows and columns without wrapping",
+            source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
+            build=_build_grid,
+            layout="grid",
+            parameters=_rows_and_columns(1),
+            size=_size_of_box,
+            live=_live_grid,
+            fallback="rows of cols=, or of the power of 2 next to sqrt(n), which stays while peers "
+            "come and go; the last row is shorter",
+            candidates=_boxes,
+            needs="needs n = rows x cols",
+        ),
+        "torus": Family(
+            summary="rows and columns that close to rings",
+            source="Vogels et al., NeurIPS 2022",
+            build=_build_torus,
+            layout="grid",
+            parameters=_rows_and_columns(2),
+            size=_size_of_box,
+            live=_live_torus,
+            fallback="rows of cols=, or of the power of 2 next to sqrt(n), which stays while peers "
+            "come and go: a torus where they fit n, else a cycle with chords as long as a row, "
+            "of the same degree and about the same diameter",
+            candidates=_boxes,
+            needs="needs n = rows x cols",
+        ),
+        "hypercube": Family(
+            summary="numbers that differ in one bit; n a power of 2",
+            source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
+            build=_build_hypercube,
+            layout="hypercube",
+            live=_live_hypercube,
+            fallback="the incomplete hypercube (Katseff 1988): the next larger one without the "
+            "nodes that are not there; undirected still, of degree and diameter at most "
+            "ceil(log2 n)",
+            needs="needs a power of 2",
+        ),
+    }
+)

@@ -1,0 +1,400 @@
+"""Static random graphs: drawn at once for `parse`, grown edge by edge from ids on a live view.
+
+Strict ones come from networkx, drawn again until connected. Drawn anew for n + 1 nodes, nearly all
+edges would change; so live ones are consistent random graphs, in which each edge depends only on
+the ids of its two ends, and a peer that comes or goes moves hardly any edge of the others. The
+ideas are consistent hashing (Karger et al., STOC 1997) and random cycles (Law and Siu, INFOCOM
+2003). Live graphs are connected for any number of peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from math import log
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TopologyError
+from ..hashing import Words, blend, key, shuffled
+from ..schedules.mixing import undirected
+from ..schedules.schedule import Fixed, Schedule
+from .family import (
+    Built,
+    Family,
+    Parameter,
+    Site,
+    Values,
+    at_least,
+    below_n,
+    counts,
+    some_counts,
+    whole,
+)
+from .lattices import complete
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = [
+    "FAMILIES",
+    "erdos_renyi",
+    "erdos_renyi_live",
+    "p_connected",
+    "random_regular",
+    "random_regular_live",
+    "scale_free",
+    "scale_free_live",
+    "small_world",
+    "small_world_live",
+]
+
+Nodes = NDArray[np.int64]
+
+DRAWS_MAX = 100
+
+# Pairs that are hashed at a time: 32 MiB.
+PAIRS_MAX = 2**22
+
+# Labels of draws that must not coincide.
+CYCLE, MATCHING, PAIR, REWIRED, TARGET, PICK = range(6)
+
+_REWIRED = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Rewiring probabilities of a small world that the advisor tries."""
+
+
+def random_regular(n: int, d: int, seed: int) -> Fixed:
+    """Every node has d neighbors; all such graphs are nearly equally likely.
+
+    Source: Steger and Wormald, CPC 1999; the complement is drawn where d exceeds n / 2.
+    """
+    import networkx as nx
+
+    if d == 2:
+        # A union of cycles is hardly ever one cycle.
+        around = shuffled(key(seed, "random-regular", n), n)
+        return undirected(n, around, np.roll(around, 1))
+    if d > (n - 1) / 2:
+        sparse = nx.random_regular_graph(n - 1 - d, n, seed=key(seed, "random-regular", n, d))
+        return _from_networkx(nx.complement(sparse))
+    return _connected(
+        lambda attempt: nx.random_regular_graph(
+            d, n, seed=key(seed, "random-regular", n, d, attempt)
+        ),
+        f"d={d}: no connected graph in {DRAWS_MAX} draws, take a larger d",
+    )
+
+
+def erdos_renyi(n: int, p: float, seed: int) -> Fixed:
+    """Each pair is linked with probability p, given that the graph is connected.
+
+    Source: Gilbert 1959; Erdos and Renyi 1960 for the threshold ln(n) / n of connectivity.
+    """
+    import networkx as nx
+
+    return _connected(
+        lambda attempt: nx.fast_gnp_random_graph(
+            n, p, seed=key(seed, "erdos-renyi", n, repr(p), attempt)
+        ),
+        f"p={p:g}: no connected graph in {DRAWS_MAX} draws; "
+        f"graphs are mostly connected from about p = ln(n)/n = {log(n) / n:.2g} on",
+    )
+
+
+def p_connected(n: int) -> float:
+    """2 ln(n) / n, twice the threshold of connectivity, to four digits; at most 1."""
+    return min(1.0, float(f"{2 * log(n) / n:.4g}")) if n > 1 else 1.0
+
+
+def small_world(n: int, k: int, p: float, seed: int) -> Fixed:
+    """A ring of k nearest neighbors whose edges are rewired at random with probability p.
+
+    Source: Watts and Strogatz, Nature 1998.
+    """
+    import networkx as nx
+
+    return _connected(
+        lambda attempt: nx.watts_strogatz_graph(
+            n, k, p, seed=key(seed, "small-world", n, k, repr(p), attempt)
+        ),
+        f"k={k}, p={p:g}: no connected graph in {DRAWS_MAX} draws; take a larger k or smaller p",
+    )
+
+
+def scale_free(n: int, m: int, seed: int) -> Fixed:
+    """Nodes come one by one and link to m earlier ones, preferably to those of high degree.
+
+    Source: Barabasi and Albert, Science 1999.
+    """
+    import networkx as nx
+
+    return _from_networkx(nx.barabasi_albert_graph(n, m, seed=key(seed, "scale-free", n, m)))
+
+
+def _from_networkx(graph: nx.Graph) -> Fixed:
+    """Metropolis weights on an undirected graph of nodes 0 to n-1."""
+    pairs = np.array(list(graph.edges), np.int64).reshape(-1, 2)
+    return undirected(len(graph), pairs[:, 0], pairs[:, 1])
+
+
+def _connected(draw: Callable[[int], nx.Graph], failure: str) -> Fixed:
+    import networkx as nx
+
+    for attempt in range(DRAWS_MAX):
+        graph = draw(attempt)
+        if nx.is_connected(graph):
+            return _from_networkx(graph)
+    raise TopologyError(failure)
+
+
+def random_regular_live(site: Site, d: int) -> Schedule:
+    """The union of d / 2 random cycles, plus a random matching where d is odd.
+
+    Where two cycles share an edge, two peers have one neighbor fewer.
+
+    Source: Law and Siu, INFOCOM 2003; Friedman, Memoirs of the AMS 2008, model H, for its gap.
+    """
+    if site.n <= d + 1:
+        return complete(site.n)
+    keys = _keys(site)
+    left, right = [], []
+    for cycle in range(max(1, d // 2)):
+        order = np.argsort(blend(keys, CYCLE, cycle), kind="stable")
+        left.append(order)
+        right.append(np.roll(order, -1))
+    if d % 2 and d > 1:
+        low, high = _matching(blend(keys, MATCHING))
+        left.append(low)
+        right.append(high)
+    return undirected(site.n, np.concatenate(left), np.concatenate(right))
+
+
+def erdos_renyi_live(site: Site, p: float) -> Schedule:
+    """Each pair is linked by the hash of its two ids; a ring keeps the graph connected."""
+    keys = _keys(site)
+    left, right = _ring(site.n)
+    # Exact for p = 1 as well, unlike a product of floats.
+    below = np.uint64(min(int(p * 2**64), 2**64 - 1))
+    rows = max(1, PAIRS_MAX // site.n)
+    for start in range(0, site.n, rows):
+        some = keys[start : start + rows, None]
+        linked = blend(PAIR, some + keys[None, :]) <= below
+        low, high = np.nonzero(linked)
+        low = low + start
+        left = np.concatenate([left, low[low < high]])
+        right = np.concatenate([right, high[low < high]])
+    return undirected(site.n, left, right)
+
+
+def small_world_live(site: Site, k: int, p: float) -> Schedule:
+    """A ring by ids with k neighbors each; all edges but the nearest are rewired by hash."""
+    if site.n <= k + 1:
+        return complete(site.n)
+    keys = _keys(site)
+    left, right = _ring(site.n)
+    nodes = np.arange(site.n)
+    for hop in range(2, k // 2 + 1):
+        rewired = blend(keys, REWIRED, hop) < np.uint64(min(int(p * 2**64), 2**64 - 1))
+        target = _successors(keys, blend(keys, TARGET, hop))
+        left = np.concatenate([left, nodes])
+        right = np.concatenate([right, np.where(rewired, target, (nodes + hop) % site.n)])
+    return undirected(site.n, left, right)
+
+
+def scale_free_live(site: Site, m: int) -> Schedule:
+    """Peers come in the order of their hashes, and each links to m earlier ones.
+
+    In the model of Barabasi and Albert the s-th node is chosen with a probability proportional to
+    1 / sqrt(s) on average. Here it is chosen so independently of the others' edges.
+    """
+    keys = _keys(site)
+    order = np.argsort(keys, kind="stable")
+    place = keys[order].astype(np.float64)
+    left, right = [], []
+    for pick in range(m):
+        uniform = blend(keys[order], PICK, pick).astype(np.float64) / 2.0**64
+        chosen = np.searchsorted(place, place * uniform**2, side="right") - 1
+        # Rounding must not let a node choose itself or one that comes later.
+        chosen = np.clip(chosen, 0, np.maximum(np.arange(site.n) - 1, 0))
+        left.append(order)
+        right.append(order[chosen])
+    return undirected(site.n, np.concatenate(left), np.concatenate(right))
+
+
+def _keys(site: Site) -> Words:
+    """A hash of each peer's id."""
+    return np.array([_key(site.seed, name) for name in site.names], np.uint64)
+
+
+@lru_cache(maxsize=2**16)
+def _key(seed: int, name: str) -> int:
+    return key(seed, "peer", name)
+
+
+def _ring(n: int) -> tuple[Nodes, Nodes]:
+    nodes = np.arange(n)
+    return nodes, np.roll(nodes, -1)
+
+
+def _matching(keys: Words) -> tuple[Nodes, Nodes]:
+    """Pair up all nodes but at most one, by the longest common prefix of their hashes.
+
+    Each half of the range of hashes, each quarter and so on pairs its own nodes, and hands the one
+    left over, if any, to the next larger part. One peer more or less then changes at most one pair
+    in each part that contains it, about log2 n of them. If neighbors in sorted order were paired,
+    all pairs from there to the end would change.
+    """
+    # 63 bits, so that the last part is everyone.
+    keys = keys >> np.uint64(1)
+    free = np.argsort(keys, kind="stable")
+    left, right = [], []
+    for bits in range(64):
+        part = keys[free] >> np.uint64(bits)
+        first = np.flatnonzero(part[:-1] == part[1:])
+        left.append(free[first])
+        right.append(free[first + 1])
+        free = np.delete(free, np.concatenate([first, first + 1]))
+    return np.concatenate(left), np.concatenate(right)
+
+
+def _successors(keys: Words, points: Words) -> Nodes:
+    """On a circle of hashes, the first node at or after each point."""
+    order = np.argsort(keys, kind="stable")
+    at = np.searchsorted(keys[order], points) % len(keys)
+    successors: Nodes = order[at]
+    return successors
+
+
+def _build_random_regular(site: Site, values: Values) -> Built:
+    n, d = site.n, below_n(site, values, "d")
+    if n * d % 2 and n > 1:
+        raise TopologyError(f"d={d}: n x d must be even, as each edge has two ends")
+    if d == 1 and n > 2:
+        raise TopologyError("d=1: pairs do not connect more than two nodes, d must be at least 2")
+    return Built(schedule=complete(n) if d >= n - 1 else random_regular(n, d, site.seed))
+
+
+def _live_random_regular(site: Site, values: Values) -> Built:
+    return Built(schedule=random_regular_live(site, whole(values, "d")))
+
+
+def _build_erdos_renyi(site: Site, values: Values) -> Built:
+    return Built(schedule=erdos_renyi(site.n, _probability(site, values), site.seed))
+
+
+def _live_erdos_renyi(site: Site, values: Values) -> Built:
+    return Built(schedule=erdos_renyi_live(site, _probability(site, values)))
+
+
+def _probability(site: Site, values: Values) -> float:
+    return float(values.get("p", p_connected(site.n)))
+
+
+def _build_small_world(site: Site, values: Values) -> Built:
+    k, p = below_n(site, values, "k"), float(values["p"])
+    return Built(schedule=small_world(site.n, min(k, site.n - 1), p, site.seed))
+
+
+def _live_small_world(site: Site, values: Values) -> Built:
+    return Built(schedule=small_world_live(site, whole(values, "k"), float(values["p"])))
+
+
+def _build_scale_free(site: Site, values: Values) -> Built:
+    m = below_n(site, values, "m")
+    return Built(schedule=complete(1) if site.n == 1 else scale_free(site.n, m, site.seed))
+
+
+def _live_scale_free(site: Site, values: Values) -> Built:
+    return Built(schedule=scale_free_live(site, whole(values, "m")))
+
+
+def _probabilities(n: int, degree: int) -> Iterable[str]:
+    """The default, then sparser and denser graphs that may still be connected."""
+    threshold = log(n) / n
+    means = (degree * part / 10 for part in range(4, 11))
+    return ["", *(f"p={p:.4g}" for mean in means if threshold <= (p := mean / n) <= 1)]
+
+
+def _rings(n: int, degree: int) -> Iterable[str]:
+    neighbors = [2 * half for half in some_counts(1, max(1, min(degree, n - 1) // 2))]
+    return [f"k={k},p={p:g}" for k in neighbors for p in _REWIRED]
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "random-regular": Family(
+            summary="d neighbors each, at random: an expander",
+            source="Friedman, Memoirs of the AMS 2008",
+            build=_build_random_regular,
+            layout="spring",
+            parameters=(at_least(1, "d", 4),),
+            live=_live_random_regular,
+            fallback="d/2 random cycles in the order of hashed ids, at least one, and a matching "
+            "for odd d (Law and Siu 2003): two peers have a neighbor less where cycles share a "
+            "link, and one where the matching leaves it over",
+            candidates=counts("d"),
+            needs="needs n x d to be even",
+            is_expander=True,
+        ),
+        "erdos-renyi": Family(
+            summary="each pair with probability p, drawn again until connected",
+            source="Gilbert 1959; Erdos and Renyi 1960",
+            build=_build_erdos_renyi,
+            layout="spring",
+            parameters=(
+                Parameter(
+                    name="p",
+                    kind=float,
+                    allowed="in (0, 1]",
+                    fits=lambda value: 0 < float(value) <= 1,
+                    default_text="2 ln(n)/n",
+                ),
+            ),
+            live=_live_erdos_renyi,
+            fallback="a pair is linked by the hash of its ids, and a ring by ids keeps all "
+            "connected",
+            candidates=_probabilities,
+            is_expander=True,
+        ),
+        "small-world": Family(
+            summary="a ring of k neighbors, each link rewired with probability p",
+            source="Watts and Strogatz, Nature 1998",
+            build=_build_small_world,
+            layout="circle",
+            parameters=(
+                Parameter(
+                    name="k",
+                    kind=int,
+                    allowed="an even number of at least 2",
+                    fits=lambda value: int(value) >= 2 and int(value) % 2 == 0,
+                    default=4,
+                ),
+                Parameter(
+                    name="p",
+                    kind=float,
+                    allowed="in [0, 1]",
+                    fits=lambda value: 0 <= float(value) <= 1,
+                    default=0.1,
+                ),
+            ),
+            live=_live_small_world,
+            fallback="links are rewired by the hash of ids; those to the nearest stay, so that "
+            "all are connected",
+            candidates=_rings,
+        ),
+        "scale-free": Family(
+            summary="newcomers link to m earlier nodes, mostly to popular ones: hubs",
+            source="Barabasi and Albert, Science 1999",
+            build=_build_scale_free,
+            layout="spring",
+            parameters=(at_least(1, "m", 2),),
+            live=_live_scale_free,
+            fallback="peers come in the order of their hash and choose earlier ones with the "
+            "probability that the model has in the mean",
+            candidates=counts("m"),
+        ),
+    }
+)

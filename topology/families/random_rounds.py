@@ -1,0 +1,270 @@
+"""Families that draw a new graph each round: matchings, groups, epidemic learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TopologyError
+from ..hashing import blend, distinct, key, shuffled
+from ..schedules.cayley import Cayley, circulant
+from ..schedules.mixing import undirected
+from ..schedules.schedule import Fixed, Schedule
+from .family import Built, Family, Site, Values, at_least, below_n, clipped, counts, whole
+from .lattices import complete
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = [
+    "FAMILIES",
+    "LocalEpidemic",
+    "Shuffled",
+    "epidemic",
+    "epidemic_local",
+    "random_groups",
+    "random_matching",
+]
+
+# Peers count rounds of their own, but those of one swarm are never far apart.
+ROUNDS_KEPT = 16
+
+# A label: the word that shuffles the nodes draws the shifts as well.
+SHIFT = 1
+
+
+class _Seating(NamedTuple):
+    """One round: who sits where, and which seats are linked."""
+
+    node_at: NDArray[np.int64]
+    seat_of: NDArray[np.int64]
+    links: Schedule
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shuffled:
+    """A fixed pattern under a fresh random permutation of the nodes each round.
+
+    No node is special, so in expectation a round shrinks every direction of disagreement equally.
+    """
+
+    n: int
+    seed: int
+    name: str
+    """Of the family, so that the streams of two families do not coincide."""
+
+    links: Callable[[int], Schedule]
+    """The pattern between seats 0 to n-1 (its round 0), which a word in [0, 2**64) may draw."""
+
+    directed: bool = False
+    period: None = field(default=None, init=False)
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """A node's out-neighbors in a round."""
+        seating = self._seating(round)
+        seats = seating.links.out(int(seating.seat_of[node]), 0)
+        return tuple(int(seating.node_at[seat]) for seat in seats)
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        from scipy.sparse import csr_array
+
+        seating = self._seating(round)
+        links = seating.links.matrix(0).tocoo()
+        rows, columns = links.coords
+        places = (seating.node_at[rows], seating.node_at[columns])
+        return csr_array((links.data, places), shape=(self.n, self.n))
+
+    @cached_property
+    def _seating(self) -> Callable[[int], _Seating]:
+        return lru_cache(maxsize=ROUNDS_KEPT)(self._take_seats)
+
+    def _take_seats(self, round: int) -> _Seating:
+        word = key(self.seed, self.name, round)
+        node_at = shuffled(word, self.n)
+        seat_of = np.empty_like(node_at)
+        seat_of[node_at] = np.arange(self.n)
+        return _Seating(node_at, seat_of, self.links(word))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalEpidemic:
+    """Every node draws its own targets each round; a receiver averages whatever arrives.
+
+    Rows of ``W`` sum to 1 but columns do not, so the mean drifts.
+
+    Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, EL-Local.
+    """
+
+    n: int
+    seed: int
+    s: int
+    """Targets per node and round, in [0, n)."""
+
+    period: None = field(default=None, init=False)
+
+    @property
+    def directed(self) -> bool:
+        """Whether a round's targets leave any node out."""
+        return self.s < self.n - 1
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """A node's out-neighbors in a round."""
+        return tuple(int(other) for other in self._targets(np.array([node]), round)[0])
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        from scipy.sparse import csr_array
+
+        nodes = np.arange(self.n)
+        receivers = np.concatenate([nodes, self._targets(nodes, round).T.ravel()])
+        senders = np.tile(nodes, self.s + 1)
+        shares = 1.0 / np.bincount(receivers, minlength=self.n)
+        return csr_array((shares[receivers], (receivers, senders)), shape=(self.n, self.n))
+
+    def _targets(self, nodes: NDArray[np.int64], round: int) -> NDArray[np.int64]:
+        """Targets of some nodes, int64 with axes ``(node, target)``."""
+        if self.s == 0:
+            return np.empty((len(nodes), 0), np.int64)
+        base = key(self.seed, "epidemic-local", round)
+        words = [blend(base, nodes.astype(np.uint64), number) for number in range(self.s)]
+        others = distinct(words, self.n - 1)
+        return others + (others >= nodes[:, None])
+
+
+def random_matching(n: int, seed: int) -> Shuffled:
+    """All nodes average in random pairs; with an odd n, one sits out.
+
+    Source: Boyd, Ghosh, Prabhakar and Shah, IEEE Transactions on Information Theory 2006, with
+    all pairs at once.
+    """
+    return random_groups(n, 2, seed, name="random-matching", sit_out=True)
+
+
+def random_groups(
+    n: int, m: int, seed: int, *, name: str = "random-groups", sit_out: bool = False
+) -> Shuffled:
+    """All nodes average in random groups of about m.
+
+    Args:
+        n: Number of nodes.
+        m: Group size, at least 2. The sizes of the ceil(n / m) groups differ by at most one.
+        seed: Of the draws.
+        name: Of the stream of draws.
+        sit_out: Leave out nodes that do not fill a group, instead of making groups smaller.
+
+    Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021 (Moshpit), with
+    random groups of about equal size.
+    """
+    count = n // m if sit_out else -(-n // m)
+    seats = np.arange(count * m) if sit_out else np.arange(n)
+    group_of = seats // m if sit_out else seats * count // n
+    links = _cliques(n, group_of)
+    return Shuffled(n=n, seed=seed, name=name, links=lambda _: links)
+
+
+def epidemic(n: int, s: int, seed: int) -> Shuffled:
+    """Every node pushes to s others and hears from s: a random regular digraph each round.
+
+    It is a random circulant under a random permutation, so any s others are equally likely.
+
+    Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, EL-Oracle.
+    """
+    s = min(s, n - 1)
+
+    def draw(word: int) -> Schedule:
+        words = [blend(word, SHIFT, number) for number in range(s)]
+        shifts = [int(shift) + 1 for shift in distinct(words, n - 1)[0]] if s else []
+        return circulant(n, [shifts])
+
+    return Shuffled(n=n, seed=seed, name="epidemic", links=draw, directed=s < n - 1)
+
+
+def epidemic_local(n: int, s: int, seed: int) -> LocalEpidemic:
+    """Every node draws s targets on its own; a receiver averages whatever arrives.
+
+    Source: de Vos et al., NeurIPS 2023, EL-Local.
+    """
+    return LocalEpidemic(n=n, seed=seed, s=min(s, n - 1))
+
+
+def _cliques(n: int, group_of: np.ndarray) -> Fixed | Cayley:
+    if n <= 1:
+        return complete(n)
+    starts = np.flatnonzero(np.diff(group_of, prepend=-1))
+    sizes = np.diff(starts, append=len(group_of))
+    left, right = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    # Two sizes at most.
+    for size in np.unique(sizes):
+        low, high = np.triu_indices(size, 1)
+        first = starts[sizes == size]
+        left.append(np.add.outer(first, low).ravel())
+        right.append(np.add.outer(first, high).ravel())
+    return undirected(n, np.concatenate(left), np.concatenate(right))
+
+
+def _build_random_groups(site: Site, values: Values) -> Built:
+    m = whole(values, "m")
+    # As elsewhere, a single node is fine with anything.
+    if m > site.n > 1:
+        raise TopologyError(f"m={m}: it must be at most n")
+    return Built(schedule=random_groups(site.n, m, site.seed))
+
+
+def _build_epidemic(site: Site, values: Values) -> Built:
+    return Built(schedule=epidemic(site.n, below_n(site, values, "s"), site.seed))
+
+
+def _build_epidemic_local(site: Site, values: Values) -> Built:
+    return Built(schedule=epidemic_local(site.n, below_n(site, values, "s"), site.seed))
+
+
+_S = at_least(1, "s", 2)
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "random-matching": Family(
+            summary="new random pairs each round",
+            source="Boyd et al., IEEE Transactions on Information Theory 2006",
+            build=lambda site, _: Built(schedule=random_matching(site.n, site.seed)),
+            layout="circle",
+            fallback="with an odd number of peers one sits out, another one each round",
+        ),
+        "random-groups": Family(
+            summary="new random groups of m each round, which average exactly",
+            source="Ryabinin et al., NeurIPS 2021 (Moshpit)",
+            build=_build_random_groups,
+            layout="circle",
+            parameters=(at_least(2, "m", 4),),
+            live=clipped(_build_random_groups, "m", most_of_n=0),
+            fallback="groups that differ by one peer at most",
+            candidates=counts("m", 2, more=1),
+        ),
+        "epidemic": Family(
+            summary="s random targets each round, everybody hears from s (EL-Oracle)",
+            source="de Vos et al., NeurIPS 2023",
+            build=_build_epidemic,
+            layout="circle",
+            parameters=(_S,),
+            live=clipped(_build_epidemic, "s"),
+            fallback="s is at most n - 1",
+            candidates=counts("s"),
+        ),
+        "epidemic-local": Family(
+            summary="s targets that each node draws alone; receivers average what came (EL-Local)",
+            source="de Vos et al., NeurIPS 2023",
+            build=_build_epidemic_local,
+            layout="circle",
+            parameters=(_S,),
+            live=clipped(_build_epidemic_local, "s"),
+            fallback="s is at most n - 1",
+            candidates=counts("s"),
+        ),
+    }
+)

@@ -1,0 +1,74 @@
+"""All families by name, collected from the modules that define them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..errors import TopologyError
+from . import (
+    base_k,
+    equitopo,
+    exponential,
+    files,
+    hosts,
+    lattices,
+    random,
+    random_rounds,
+    trees,
+)
+from .family import Family
+
+__all__ = ["CATALOG", "FAMILIES", "register", "unregister"]
+
+_families: dict[str, Family] = {}
+_summaries: dict[str, str] = {}
+
+CATALOG: Mapping[str, Family] = MappingProxyType(_families)
+"""Families by the name that users type."""
+
+FAMILIES: Mapping[str, str] = MappingProxyType(_summaries)
+"""One line about each family, by the name that users type."""
+
+
+def register(name: str, family: Family) -> None:
+    """Add a family, which specs can name from now on.
+
+    Args:
+        name: What users type: letters, digits and hyphens.
+        family: What it stands for.
+
+    Raises:
+        TopologyError: The name is taken, or no spec could contain it; nothing is registered.
+    """
+    if name in _families:
+        raise TopologyError(f"there is a topology {name!r} already")
+    if not name.replace("-", "").isalnum():
+        raise TopologyError(f"topology {name!r}: a name has letters, digits and hyphens only")
+    _families[name] = family
+    _summaries[name] = family.summary
+
+
+def unregister(name: str) -> None:
+    """Remove a family again; topologies that were built from it stay as they are.
+
+    Raises:
+        TopologyError: There is no such family.
+    """
+    if name not in _families:
+        raise TopologyError(f"there is no topology {name!r}")
+    del _families[name], _summaries[name]
+
+
+# In the order in which help and pages list them.
+for _module in (
+    lattices,
+    trees,
+    exponential,
+    base_k,
+    random,
+    random_rounds,
+    equitopo,
+    hosts,
+    files,
+):
+    for _name, _family in _module.FAMILIES.items():
+        register(_name, _family)

@@ -1,0 +1,90 @@
+"""Random draws as pure functions of labels: the same labels give the same draw on every machine.
+
+Peers that agree on seed and round must agree on the graph, whatever their versions of Python and
+numpy, and whatever their PYTHONHASHSEED.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["blend", "distinct", "generator", "key", "shuffled"]
+
+Words = NDArray[np.uint64]
+
+
+def key(seed: int, *labels: str | int) -> int:
+    """Hash a seed and some labels to a number in [0, 2**64).
+
+    >>> key(0, "ring") == key(0, "ring") != key(1, "ring")
+    True
+    """
+    text = "\0".join(map(str, (seed, *labels)))
+    # Peer ids may be any bytes that a file system or a user came up with.
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def shuffled(word: int, n: int) -> NDArray[np.int64]:
+    """0 to n-1 in a random order.
+
+    It is not a generator's permutation: numpy does not promise stable streams, and peers of one
+    swarm may run different versions of it.
+
+    Args:
+        word: In [0, 2**64), from `key`.
+        n: How many.
+    """
+    order: NDArray[np.int64] = np.argsort(blend(word, np.arange(n, dtype=np.uint64)), kind="stable")
+    return order
+
+
+def generator(seed: int, *labels: str | int) -> np.random.Generator:
+    """A random stream for a seed and some labels, where peers need not agree on it."""
+    return np.random.Generator(np.random.Philox(key=key(seed, *labels)))
+
+
+def blend(*words: Words | int) -> Words:
+    """Hash numbers elementwise: each bit of the result depends on each bit of each word.
+
+    Args:
+        words: uint64 arrays that can be broadcast together, or numbers in [0, 2**64).
+
+    Returns:
+        uint64 of the broadcast shape, at least one-dimensional.
+
+    Source: Steele, Lea and Flood, OOPSLA 2014, SplitMix64's finalizer.
+    """
+    mixed = np.zeros(1, np.uint64)
+    for word in words:
+        mixed = mixed ^ np.atleast_1d(np.asarray(word, np.uint64))
+        mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed = mixed ^ (mixed >> np.uint64(31))
+    return mixed
+
+
+def distinct(words: Iterable[Words], population: int) -> NDArray[np.int64]:
+    """Draw distinct numbers in [0, population) from random words.
+
+    Args:
+        words: One array of shape ``(n,)`` per number wanted, at most *population* of them.
+        population: How many numbers there are to choose from.
+
+    Returns:
+        int64 with axes ``(draw, which number)``; every set is equally likely.
+
+    Source: Bentley and Floyd, CACM 1987, algorithm F2.
+    """
+    columns = list(words)
+    chosen: list[NDArray[np.int64]] = []
+    for word, last in zip(columns, range(population - len(columns), population), strict=True):
+        number = (word % np.uint64(last + 1)).astype(np.int64)
+        taken = np.zeros(len(number), bool)
+        for earlier in chosen:
+            taken |= earlier == number
+        chosen.append(np.where(taken, last, number))
+    return np.stack(chosen, axis=1)

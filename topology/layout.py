@@ -1,0 +1,313 @@
+"""Graph layout: where a picture puts each node and each line.
+
+A family names its layout; rows of a grid and hosts come with the topology. Pictures in files are
+drawn by `drawing`; `sketch` gives the lines of a thumbnail, to draw as SVG or with matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isqrt
+from types import MappingProxyType
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from .topology import Topology
+
+__all__ = ["SKETCH_NODES_MAX", "Links", "Placement", "Sketch", "links_of", "place", "sketch"]
+
+Points = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Nodes beyond which a path runs back and forth, as a line of them would not fit a square.
+LINE_MAX = 10
+
+# Nodes of a tree beyond which there is more room around its root.
+TREE_MAX = 32
+
+# Nodes beyond which springs are simulated instead of solving for all distances at once.
+EXACT_MAX = 256
+
+# Squares of squares of squares: each is larger than those it consists of, and turned a little,
+# so that no edge runs through a node.
+SQUARE_GROWS = 2.2
+SQUARE_TURNS = -0.35
+
+# An odd dimension left over turns squares into cubes.
+OBLIQUE = (0.42, 0.30)
+
+SKETCH_NODES_MAX = 64
+"""Nodes beyond which a thumbnail shows nothing but ink."""
+
+_SIDE, _MARGIN, _STUB = 100.0, 6.0, 0.45
+_ROUNDS_MAX, _SAMPLES = 16, 4
+
+_Lines = tuple[tuple[tuple[float, float], tuple[float, float]], ...]
+_Pairs = set[tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Placement:
+    """Positions of nodes, in no particular unit; y points up."""
+
+    points: Points
+    """float64, axes ``(node, x and y)``."""
+
+    groups: tuple[tuple[int, ...], ...] = ()
+    """Nodes that are drawn on a common background, such as those of one host."""
+
+    reach: float = float("inf")
+    """Edges longer than this along an axis wrap around the border of the picture."""
+
+
+def place(topology: Topology) -> Placement:
+    """Place the nodes according to the family's layout."""
+    return _PLACERS[topology.layout](topology)
+
+
+def _circle(topology: Topology) -> Placement:
+    return Placement(points=_around(topology.n))
+
+
+def _star(topology: Topology) -> Placement:
+    return Placement(points=np.concatenate([np.zeros((1, 2)), _around(topology.n - 1)]))
+
+
+def _line(topology: Topology) -> Placement:
+    columns = topology.n if topology.n <= LINE_MAX else isqrt(topology.n - 1) + 1
+    points = _rows(topology.n, columns)
+    # Back and forth, so that neighbors on the path are neighbors in the picture.
+    back = points[:, 1] % 2 == 1
+    points[back, 0] = columns - 1 - points[back, 0]
+    return Placement(points=points)
+
+
+def _grid(topology: Topology) -> Placement:
+    return Placement(points=_rows(topology.n, topology.runs[0]), reach=1.5)
+
+
+def _hypercube(topology: Topology) -> Placement:
+    dimensions = (topology.n - 1).bit_length()
+    axes = [OBLIQUE] if dimensions % 2 else []
+    for level in range(dimensions // 2):
+        size, turn = SQUARE_GROWS**level, SQUARE_TURNS * level
+        across, up = size * np.cos(turn), size * np.sin(turn)
+        axes += [(across, up), (-up, across)]
+    bits = np.arange(topology.n)[:, None] >> np.arange(dimensions) & 1
+    return Placement(points=bits @ np.array(axes).reshape(-1, 2))
+
+
+def _tree(topology: Topology) -> Placement:
+    graph = topology.graph()
+    root = min(nx.center(graph))
+    tree = nx.bfs_tree(graph, root, sort_neighbors=sorted)
+    depth = nx.shortest_path_length(tree, root)
+    points = np.zeros((topology.n, 2))
+    leaves = 0
+    for node in nx.dfs_postorder_nodes(tree, root):
+        below = list(tree.successors(node))
+        points[node, 0] = np.mean([points[child, 0] for child in below]) if below else leaves
+        leaves += not below
+        points[node, 1] = -depth[node]
+    if topology.n > TREE_MAX:
+        return Placement(points=_rolled_up(points, leaves))
+    # About as high as wide.
+    points[:, 1] *= 0.9 * max(leaves - 1, 1) / max(*depth.values(), 1)
+    return Placement(points=points)
+
+
+def _rolled_up(points: Points, leaves: int) -> Points:
+    """The root at the center and the leaves around it."""
+    return _around(leaves, at=points[:, 0]) * -points[:, 1:]
+
+
+def _hosts(topology: Topology) -> Placement:
+    sizes = topology.runs
+    centers = _around(len(sizes)) if len(sizes) > 1 else np.zeros((1, 2))
+    # Nodes are equally far apart in all hosts, and the largest two hosts do not touch.
+    radii = np.array([1 / (2 * np.sin(np.pi / size)) if size > 1 else 0.4 for size in sizes])
+    room = 2 * np.sin(np.pi / len(sizes)) if len(sizes) > 1 else 4.0
+    radii *= 0.31 * room / max(radii)
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    # The first nodes, which have the links to other hosts, face the center.
+    inside = [
+        center + radius * _around(size, turn=index / len(sizes) + 0.5) if size > 1 else center[None]
+        for index, (center, radius, size) in enumerate(zip(centers, radii, sizes, strict=True))
+    ]
+    groups = tuple(tuple(range(start, end)) for start, end in pairwise(bounds.tolist()))
+    return Placement(points=np.concatenate(inside), groups=groups)
+
+
+def _spring(topology: Topology) -> Placement:
+    graph = topology.graph()
+    if topology.n <= EXACT_MAX:
+        # Weights are not lengths.
+        placed = nx.kamada_kawai_layout(graph, weight=None)
+    else:
+        placed = nx.spring_layout(graph, weight=None, seed=0)
+    return Placement(points=np.array([placed[node] for node in range(topology.n)]))
+
+
+def _around(count: int, turn: float = 0.0, at: Points | None = None) -> Points:
+    """Clockwise from the top of a unit circle with *count* places: all of them, or those *at*."""
+    places = np.arange(count) if at is None else at
+    angles = 2 * np.pi * (places / max(count, 1) + turn)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=1)
+
+
+def _rows(n: int, columns: int) -> Points:
+    nodes = np.arange(n)
+    return np.stack([nodes % columns, -(nodes // columns)], axis=1).astype(np.float64)
+
+
+_PLACERS: Mapping[str, Callable[[Topology], Placement]] = MappingProxyType(
+    {
+        "circle": _circle,
+        "star": _star,
+        "line": _line,
+        "grid": _grid,
+        "hypercube": _hypercube,
+        "tree": _tree,
+        "hosts": _hosts,
+        "spring": _spring,
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Links:
+    """Who pushes to whom in one round, each pair of nodes once."""
+
+    low: Ints
+    """One end, int64 ``(pair,)``."""
+
+    high: Ints
+    """The other end, with the larger number."""
+
+    up: NDArray[np.bool_]
+    """Whether low pushes to high."""
+
+    down: NDArray[np.bool_]
+    """Whether high pushes to low."""
+
+    values: Points
+    """Weight, or Mbit/s where known; the larger one of the two directions."""
+
+
+def links_of(topology: Topology, round: int) -> Links:
+    """Read the links of a round off its matrix."""
+    matrix = topology.matrix(round).tocoo()
+    receivers, senders = (part.astype(np.int64) for part in matrix.coords)
+    values = matrix.data
+    if topology.bandwidth is not None:
+        values = np.asarray(topology.bandwidth[senders, receivers]).ravel()
+    off = receivers != senders
+    receivers, senders, values = receivers[off], senders[off], values[off]
+    keys = np.minimum(receivers, senders) * topology.n + np.maximum(receivers, senders)
+    pairs, index = np.unique(keys, return_inverse=True)
+    up, down = np.zeros(len(pairs), bool), np.zeros(len(pairs), bool)
+    up[index[senders < receivers]] = True
+    down[index[senders > receivers]] = True
+    largest = np.zeros(len(pairs))
+    np.maximum.at(largest, index, values)
+    return Links(low=pairs // topology.n, high=pairs % topology.n, up=up, down=down, values=largest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sketch:
+    """The lines of a thumbnail: a graph on a square of 100 by 100, y pointing down."""
+
+    nodes: tuple[tuple[float, float], ...]
+
+    first: _Lines
+    """Links of the first round, from point to point."""
+
+    later: _Lines
+    """Links that occur in other rounds only."""
+
+    grounds: tuple[tuple[float, float, float], ...]
+    """Circles behind nodes that belong together: center and radius."""
+
+    width: float
+    """Of lines."""
+
+    dot: float
+    """Diameter of nodes."""
+
+
+def sketch(topology: Topology) -> Sketch:
+    """Lay out a thumbnail.
+
+    Args:
+        topology: Of at most `SKETCH_NODES_MAX` nodes.
+    """
+    placed = place(topology)
+    points, scale = _on_square(placed)
+    first, later = _pairs_of_rounds(topology)
+    ink = max(1.0, len(first) + 0.3 * len(later))
+    return Sketch(
+        nodes=tuple(map(_rounded, points)),
+        first=_segments(first, placed, points, scale),
+        later=_segments(later, placed, points, scale),
+        grounds=tuple(_ground(points[list(group)]) for group in placed.groups),
+        width=float(np.clip(1.15 - 0.2 * np.log10(ink) ** 1.5, 0.22, 0.9)),
+        dot=float(1.2 + 12 / np.sqrt(topology.n)),
+    )
+
+
+def _pairs_of_rounds(topology: Topology) -> tuple[_Pairs, _Pairs]:
+    """Pairs that are linked in the first round, and those linked in other rounds only."""
+    rounds = _SAMPLES if topology.period is None else min(topology.period, _ROUNDS_MAX)
+    first = _pairs(topology, 0)
+    later = set().union(*(_pairs(topology, round) for round in range(1, rounds)))
+    return first, later - first
+
+
+def _pairs(topology: Topology, round: int) -> _Pairs:
+    links = links_of(topology, round)
+    return set(zip(links.low.tolist(), links.high.tolist(), strict=True))
+
+
+def _on_square(placed: Placement) -> tuple[Points, float]:
+    """Points on the square, and the factor between their units."""
+    points = placed.points * [1.0, -1.0]
+    # Links that wrap around need room at the border.
+    room = _STUB if np.isfinite(placed.reach) else 0.0
+    low, high = points.min(axis=0) - room, points.max(axis=0) + room
+    scale = (_SIDE - 2 * _MARGIN) / max(float((high - low).max()), 1e-9)
+    return (points - (low + high) / 2) * scale + _SIDE / 2, scale
+
+
+def _segments(
+    pairs: Iterable[tuple[int, int]], placed: Placement, points: Points, scale: float
+) -> _Lines:
+    reach = placed.reach * scale
+    return tuple(
+        line for a, b in sorted(pairs) for line in _segment(points[a], points[b], reach, scale)
+    )
+
+
+def _segment(start: Points, end: Points, reach: float, scale: float) -> _Lines:
+    """From one node to another; wrapped around the border where that is too far."""
+    off = end - start
+    far = np.abs(off) > reach
+    if not far.any():
+        return ((_rounded(start), _rounded(end)),)
+    stub = -np.sign(off) * far * _STUB * scale
+    return (_rounded(start), _rounded(start + stub)), (_rounded(end), _rounded(end - stub))
+
+
+def _ground(members: Points) -> tuple[float, float, float]:
+    center = members.mean(axis=0)
+    radius = float(np.linalg.norm(members - center, axis=1).max()) + 4.5
+    return (*_rounded(center), round(radius, 1))
+
+
+def _rounded(point: Points) -> tuple[float, float]:
+    # Adding 0 turns -0 into 0.
+    x, y = (round(float(value), 1) + 0.0 for value in point)
+    return x, y

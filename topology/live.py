@@ -1,0 +1,174 @@
+"""A topology over the live peers.
+
+It is a pure function of its arguments, so peers with the same view of who is alive agree on the
+graph without exchanging a message.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from .errors import TopologyError
+from .families.family import Built, Site
+from .schedules.reweigh import reweigh
+from .spec import Spec, read
+from .topology import Topology, topology_of
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["LiveTopology", "neighbors", "over"]
+
+# Peers that wait for one another are at most a few rounds apart.
+MATRICES_KEPT = 16
+
+
+def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
+    """Build the topology of the live peers.
+
+    It is what `parse` would build, unless the family cannot have that many nodes, or would move
+    more edges than necessary when a peer comes or goes; its ``fallback`` says what happens then.
+
+    Args:
+        spec: A topology spec.
+        seed: Of the swarm, the same on every peer.
+        live: Ids of all live peers, ascending and distinct, at least one.
+
+    Returns:
+        A topology whose ``names`` are *live*: node i is peer ``live[i]``.
+
+    Raises:
+        TopologyError: *spec* is invalid or names a file that cannot be read, or *live* is empty or
+            not ascending.
+    """
+    asked = read(spec)
+    if not live or any(before >= after for before, after in pairwise(live)):
+        raise TopologyError(
+            f"topology {spec!r}: live ids must be ascending, distinct, one at least"
+        )
+    try:
+        return topology_of(asked, len(live), seed, _built(asked, seed, tuple(live)))
+    except TopologyError as error:
+        raise TopologyError(f"topology {spec!r} with n={len(live)}: {error}") from None
+
+
+def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
+    """Peers that *peer* may push to, in its own view of who is alive.
+
+    Args:
+        spec: A topology spec; ``FAMILIES`` lists the names.
+        seed: Of the swarm, the same on every peer; only random families use it.
+        live: Ids of all live peers, ascending and distinct, *peer* itself among them.
+        peer: Who pushes.
+        round: Counted from 0.
+
+    Returns:
+        Ids in the family's order: a list to draw from. Empty when nobody else is alive, when
+        *peer* is not in *live*, and in rounds in which it pushes to nobody.
+
+    Raises:
+        TopologyError: *spec* is invalid, or *round* is below 0.
+
+    >>> neighbors("ring", 0, ["ada", "bob", "cyd", "dan"], "ada", round=0)
+    ('bob', 'dan')
+    """
+    return LiveTopology(spec, seed)(live, peer, round)
+
+
+class LiveTopology:
+    """`neighbors` for one spec and seed, as peers come and go.
+
+    The graph of the last set of live peers is kept, and rebuilt when the set changes.
+
+    Args:
+        spec: A topology spec.
+        seed: Of the swarm, the same on every peer.
+        mixing: One of ``MIXINGS`` for `weights`, the family's own unless given.
+
+    Raises:
+        TopologyError: *spec* is invalid; later, if *mixing* does not suit its edges.
+    """
+
+    def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
+        read(spec)
+        self._spec = spec
+        self._seed = seed
+        self._mixing = mixing
+        self._live: tuple[str, ...] = ()
+        self._topology: Topology | None = None
+        self._matrices: dict[int, csr_array] = {}
+
+    def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
+        """Peers that *peer* may push to; see `neighbors`."""
+        node = _place(live, peer)
+        if node is None:
+            return ()
+        others = self._over(live).neighbors(node, round)
+        return tuple([live[other] for other in others])
+
+    def weights(self, live: Sequence[str], peer: str, round: int) -> dict[str, float]:
+        """What *peer* takes from whom in a round: its row of the mixing matrix.
+
+        Args:
+            live: Ids of all live peers, ascending and distinct.
+            peer: Who mixes.
+            round: Counted from 0.
+
+        Returns:
+            Weights by id, ascending, of *peer* itself and of every peer it mixes from. Empty when
+            *peer* is not in *live*.
+
+        Raises:
+            TopologyError: *round* is below 0, or the mixing does not suit the edges.
+
+        >>> LiveTopology("ring", 0).weights(["ada", "bob", "cyd", "dan"], "ada", round=0)["bob"]
+        0.3333333333333333
+        """
+        node = _place(live, peer)
+        if node is None:
+            return {}
+        matrix = self._matrix(live, round)
+        row = slice(matrix.indptr[node], matrix.indptr[node + 1])
+        weights = dict(zip(matrix.indices[row].tolist(), matrix.data[row].tolist(), strict=True))
+        return {live[other]: weights.get(other, 0.0) for other in sorted({node, *weights})}
+
+    def _over(self, live: Sequence[str]) -> Topology:
+        topology = self._topology
+        # The same tuple is the same set of peers; a list may have been changed in place.
+        if topology is None or (live is not self._live and self._live != tuple(live)):
+            self._live = tuple(live)
+            topology = over(self._spec, self._seed, self._live)
+            if self._mixing is not None:
+                schedule = reweigh(topology.schedule, self._mixing)
+                topology = replace(topology, mixing=self._mixing, schedule=schedule)
+            self._topology, self._matrices = topology, {}
+        return topology
+
+    def _matrix(self, live: Sequence[str], round: int) -> csr_array:
+        topology = self._over(live)
+        kept = round if topology.period is None else round % topology.period
+        matrix = self._matrices.get(kept)
+        if matrix is None:
+            matrix = topology.matrix(round)
+            if len(self._matrices) == MATRICES_KEPT:
+                del self._matrices[next(iter(self._matrices))]
+            self._matrices[kept] = matrix
+        return matrix
+
+
+def _place(live: Sequence[str], peer: str) -> int | None:
+    """The node number of a peer; None where it is not alive."""
+    node = bisect_left(live, peer)
+    return node if node < len(live) and live[node] == peer else None
+
+
+def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:
+    site = Site(
+        n=len(live), seed=seed, names=live, inside=lambda text: _built(read(text), seed, live)
+    )
+    built = (asked.family.live or asked.family.build)(site, asked.filled)
+    return replace(built, names=live)

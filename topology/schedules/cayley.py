@@ -1,0 +1,162 @@
+"""Vertex-transitive schedules: Cayley graphs of abelian groups, steps along the axes of a torus.
+
+A ring has one axis, a torus two, a hypercube d axes of length two. The Fourier transform
+diagonalizes each round and all rounds commute, so the spectrum of a million nodes takes
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Cayley", "Step", "around", "circulant", "even"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One push of every node, *shift* places ahead along an axis."""
+
+    shift: int
+    """Places, in [1, size of the axis)."""
+
+    weight: float
+    """What the receiver takes, dimensionless."""
+
+    axis: int = 0
+    """Index of the axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cayley:
+    """Steps on the group ``Z_a x Z_b x ...``; nodes are numbered in row-major order.
+
+    Source: eigenvalues of circulant matrices, Davis 1979; of Cayley graphs of abelian groups,
+    Lovasz 1975.
+    """
+
+    shape: tuple[int, ...]
+    """Sizes of the axes."""
+
+    rounds: tuple[tuple[Step, ...], ...]
+    """Steps of each round of a period: distinct, with weights that sum to at most 1."""
+
+    directed: bool
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return prod(self.shape)
+
+    @property
+    def period(self) -> int:
+        """Rounds after which everything repeats."""
+        return len(self.rounds)
+
+    def steps(self, round: int) -> tuple[Step, ...]:
+        """Steps of a round."""
+        return self.rounds[round % len(self.rounds)]
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """A node's out-neighbors in a round, in the order of the steps."""
+        n = self.n
+        if len(self.shape) == 1:
+            return tuple([(node + step.shift) % n for step in self.steps(round)])
+        return tuple([self._ahead(node, step) for step in self.steps(round)])
+
+    def spectrum(self, round: int) -> NDArray[np.complex128]:
+        """Eigenvalues of a round's ``W``, complex ``(n,)``; the first is 1.
+
+        Eigenvectors are the same in all rounds, in the same order, so the eigenvalues of a product
+        of rounds are products of eigenvalues.
+        """
+        first_column = np.zeros(self.shape)
+        first_column[(0,) * len(self.shape)] = self.kept(round)
+        for step in self.steps(round):
+            index = [0] * len(self.shape)
+            index[step.axis] = step.shift
+            first_column[tuple(index)] += step.weight
+        spectrum: NDArray[np.complex128] = np.fft.fftn(first_column).ravel()
+        return spectrum
+
+    def kept(self, round: int) -> float:
+        """The weight that a node keeps for itself, dimensionless."""
+        # Exactly rounded: the error of a hundred thousand small weights could hide a zero.
+        return 1.0 - fsum(step.weight for step in self.steps(round))
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        from scipy.sparse import csr_array
+
+        nodes = np.arange(self.n)
+        steps = self.steps(round)
+        rows = [nodes, *(self._all_ahead(nodes, step) for step in steps)]
+        weights = np.repeat([self.kept(round), *(step.weight for step in steps)], self.n)
+        columns = np.tile(nodes, len(rows))
+        return csr_array((weights, (np.concatenate(rows), columns)), shape=(self.n, self.n))
+
+    def union(self) -> Cayley:
+        """A static schedule with the steps of all rounds; its weights are meaningless."""
+        steps = {(step.axis, step.shift): step for steps in self.rounds for step in steps}
+        return Cayley(shape=self.shape, rounds=(tuple(steps.values()),), directed=self.directed)
+
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+
+    def _ahead(self, node: int, step: Step) -> int:
+        size, stride = self.shape[step.axis], self._strides[step.axis]
+        place = node // stride % size
+        return node + ((place + step.shift) % size - place) * stride
+
+    def _all_ahead(self, nodes: NDArray[np.int64], step: Step) -> NDArray[np.int64]:
+        size, stride = self.shape[step.axis], self._strides[step.axis]
+        place = nodes // stride % size
+        return nodes + ((place + step.shift) % size - place) * stride
+
+
+def even(shifts: Sequence[int], axis: int = 0, among: int | None = None) -> tuple[Step, ...]:
+    """Steps of equal weight.
+
+    Args:
+        shifts: Distinct places ahead.
+        axis: Index of the axis.
+        among: How many parts a node is split into, the steps and itself unless given.
+    """
+    among = len(shifts) + 1 if among is None else among
+    return tuple(Step(shift, 1.0 / among, axis) for shift in shifts)
+
+
+def circulant(n: int, rounds: Sequence[Sequence[int]]) -> Cayley:
+    """Even shares to the nodes at given distances ahead on a cycle of n.
+
+    Directed unless each shift has its inverse in the same round.
+
+    Args:
+        n: Number of nodes.
+        rounds: Shifts of each round, in [1, n), distinct within a round.
+    """
+    return around(n, [even(shifts) for shifts in rounds])
+
+
+def around(n: int, rounds: Sequence[Sequence[Step]]) -> Cayley:
+    """Steps of any weights around a cycle of n.
+
+    Directed unless each step has its inverse in the same round.
+
+    Args:
+        n: Number of nodes.
+        rounds: Steps of each round, with shifts in [1, n), distinct within a round.
+    """
+    ahead = [{step.shift for step in steps} for steps in rounds]
+    directed = any(shifts != {n - shift for shift in shifts} for shifts in ahead)
+    return Cayley(shape=(n,), rounds=tuple(map(tuple, rounds)), directed=directed)

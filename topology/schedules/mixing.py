@@ -1,0 +1,117 @@
+"""Mixing matrices on given edges: how much to take from each neighbor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .schedule import Fixed
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["MIXINGS", "edges", "lazy", "metropolis", "undirected", "uniform"]
+
+# scipy is imported where a matrix is made: names, help and the neighbors of most families need
+# none, and it would triple the time that the import of this layer takes.
+
+
+def edges(n: int, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> csr_array:
+    """An adjacency matrix whose row j says to whom j pushes.
+
+    Args:
+        n: Number of nodes.
+        sources: Who pushes, int64 ``(n_edges,)``.
+        targets: To whom, likewise. Duplicate edges count once; self-loops are dropped.
+
+    Returns:
+        Ones where there is an edge, float64 ``(n, n)``, indices sorted.
+    """
+    from scipy.sparse import csr_array
+
+    keep = sources != targets
+    sources, targets = sources[keep], targets[keep]
+    matrix = csr_array((np.ones(len(sources)), (sources, targets)), shape=(n, n))
+    matrix.data[:] = 1.0
+    return matrix
+
+
+def undirected(n: int, left: NDArray[np.int64], right: NDArray[np.int64]) -> Fixed:
+    """A static graph with Metropolis weights, from its edges, each given once.
+
+    Args:
+        n: Number of nodes.
+        left: One end of each edge, int64 ``(n_edges,)``.
+        right: The other end.
+    """
+    both = np.concatenate([left, right]), np.concatenate([right, left])
+    return Fixed(rounds=(metropolis(edges(n, *both)),))
+
+
+def metropolis(adjacency: csr_array) -> csr_array:
+    """``W_ij = 1 / (1 + max(d_i, d_j))``: symmetric, hence doubly stochastic, on any graph.
+
+    Args:
+        adjacency: Symmetric, ones at edges, ``(n, n)``.
+
+    Returns:
+        ``W``, float64 ``(n, n)``.
+
+    Source: Xiao, Boyd and Lall, IPSN 2005 (Metropolis weights).
+    """
+    from scipy.sparse import csr_array, diags_array
+
+    pushes = adjacency.tocoo()
+    degrees = np.diff(adjacency.tocsr().indptr)
+    rows, columns = pushes.coords
+    weights = 1.0 / (1.0 + np.maximum(degrees[rows], degrees[columns]))
+    matrix = csr_array((weights, (rows, columns)), shape=adjacency.shape)
+    return matrix + diags_array(1.0 - matrix.sum(axis=1)).tocsr()
+
+
+def uniform(adjacency: csr_array) -> csr_array:
+    """Each node splits what it has evenly between itself and its out-neighbors.
+
+    Columns sum to 1, so totals are preserved: push-sum divides by the weights that arrive. Rows
+    sum to 1 as well where a node's in-neighbors are as many as its out-neighbors, all with the
+    same out-degree.
+
+    Args:
+        adjacency: Ones at edges, row j: to whom j pushes, ``(n, n)``.
+
+    Returns:
+        ``W``, float64 ``(n, n)``.
+
+    Source: Kempe, Dobra and Gehrke, FOCS 2003, protocol Push-Sum with even shares.
+    """
+    from scipy.sparse import diags_array, eye_array
+
+    shares = 1.0 / (1.0 + np.diff(adjacency.tocsr().indptr))
+    pushes = diags_array(shares) @ (adjacency + eye_array(adjacency.shape[0]))
+    return pushes.T.tocsr()
+
+
+def lazy(matrix: csr_array) -> csr_array:
+    """``(I + W) / 2``: each node keeps half, so no eigenvalue is negative.
+
+    Args:
+        matrix: ``W``, float64 ``(n, n)``.
+    """
+    from scipy.sparse import eye_array
+
+    return (0.5 * (matrix + eye_array(matrix.shape[0]))).tocsr()
+
+
+MIXINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "metropolis": "1 / (1 + the larger degree of the two): symmetric on any undirected graph",
+        "uniform": "an even split between oneself and those one pushes to (push-sum)",
+        "lazy": "half of the family's own weights; the rest stays at home",
+        "fastest": "the best there are for these edges, by semidefinite programming (needs cvxpy)",
+    }
+)
+"""One line about each kind of mixing weights, by the name that users type."""

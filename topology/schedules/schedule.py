@@ -1,0 +1,99 @@
+"""What a family builds: who mixes from whom, round by round.
+
+One convention holds everywhere. ``W`` is float64 with axes ``(node that mixes, node it mixes
+from)``: a round sets ``x <- W x``, row i says what i mixes from whom, column j how j's push is
+split. A push from j to i is an edge j -> i, so a node's out-neighbors are the rows of its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Fixed", "RandomCirculant", "Schedule"]
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """A sequence of mixing matrices, and the pushes behind them."""
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+
+    @property
+    def directed(self) -> bool:
+        """Whether a node may push to one that does not push back in the same round."""
+
+    @property
+    def period(self) -> int | None:
+        """Rounds after which everything repeats, 1 for a static graph; None for random rounds."""
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """A node's out-neighbors in a round: each once, never itself, in the schedule's order."""
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``, diagonal included, no stored zeros off it."""
+
+
+@runtime_checkable
+class RandomCirculant(Schedule, Protocol):
+    """Random rounds whose distribution does not change when the cycle of nodes is turned.
+
+    A schedule with these members gets exact facts; any other one with random rounds is sampled.
+    """
+
+    @property
+    def commutes(self) -> bool:
+        """Whether all matrices that can be drawn commute."""
+
+    def representatives(self) -> Iterable[csr_array]:
+        """The matrices that can be drawn, equally likely, one for all turns of each."""
+
+    def union(self) -> Schedule:
+        """A static schedule with every edge that can be drawn."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fixed:
+    """Explicit matrices, one for each round of a period."""
+
+    rounds: tuple[csr_array, ...]
+    """``W`` of each round, float64, ``(n, n)``."""
+
+    directed: bool = False
+    """False promises that each round's pattern is symmetric."""
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return int(self.rounds[0].shape[0])
+
+    @property
+    def period(self) -> int:
+        """Rounds after which everything repeats."""
+        return len(self.rounds)
+
+    def matrix(self, round: int) -> csr_array:
+        """``W`` of a round, float64 ``(n, n)``."""
+        return self.rounds[round % len(self.rounds)]
+
+    def out(self, node: int, round: int) -> tuple[int, ...]:
+        """A node's out-neighbors in a round, ascending."""
+        pushes = self._pushes[round % len(self.rounds)]
+        row = pushes.indices[pushes.indptr[node] : pushes.indptr[node + 1]]
+        return tuple(int(other) for other in row if other != node)
+
+    @cached_property
+    def _pushes(self) -> tuple[csr_array, ...]:
+        """Row j: to whom j pushes."""
+        rounds = (matrix.T.tocsr() for matrix in self.rounds) if self.directed else self.rounds
+        pushes = tuple(rounds)
+        for matrix in pushes:
+            matrix.sort_indices()
+        return pushes

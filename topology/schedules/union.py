@@ -1,0 +1,48 @@
+"""The union of all rounds of a schedule: every edge that a node ever uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .cayley import Cayley, circulant
+from .mixing import edges
+from .schedule import Fixed, RandomCirculant, Schedule
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["adjacency", "union"]
+
+
+def adjacency(schedule: Schedule, round: int) -> csr_array:
+    """A round's pushes as ones; row j says to whom j pushes, float64 ``(n, n)``."""
+    pushes = schedule.matrix(round).tocoo()
+    receivers, senders = pushes.coords
+    return edges(schedule.n, senders.astype(np.int64), receivers.astype(np.int64))
+
+
+def union(schedule: Schedule) -> Schedule:
+    """A static schedule with the edges of all rounds.
+
+    Of random rounds it has every edge that can be drawn: all of them, unless the schedule knows
+    better (`RandomCirculant`).
+
+    Returns:
+        A `Cayley` for a vertex-transitive schedule, otherwise a `Fixed`. Weights are meaningless.
+    """
+    if isinstance(schedule, Cayley):
+        return schedule.union()
+    if schedule.period is not None:
+        return _summed(schedule, schedule.period)
+    if isinstance(schedule, RandomCirculant):
+        return schedule.union()
+    return circulant(schedule.n, [range(1, schedule.n)])
+
+
+def _summed(schedule: Schedule, period: int) -> Schedule:
+    total = schedule.matrix(0)
+    for round in range(1, period):
+        total = total + schedule.matrix(round)
+    return Fixed(rounds=(total,), directed=schedule.directed)
