@@ -20,8 +20,8 @@ from rumor.cli.study_progress import display_on, duration, words
 from rumor.cli.study_report import outline
 from rumor.gossip.errors import TransportError
 from rumor.sim.study import StudyProgress, plan_study
-from rumor.sim.study.folder import locked
-from rumor.sim.study.store import Store
+from rumor.sim.study.execution.store import locked
+from rumor.sim.study.execution.store import Store
 
 from ..sim.study.small import TOML, small_study, tables_of
 
@@ -51,7 +51,7 @@ def test_a_study_leaves_tables_and_says_who_was_first() -> None:
     assert done.exit_code == 0, done.output
     folder = Path("runs/study-mine")
     assert all(tables_of(folder))
-    assert "4 cells (2 topologies x 2 seeds), about " in done.stderr
+    assert "4 trials (2 topologies x 2 seeds), about " in done.stderr
     assert "A small one" in done.stdout and f"Folder: {folder}" in done.stdout
     assert "topology by" in done.stdout and "complete" in done.stdout
 
@@ -70,7 +70,7 @@ def test_json_is_one_line_and_nothing_else_on_stdout() -> None:
     done = run("--json", "--target", "0.5")
     (line,) = done.stdout.splitlines()
     told = json.loads(line)
-    assert (told["cells"], told["finished"], told["failures"]) == (4, 4, {})
+    assert (told["trials"], told["finished"], told["failures"]) == (4, 4, {})
     assert told["target"] == 0.5 and len(told["findings"]) == 3
     assert set(told["rankings"][0]["order"]) == {"ring", "complete"}
     assert (told["out"], told["report"]) == ("runs/study-mine", None)
@@ -112,10 +112,10 @@ def test_every_bad_cell_is_listed_before_anything_runs() -> None:
     Path("mine.toml").write_text(TOML.replace('"complete"', '"hypercubes", "grid:rows=3,cols=3"'))
     done = run()
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "4 of 6 cells cannot run, and nothing was started" in done.stderr
+    assert "4 of 6 trials cannot run, and nothing was started" in done.stderr
     assert "did you mean 'hypercube'" in done.stderr
-    assert "    topology hypercubes (2 cells)" in done.stderr
-    assert "    topology grid:rows=3,cols=3 (2 cells)" in done.stderr
+    assert "    topology hypercubes (2 trials)" in done.stderr
+    assert "    topology grid:rows=3,cols=3 (2 trials)" in done.stderr
     assert not Path("runs").exists()
 
 
@@ -180,7 +180,7 @@ def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
     assert {"graphs", "scale"} <= {line.split()[0] for line in done.stdout.splitlines()[1:] if line}
     assert study("graphs", "--copy", "own.toml").exit_code == 0
     own, original = rumor.sim.study.find_study("own.toml"), rumor.sim.study.find_study("graphs")
-    assert list(own.cells()) == list(original.cells())
+    assert list(own.trials()) == list(original.trials())
 
 
 def test_cells_that_fail_are_told_by_their_reason_and_the_others_kept() -> None:
@@ -191,16 +191,16 @@ def test_cells_that_fail_are_told_by_their_reason_and_the_others_kept() -> None:
     done = run()
     assert done.exit_code == 1
     assert "diverged" in done.stdout and "    1000000.0, seed 1" in done.stdout
-    assert "2 cells failed; --resume tries them again" in done.stderr
+    assert "2 trials failed; --resume tries them again" in done.stderr
     assert set(json.loads(Path("runs/study-mine/failures.json").read_text())) == {
         "1000000.0, seed 0",
         "1000000.0, seed 1",
     }
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 2
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 2
 
 
 class Broken:
-    """A store that ends its study at the third cell."""
+    """A store that ends its study at the third trial."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         original, puts = Store.put, 0
@@ -230,7 +230,7 @@ def test_whatever_ends_a_study_finished_cells_are_kept(
         Broken(patch, error)
         done = run()
     assert done.exit_code == status and message in done.stderr
-    assert "2 of 4 cells are kept in runs/study-mine: go on by --resume" in done.stderr
+    assert "2 of 4 trials are kept in runs/study-mine: go on by --resume" in done.stderr
     again = run("--resume")
     assert again.exit_code == 0 and "2 finished before" in again.stderr
 
@@ -241,7 +241,7 @@ def test_what_fails_in_a_process_is_no_folder_that_cannot_be_written(
     def cannot_fork(order: str) -> str:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr("rumor.sim.study.runner.run_cell", cannot_fork)
+    monkeypatch.setattr("rumor.sim.study.execution.runner.run_trial", cannot_fork)
     done = run()
     assert done.exit_code == 1 and "temporarily unavailable" in done.stderr
     assert "cannot be written" not in done.stderr
@@ -261,7 +261,7 @@ def make(seed):
 
 
 def study_of_a_task(module: str, what: str) -> None:
-    """Two cells of a user's task; it does this in the first, which is the one that is tried."""
+    """Two trials of a user's task; it does this in the first, which is the one that is tried."""
     Path(f"{module}.py").write_text(OWN_TASK.format(what=f"if seed == 0: {what}"))
     Path("mine.toml").write_text(
         f'seeds = 2\n[settings]\ntask = "{module}:make"\nworkers = 2\nsteps = 3\n'
@@ -274,8 +274,8 @@ def test_a_task_that_raises_is_a_failure_of_its_cell_and_not_of_the_estimate() -
     study_of_a_task("raising_task", "raise ValueError('a bug of the user')")
     done = run()
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
-    assert "ValueError: a bug of the user" in done.stdout and "1 cell failed" in done.stderr
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+    assert "ValueError: a bug of the user" in done.stdout and "1 trial failed" in done.stderr
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1
 
 
 @pytest.mark.live
@@ -288,8 +288,8 @@ def test_a_task_that_kills_its_process_is_a_failure_of_its_cell_and_not_of_the_e
         timeout=110,
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    assert "its process was killed" in done.stdout and "1 cell failed" in done.stderr
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+    assert "its process was killed" in done.stdout and "1 trial failed" in done.stderr
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1
 
 
 def test_another_process_stays_out_until_tables_and_report_are_written(
@@ -317,13 +317,13 @@ def test_tables_that_cannot_be_written_cost_no_cell(monkeypatch: pytest.MonkeyPa
         patch.setattr(rumor.sim.study, "write_tables", full)
         done = run()
     assert done.exit_code == 1
-    assert "No space left on device; all cells are kept: --resume writes the tables" in done.stderr
+    assert "No space left on device; all trials are kept: --resume writes the tables" in done.stderr
     assert run("--resume").exit_code == 0
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for a few cells."""
+    """A file system with room for a few trials."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
@@ -337,8 +337,8 @@ def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
     Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 20"))
     done = run("--out", str(small_disk / "a"))
     assert done.exit_code == 1
-    assert "No space left on device" in done.stderr and "of 40 cells are kept" in done.stderr
-    kept = len(list((small_disk / "a" / "cells").glob("*.json")))
+    assert "No space left on device" in done.stderr and "of 40 trials are kept" in done.stderr
+    kept = len(list((small_disk / "a" / "trials").glob("*.json")))
     assert kept > 0
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
     again = run("--out", str(small_disk / "a"), "--resume")
@@ -349,19 +349,19 @@ def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
 
 def test_a_torn_cell_and_cells_of_other_code_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     run()
-    first, *_ = sorted(Path("runs/study-mine/cells").iterdir())
+    first, *_ = sorted(Path("runs/study-mine/trials").iterdir())
     first.write_text("{")
     done = run("--resume")
-    assert f"{first} is no whole cell: it is computed again" in done.stderr
-    for name in ("cell_key", "run_cell"):
+    assert f"{first} is no whole trial: it is computed again" in done.stderr
+    for name in ("trial_key", "run_trial"):
         monkeypatch.setattr(f"rumor.sim.study.{name}.code_version", lambda: "other")
     done = run("--resume")
-    assert "none of the 4 finished cells in the folder can be used" in done.stderr
+    assert "none of the 4 finished trials in the folder can be used" in done.stderr
 
 
 def progress(**changes: Any) -> StudyProgress:
     usual: dict[str, Any] = {
-        "cells": 40,
+        "trials": 40,
         "finished": 10,
         "done": 4,
         "failed": 0,
@@ -372,8 +372,8 @@ def progress(**changes: Any) -> StudyProgress:
 
 
 def test_words_say_what_failed_what_is_left_and_what_was_last() -> None:
-    (cell, *_) = small_study().cells()
-    assert words(progress(cell=cell)) == "about 5 min left, last ring, seed 0"
+    (trial, *_) = small_study().trials()
+    assert words(progress(trial=trial)) == "about 5 min left, last ring, seed 0"
     assert words(progress(failed=2, left_s=None)) == "2 failed"
     assert words(progress(left_s=50.0), since_s=20.0) == "about 30 s left"
     assert words(progress(left_s=5.0), since_s=20.0) == "about 1 s left"
@@ -389,15 +389,15 @@ def test_durations_are_told_roughly(seconds: float, told: str) -> None:
 
 def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
     stream = io.StringIO()
-    (cell, *_) = small_study().cells()
+    (trial, *_) = small_study().trials()
     with display_on(stream) as show:
         for wall_s in (0.0, 1.0, 6.0, 7.0, 12.0):
             show(progress(wall_s=wall_s))
-        show(progress(wall_s=12.5, failed=1, cell=cell, failure="it diverged"))
-        show(progress(wall_s=12.6, failed=2, cell=cell, failure="it diverged again"))
+        show(progress(wall_s=12.5, failed=1, trial=trial, failure="it diverged"))
+        show(progress(wall_s=12.6, failed=2, trial=trial, failure="it diverged again"))
     lines = stream.getvalue().splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["6 s", "12 s"]
-    assert lines[0] == "6 s: 14 of 40 cells, about 5 min left"
+    assert lines[0] == "6 s: 14 of 40 trials, about 5 min left"
     assert lines[2:] == ["ring, seed 0 failed: it diverged"]
 
 
@@ -406,16 +406,16 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    (cell, *_) = small_study().cells()
+    (trial, *_) = small_study().trials()
     with display_on(stream) as show:
-        show(progress(cell=cell))
+        show(progress(trial=trial))
     assert "14/40" in stream.getvalue() and "min left" in stream.getvalue()
 
 
 def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:
     plan = plan_study(small_study(seeds=1), tmp_path, jobs=1, estimates=False)
     assert (
-        outline(plan) == "2 cells (2 topologies x 1 seed), 2 to compute on 1 process, 0.5 GiB each"
+        outline(plan) == "2 trials (2 topologies x 1 seed), 2 to compute on 1 process, 0.5 GiB each"
     )
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rumor.sim.study.curves import Band, band
-from rumor.sim.study.result import Result
+from rumor.sim.study.analysis.curves import Band, band
+from rumor.sim.study.results import Result
 from rumor.sim.study.statistics import interval
 
 from .made_up import results_of
 
 
-def cells(*curves: Mapping[str, Sequence[float | None]]) -> list[Result]:
+def trials(*curves: Mapping[str, Sequence[float | None]]) -> list[Result]:
     """One result for each, with these curves only."""
     made = results_of({"rule": ["gosgd"]}, seeds=max(1, len(curves))).results
     return [
@@ -41,7 +41,7 @@ def test_where_all_are_evaluated_together_the_mean_is_that_of_each_evaluation() 
 def test_between_evaluations_curves_are_straight() -> None:
     found = known(
         band(
-            cells(
+            trials(
                 {"time_s": (0, 1, 2, 3, 4), "loss": (0, 2, 4, 6, 8)},
                 {"time_s": (0, 4), "loss": (0, 16)},
             ),
@@ -55,7 +55,7 @@ def test_between_evaluations_curves_are_straight() -> None:
 def test_only_what_all_seeds_cover_is_shown() -> None:
     found = known(
         band(
-            cells(
+            trials(
                 {"time_s": (1, 2, 5), "loss": (1, 1, 1)},
                 {"time_s": (0, 2, 3), "loss": (2, 2, 2)},
             ),
@@ -67,14 +67,14 @@ def test_only_what_all_seeds_cover_is_shown() -> None:
 
 def test_two_seeds_have_a_range_and_one_has_nothing_around_it() -> None:
     a, b = {"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (0, 1), "loss": (3, 6)}
-    two = known(band(cells(a, b), "loss"))
+    two = known(band(trials(a, b), "loss"))
     assert (two.kind, two.low, two.mean, two.high) == ("range", (1, 2), (2, 4), (3, 6))
-    one = known(band(cells(a), "loss"))
+    one = known(band(trials(a), "loss"))
     assert (one.kind, one.low, one.mean, one.high) == ("single", (1, 2), (1, 2), (1, 2))
 
 
 def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:
-    results = cells(*({"time_s": (0, 1), "accuracy": (at, 1 - at)} for at in (0.0, 0.01, 0.2)))
+    results = trials(*({"time_s": (0, 1), "accuracy": (at, 1 - at)} for at in (0.0, 0.01, 0.2)))
     found = known(band(results, "accuracy"))
     assert min(found.low) == 0.0
     assert max(found.high) == 1.0
@@ -83,7 +83,7 @@ def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:
 def test_places_without_a_value_are_bridged() -> None:
     found = known(
         band(
-            cells(
+            trials(
                 {"time_s": (0, 1, 2), "loss": (0, None, 4)},
                 {"time_s": (0, 1, 2), "loss": (0, 2, 4)},
             ),
@@ -96,7 +96,7 @@ def test_places_without_a_value_are_bridged() -> None:
 
 
 def test_of_several_values_at_a_place_the_last_counts() -> None:
-    found = known(band(cells({"bytes_sent": (0, 0, 5), "loss": (3, 2, 1)}), "loss", "bytes_sent"))
+    found = known(band(trials({"bytes_sent": (0, 0, 5), "loss": (3, 2, 1)}), "loss", "bytes_sent"))
     assert (found.x, found.mean) == ((0, 5), (2, 1))
 
 
@@ -108,7 +108,7 @@ def test_the_axis_may_be_steps_or_bytes() -> None:
 
 def test_seeds_that_meet_in_one_place_have_one_point() -> None:
     found = known(
-        band(cells({"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (1, 2), "loss": (4, 3)}), "loss")
+        band(trials({"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (1, 2), "loss": (4, 3)}), "loss")
     )
     assert (found.x, found.mean) == ((1,), (3,))
 
@@ -126,4 +126,4 @@ def test_seeds_that_meet_in_one_place_have_one_point() -> None:
 def test_where_there_is_no_mean_there_is_no_band(
     curves: list[Mapping[str, Sequence[float | None]]],
 ) -> None:
-    assert band(cells(*curves), "loss") is None
+    assert band(trials(*curves), "loss") is None

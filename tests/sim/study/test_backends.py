@@ -1,4 +1,4 @@
-"""Where cells are computed: the same bytes on processes of this machine, on Dask and on Ray."""
+"""Where trials are computed: the same bytes on processes of this machine, on Dask and on Ray."""
 
 import errno
 import os
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import rumor.sim.study.backends as module
+import rumor.sim.study.execution.backends as module
 from rumor.gossip import ConfigError, TransportError
 from rumor.sim.study import Results, load_results, read_study, run_study, write_tables
-from rumor.sim.study.backends import answers, read_backend
+from rumor.sim.study.execution.backends import answers, read_backend
 
 from .small import TOML, tables_of
 
@@ -101,7 +101,7 @@ def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_pa
     )
     (tmp_path / "main.py").write_text(
         "from deadly import deadly\n"
-        "from rumor.sim.study.backends import WorkerLost, answers, one_by_one, read_backend\n"
+        "from rumor.sim.study.execution.backends import WorkerLost, answers, one_by_one, read_backend\n"
         "if __name__ == '__main__':\n"
         "    try:\n"
         "        list(answers(read_backend('loky'), deadly, ['a', 'die', 'b'], 2))\n"
@@ -169,7 +169,7 @@ topology = ["ring"]
 
 @pytest.fixture
 def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study of three cells, of which the second kills its process."""
+    """A study of three trials, of which the second kills its process."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deadly_task.py").write_text(DEADLY)
     (tmp_path / "deadly.toml").write_text(DEADLY_STUDY)
@@ -177,7 +177,7 @@ def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def assert_only_the_second_failed(results: Results) -> None:
-    assert [result.cell.seed for result in results.results] == [0, 2]
+    assert [result.trial.seed for result in results.results] == [0, 2]
     assert results.failures == {
         "ring, seed 1": "its process was killed; perhaps it took too much memory"
     }
@@ -185,7 +185,7 @@ def assert_only_the_second_failed(results: Results) -> None:
 
 @pytest.fixture
 def impatient() -> Iterator[None]:
-    """A Dask that blames a cell for the first worker that dies with it, not for the fourth."""
+    """A Dask that blames a trial for the first worker that dies with it, not for the fourth."""
     dask = pytest.importorskip("dask", reason="dask is not installed")
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         yield
@@ -268,7 +268,7 @@ def test_a_cell_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
         text=True,
         timeout=RAY_S,
     )
-    assert done.returncode == 1 and "1 cell failed" in done.stderr, done.stderr
+    assert done.returncode == 1 and "1 trial failed" in done.stderr, done.stderr
     assert_only_the_second_failed(load_results(Path("a")))
 
 

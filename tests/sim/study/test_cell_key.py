@@ -1,4 +1,4 @@
-"""Names of cells: what is the same has the same, and what is not has another."""
+"""Names of trials: what is the same has the same, and what is not has another."""
 
 import importlib
 import json
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import rumor.sim.study.cell_key as module
+import rumor.sim.study.execution.cache_key as module
 from rumor.gossip import ConfigError
 from rumor.sim import NetworkConfig
 from rumor.sim.faults import Fault
-from rumor.sim.study.cell_key import cell_key, config_of, settings_as_json
+from rumor.sim.study.execution.cache_key import trial_key, config_of, settings_as_json
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_default_that_is_given_makes_no_other_cell() -> None:
-    assert cell_key({"seed": 1}) == cell_key(
+    assert trial_key({"seed": 1}) == trial_key(
         {"seed": 1, "workers": 64, "rule": "gosgd", "slow": []}
     )
 
@@ -42,18 +42,18 @@ def test_a_default_that_is_given_makes_no_other_cell() -> None:
     ],
 )
 def test_another_argument_makes_another_cell(change: dict[str, Any]) -> None:
-    assert cell_key(change) != cell_key({})
+    assert trial_key(change) != trial_key({})
 
 
 @pytest.mark.parametrize("change", [{"threads": 2}, {"window": 10}, {"memory_gib": 3.0}])
 def test_what_changes_no_bit_makes_no_other_cell(change: dict[str, Any]) -> None:
-    assert cell_key(change) == cell_key({})
+    assert trial_key(change) == trial_key({})
 
 
 def test_other_code_makes_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = cell_key({})
+    before = trial_key({})
     monkeypatch.setattr(module, "code_version", lambda: "other")
-    assert cell_key({}) != before
+    assert trial_key({}) != before
 
 
 @pytest.mark.parametrize(
@@ -69,18 +69,18 @@ def test_other_code_makes_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_counts_by_what_is_in_it(settings: dict[str, str], name: str) -> None:
     path = Path(name)
     path.write_text("[]" if name == "faults.json" else "{}")
-    before = cell_key(settings)
-    assert cell_key(settings) == before
+    before = trial_key(settings)
+    assert trial_key(settings) == before
     path.write_text('[{"at_s": 1, "kind": "crash", "peer": 0}]' if "faults" in name else '{"x": 1}')
-    assert cell_key(settings) != before
+    assert trial_key(settings) != before
     path.unlink()
     with pytest.raises(ConfigError, match=f"{name} cannot be read: No such file"):
-        cell_key(settings)
+        trial_key(settings)
 
 
 def test_faults_written_out_make_the_cell_that_they_make_as_objects() -> None:
     written = {"faults": [{"kind": "crash", "peer": 2, "at_s": 1.0}]}
-    assert cell_key(written) == cell_key({"faults": (Fault(at_s=1.0, kind="crash", peer=2),)})
+    assert trial_key(written) == trial_key({"faults": (Fault(at_s=1.0, kind="crash", peer=2),)})
 
 
 def test_a_task_of_the_users_own_counts_with_the_modules_that_it_imports() -> None:
@@ -89,24 +89,24 @@ def test_a_task_of_the_users_own_counts_with_the_modules_that_it_imports() -> No
     Path("parts/model.py").write_text("def make(): ...\n")
     Path("unused.py").write_text("x = 1\n")
     settings = {"task": "mine:make"}
-    before = cell_key(settings)
+    before = trial_key(settings)
     Path("unused.py").write_text("x = 2\n")
-    assert cell_key(settings) == before
+    assert trial_key(settings) == before
     Path("parts/model.py").write_text("def make(): return 1\n")
-    changed = cell_key(settings)
+    changed = trial_key(settings)
     assert changed != before
     Path("mine.py").write_text("from parts.model import make\n")
-    assert cell_key(settings) not in (before, changed)
+    assert trial_key(settings) not in (before, changed)
 
 
 def test_the_libraries_of_a_task_count_by_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mine.py").write_text("import json\nfrom parts import make\n")
     Path("parts.py").write_text("from networkx.classes import graph\ndef make(): ...\n")
     Path("plain.py").write_text("import json\ndef make(): ...\n")
-    before = [cell_key({"task": task}) for task in ("mine:make", "plain:make")]
+    before = [trial_key({"task": task}) for task in ("mine:make", "plain:make")]
     versions = {"networkx": "0.0.1"}
     monkeypatch.setattr("rumor.sim.study.cell_files.version", versions.__getitem__)
-    after = [cell_key({"task": task}) for task in ("mine:make", "plain:make")]
+    after = [trial_key({"task": task}) for task in ("mine:make", "plain:make")]
     assert after[0] != before[0] and after[1] == before[1]
 
 
@@ -119,23 +119,23 @@ def test_a_process_that_has_loaded_other_code_of_a_task_is_told_to_start_anew(
     for name in ("task_of_mine", "task_parts"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     settings = {"task": "task_of_mine:make"}
-    before = cell_key(settings)
+    before = trial_key(settings)
     importlib.import_module("task_of_mine")
-    assert cell_key(settings) == before
+    assert trial_key(settings) == before
     Path("task_parts.py").write_text("x = 2\n")
     with pytest.raises(ConfigError, match="its code has changed since this process"):
-        cell_key(settings)
+        trial_key(settings)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     Path("task_of_mine.py").write_text("import task_parts\n")
     with pytest.raises(ConfigError, match=r"has loaded .*task_of_mine\.py as task_of_mine"):
-        cell_key(settings)
+        trial_key(settings)
 
 
 def test_settings_survive_being_written_down() -> None:
     settings = {"faults": [{"kind": "crash", "peer": 2, "at_s": 1}], "slow": ("3:10",), "lr": 0.1}
     written = json.loads(json.dumps(settings_as_json(config_of(settings))))
-    assert cell_key(written) == cell_key(settings)
+    assert trial_key(written) == trial_key(settings)
 
 
 @pytest.mark.parametrize(
@@ -149,4 +149,4 @@ def test_settings_survive_being_written_down() -> None:
 )
 def test_settings_that_are_not_valid_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        cell_key(settings)
+        trial_key(settings)

@@ -1,4 +1,4 @@
-"""Cells looked through before anything runs: every bad one is found, and none that is good."""
+"""Trials looked through before anything runs: every bad one is found, and none that is good."""
 
 import math
 from datetime import date
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rumor.sim import simulate
-from rumor.sim.study.cell_key import config_of
-from rumor.sim.study.check import BadCell, BadCells, check_cells
+from rumor.sim.study.execution.cache_key import config_of
+from rumor.sim.study.execution.check import InvalidTrial, InvalidTrials, check_trials
 from rumor.sim.study.study import Axis, Point, Study
 from rumor.sim.study.study_file import SETTINGS
 
@@ -75,7 +75,7 @@ def study_with(**settings: Any) -> Study:
 
 @pytest.mark.parametrize(("settings", "why"), BAD, ids=[why for _, why in BAD])
 def test_a_cell_that_cannot_run_is_found_before_it_does(settings: dict[str, Any], why: str) -> None:
-    good, (bad,) = check_cells(study_with(**settings).cells())
+    good, (bad,) = check_trials(study_with(**settings).trials())
     assert good == [] and why in bad.why
 
 
@@ -88,9 +88,9 @@ WRONG: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_no_value_of_any_setting_stops_the_looking_through(name: str) -> None:
-    cells = [cell for value in WRONG for cell in study_with(**{"workers": 4, name: value}).cells()]
-    good, bad = check_cells(cells)
-    assert len(good) + len(bad) == len(cells) and len(bad) >= len(cells) / 2
+    trials = [trial for value in WRONG for trial in study_with(**{"workers": 4, name: value}).trials()]
+    good, bad = check_trials(trials)
+    assert len(good) + len(bad) == len(trials) and len(bad) >= len(trials) / 2
     assert all(one.why.strip() for one in bad)
 
 
@@ -107,11 +107,11 @@ def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> Non
         + "</graph></graphml>"
     )
     settings: dict[str, Any] = {"workers": 4, "topology": "file:path=arrows.graphml"}
-    good, bad = check_cells(study_with(**settings, rule="dpsgd").cells())
+    good, bad = check_trials(study_with(**settings, rule="dpsgd").trials())
     assert not good and "use another topology, or sgp" in bad[0].why
     with pytest.raises(Exception, match="use another topology, or sgp"):
         simulate(config_of({"task": "consensus", "steps": 5, "rule": "dpsgd", **settings}))
-    good, bad = check_cells(study_with(**settings, rule="sgp").cells())
+    good, bad = check_trials(study_with(**settings, rule="sgp").trials())
     assert not bad
 
 
@@ -122,9 +122,9 @@ def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
         rule=rule,
         p=None,
     )
-    good, bad = check_cells(study.cells())
-    assert bad == [] and [cell.cell for cell in good] == list(study.cells())
-    assert all(cell.memory_gib > 0.1 and cell.steps == 20 for cell in good)
+    good, bad = check_trials(study.trials())
+    assert bad == [] and [trial.trial for trial in good] == list(study.trials())
+    assert all(trial.memory_gib > 0.1 and trial.steps == 20 for trial in good)
 
 
 def test_checking_draws_nothing_from_the_callers_random_numbers() -> None:
@@ -133,23 +133,23 @@ def test_checking_draws_nothing_from_the_callers_random_numbers() -> None:
     torch.manual_seed(5)
     expected = torch.rand(2).tolist()
     torch.manual_seed(5)
-    check_cells(study_with(task="digits").cells())
+    check_trials(study_with(task="digits").trials())
     assert torch.rand(2).tolist() == expected
 
 
 def test_steps_are_known_where_time_or_a_total_ends_a_run() -> None:
-    cells: list[dict[str, Any]] = [
+    trials: list[dict[str, Any]] = [
         {"steps": None, "time_s": 3.0},
         {"steps": None, "total_steps": 80},
         {"steps": None},
     ]
-    studies = [study_with(**settings) for settings in cells]
-    assert [check_cells(study.cells())[0][0].steps for study in studies] == [30, 10, 200]
+    studies = [study_with(**settings) for settings in trials]
+    assert [check_trials(study.trials())[0][0].steps for study in studies] == [30, 10, 200]
 
 
 def told(study: Study) -> list[str]:
-    _, bad = check_cells(study.cells())
-    return str(BadCells(bad, list(study.cells()))).splitlines()
+    _, bad = check_trials(study.trials())
+    return str(InvalidTrials(bad, list(study.trials()))).splitlines()
 
 
 def grid(**axes: dict[str, dict[str, Any]]) -> Study:
@@ -177,13 +177,13 @@ def test_all_bad_cells_are_listed_by_their_reasons_as_briefly_as_they_can_be() -
     )
     headline, *lines = told(study)
     assert headline == (
-        "6 of 12 cells cannot run, and nothing was started. Change them, or leave them out by "
+        "6 of 12 trials cannot run, and nothing was started. Change them, or leave them out by "
         "[[skip]]:"
     )
     assert lines[0].startswith("- topology 'hypercube' with n=12: n must be a power of 2")
-    assert lines[1] == "    graph cube, size odd (2 cells)"
+    assert lines[1] == "    graph cube, size odd (2 trials)"
     assert lines[2].startswith("- unknown topology 'x'")
-    assert lines[3:] == ["    graph x (4 cells)"]
+    assert lines[3:] == ["    graph x (4 trials)"]
 
 
 def test_bad_cells_that_have_no_labels_in_common_are_listed_one_by_one() -> None:
@@ -192,11 +192,11 @@ def test_bad_cells_that_have_no_labels_in_common_are_listed_one_by_one() -> None
         size={"12": {"workers": 12}, "8": {"workers": 8}},
     )
     bad = [
-        cell
-        for cell in study.cells()
-        if cell.labels in ({"graph": "a", "size": "12"}, {"graph": "b", "size": "8"})
+        trial
+        for trial in study.trials()
+        if trial.labels in ({"graph": "a", "size": "12"}, {"graph": "b", "size": "8"})
     ]
-    text = str(BadCells([BadCell(cell=cell, why="no") for cell in bad], list(study.cells())))
+    text = str(InvalidTrials([InvalidTrial(trial=trial, why="no") for trial in bad], list(study.trials())))
     assert text.splitlines()[1:] == [
         "- no",
         "    graph a, size 12 (seeds 0, 1)",

@@ -1,4 +1,4 @@
-"""The code that computes cells: all that has a say in a result is among it, and nothing else."""
+"""The code that computes trials: all that has a say in a result is among it, and nothing else."""
 
 import ast
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-import rumor.sim.study.code_version as module
+import rumor.sim.study.execution.cache_key as module
 from rumor.gossip import ConfigError
-from rumor.sim.study.code_version import code_version, computing_sources, source_of, versions
+from rumor.sim.study.execution.cache_key import code_version, computing_sources, source_of, versions
 from rumor.sim.study.sources import hash_of_files, sources_of
 
 LOADED = """
 import sys
-from rumor.sim.study.code_version import code_version
+from rumor.sim.study.execution.cache_key import code_version
 print(code_version())
-from rumor.sim.study.cell_key import config_of
+from rumor.sim.study.execution.cache_key import config_of
 before = set(sys.modules)
-from rumor.sim.study.compute import compute
+from rumor.sim.study.execution.worker import compute
 for settings in (
     {"task": "consensus", "workers": 4, "steps": 4},
     {"task": "digits", "workers": 3, "steps": 2, "topology": "random-regular:d=2",
@@ -32,10 +32,10 @@ for settings in (
 print(*(name for name in sys.modules if name.startswith("rumor.")))
 """
 
-# They say which cell it is and what is asked for; nothing of a result comes from them.
+# They say which trial it is and what is asked for; nothing of a result comes from them.
 ONLY_NAME_CELLS = {
-    *("rumor.sim.study.cell_files", "rumor.sim.study.cell_key"),
-    *("rumor.sim.study.code_version", "rumor.sim.study.sources"),
+    *("rumor.sim.study.cell_files", "rumor.sim.study.execution.cache_key"),
+    *("rumor.sim.study.execution.cache_key", "rumor.sim.study.sources"),
 }
 
 
@@ -90,7 +90,7 @@ def test_another_processor_is_other_code(monkeypatch: pytest.MonkeyPatch) -> Non
     torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="it has but one way"
 )
 def test_torch_that_is_told_to_compute_otherwise_is_other_code() -> None:
-    shown = "from rumor.sim.study.code_version import code_version; print(code_version())"
+    shown = "from rumor.sim.study.execution.cache_key import code_version; print(code_version())"
     done = subprocess.run(
         [sys.executable, "-c", shown],
         env=os.environ | {"ATEN_CPU_CAPABILITY": "default"},

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.sim.study.comparison import compare, comparisons, facets
-from rumor.sim.study.condition import Condition
-from rumor.sim.study.measures import MEASURES, values_of
-from rumor.sim.study.result import Result, Results
+from rumor.sim.study.analysis.ranking import compare, comparisons, facets
+from rumor.sim.study.study import Condition
+from rumor.sim.study.metrics import METRICS, values_of
+from rumor.sim.study.results import Result, Results
 from rumor.sim.study.study import Point
 
 from .made_up import Course, results_of
@@ -30,7 +30,7 @@ def test_the_soonest_at_the_target_is_first() -> None:
     )
     found = compare(results)
     assert [row.label for row in found.rows] == ["sgp", "dpsgd", "gosgd"]
-    assert found.measure.name == "time_to_target_s"
+    assert found.metric.name == "time_to_target_s"
     assert found.axis == "rule"
     best, *others = found.rows
     assert best.as_good_as_best and best.gap is None
@@ -41,7 +41,7 @@ def test_the_soonest_at_the_target_is_first() -> None:
 def test_figures_are_means_over_seeds() -> None:
     results = results_of({"rule": ["gosgd"]}, courses(gosgd=Course()))
     (row,) = compare(results).rows
-    times = values_of(results.results, MEASURES["time_to_target_s"], 0.9).values()
+    times = values_of(results.results, METRICS["time_to_target_s"], 0.9).values()
     assert len(times) == 3
     assert row.figures["time_to_target_s"].mean == pytest.approx(sum(times) / 3)
     assert row.figures["bytes_sent"].mean == 40e6
@@ -62,7 +62,7 @@ def test_a_gap_in_accuracy_is_a_difference() -> None:
         {"rule": ["gosgd", "sgp"]}, courses(gosgd=Course(ceiling=0.8), sgp=Course(ceiling=0.7))
     )
     found = compare(results)
-    assert found.measure.name == "accuracy"
+    assert found.metric.name == "accuracy"
     gap = found.rows[1].gap
     assert gap is not None
     assert gap.mean == pytest.approx(-0.1, abs=0.02)
@@ -125,13 +125,13 @@ def test_where_nothing_always_arrives_accuracy_decides() -> None:
         accuracy={"gosgd": 0.7, "sgp": 0.8},
     )
     found = compare(results)
-    assert found.measure.name == "accuracy"
+    assert found.metric.name == "accuracy"
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
 
 
 def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
     found = compare(results_of({"topology": ["ring", "complete"]}, task="consensus"))
-    assert found.measure.name == "disagreement"
+    assert found.metric.name == "disagreement"
     assert [row.label for row in found.rows] == ["complete", "ring"]
     assert not found.has_target
     assert found.never == ()
@@ -139,7 +139,7 @@ def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
 
 def test_noise_that_has_settled_is_compared_where_there_is_any() -> None:
     found = compare(results_of({"topology": ["ring", "complete"]}, task="noise"))
-    assert found.measure.name == "disagreement_stationary"
+    assert found.metric.name == "disagreement_stationary"
 
 
 def test_any_measure_can_be_asked_for() -> None:
@@ -147,9 +147,9 @@ def test_any_measure_can_be_asked_for() -> None:
         {"rule": ["gosgd", "sgp"]},
         courses(gosgd=Course(bytes_s=2e6), sgp=Course(bytes_s=1e6)),
     )
-    found = compare(results, measure="bytes_to_target")
+    found = compare(results, metric="bytes_to_target")
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
-    assert found.measure.unit == "bytes"
+    assert found.metric.unit == "bytes"
 
 
 def test_one_seed_says_nothing_about_noise() -> None:
@@ -164,7 +164,7 @@ def test_failed_cells_are_counted_and_points_without_results_named() -> None:
     results = results_of(
         {"rule": ["gosgd", "sgp", "dpsgd"]},
         courses(gosgd=Course(), sgp=Course(), dpsgd=None),
-        leave_out=lambda cell: cell.labels["rule"] == "sgp" and cell.seed == 2,
+        leave_out=lambda trial: trial.labels["rule"] == "sgp" and trial.seed == 2,
     )
     found = compare(results)
     assert found.missing == ("dpsgd",)
@@ -177,7 +177,7 @@ def test_failed_cells_are_counted_and_points_without_results_named() -> None:
 def test_points_that_the_study_leaves_out_are_not_missing() -> None:
     full = results_of({"rule": ["gosgd", "sgp"], "p": [0.1, 1.0]})
     study = replace(full.study, skip=(Condition({"rule": "sgp", "p": 1.0}),))
-    kept = tuple(result for result in full.results if result.cell.group != ("sgp", "1.0"))
+    kept = tuple(result for result in full.results if result.trial.group != ("sgp", "1.0"))
     results = Results(study=study, results=kept, failures={})
     assert compare(results, at={"p": "1.0"}).missing == ()
     assert len(compare(results, at={"p": "1.0"}).rows) == 1
@@ -187,7 +187,7 @@ def test_points_that_the_study_leaves_out_are_not_missing() -> None:
 def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
     results = results_of(
         {"topology": ["ring", "complete"], "partition": ["shared", "dirichlet:0.1"], "p": [0.1, 1]},
-        leave_out=lambda cell: cell.labels["p"] == "1" and cell.labels["partition"] == "shared",
+        leave_out=lambda trial: trial.labels["p"] == "1" and trial.labels["partition"] == "shared",
     )
     assert facets(results) == (
         {"partition": "shared", "p": "0.1"},
@@ -197,7 +197,7 @@ def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
     found = comparisons(results)
     assert [one.at for one in found] == list(facets(results))
     assert all(len(one.rows) == 2 for one in found)
-    assert found[1].measure.name == "time_to_target_s"
+    assert found[1].metric.name == "time_to_target_s"
 
 
 def test_without_results_there_is_nobody_and_no_place() -> None:
@@ -221,19 +221,19 @@ def test_agreement_that_is_perfect_is_no_worse_than_itself() -> None:
 
 def test_a_point_with_no_figure_of_a_measure_is_last_and_not_compared() -> None:
     results = _exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})
-    found = compare(results, measure="bytes_to_target")
+    found = compare(results, metric="bytes_to_target")
     assert found.rows[1].label == "gosgd"
     assert found.rows[1].gap is None and math.isnan(found.rows[1].p)
 
 
 def test_values_of_a_measure_are_by_seed_and_leave_out_those_that_have_none() -> None:
     results = _exact({"gosgd": (4.0, None, 6.0)})
-    assert values_of(results.results, MEASURES["time_to_target_s"], 0.9) == {0: 4.0, 2: 6.0}
+    assert values_of(results.results, METRICS["time_to_target_s"], 0.9) == {0: 4.0, 2: 6.0}
 
 
 def test_measures_are_shown_with_their_units() -> None:
     shown = {
-        name: MEASURES[name].shown(1234.5)
+        name: METRICS[name].shown(1234.5)
         for name in ("time_to_target_s", "bytes_sent", "steps_to_target", "loss")
     }
     assert shown == {
@@ -247,7 +247,7 @@ def test_measures_are_shown_with_their_units() -> None:
 def test_a_survivor_of_seeds_that_diverged_is_not_first() -> None:
     found = compare(_surviving(diverged=(1, 2)))
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
-    assert found.measure.name == "time_to_target_s"
+    assert found.metric.name == "time_to_target_s"
     survivor = found.rows[1]
     assert (survivor.n, survivor.missing, survivor.reached) == (1, 2, 1)
     assert not survivor.always_reached
@@ -259,7 +259,7 @@ def test_a_survivor_of_seeds_that_diverged_is_not_first() -> None:
 
 def test_a_survivor_is_not_the_most_accurate_either() -> None:
     results = _surviving(diverged=(2,))
-    found = compare(_with(results, "accuracy", {"gosgd": 0.99, "sgp": 0.9}), measure="accuracy")
+    found = compare(_with(results, "accuracy", {"gosgd": 0.99, "sgp": 0.9}), metric="accuracy")
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
     assert found.rows[1].figures["accuracy"].mean == 0.99
     assert found.rows[1].gap is None and not found.rows[1].as_good_as_best
@@ -267,11 +267,11 @@ def test_a_survivor_is_not_the_most_accurate_either() -> None:
 
 def test_a_seed_that_diverged_everywhere_is_missing_everywhere() -> None:
     results = results_of({"rule": ["gosgd", "sgp"]}, lambda labels: Course())
-    kept = tuple(result for result in results.results if result.cell.seed)
-    failed = {str(cell): "diverged" for cell in results.study.cells() if not cell.seed}
+    kept = tuple(result for result in results.results if result.trial.seed)
+    failed = {str(trial): "diverged" for trial in results.study.trials() if not trial.seed}
     found = compare(replace(results, results=kept, failures=failed))
     assert [row.missing for row in found.rows] == [1, 1]
-    assert found.measure.name == "accuracy"
+    assert found.metric.name == "accuracy"
     assert len(found.ranked) == 2
 
 
@@ -279,11 +279,11 @@ def test_a_seed_that_nobody_has_run_yet_counts_for_nobody() -> None:
     results = results_of(
         {"rule": ["gosgd", "sgp"]},
         courses(gosgd=Course(rate_s=2), sgp=Course(rate_s=4)),
-        leave_out=lambda cell: cell.seed == 2,
+        leave_out=lambda trial: trial.seed == 2,
     )
     found = compare(results)
     assert [row.missing for row in found.rows] == [0, 0]
-    assert found.measure.name == "time_to_target_s"
+    assert found.metric.name == "time_to_target_s"
     assert found.rows[0].figures["time_to_target_s"].n == 2
 
 
@@ -292,9 +292,9 @@ def test_pairs_that_share_one_seed_say_nothing_about_the_noise() -> None:
     kept = tuple(
         result
         for result in results.results
-        if result.cell.seed in ((0, 1) if result.cell.group == ("gosgd",) else (1, 2, 3))
+        if result.trial.seed in ((0, 1) if result.trial.group == ("gosgd",) else (1, 2, 3))
     )
-    found = compare(replace(results, results=kept), measure="accuracy")
+    found = compare(replace(results, results=kept), metric="accuracy")
     assert [row.label for row in found.unknown] == ["sgp"]
     assert not found.rows[1].is_behind
     assert "by more than the noise" not in found.ties
@@ -316,10 +316,10 @@ def test_an_end_figure_that_some_seed_lacks_is_no_figure() -> None:
 def test_losses_below_zero_differ_by_no_factor() -> None:
     results = _exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.0, 6.0, 7.0)})
     losses = {"gosgd": (-100.0, -101.0, -99.0), "sgp": (-10.0, -11.0, -9.5)}
-    found = compare(_with(results, "loss", losses), measure="loss")
+    found = compare(_with(results, "loss", losses), metric="loss")
     best, behind = found.rows
     assert best.label == "gosgd"
-    assert not found.measure.is_ratio
+    assert not found.metric.is_ratio
     assert behind.gap is not None
     assert behind.gap.mean == pytest.approx(89.83, abs=0.01)
     assert behind.is_behind and not behind.as_good_as_best
@@ -328,7 +328,7 @@ def test_losses_below_zero_differ_by_no_factor() -> None:
 def test_agreement_that_is_perfect_but_for_rounding_is_as_good() -> None:
     results = _exact({"gosgd": (4.0,) * 3, "sgp": (5.0,) * 3, "dpsgd": (6.0,) * 3})
     ends: Ends = {"gosgd": 0.0, "sgp": (1e-16, 1.1e-16, 1.2e-16), "dpsgd": (0.1, 0.11, 0.12)}
-    found = compare(_with(results, "consensus_distance", ends), measure="consensus_distance")
+    found = compare(_with(results, "consensus_distance", ends), metric="consensus_distance")
     assert [row.label for row in found.tied] == ["sgp"]
     assert found.rows[2].is_behind
 
@@ -337,11 +337,11 @@ def _surviving(diverged: tuple[int, ...]) -> Results:
     """gosgd is sooner, as far as it does not diverge."""
     results = _exact({"gosgd": (1.0, 1.1, 1.2), "sgp": (4.0, 5.0, 6.0)})
     failed = {
-        str(cell): "diverged"
-        for cell in results.study.cells()
-        if cell.group == ("gosgd",) and cell.seed in diverged
+        str(trial): "diverged"
+        for trial in results.study.trials()
+        if trial.group == ("gosgd",) and trial.seed in diverged
     }
-    kept = tuple(result for result in results.results if str(result.cell) not in failed)
+    kept = tuple(result for result in results.results if str(result.trial) not in failed)
     return replace(results, results=kept, failures=failed)
 
 
@@ -349,8 +349,8 @@ def _with(results: Results, name: str, values: Ends) -> Results:
     """With other figures at the end, by point, or by point and seed."""
 
     def changed(result: Result) -> Result:
-        value = values.get(result.cell.group[0], result.summary[name])
-        value = value[result.cell.seed] if isinstance(value, tuple) else value
+        value = values.get(result.trial.group[0], result.summary[name])
+        value = value[result.trial.seed] if isinstance(value, tuple) else value
         return replace(result, summary={**result.summary, name: value})
 
     return replace(results, results=tuple(map(changed, results.results)))
@@ -366,7 +366,7 @@ def _exact(
     return replace(
         results,
         results=tuple(
-            _at(result, times[result.cell.group[0]], accuracy.get(result.cell.group[0]))
+            _at(result, times[result.trial.group[0]], accuracy.get(result.trial.group[0]))
             for result in results.results
         ),
     )
@@ -377,7 +377,7 @@ def _axis(times: Mapping[str, object]) -> Mapping[str, list[Point]]:
 
 
 def _at(result: Result, times: tuple[float | None, ...], accuracy: float | None) -> Result:
-    at_s = times[result.cell.seed]
+    at_s = times[result.trial.seed]
     end = (0.95 if at_s is not None else 0.85) if accuracy is None else accuracy
     time_s = (0.0, 20.0, 20.0) if at_s is None else (at_s - 1e-6, at_s, 20.0)
     series = {

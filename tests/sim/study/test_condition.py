@@ -1,10 +1,10 @@
-"""Conditions on cells: what `[[skip]]` says."""
+"""Conditions on trials: what `[[skip]]` says."""
 
 from typing import Any
 
 import pytest
 
-from rumor.sim.study.condition import Condition
+from rumor.sim.study.study import Condition
 
 SETTINGS = {
     "topology": "random-regular:d=4",

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rumor.sim.study.changes import changes
-from rumor.sim.study.condition import Condition
+from rumor.sim.study.study import Condition
 from rumor.sim.study.effects import Effect, effect
-from rumor.sim.study.result import Results
+from rumor.sim.study.results import Results
 from rumor.sim.study.study import Point
 
 from .made_up import Course, results_of
@@ -72,7 +72,7 @@ def test_what_loses_the_target_does_more_than_what_delays_it() -> None:
 def test_who_was_left_out_is_not_lost() -> None:
     full = results_of({"rule": RULES, "net": NETS[:2]}, lambda labels: Course())
     study = replace(full.study, skip=(Condition({"rule": "sgp", "net": "50 ms"}),))
-    kept = tuple(one for one in full.results if one.cell.group != ("sgp", "50 ms"))
+    kept = tuple(one for one in full.results if one.trial.group != ("sgp", "50 ms"))
     found = known(Results(study=study, results=kept, failures={}))
     assert found.lost == ()
     assert set(found.by) == {"gosgd"}
@@ -82,7 +82,7 @@ def test_seeds_that_failed_are_left_out_of_the_pairs() -> None:
     results = results_of(
         {"rule": RULES, "net": NETS[:2]},
         slower(_50_ms=2),
-        leave_out=lambda cell: cell.seed == 1 and cell.labels["net"] == "lan",
+        leave_out=lambda trial: trial.seed == 1 and trial.labels["net"] == "lan",
     )
     assert known(results).overall.pairs == 2
 
@@ -93,7 +93,7 @@ def test_without_anybody_at_the_target_it_is_accuracy_that_differs() -> None:
         lambda labels: Course(ceiling=0.8 if labels["net"] == "lan" else 0.7, noise=0.0),
     )
     found = known(results)
-    assert found.measure.name == "accuracy"
+    assert found.metric.name == "accuracy"
     assert found.size == pytest.approx(-0.1, abs=0.01)
 
 
@@ -206,14 +206,14 @@ def test_losses_at_or_below_zero_differ_by_an_amount(nets: list[Point]) -> None:
             summary={
                 **result.summary,
                 "accuracy": None,
-                "loss": losses[result.cell.labels["net"]] * (1 + result.cell.seed / 10),
+                "loss": losses[result.trial.labels["net"]] * (1 + result.trial.seed / 10),
             },
         )
         for result in results.results
     )
     results = replace(results, results=changed)
     found = known(results)
-    assert found.measure.name == "loss" and not found.measure.is_ratio
+    assert found.metric.name == "loss" and not found.metric.is_ratio
     assert found.overall.pairs == 3
     size, end = {2: (1.1, "50 ms"), 4: (3.3, "100 ms")}[len(nets)]
     assert found.size == pytest.approx(size)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.sim.study.findings import findings
-from rumor.sim.study.naming import values_on
-from rumor.sim.study.result import Results
+from rumor.sim.study.analysis.findings import findings
+from rumor.sim.study.format import values_on
+from rumor.sim.study.results import Results
 from rumor.sim.study.study import Point
 
 from .made_up import Course, results_of
@@ -99,15 +99,15 @@ SHAPES: dict[str, Callable[[], Results]] = {
     ),
     "interrupted": lambda: results_of(
         {"topology": GRAPHS},
-        leave_out=lambda cell: cell.seed == 2 or (cell.seed == 1 and cell.group != ("ring",)),
+        leave_out=lambda trial: trial.seed == 2 or (trial.seed == 1 and trial.group != ("ring",)),
     ),
     "interrupted, two axes": lambda: results_of(
         {"topology": GRAPHS, "data": DATA},
-        leave_out=lambda cell: cell.seed == 2 and cell.labels["data"] == "skewed",
+        leave_out=lambda trial: trial.seed == 2 and trial.labels["data"] == "skewed",
     ),
     "no seeds in common": lambda: results_of(
         {"rule": ["gosgd", "sgp"]},
-        leave_out=lambda cell: (cell.seed < 2) == (cell.labels["rule"] == "sgp"),
+        leave_out=lambda trial: (trial.seed < 2) == (trial.labels["rule"] == "sgp"),
         seeds=4,
     ),
     "line breaks": lambda: results_of(
@@ -188,7 +188,7 @@ def test_those_that_never_arrive_are_named_and_those_that_sometimes_do_are_count
     )
     unlucky = tuple(
         replace(result, series={**result.series, "accuracy": (0.1,) * 41})
-        if result.cell.group == ("dpsgd",) and result.cell.seed == 0
+        if result.trial.group == ("dpsgd",) and result.trial.seed == 0
         else result
         for result in results.results
     )
@@ -208,7 +208,7 @@ def test_where_nothing_always_arrives_those_that_sometimes_do_are_named() -> Non
     results = results_of({"rule": ["gosgd", "sgp"]}, lambda labels: Course(ceiling=0.8))
     lucky = tuple(
         replace(result, series={**result.series, "accuracy": (0.91,) * 41})
-        if result.cell.group == ("sgp",) and result.cell.seed == 0
+        if result.trial.group == ("sgp",) and result.trial.seed == 0
         else result
         for result in results.results
     )
@@ -361,8 +361,8 @@ def test_of_several_places_the_range_of_final_accuracies_is_said() -> None:
 
 def test_without_any_result_that_is_all_there_is_to_say() -> None:
     first, second, _ = findings(SHAPES["all failed"]())
-    assert first == "There is nothing to say yet: no cell has a result."
-    assert second == "The study asks for 6 cells, of which 6 failed."
+    assert first == "There is nothing to say yet: no trial has a result."
+    assert second == "The study asks for 6 trials, of which 6 failed."
 
 
 def test_names_with_commas_are_quoted() -> None:
@@ -408,7 +408,7 @@ def test_unknown_noise_makes_nobody_first_alone() -> None:
     results = results_of(
         {"rule": ["gosgd", "sgp"], "loss": [0, 0.1, 0.2, 0.3]},
         lambda labels: Course(ceiling=0.5 if labels["rule"] == "sgp" else 0.8),
-        leave_out=lambda cell: (cell.seed < 2) == (cell.labels["rule"] == "sgp"),
+        leave_out=lambda trial: (trial.seed < 2) == (trial.labels["rule"] == "sgp"),
         seeds=4,
     )
     first, *_ = findings(results)
@@ -439,20 +439,20 @@ def test_a_number_is_what_people_write_as_one(label: str, number: float | None) 
     assert values_on((label,)) == (None if number is None else (number,))
 
 
-def _failing(results: Results, *cells: str) -> Results:
-    kept = tuple(result for result in results.results if str(result.cell) not in cells)
-    return replace(results, results=kept, failures=dict.fromkeys(cells, "diverged"))
+def _failing(results: Results, *trials: str) -> Results:
+    kept = tuple(result for result in results.results if str(result.trial) not in trials)
+    return replace(results, results=kept, failures=dict.fromkeys(trials, "diverged"))
 
 
 def _without_figures(results: Results, data: str | None = None) -> Results:
-    """Of cells that had nobody left to measure, at all places or one."""
+    """Of trials that had nobody left to metric, at all places or one."""
     names = ("accuracy", "loss", "consensus_distance", "disagreement")
     none = dict.fromkeys((*names, "disagreement_stationary"))
     return replace(
         results,
         results=tuple(
             replace(result, series={"time_s": (0.0,)}, summary={**result.summary, **none})
-            if data in (None, result.cell.labels.get("data"))
+            if data in (None, result.trial.labels.get("data"))
             else result
             for result in results.results
         ),
@@ -469,7 +469,7 @@ def _with_losses(results: Results) -> Results:
                 result,
                 summary={
                     **result.summary,
-                    "loss": losses[result.cell.labels["rule"]] + result.cell.seed - 1,
+                    "loss": losses[result.trial.labels["rule"]] + result.trial.seed - 1,
                 },
             )
             for result in _without_accuracy(results).results

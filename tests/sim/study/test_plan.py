@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-import rumor.sim.study.plan as module
+import rumor.sim.study.execution.plan as module
 from rumor.gossip import ConfigError
 from rumor.sim.simulation import Simulation
-from rumor.sim.study.backends import WorkerLost
-from rumor.sim.study.check import check_cells
-from rumor.sim.study.estimate import estimate_s
-from rumor.sim.study.plan import StudyPlan, plan_study
-from rumor.sim.study.store import Store
+from rumor.sim.study.execution.backends import WorkerLost
+from rumor.sim.study.execution.check import check_trials
+from rumor.sim.study.execution.plan import estimate_s
+from rumor.sim.study.execution.plan import StudyPlan, plan_study
+from rumor.sim.study.execution.store import Store
 from rumor.sim.study.study import Axis, Point, Study
 
 from .small import small_study
@@ -48,47 +48,47 @@ def test_nothing_is_written_by_planning(tmp_path: Path) -> None:
 
 def test_the_longest_cells_come_first(tmp_path: Path) -> None:
     plan = plan_study(two_sizes(), tmp_path, estimates=False)
-    assert [cell.cell.labels["size"] for cell in plan.to_do] == ["16"] * 3 + ["4"] * 3
-    assert [cell.cell.labels["size"] for cell in plan.cells] == ["4"] * 3 + ["16"] * 3
+    assert [trial.trial.labels["size"] for trial in plan.to_do] == ["16"] * 3 + ["4"] * 3
+    assert [trial.trial.labels["size"] for trial in plan.trials] == ["4"] * 3 + ["16"] * 3
 
 
 def test_cells_take_what_others_of_their_group_took(tmp_path: Path) -> None:
-    cells, _ = check_cells(two_sizes().cells())
+    trials, _ = check_trials(two_sizes().trials())
     store = Store(tmp_path)
-    store.put(cells[0].key, RECORD)
-    store.put(cells[3].key, RECORD | {"wall_s": 40.0})
-    store.put(cells[4].key, RECORD | {"wall_s": 20.0})
+    store.put(trials[0].key, RECORD)
+    store.put(trials[3].key, RECORD | {"wall_s": 40.0})
+    store.put(trials[4].key, RECORD | {"wall_s": 20.0})
     plan = plan_study(two_sizes(), tmp_path, jobs=1)
     assert plan.finished == 3
     assert plan.seconds == (30.0, 7.0, 7.0) and plan.wall_s == 44.0
 
 
 def test_cells_without_any_of_their_group_take_as_long_as_their_work_is(tmp_path: Path) -> None:
-    cells, _ = check_cells(two_sizes().cells())
-    assert estimate_s(cells[3:], cells[:1], {cells[0].key: 7.0}) == [28.0] * 3
+    trials, _ = check_trials(two_sizes().trials())
+    assert estimate_s(trials[3:], trials[:1], {trials[0].key: 7.0}) == [28.0] * 3
 
 
 def test_a_trial_that_fails_gives_no_estimate() -> None:
-    (cell, *_), _ = check_cells(two_sizes().cells())
-    broken = replace(cell, settings=cell.settings | {"topology": "nowhere"})
+    (trial, *_), _ = check_trials(two_sizes().trials())
+    broken = replace(trial, settings=trial.settings | {"topology": "nowhere"})
     assert estimate_s([broken], [], {}) is None
 
 
 def test_whatever_a_trial_raises_there_is_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    (cell, *_), _ = check_cells(two_sizes().cells())
+    (trial, *_), _ = check_trials(two_sizes().trials())
 
     def broken(self: Simulation, *arguments: Any) -> None:
         raise IndexError
 
     monkeypatch.setattr(Simulation, "run", broken)
-    assert estimate_s([cell], [], {}) is None
+    assert estimate_s([trial], [], {}) is None
 
 
 def test_a_users_task_is_tried_elsewhere_and_may_end_its_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (cell, *_), _ = check_cells(two_sizes().cells())
-    kinds = [replace(cell, task=f"mine:{name}") for name in ("first", "second")]
+    (trial, *_), _ = check_trials(two_sizes().trials())
+    kinds = [replace(trial, task=f"mine:{name}") for name in ("first", "second")]
     tried: list[str] = []
 
     def killed(run: Any, orders: Sequence[str]) -> Iterator[str]:
@@ -96,7 +96,7 @@ def test_a_users_task_is_tried_elsewhere_and_may_end_its_process(
         yield "30.0"
         raise WorkerLost
 
-    monkeypatch.setattr("rumor.sim.study.estimate.one_by_one", killed)
+    monkeypatch.setattr("rumor.sim.study.execution.plan.one_by_one", killed)
     assert estimate_s(kinds[1:], [], {}) == [30.0]
     assert estimate_s(kinds, [], {}) == [30.0, 30.0] and len(tried) == 3
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rumor.sim.study.comparison import comparisons
+from rumor.sim.study.analysis.ranking import comparisons
 from rumor.sim.study.dependence import foretold
-from rumor.sim.study.predictions import FACTS, Prediction, graph_axis, predictions
-from rumor.sim.study.result import Results
+from rumor.sim.study.analysis.predictors import FACTS, Prediction, graph_axis, predictions
+from rumor.sim.study.results import Results
 from rumor.sim.study.study import Point
 
 from .made_up import Course, results_of
@@ -19,8 +19,8 @@ from .made_up import Course, results_of
 GRAPHS = ["ring", "torus", "exponential", "star", "complete", "path", "grid", "tree"]
 
 
-def by_fact(found: tuple[Prediction, ...], measure: str, **at: str) -> dict[str, Prediction]:
-    return {one.fact: one for one in found if one.measure.name == measure and one.at == at}
+def by_fact(found: tuple[Prediction, ...], metric: str, **at: str) -> dict[str, Prediction]:
+    return {one.fact: one for one in found if one.metric.name == metric and one.at == at}
 
 
 def ranked(slowness: Mapping[str, float], **course: float) -> Callable[[Mapping[str, str]], Course]:
@@ -90,7 +90,7 @@ def test_where_nobody_arrives_only_the_end_is_looked_at() -> None:
     found = predictions(
         results_of({"topology": GRAPHS}, ranked(dict.fromkeys(GRAPHS, 2.0), ceiling=0.5))
     )
-    assert {one.measure.name for one in found} == {"accuracy", "consensus_distance", "loss"}
+    assert {one.metric.name for one in found} == {"accuracy", "consensus_distance", "loss"}
 
 
 def test_each_place_is_looked_at_by_itself() -> None:
@@ -172,8 +172,8 @@ def test_a_fact_that_is_zero_is_correlated_without_logarithms() -> None:
 def test_facts_of_random_graphs_are_means_over_seeds() -> None:
     results = results_of({"topology": GRAPHS[:4]})
     changed = tuple(
-        replace(result, facts={**result.facts, "degree_mean": float(result.cell.seed)})
-        if result.cell.labels["topology"] == "ring"
+        replace(result, facts={**result.facts, "degree_mean": float(result.trial.seed)})
+        if result.trial.labels["topology"] == "ring"
         else result
         for result in results.results
     )
@@ -183,7 +183,7 @@ def test_facts_of_random_graphs_are_means_over_seeds() -> None:
 
 def test_tasks_without_accuracy_foretell_disagreement() -> None:
     found = predictions(results_of({"topology": GRAPHS[:5]}, task="consensus"))
-    assert {one.measure.name for one in found} == {"disagreement", "consensus_distance"}
+    assert {one.metric.name for one in found} == {"disagreement", "consensus_distance"}
 
 
 def test_who_has_no_accuracy_at_the_end_is_the_least_accurate() -> None:
@@ -197,7 +197,7 @@ def test_who_has_no_accuracy_at_the_end_is_the_least_accurate() -> None:
     )
     last = tuple(
         replace(result, summary={**result.summary, "accuracy": None})
-        if result.cell.labels["topology"] == GRAPHS[-1]
+        if result.trial.labels["topology"] == GRAPHS[-1]
         else result
         for result in results.results
     )
@@ -210,7 +210,7 @@ def test_graphs_that_lack_seeds_have_no_mean_time() -> None:
     results = results_of(
         {"topology": GRAPHS},
         ranked({graph: 2.0 for graph in GRAPHS}),
-        leave_out=lambda cell: cell.seed == 2 and cell.labels["topology"] == "star",
+        leave_out=lambda trial: trial.seed == 2 and trial.labels["topology"] == "star",
     )
     one = by_fact(predictions(results), "time_to_target_s")["degree_mean"]
     assert one.censored == ("star",)

@@ -10,7 +10,7 @@ import pytest
 from rumor.sim.study.report import write_report
 from rumor.sim.study.report.html import Html, join, tag
 from rumor.sim.study.report.page import page
-from rumor.sim.study.result import Results
+from rumor.sim.study.results import Results
 from rumor.sim.study.study import Point
 
 from .made_up import Course, results_of
@@ -72,19 +72,19 @@ STUDIES = {
     ),
     "two axes": (
         results_of({"topology": GRAPHS, "data": DATA}),
-        ["curves", "ranking", "predictions", "heat", "graphs", "table", "arguments"],
+        ["curves", "ranking", "predictions", "heatmap", "graphs", "table", "arguments"],
     ),
     "three axes, graphs last": (
         results_of({"rule": ["gosgd", "sgp"], "data": DATA, "topology": GRAPHS}, seeds=2),
-        ["curves", "ranking", "predictions", "heat", "graphs", "table", "arguments"],
+        ["curves", "ranking", "predictions", "heatmap", "graphs", "table", "arguments"],
     ),
     "numbers": (
         results_of({"p": [0.01, 0.1, 1.0], "rule": ["gosgd", "sgp"]}),
-        ["curves", "ranking", "response", "heat", "table", "graphs", "arguments"],
+        ["curves", "ranking", "response", "heatmap", "table", "graphs", "arguments"],
     ),
     "sizes": (
         results_of({"workers": [16, 32, 128], "topology": ["ring", "exponential"]}),
-        ["curves", "ranking", "response", "heat", "graphs", "table", "arguments"],
+        ["curves", "ranking", "response", "heatmap", "graphs", "table", "arguments"],
     ),
     "one group": (
         results_of({"topology": ["ring"]}),
@@ -100,7 +100,7 @@ STUDIES = {
     ),
     "never there": (
         results_of({"rule": ["gosgd", "sgp"], "data": DATA}, never),
-        ["curves", "ranking", "heat", "table", "graphs", "arguments"],
+        ["curves", "ranking", "heatmap", "table", "graphs", "arguments"],
     ),
     "nothing": (results_of({"topology": GRAPHS}, lambda labels: None), ["arguments"]),
 }
@@ -126,7 +126,7 @@ def test_a_page_names_no_address_but_its_own_parts(name: str) -> None:
 
 def test_the_question_and_three_findings_come_first() -> None:
     text = read(results_of({"topology": GRAPHS}, title="Graphs", question="Which one?")).text
-    assert re.search(r"Graphs Which one\? .*complete.* Cells 12 of 12", text)
+    assert re.search(r"Graphs Which one\? .*complete.* Trials 12 of 12", text)
 
 
 def test_failures_are_said_before_anything_else_with_their_reasons() -> None:
@@ -134,17 +134,17 @@ def test_failures_are_said_before_anything_else_with_their_reasons() -> None:
         {"topology": GRAPHS}, lambda labels: None if labels["topology"] == "star" else Course()
     )
     text = read(results).text
-    assert "3 cells failed" in text
-    assert text.index("3 cells failed") < text.index("How it went")
+    assert "3 trials failed" in text
+    assert text.index("3 trials failed") < text.index("How it went")
     assert "star, seed 1 : 4 workers of 16 diverged" in text
     assert "Failed 3" in text
 
 
 def test_cells_that_have_not_run_are_said_to_be_missing() -> None:
-    results = results_of({"topology": GRAPHS}, leave_out=lambda cell: cell.seed == 2)
+    results = results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2)
     text = read(results).text
-    assert "4 cells have not run" in text
-    assert "failed" not in text[: text.index("Cells")]
+    assert "4 trials have not run" in text
+    assert "failed" not in text[: text.index("Trials")]
 
 
 def test_who_never_reaches_the_target_is_said_to_never_reach_it() -> None:
@@ -180,7 +180,7 @@ def test_graphs_of_many_nodes_are_not_drawn() -> None:
 def test_graphs_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
     results = results_of({"topology": GRAPHS})
     bare = tuple(
-        replace(result, facts={}) if result.cell.labels["topology"] == "star" else result
+        replace(result, facts={}) if result.trial.labels["topology"] == "star" else result
         for result in results.results
     )
     write_report(replace(results, results=bare), tmp_path)
@@ -224,7 +224,7 @@ def test_the_same_results_make_the_same_files_to_the_bit(tmp_path: Path) -> None
         folder.mkdir()
         write_report(results, folder)
     files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
-    names = ["curves", "graphs", "heat", "predictions", "ranking", "response"]
+    names = ["curves", "graphs", "heatmap", "predictions", "ranking", "response"]
     assert [path.stem for path in files] == [*names, "report"]
     for file in files:
         assert (first / file).read_bytes() == (second / file).read_bytes()
@@ -232,7 +232,7 @@ def test_the_same_results_make_the_same_files_to_the_bit(tmp_path: Path) -> None
 
 def test_a_report_replaces_an_older_one_and_its_pictures(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
-    old = tmp_path / "pictures" / "heat.png"
+    old = tmp_path / "pictures" / "heatmap.png"
     old.write_bytes(b"old")
     mine = tmp_path / "pictures" / "notes.txt"
     mine.write_text("mine")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rumor.sim.study.report.page import page as page_of
-from rumor.sim.study.result import Results
+from rumor.sim.study.results import Results
 from rumor.sim.study.study import Point
 
 from .chromium import Browser, browser, why_not
@@ -213,10 +213,10 @@ def test_a_fact_and_an_outcome_show_their_points(page: Browser) -> None:
 
 def test_a_click_on_a_heading_sorts_and_another_turns_it_round(page: Browser) -> None:
     column = """const table = document.querySelector('#table table');
-        const heads = [...table.tHead.rows[0].cells];
+        const heads = [...table.tHead.rows[0].trials];
         const at = heads.findIndex(head => head.innerText.startsWith(arguments[0]));
         heads[at].querySelector('button').click();
-        return [...table.tBodies[0].rows].map(row => row.cells[at].dataset.value)"""
+        return [...table.tBodies[0].rows].map(row => row.trials[at].dataset.value)"""
     rising = numbers(page.run(column, "Final accuracy"))
     assert rising == sorted(rising)
     falling = numbers(page.run(column, "Final accuracy"))
@@ -231,7 +231,7 @@ def numbers(texts: list[str]) -> list[float]:
 def test_the_command_follows_the_chosen_cell_and_can_be_copied(page: Browser) -> None:
     shown = "return document.querySelector('#command').textContent"
     assert "--topology ring --partition shared --seed 0" in page.run(shown)
-    page.run("document.querySelectorAll('[data-chooses=cell] input[value=\"2\"]')[0].click()")
+    page.run("document.querySelectorAll('[data-chooses=trial] input[value=\"2\"]')[0].click()")
     text = page.run(shown)
     assert text.endswith("--topology ring --partition shared --seed 2")
     page.run(
@@ -246,7 +246,7 @@ def test_without_results_there_is_still_a_page(window: Browser, tmp_path: Path) 
     window.complaints()
     window.open(written(nothing, tmp_path))
     assert window.complaints() == []
-    assert "6 cells failed" in window.run("return document.querySelector('.warning').innerText")
+    assert "6 trials failed" in window.run("return document.querySelector('.warning').innerText")
     assert window.run(SEEN, "#command")
 
 

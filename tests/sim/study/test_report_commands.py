@@ -1,4 +1,4 @@
-"""The command that a report gives for a cell repeats that cell."""
+"""The command that a report gives for a trial repeats that trial."""
 
 import json
 import shlex
@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.sim import SimulationConfig, simulate
 from rumor.sim.study.report.commands import command
-from rumor.sim.study.study import Cell
+from rumor.sim.study.study import Trial
 from rumor.sim.study.study_file import SETTINGS
 
 
 def words_of(**settings: Any) -> list[str]:
-    return shlex.split(command(Cell(labels={}, settings=settings)))
+    return shlex.split(command(Trial(labels={}, settings=settings)))
 
 
 def test_every_setting_of_a_study_is_an_option_of_simulate() -> None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from rumor.sim.study.heat import heat
-from rumor.sim.study.measures import MEASURES
+from rumor.sim.study.analysis.heatmap import heatmap
+from rumor.sim.study.metrics import METRICS
 from rumor.sim.study.report.drawing import apart, colors_of, log_ticks
 from rumor.sim.study.report.facets import facets_of, missing_of
 from rumor.sim.study.report.figures import even, spread
@@ -72,12 +72,12 @@ def test_a_few_lines_have_colors_of_their_own_and_numbers_have_shades_in_order()
 def test_a_mean_has_a_unit_and_no_more_digits_than_it_is_sure_of(
     name: str, found: Interval | None, text: str
 ) -> None:
-    assert spread(MEASURES[name], found) == text
+    assert spread(METRICS[name], found) == text
 
 
 def test_parts_of_a_whole_have_one_digit_each_below_one_another() -> None:
-    assert even(MEASURES["accuracy"], 0.92) == "92.0 %"
-    assert even(MEASURES["time_to_target_s"], 4.5) == "4.5 s"
+    assert even(METRICS["accuracy"], 0.92) == "92.0 %"
+    assert even(METRICS["time_to_target_s"], 4.5) == "4.5 s"
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_where_not_every_seed_reaches_the_target_a_line_has_no_point() -> None:
         return Course(ceiling=0.5 if labels["p"] == "0.1" else 0.97)
 
     results = results_of({"p": [0.1, 0.5, 1.0], "rule": ["gosgd", "sgp"]}, course)
-    lines = responses_of(results, MEASURES["time_to_target_s"])
+    lines = responses_of(results, METRICS["time_to_target_s"])
     assert [line.label for line in lines] == ["gosgd", "sgp"]
     assert [at for at, _ in lines[0].points] == [0.5, 1.0]
-    whole = responses_of(results, MEASURES["accuracy"])
+    whole = responses_of(results, METRICS["accuracy"])
     assert [at for at, _ in whole[0].points] == [0.1, 0.5, 1.0]
 
 
@@ -125,7 +125,7 @@ def test_entries_that_hardly_differ_have_hardly_different_colors() -> None:
     results = results_of(
         {"topology": ["ring", "star"], "rule": ["gosgd", "sgp"]}, course, points=401
     )
-    found = heat(results, "time_to_target_s")
+    found = heatmap(results, "time_to_target_s")
     assert found is not None
     strengths = [value for row in shades(found) for value in row if value is not None]
     assert 0 < max(strengths) - min(strengths) < 0.2
@@ -136,7 +136,7 @@ def test_entries_over_orders_of_magnitude_are_told_apart_by_their_logarithms() -
         return Course(bytes_s={"0.01": 1e3, "0.1": 1e5, "1.0": 1e7}[labels["p"]])
 
     results = results_of({"p": [0.01, 0.1, 1.0], "rule": ["gosgd", "sgp"]}, course)
-    found = heat(results, "bytes_sent")
+    found = heatmap(results, "bytes_sent")
     assert found is not None
     assert [row[0] for row in shades(found)] == pytest.approx([0, 0.5, 1])
 

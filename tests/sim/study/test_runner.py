@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-import rumor.sim.study.runner as module
+import rumor.sim.study.execution.runner as module
 from rumor.gossip import ConfigError, RumorError
 from rumor.sim.study import (
-    BadCells,
+    InvalidTrials,
     Results,
     StudyProgress,
     load_results,
@@ -25,10 +25,10 @@ from rumor.sim.study import (
     run_study,
     write_tables,
 )
-from rumor.sim.study.backends import Backend, Lost, WorkerLost
-from rumor.sim.study.folder import locked
-from rumor.sim.study.run_cell import order_of, run_cell
-from rumor.sim.study.store import Store
+from rumor.sim.study.execution.backends import Backend, Lost, WorkerLost
+from rumor.sim.study.execution.store import locked
+from rumor.sim.study.execution.worker import order_of, run_trial
+from rumor.sim.study.execution.store import Store
 
 from .small import TOML, small_study, tables_of
 
@@ -45,9 +45,9 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noted(order: str) -> str:
         found.append(order)
-        return run_cell(order)
+        return run_trial(order)
 
-    monkeypatch.setattr(module, "run_cell", noted)
+    monkeypatch.setattr(module, "run_trial", noted)
     return found
 
 
@@ -62,7 +62,7 @@ def test_every_cell_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> No
     study = small_study()
     told: list[StudyProgress] = []
     results = run(tmp_path / "a", study=study, progress=told.append)
-    assert [result.cell for result in results.results] == list(study.cells())
+    assert [result.trial for result in results.results] == list(study.trials())
     assert results.failures == {}
     result = results.results[0]
     assert result.summary["topology"] == "ring" and result.facts["diameter"] == 4
@@ -71,7 +71,7 @@ def test_every_cell_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> No
         result.summary
     )
     assert [(p.done, p.failed, p.to_do) for p in told] == [(n, 0, 4 - n) for n in range(5)]
-    assert [str(p.cell) for p in told[1:]] == [str(cell) for cell in study.cells()]
+    assert [str(p.trial) for p in told[1:]] == [str(trial) for trial in study.trials()]
     again = load_results(tmp_path / "a")
     assert [r.key for r in again.results] == [r.key for r in results.results]
 
@@ -108,7 +108,7 @@ def test_other_code_uses_nothing_of_what_was_finished(
     tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "a")
-    for name in ("cell_key", "run_cell"):
+    for name in ("trial_key", "run_trial"):
         monkeypatch.setattr(f"rumor.sim.study.{name}.code_version", lambda: "other")
     plan = plan_study(small_study(), tmp_path / "a", jobs=1, estimates=False)
     assert (plan.finished, plan.others, len(plan.to_do)) == (0, 4, 4)
@@ -131,7 +131,7 @@ def test_a_file_that_changes_while_its_cell_is_computed_gives_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("net.json").write_text('{"loss": 0.0}')
-    import rumor.sim.study.compute as compute
+    import rumor.sim.study.execution.worker as compute
 
     original = compute.compute
 
@@ -143,7 +143,7 @@ def test_a_file_that_changes_while_its_cell_is_computed_gives_no_result(
     monkeypatch.setattr(compute, "compute", changing)
     results = run(tmp_path / "a", study=small_study(network="net.json"))
     assert results.results == ()
-    assert all("a file that this cell names" in why for why in results.failures.values())
+    assert all("a file that this trial names" in why for why in results.failures.values())
 
 
 def test_a_process_with_other_code_ends_the_study(
@@ -157,10 +157,10 @@ def test_a_process_with_other_code_ends_the_study(
     def run_elsewhere(order: str) -> str:
         nonlocal changed
         changed = True
-        return run_cell(order)
+        return run_trial(order)
 
-    monkeypatch.setattr("rumor.sim.study.run_cell.code_version", version)
-    monkeypatch.setattr(module, "run_cell", run_elsewhere)
+    monkeypatch.setattr("rumor.sim.study.execution.worker.code_version", version)
+    monkeypatch.setattr(module, "run_trial", run_elsewhere)
     with pytest.raises(
         RumorError,
         match=r"the code, a library or the processor is not the same .* a source was changed",
@@ -172,14 +172,14 @@ def test_a_process_with_other_libraries_says_which(tmp_path: Path) -> None:
     order = json.loads(order_of("x", {}, tmp_path, None))
     own = order["versions"]["torch"]
     order |= {"code": "other", "versions": order["versions"] | {"torch": "0.1"}}
-    why = json.loads(run_cell(json.dumps(order)))["stranger"]
+    why = json.loads(run_trial(json.dumps(order)))["stranger"]
     assert why.endswith(f"where the study was started: torch is {own} there, 0.1 here")
 
 
 def test_a_torn_cell_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
     before = run(tmp_path / "a")
     tables = tables_of(tmp_path / "a")
-    path = tmp_path / "a" / "cells" / f"{before.results[1].key}.json"
+    path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
     path.write_text(path.read_text()[:100])
     plan = plan_study(small_study(), tmp_path / "a", jobs=1)
     assert plan.torn == (path,) and len(plan.to_do) == 1
@@ -222,10 +222,10 @@ def test_a_cell_that_fails_stops_no_other_and_is_tried_again(
     )
     study = small_study(task="failing_task:make", workers=2, steps=3, topology=("ring",))
     results = run(tmp_path / "a", study=study)
-    assert [result.cell.seed for result in results.results] == [0]
-    ((cell, why),) = results.failures.items()
+    assert [result.trial.seed for result in results.results] == [0]
+    ((trial, why),) = results.failures.items()
     assert (
-        cell == "ring, seed 1"
+        trial == "ring, seed 1"
         and "ValueError: a bug of the user" in why
         and "failing_task.py:7" in why
     )
@@ -241,16 +241,16 @@ def test_a_training_that_diverges_is_a_failure_of_its_cell(tmp_path: Path) -> No
 
 
 def test_bad_cells_are_told_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(BadCells, match="2 of 4 cells cannot run"):
+    with pytest.raises(InvalidTrials, match="2 of 4 trials cannot run"):
         run(tmp_path / "a", study=small_study(topology=("ring", "nowhere")))
     assert not (tmp_path / "a").exists()
 
 
 def test_a_study_without_cells_is_refused(tmp_path: Path) -> None:
-    from rumor.sim.study.condition import Condition
+    from rumor.sim.study.study import Condition
 
     empty = replace(small_study(), skip=(Condition({"topology": "*"}),))
-    with pytest.raises(ConfigError, match=r"has no cells: its .*skip.* leaves out all of them"):
+    with pytest.raises(ConfigError, match=r"has no trials: its .*skip.* leaves out all of them"):
         run(tmp_path / "a", study=empty)
 
 
@@ -316,7 +316,7 @@ def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(
 
 
 class Deadly:
-    """In place of processes: whoever takes a cell of *seed* dies, with all beside it."""
+    """In place of processes: whoever takes a trial of *seed* dies, with all beside it."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -353,7 +353,7 @@ def test_the_cell_that_kills_its_process_is_found_and_the_others_go_on(
     monkeypatch.setattr(module, "order_of", _without_parent(order_of))
     study = small_study(topology=("ring",), seeds=6)
     results = run_study(study, tmp_path / "a", jobs=2)
-    assert [result.cell.seed for result in results.results] == [0, 2, 3, 4, 5]
+    assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]
     assert results.failures == {
         "ring, seed 1": "its process was killed; perhaps it took too much memory"
     }
@@ -381,7 +381,7 @@ def test_what_a_cluster_lost_is_tried_alone_before_it_has_failed(
     plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a", estimates=False)
     plan = replace(plan, backend=Backend(kind="dask", address="somewhere"), jobs=None)
     results = run_study(plan.study, tmp_path / "a", plan=plan)
-    assert [result.cell.seed for result in results.results] == [0, 2, 3, 4, 5]
+    assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]
     assert list(results.failures) == ["ring, seed 1"] and cluster.alone == [1, 5]
 
 
