@@ -22,11 +22,11 @@ from typing import Final
 from PIL import Image
 
 from rumor.sim.study import Results, load_results
-from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
 from rumor.sim.study.analysis.findings import findings
+from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
+from rumor.sim.study.format import count, listed, number, percent, spread
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.statistics import Difference, difference, holm, interval
-from rumor.sim.study.format import count, listed, number, percent, spread
 
 __all__ = ["NOTES", "OUT", "index", "main", "page", "relay_order", "shrink", "write"]
 

@@ -53,19 +53,20 @@ def margin(comparison: Comparison) -> str:
     first, *others = comparison.ranked
     name = _named(comparison, first)
     if not others:
-        alone = "is the only one that can be compared"
-        return f"{name} {alone}" if len(comparison.rows) > 1 else "there is nothing to compare with"
+        is_alone = len(comparison.rows) == 1
+        return "there is nothing to compare with" if is_alone else f"only {name} can be compared"
     if not comparison.noise_known:
         return "one seed only: which differences are noise is not known"
     if comparison.tied:
         verb = "is" if len(comparison.tied) == 1 else "are"
         tied = listed([_named(comparison, row) for row in comparison.tied])
-        return f"{tied} {verb} as good as {name} within the noise of {count(first.n, 'seed')}"
+        return f"as good as {name} within the noise of {count(first.n, 'seed')} {verb} {tied}"
     if comparison.unknown:
         unknown = listed([_named(comparison, row) for row in comparison.unknown])
         return f"too few seeds in common to tell {name} from {unknown}"
     second = others[0]
-    return f"{name} is ahead of {_named(comparison, second)} by {_gap(comparison, second)}"
+    over = f"{name} over {_named(comparison, second)}"
+    return f"the margin of {over} is {_gap(comparison, second)}"
 
 
 def _gap(comparison: Comparison, row: Row) -> str:

@@ -1,6 +1,7 @@
 """Names of trials: the same arguments, files and code, the same name."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -145,7 +146,11 @@ def _git_state(root: Path) -> list[str] | None:
 
 def _git(root: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, timeout=60)
+        # It must not write to the repository, as it does to refresh its index.
+        environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
+        done = subprocess.run(
+            ["git", *arguments], cwd=root, env=environment, capture_output=True, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return None if done.returncode else done.stdout.decode(errors="replace")

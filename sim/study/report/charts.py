@@ -181,7 +181,7 @@ def _curve_panel(facet: Facet, metric: Metric, place: str, colors: dict[str, str
     # What stands out is drawn last, above the rest.
     series.sort(key=lambda one: one.label in colors)
     target = facet.results.study.target / times if metric.name == "accuracy" else None
-    x, y = [v for one in series for v in one.x], [v for one in series for v in one.y]
+    x, y = [0.0, *(v for one in series for v in one.x)], [v for one in series for v in one.y]
     name = METRICS[metric.name].title.removeprefix("Final ")
     return Panel(
         kind="curves",
@@ -278,7 +278,10 @@ def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, st
             yield at, f"{row.reached} of {row.n} seeds only"
         else:
             accuracy = row.figures.get("accuracy")
-            ends = f", ends at {METRICS['accuracy'].shown(accuracy.mean)}" if accuracy else ""
+            # Once is enough: beside what rows are ranked by.
+            ends = ""
+            if accuracy is not None and metric.name == comparison.metric.name:
+                ends = f", ends at {METRICS['accuracy'].shown(accuracy.mean)}"
             yield at, f"never{ends}" if metric.to_target else "–"
     for at in range(len(comparison.missing)):
         yield len(comparison.rows) + at, "no result"

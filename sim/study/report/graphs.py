@@ -10,7 +10,7 @@ from ....topology import Topology, parse
 from ....topology.placement import Placement, place
 from ..results import Result, Results
 
-__all__ = ["Sketch", "graphs_of", "sketch_of"]
+__all__ = ["NODES_MAX", "Sketch", "graphs_of", "sketch", "sketch_of"]
 
 NODES_MAX = 64
 """Nodes beyond which a small drawing shows nothing but ink."""
@@ -71,7 +71,7 @@ def sketch_of(result: Result) -> Sketch | None:
     n, seed = int(facts["n"]), int(facts["seed"])
     if n > NODES_MAX:
         return None
-    return _sketch(parse(str(facts["spec"]), n, seed=seed, mixing=facts.get("mixing")))
+    return sketch(parse(str(facts["spec"]), n, seed=seed, mixing=facts.get("mixing")))
 
 
 def _label(results: Results, result: Result) -> str | None:
@@ -82,7 +82,7 @@ def _label(results: Results, result: Result) -> str | None:
     return None
 
 
-def _sketch(topology: Topology) -> Sketch:
+def sketch(topology: Topology) -> Sketch:
     placed = place(topology)
     points, scale = _on_paper(placed)
     first, later = _links(topology)

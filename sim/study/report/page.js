@@ -106,6 +106,10 @@ const endsOf = (panel, height) => {
   }));
 };
 
+const targetOf = ({ target }) => (target === null ? [] : [{
+  xref: "paper", x: 0, xanchor: "left", y: target, yanchor: "bottom", showarrow: false,
+  text: `target ${target} %`, font: { size: 12, color: color("dim") },
+}]);
 const remarksOf = (panel) => panel.remarks.map(([at, text]) => ({
   xref: "paper", x: 0, xanchor: "left", xshift: 4, showarrow: false, text: short(text, 60),
   ...(panel.kind === "rows" ? { y: at, yanchor: "middle" } : { yref: "paper", y: 0, yanchor: "bottom" }),
@@ -132,7 +136,7 @@ const chart = (plot, panel) => {
   }
   return [panel.series.flatMap((one) => traceOf(panel, one)), layoutOf({
     margin: { l: 52, r: ends.length ? Math.min(190, 18 + 7 * letters) : 14, t: 12, b: 50 },
-    xaxis, yaxis: axisOf(panel.y, isNarrow ? 18 : 30), annotations: [...ends, ...remarksOf(panel)],
+    xaxis, yaxis: axisOf(panel.y, isNarrow ? 18 : 30), annotations: [...ends, ...targetOf(panel), ...remarksOf(panel)],
     showlegend: panel.kind === "linked" && isNarrow && panel.series.length > 1,
     legend: { orientation: "h", y: -0.25, font: { size: 12 } },
     shapes: panel.target === null ? [] : [{

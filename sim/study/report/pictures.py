@@ -182,6 +182,10 @@ def _draw(axes: "Axes", panel: Panel, where: str, *, is_first: bool) -> None:
         axes.annotate(text, fontsize=8, color=_DIM, **place)
     if panel.target is not None:
         axes.axhline(panel.target, color=_DIM, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            f"target {panel.target:g} %", (0.01, panel.target), fontsize=8, color=_DIM,
+            xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points",
+        )  # fmt: skip
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
     if panel.kind == "rows":

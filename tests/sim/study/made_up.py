@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rumor.sim.study.results import Result, Results
-from rumor.sim.study.study import Axis, Trial, Point, Study
+from rumor.sim.study.study import Axis, Point, Study, Trial
 from rumor.topology import facts as facts_of
 from rumor.topology import parse
 

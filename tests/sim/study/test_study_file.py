@@ -7,9 +7,9 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.sim.study import read_study
-from rumor.sim.study.study_file import built_in_path, built_in_studies, find_study, time_told
 from rumor.sim.study.execution.check import check_trials
 from rumor.sim.study.execution.store import read_folder, write_folder
+from rumor.sim.study.study_file import built_in_path, built_in_studies, find_study, time_told
 
 FULL = """
 title = "Rings and complete graphs"

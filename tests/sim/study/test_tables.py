@@ -24,15 +24,15 @@ def curves(folder: Path) -> Any:
     return parquet.read_table(folder / "results.parquet")
 
 
-def test_there_is_a_row_for_each_cell_and_evaluation(tmp_path: Path) -> None:
+def test_there_is_a_row_for_each_trial_and_evaluation(tmp_path: Path) -> None:
     results = results_of({"topology": ["ring", "complete"], "p": [0.1, 1.0]}, points=5)
     write_tables(results, tmp_path)
     table = curves(tmp_path)
     assert table.num_rows == 2 * 2 * 3 * 5
-    assert table.column_names[:5] == ["topology", "p", "seed", "trial", "evaluation"]
+    assert table.column_names[:5] == ["topology", "p", "seed", "cell", "evaluation"]
     assert set(table.column_names[5:]) <= set(CURVES)
     first = results.results[0]
-    found = [row for row in table.to_pylist() if row["trial"] == first.key]
+    found = [row for row in table.to_pylist() if row["cell"] == first.key]
     assert [row["evaluation"] for row in found] == [0, 1, 2, 3, 4]
     for curve, values in first.series.items():
         assert [row[curve] for row in found] == list(values)
@@ -106,6 +106,6 @@ def test_pandas_reads_them_without_this_project(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     write_tables(results_of({"topology": ["ring", "complete"]}), tmp_path)
     table = pandas.read_parquet(tmp_path / "results.parquet")
-    last = table.groupby("trial").tail(1).groupby("topology")["accuracy"].mean()
+    last = table.groupby("cell").tail(1).groupby("topology")["accuracy"].mean()
     trials = pandas.read_csv(tmp_path / "summary.csv").groupby("topology")["accuracy"].mean()
     assert last.to_dict() == trials.to_dict()

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.sim.study.study import Condition
 from rumor.sim.study.analysis.heatmap import Heatmap, heatmap
 from rumor.sim.study.results import Results
+from rumor.sim.study.study import Condition
 
-from .made_up import Course, results_of
+from ..made_up import Course, results_of
 
 GRID = {"rule": ["gosgd", "sgp"], "partition": ["shared", "dirichlet:0.1", "dirichlet:0.01"]}
 

@@ -10,7 +10,7 @@ from rumor.sim.study.analysis.curves import Band, band
 from rumor.sim.study.results import Result
 from rumor.sim.study.statistics import interval
 
-from .made_up import results_of
+from ..made_up import results_of
 
 
 def trials(*curves: Mapping[str, Sequence[float | None]]) -> list[Result]:

@@ -10,8 +10,8 @@ from rumor.sim.study.report.page import page as page_of
 from rumor.sim.study.results import Results
 from rumor.sim.study.study import Point
 
+from ..made_up import Course, results_of
 from .chromium import Browser, browser, why_not
-from .made_up import Course, results_of
 
 pytestmark = [
     pytest.mark.live,
@@ -228,7 +228,7 @@ def numbers(texts: list[str]) -> list[float]:
     return [float(text) for text in texts]
 
 
-def test_the_command_follows_the_chosen_cell_and_can_be_copied(page: Browser) -> None:
+def test_the_command_follows_the_chosen_trial_and_can_be_copied(page: Browser) -> None:
     shown = "return document.querySelector('#command').textContent"
     assert "--topology ring --partition shared --seed 0" in page.run(shown)
     page.run("document.querySelectorAll('[data-chooses=trial] input[value=\"2\"]')[0].click()")

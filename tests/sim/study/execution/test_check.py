@@ -14,7 +14,7 @@ from rumor.sim.study.execution.check import InvalidTrial, InvalidTrials, check_t
 from rumor.sim.study.study import Axis, Point, Study
 from rumor.sim.study.study_file import SETTINGS
 
-from .small import small_study
+from ..small import small_study
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,9 @@ def study_with(**settings: Any) -> Study:
 
 
 @pytest.mark.parametrize(("settings", "why"), BAD, ids=[why for _, why in BAD])
-def test_a_cell_that_cannot_run_is_found_before_it_does(settings: dict[str, Any], why: str) -> None:
+def test_a_trial_that_cannot_run_is_found_before_it_does(
+    settings: dict[str, Any], why: str
+) -> None:
     good, (bad,) = check_trials(study_with(**settings).trials())
     assert good == [] and why in bad.why
 
@@ -88,7 +90,9 @@ WRONG: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_no_value_of_any_setting_stops_the_looking_through(name: str) -> None:
-    trials = [trial for value in WRONG for trial in study_with(**{"workers": 4, name: value}).trials()]
+    trials = [
+        trial for value in WRONG for trial in study_with(**{"workers": 4, name: value}).trials()
+    ]
     good, bad = check_trials(trials)
     assert len(good) + len(bad) == len(trials) and len(bad) >= len(trials) / 2
     assert all(one.why.strip() for one in bad)
@@ -166,7 +170,7 @@ def grid(**axes: dict[str, dict[str, Any]]) -> Study:
     )
 
 
-def test_all_bad_cells_are_listed_by_their_reasons_as_briefly_as_they_can_be() -> None:
+def test_all_bad_trials_are_listed_by_their_reasons_as_briefly_as_they_can_be() -> None:
     study = grid(
         graph={
             "ring": {"topology": "ring"},
@@ -186,7 +190,7 @@ def test_all_bad_cells_are_listed_by_their_reasons_as_briefly_as_they_can_be() -
     assert lines[3:] == ["    graph x (4 trials)"]
 
 
-def test_bad_cells_that_have_no_labels_in_common_are_listed_one_by_one() -> None:
+def test_bad_trials_that_have_no_labels_in_common_are_listed_one_by_one() -> None:
     study = grid(
         graph={"a": {"topology": "hypercube"}, "b": {"topology": "hypercube-matching"}},
         size={"12": {"workers": 12}, "8": {"workers": 8}},
@@ -196,7 +200,9 @@ def test_bad_cells_that_have_no_labels_in_common_are_listed_one_by_one() -> None
         for trial in study.trials()
         if trial.labels in ({"graph": "a", "size": "12"}, {"graph": "b", "size": "8"})
     ]
-    text = str(InvalidTrials([InvalidTrial(trial=trial, why="no") for trial in bad], list(study.trials())))
+    text = str(
+        InvalidTrials([InvalidTrial(trial=trial, why="no") for trial in bad], list(study.trials()))
+    )
     assert text.splitlines()[1:] == [
         "- no",
         "    graph a, size 12 (seeds 0, 1)",

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rumor.sim.study.analysis.ranking import comparisons
-from rumor.sim.study.dependence import foretold
-from rumor.sim.study.analysis.predictors import FACTS, Prediction, graph_axis, predictions
-from rumor.sim.study.results import Results
+from rumor.sim.study.analysis.predictors import Prediction, graph_axis, predictions
+from rumor.sim.study.metrics import FACTS
 from rumor.sim.study.study import Point
 
-from .made_up import Course, results_of
+from ..made_up import Course, results_of
 
 GRAPHS = ["ring", "torus", "exponential", "star", "complete", "path", "grid", "tree"]
 
@@ -140,7 +138,7 @@ def test_what_all_points_set_alike_changes_nothing() -> None:
     assert predictions(results_of({"method": points}))
 
 
-def test_without_an_axis_of_graphs_there_is_nothing_to_foretell() -> None:
+def test_without_an_axis_of_graphs_there_is_nothing_to_predict() -> None:
     assert predictions(results_of({"p": [0.1, 0.2, 0.5, 1.0]})) == ()
 
 
@@ -181,7 +179,7 @@ def test_facts_of_random_graphs_are_means_over_seeds() -> None:
     assert next(spot.x for spot in one.spots if spot.label == "ring") == pytest.approx(1.0)
 
 
-def test_tasks_without_accuracy_foretell_disagreement() -> None:
+def test_tasks_without_accuracy_predict_disagreement() -> None:
     found = predictions(results_of({"topology": GRAPHS[:5]}, task="consensus"))
     assert {one.metric.name for one in found} == {"disagreement", "consensus_distance"}
 
@@ -214,52 +212,3 @@ def test_graphs_that_lack_seeds_have_no_mean_time() -> None:
     )
     one = by_fact(predictions(results), "time_to_target_s")["degree_mean"]
     assert one.censored == ("star",)
-
-
-SIX = GRAPHS[:6]
-ORDER = dict(zip(SIX, range(6), strict=True))
-# Agrees with ORDER but for neighbours: of six, p is near 0.02 by itself.
-NEARLY = dict(zip(SIX, (1, 0, 2, 3, 5, 4), strict=True))
-
-
-def _at_places(ways: Mapping[str, Mapping[str, int]]) -> Results:
-    """At each place graphs are as slow as it says, and one fact has their order."""
-    points = [Point(way, {"p": 0.1 + n / 100}) for n, way in enumerate(ways)]
-    return results_of(
-        {"topology": SIX, "place": points},
-        lambda labels: Course(
-            rate_s=2.0 + 0.3 * ways[labels["place"]][labels["topology"]],
-            noise=0.0,
-            facts=dict.fromkeys(FACTS) | {"diameter": float(ORDER[labels["topology"]])},
-        ),
-    )
-
-
-def test_of_several_places_the_luckiest_alone_foretells_nothing() -> None:
-    random = dict(zip(SIX, (2, 3, 0, 1, 5, 4), strict=True))
-    alone = _at_places({"here": NEARLY})
-    assert (foretold(predictions(alone), comparisons(alone)) or "").startswith("Of the facts")
-    several = _at_places({"here": NEARLY} | dict.fromkeys(("b", "c", "d"), random))
-    said = foretold(predictions(several), comparisons(several)) or ""
-    assert said.startswith(
-        "No fact about the graphs foretells the time to accuracy 0.9 more surely than chance might"
-    )
-    assert said.endswith("for 1 fact tried at 4 places).")
-
-
-def test_a_fact_that_points_both_ways_foretells_nothing() -> None:
-    back = {graph: 5 - rank for graph, rank in ORDER.items()}
-    results = _at_places({"here": ORDER, "there": back})
-    said = foretold(predictions(results), comparisons(results)) or ""
-    minus = "\N{MINUS SIGN}"
-    assert said == (
-        "No fact about the graphs foretells the time to accuracy 0.9 the same way everywhere; the "
-        f"best, diameter, has rank correlations of +1.00 with place here and {minus}1.00 with "
-        "place there."
-    )
-
-
-def test_a_fact_that_points_the_same_way_at_two_places_foretells() -> None:
-    results = _at_places({"here": ORDER, "there": ORDER})
-    said = foretold(predictions(results), comparisons(results)) or ""
-    assert said.startswith("Of the facts about the graphs, diameter foretells")

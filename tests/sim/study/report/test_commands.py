@@ -54,7 +54,7 @@ def test_faults_that_stand_in_the_study_stand_in_the_command_as_json() -> None:
     assert json.loads(found[3]) == list(faults)
 
 
-def test_a_repeated_cell_is_the_same_to_the_bit(tmp_path: Path) -> None:
+def test_a_repeated_trial_is_the_same_to_the_bit(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "task": "noise",
         "workers": 6,

@@ -65,5 +65,5 @@ def test_a_name_of_an_axis_and_of_an_argument_means_either() -> None:
     assert not Condition({"topology": "ring"}).holds(settings, labels)
 
 
-def test_what_a_cell_leaves_to_its_default_fits_nothing() -> None:
+def test_what_a_trial_leaves_to_its_default_fits_nothing() -> None:
     assert not Condition({"rule": "*"}).holds({}, {})

@@ -1,23 +1,30 @@
-"""What the charts of a report are made of: ticks, shades, labels, figures, who stands out."""
+"""What the charts of a report are made of: scales, shades, colors, who stands out."""
 
 import math
 from collections.abc import Mapping
 
 import pytest
 
-from rumor.sim.study.analysis.heatmap import heatmap
 from rumor.sim.study.metrics import METRICS
-from rumor.sim.study.report.drawing import apart, colors_of, log_ticks
+from rumor.sim.study.report.charts import (
+    Matrix,
+    curve_panels,
+    curves_of,
+    heatmaps,
+    log_ticks,
+    number_axis,
+    places_of,
+    prediction_panels,
+    ranking_panels,
+    response_panel,
+    standing,
+)
 from rumor.sim.study.report.facets import facets_of, missing_of
-from rumor.sim.study.report.figures import even, spread
-from rumor.sim.study.report.heats import shades
-from rumor.sim.study.report.lines import courses_of, curves_of, places_of
-from rumor.sim.study.report.response import number_axis, numbers_of, responses_of
-from rumor.sim.study.report.standing import standing
+from rumor.sim.study.report.pictures import apart
 from rumor.sim.study.statistics import Interval
 from rumor.sim.study.study import Axis, Point
 
-from .made_up import Course, results_of
+from ..made_up import Course, results_of
 
 GRAPHS = ["ring", "path", "star", "complete", "torus", "hypercube", "exponential", "base-k", "tree"]
 
@@ -49,10 +56,11 @@ def test_labels_keep_apart_and_stay_where_they_need_not_move() -> None:
 
 
 def test_a_few_lines_have_colors_of_their_own_and_numbers_have_shades_in_order() -> None:
-    assert len(set(colors_of(7))) == 7
-    ordered = colors_of(5, ordered=True)
-    assert len(set(ordered)) == 5
-    assert not set(ordered) & set(colors_of(5))
+    few = standing(facets_of(results_of({"topology": GRAPHS[:7]}, seeds=1)))
+    assert len(set(few.values())) == 7
+    ordered = standing(facets_of(results_of({"p": [0.1, 0.2, 0.5, 0.7, 1.0]}, seeds=1)))
+    shades = [float(color.removeprefix("shade:")) for color in ordered.values()]
+    assert shades == sorted(shades) and len(set(shades)) == 5
 
 
 @pytest.mark.parametrize(
@@ -72,12 +80,7 @@ def test_a_few_lines_have_colors_of_their_own_and_numbers_have_shades_in_order()
 def test_a_mean_has_a_unit_and_no_more_digits_than_it_is_sure_of(
     name: str, found: Interval | None, text: str
 ) -> None:
-    assert spread(METRICS[name], found) == text
-
-
-def test_parts_of_a_whole_have_one_digit_each_below_one_another() -> None:
-    assert even(METRICS["accuracy"], 0.92) == "92.0 %"
-    assert even(METRICS["time_to_target_s"], 4.5) == "4.5 s"
+    assert METRICS[name].spread(found) == text
 
 
 @pytest.mark.parametrize(
@@ -90,13 +93,15 @@ def test_parts_of_a_whole_have_one_digit_each_below_one_another() -> None:
         (["1", "2 %"], None),
         (["16", "many"], None),
         (["ring"], None),
+        *(([label], None) for label in ("1_0", "\u0661", "nan", "1e999", "0x10", "-", "")),
+        *(([label], (value,)) for label, value in (("+2", 2.0), (".5", 0.5), (" 7 ", 7.0))),
     ],
 )
 def test_labels_are_numbers_where_all_are_and_have_one_unit(
     labels: list[str], numbers: tuple[float, ...] | None
 ) -> None:
     points = tuple(Point(label, {"p": index}) for index, label in enumerate(labels))
-    assert numbers_of(Axis("p", points)) == numbers
+    assert Axis("p", points).numbers == numbers
 
 
 def test_two_numbers_make_no_line() -> None:
@@ -111,11 +116,12 @@ def test_where_not_every_seed_reaches_the_target_a_line_has_no_point() -> None:
         return Course(ceiling=0.5 if labels["p"] == "0.1" else 0.97)
 
     results = results_of({"p": [0.1, 0.5, 1.0], "rule": ["gosgd", "sgp"]}, course)
-    lines = responses_of(results, METRICS["time_to_target_s"])
-    assert [line.label for line in lines] == ["gosgd", "sgp"]
-    assert [at for at, _ in lines[0].points] == [0.5, 1.0]
-    whole = responses_of(results, METRICS["accuracy"])
-    assert [at for at, _ in whole[0].points] == [0.1, 0.5, 1.0]
+    panel = response_panel(results, METRICS["time_to_target_s"])
+    assert [one.label for one in panel.series] == ["gosgd", "sgp"]
+    assert panel.series[0].x == (0.5, 1.0)
+    assert response_panel(results, METRICS["accuracy"]).series[0].x == (0.1, 0.5, 1.0)
+    # Every number is below, whether there is anything above it or not.
+    assert [text for _, text in panel.x.ticks] == ["0.1", "0.5", "1.0"]
 
 
 def test_entries_that_hardly_differ_have_hardly_different_colors() -> None:
@@ -125,10 +131,9 @@ def test_entries_that_hardly_differ_have_hardly_different_colors() -> None:
     results = results_of(
         {"topology": ["ring", "star"], "rule": ["gosgd", "sgp"]}, course, points=401
     )
-    found = heatmap(results, "time_to_target_s")
-    assert found is not None
-    strengths = [value for row in shades(found) for value in row if value is not None]
-    assert 0 < max(strengths) - min(strengths) < 0.2
+    strengths = [one for row in heatmaps(results, {})["time_to_target_s"].shades for one in row]
+    assert all(one is not None for one in strengths)
+    assert 0 < max(map(float, strengths)) - min(map(float, strengths)) < 0.2  # type: ignore[arg-type]
 
 
 def test_entries_over_orders_of_magnitude_are_told_apart_by_their_logarithms() -> None:
@@ -136,9 +141,8 @@ def test_entries_over_orders_of_magnitude_are_told_apart_by_their_logarithms() -
         return Course(bytes_s={"0.01": 1e3, "0.1": 1e5, "1.0": 1e7}[labels["p"]])
 
     results = results_of({"p": [0.01, 0.1, 1.0], "rule": ["gosgd", "sgp"]}, course)
-    found = heatmap(results, "bytes_sent")
-    assert found is not None
-    assert [row[0] for row in shades(found)] == pytest.approx([0, 0.5, 1])
+    found = heatmaps(results, {})["bytes_sent"]
+    assert [row[0] for row in found.shades] == pytest.approx([0, 0.5, 1], abs=1e-3)
 
 
 def test_all_of_a_few_lines_stand_out_and_of_many_the_best_and_the_last() -> None:
@@ -157,9 +161,9 @@ def test_ten_numbers_stand_out_all_together() -> None:
 
 def test_curves_are_of_what_the_task_has() -> None:
     digits = results_of({"rule": ["gosgd"]}, seeds=1)
-    assert courses_of(digits) == ("accuracy", "consensus_distance")
+    assert [one.name for one in curves_of(digits)] == ["accuracy", "consensus_distance"]
     noise = results_of({"rule": ["gosgd"]}, seeds=1, task="noise")
-    assert courses_of(noise) == ("disagreement", "consensus_distance")
+    assert [one.name for one in curves_of(noise)] == ["disagreement", "consensus_distance"]
 
 
 def test_curves_go_over_virtual_time_first_where_machines_differ() -> None:
@@ -170,10 +174,55 @@ def test_curves_go_over_virtual_time_first_where_machines_differ() -> None:
 
 def test_a_long_curve_is_thinned_out_and_keeps_its_end() -> None:
     (facet,) = facets_of(results_of({"rule": ["gosgd"]}, points=1001))
-    (group,) = curves_of(facet, ["accuracy"])
-    x, mean, low, high = group["curves"]["accuracy"]["time_s"]
-    assert len(x) == len(mean) == len(low) == len(high) <= 121
-    assert x[-1] == 20.0
+    accuracy, _ = curve_panels(facet, "time_s", {})
+    (line,) = accuracy.series
+    assert len(line.x) == len(line.y) == len(line.low) == len(line.high) <= 121
+    assert line.x[-1] == 20.0
+
+
+def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line() -> None:
+    def course(labels: Mapping[str, str]) -> Course:
+        return Course(consensus_distance=0.0 if labels["rule"] == "allreduce" else 0.1)
+
+    (facet,) = facets_of(results_of({"rule": ["gosgd", "allreduce"]}, course))
+    _, distance = curve_panels(facet, "time_s", standing([facet]))
+    assert [one.label for one in distance.series] == ["gosgd"]
+    assert distance.remarks == ((0.0, "0, all alike: allreduce"),)
+
+
+def test_a_ranking_has_a_row_for_everybody_and_a_word_for_those_without_a_mean() -> None:
+    def course(labels: Mapping[str, str]) -> Course | None:
+        if labels["rule"] == "dpsgd":
+            return None
+        return Course(ceiling=0.6 if labels["rule"] == "sgp" else 0.97)
+
+    (facet,) = facets_of(results_of({"rule": ["sgp", "gosgd", "dpsgd"]}, course))
+    time, sent = ranking_panels(facet)
+    assert [text for _, text in time.y.ticks] == ["gosgd", "sgp", "dpsgd"]
+    assert [one.label for one in time.series] == ["gosgd"]
+    assert time.series[0].color == "accent"
+    assert [(at, text.split(",")[0]) for at, text in time.remarks] == [
+        (1, "never"),
+        (2, "no result"),
+    ]
+    assert sent.title == "Bytes to target" and sent.x.title == "MB"
+
+
+def test_the_strongest_correlation_comes_first_with_a_point_for_every_graph() -> None:
+    ((first, panel), *others) = prediction_panels(results_of({"topology": GRAPHS}), {})["all"]
+    assert all(abs(first.rho) >= abs(one.rho) for one, _ in others if math.isfinite(one.rho))
+    assert {one.label for one in panel.series} == {s.label for s in first.spots if s.y is not None}
+
+
+def test_a_combination_without_a_mean_says_why() -> None:
+    def course(labels: Mapping[str, str]) -> Course | None:
+        return Course(ceiling=0.6) if labels["topology"] == "ring" else Course()
+
+    results = results_of({"topology": ["ring", "star"], "p": [0.1, 0.5]}, course)
+    found: Matrix = heatmaps(results, {})["time_to_target_s"]
+    assert found.texts[0] == ("never reached", "never reached")
+    assert found.shades[0] == (None, None)
+    assert all(text.endswith(" s") for text in found.texts[1])
 
 
 def test_combinations_without_results_are_known() -> None:

@@ -15,7 +15,7 @@ from rumor.gossip import ConfigError, TransportError
 from rumor.sim.study import Results, load_results, read_study, run_study, write_tables
 from rumor.sim.study.execution.backends import answers, read_backend
 
-from .small import TOML, tables_of
+from ..small import TOML, tables_of
 
 
 @pytest.fixture
@@ -101,7 +101,8 @@ def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_pa
     )
     (tmp_path / "main.py").write_text(
         "from deadly import deadly\n"
-        "from rumor.sim.study.execution.backends import WorkerLost, answers, one_by_one, read_backend\n"
+        "from rumor.sim.study.execution.backends import "
+        "WorkerLost, answers, one_by_one, read_backend\n"
         "if __name__ == '__main__':\n"
         "    try:\n"
         "        list(answers(read_backend('loky'), deadly, ['a', 'die', 'b'], 2))\n"
@@ -193,7 +194,7 @@ def impatient() -> Iterator[None]:
 
 @pytest.mark.live
 @pytest.mark.filterwarnings("ignore")
-def test_a_cell_that_kills_its_dask_worker_fails_alone(
+def test_a_trial_that_kills_its_dask_worker_fails_alone(
     impatient: None, dask_cluster: str, deadly: Path
 ) -> None:
     results = run_study(read_study(deadly), Path("a"), backend=f"dask:{dask_cluster}")
@@ -258,7 +259,7 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
 @pytest.mark.timeout(RAY_S + 20)
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 @pytest.mark.slow
-def test_a_cell_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
+def test_a_trial_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "rumor.cli", "study", "deadly.toml", "--out", "a"),

@@ -13,7 +13,7 @@ from rumor.sim.study.report.page import page
 from rumor.sim.study.results import Results
 from rumor.sim.study.study import Point
 
-from .made_up import Course, results_of
+from ..made_up import Course, results_of
 
 GRAPHS = ["ring", "star", "complete", "torus"]
 DATA = [Point("iid", {"partition": "shared"}), Point("skewed", {"partition": "dirichlet:0.1"})]
@@ -140,7 +140,7 @@ def test_failures_are_said_before_anything_else_with_their_reasons() -> None:
     assert "Failed 3" in text
 
 
-def test_cells_that_have_not_run_are_said_to_be_missing() -> None:
+def test_trials_that_have_not_run_are_said_to_be_missing() -> None:
     results = results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2)
     text = read(results).text
     assert "4 trials have not run" in text

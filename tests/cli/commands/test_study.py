@@ -13,17 +13,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import rumor.cli.study as module
+import rumor.cli.commands.study as module
 import rumor.sim.study
 from rumor.cli.app import app
+from rumor.cli.commands.study import outline
 from rumor.cli.study_progress import display_on, duration, words
-from rumor.cli.study_report import outline
 from rumor.gossip.errors import TransportError
 from rumor.sim.study import StudyProgress, plan_study
-from rumor.sim.study.execution.store import locked
-from rumor.sim.study.execution.store import Store
+from rumor.sim.study.execution.store import Store, locked
 
-from ..sim.study.small import TOML, small_study, tables_of
+from ...sim.study.small import TOML, small_study, tables_of
 
 
 @pytest.fixture(autouse=True)

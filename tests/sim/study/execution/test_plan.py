@@ -12,12 +12,11 @@ from rumor.gossip import ConfigError
 from rumor.sim.simulation import Simulation
 from rumor.sim.study.execution.backends import WorkerLost
 from rumor.sim.study.execution.check import check_trials
-from rumor.sim.study.execution.plan import estimate_s
-from rumor.sim.study.execution.plan import StudyPlan, plan_study
+from rumor.sim.study.execution.plan import StudyPlan, estimate_s, plan_study
 from rumor.sim.study.execution.store import Store
 from rumor.sim.study.study import Axis, Point, Study
 
-from .small import small_study
+from ..small import small_study
 
 RECORD: dict[str, Any] = {
     "summary": {},
@@ -46,13 +45,13 @@ def test_nothing_is_written_by_planning(tmp_path: Path) -> None:
     assert plan.seconds is not None and all(seconds > 0 for seconds in plan.seconds)
 
 
-def test_the_longest_cells_come_first(tmp_path: Path) -> None:
+def test_the_longest_trials_come_first(tmp_path: Path) -> None:
     plan = plan_study(two_sizes(), tmp_path, estimates=False)
     assert [trial.trial.labels["size"] for trial in plan.to_do] == ["16"] * 3 + ["4"] * 3
     assert [trial.trial.labels["size"] for trial in plan.trials] == ["4"] * 3 + ["16"] * 3
 
 
-def test_cells_take_what_others_of_their_group_took(tmp_path: Path) -> None:
+def test_trials_take_what_others_of_their_group_took(tmp_path: Path) -> None:
     trials, _ = check_trials(two_sizes().trials())
     store = Store(tmp_path)
     store.put(trials[0].key, RECORD)
@@ -63,7 +62,7 @@ def test_cells_take_what_others_of_their_group_took(tmp_path: Path) -> None:
     assert plan.seconds == (30.0, 7.0, 7.0) and plan.wall_s == 44.0
 
 
-def test_cells_without_any_of_their_group_take_as_long_as_their_work_is(tmp_path: Path) -> None:
+def test_trials_without_any_of_their_group_take_as_long_as_their_work_is(tmp_path: Path) -> None:
     trials, _ = check_trials(two_sizes().trials())
     assert estimate_s(trials[3:], trials[:1], {trials[0].key: 7.0}) == [28.0] * 3
 
@@ -104,7 +103,7 @@ def test_a_users_task_is_tried_elsewhere_and_may_end_its_process(
 @pytest.mark.parametrize(
     ("free_gib", "cores", "jobs"), [(100.0, 8, 6), (100.0, 2, 2), (1.0, 8, 2), (0.1, 8, 1)]
 )
-def test_as_many_processes_as_cores_memory_and_cells_allow(
+def test_as_many_processes_as_cores_memory_and_trials_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_gib: float, cores: int, jobs: int
 ) -> None:
     monkeypatch.setattr(module, "free_gib", lambda: free_gib)
@@ -113,7 +112,7 @@ def test_as_many_processes_as_cores_memory_and_cells_allow(
     assert plan.jobs == jobs
 
 
-def test_processes_side_by_side_share_the_time_but_not_the_longest_cell(tmp_path: Path) -> None:
+def test_processes_side_by_side_share_the_time_but_not_the_longest_trial(tmp_path: Path) -> None:
     plan = plan_study(two_sizes(), tmp_path, jobs=3, estimates=False)
 
     def lasts(*seconds: float) -> StudyPlan:

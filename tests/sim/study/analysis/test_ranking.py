@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from rumor.sim.study.analysis.findings import margin
 from rumor.sim.study.analysis.ranking import compare, comparisons, facets
-from rumor.sim.study.study import Condition
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Result, Results
-from rumor.sim.study.study import Point
+from rumor.sim.study.study import Condition, Point
 
-from .made_up import Course, results_of
+from ..made_up import Course, results_of
 
 Ends = Mapping[str, float | tuple[float, ...]]
 
@@ -72,24 +72,20 @@ def test_what_differs_by_less_than_the_noise_is_as_good() -> None:
     found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.5, 4.5, 6.5)}))
     assert [row.as_good_as_best for row in found.rows] == [True, True]
     assert found.rows[1].p > 0.05
-    assert found.ties == "sgp is as good as gosgd, within the noise of 3 seeds."
+    assert margin(found) == "as good as gosgd within the noise of 3 seeds is sgp"
     assert [row.label for row in found.tied] == ["sgp"]
 
 
 def test_being_ahead_of_all_is_said() -> None:
     found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (40.0, 52.0, 61.0)}))
-    assert found.ties == "gosgd is ahead of all others by more than the noise."
+    assert margin(found).startswith("the margin of gosgd over sgp is 10.2 times (95 %: ")
 
 
 def test_of_those_that_do_not_always_arrive_noise_says_nothing() -> None:
     three = {"gosgd": (4.0, 5.0, 6.0), "sgp": (40.0, 52.0, 61.0), "dpsgd": (4.0, None, None)}
-    assert compare(_exact(three)).ties == (
-        "gosgd is ahead of the others that always get there by more than the noise."
-    )
+    assert margin(compare(_exact(three))).startswith("the margin of gosgd over sgp is ")
     del three["sgp"]
-    assert compare(_exact(three)).ties == (
-        "gosgd is the only one to reach the target with every seed."
-    )
+    assert margin(compare(_exact(three))) == ("only gosgd can be compared")
 
 
 def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
@@ -156,11 +152,11 @@ def test_one_seed_says_nothing_about_noise() -> None:
     found = compare(results_of({"topology": ["ring", "complete"]}, seeds=1))
     assert not found.noise_known
     assert [row.as_good_as_best for row in found.rows] == [True, False]
-    assert found.ties == "One seed only: which differences are noise cannot be said."
+    assert margin(found) == "one seed only: which differences are noise is not known"
     assert math.isnan(found.rows[1].p)
 
 
-def test_failed_cells_are_counted_and_points_without_results_named() -> None:
+def test_failed_trials_are_counted_and_points_without_results_named() -> None:
     results = results_of(
         {"rule": ["gosgd", "sgp", "dpsgd"]},
         courses(gosgd=Course(), sgp=Course(), dpsgd=None),
@@ -181,7 +177,7 @@ def test_points_that_the_study_leaves_out_are_not_missing() -> None:
     results = Results(study=study, results=kept, failures={})
     assert compare(results, at={"p": "1.0"}).missing == ()
     assert len(compare(results, at={"p": "1.0"}).rows) == 1
-    assert compare(results, at={"p": "1.0"}).ties == "There is nothing to compare with."
+    assert margin(compare(results, at={"p": "1.0"})) == "there is nothing to compare with"
 
 
 def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
@@ -206,7 +202,7 @@ def test_without_results_there_is_nobody_and_no_place() -> None:
     found = compare(results)
     assert (found.best, found.rows, found.tied) == (None, (), ())
     assert found.missing == tuple(RULES)
-    assert found.ties == "There are no results."
+    assert margin(found) == "there is no final consensus distance to compare"
 
 
 def test_agreement_that_is_perfect_is_no_worse_than_itself() -> None:
@@ -297,10 +293,7 @@ def test_pairs_that_share_one_seed_say_nothing_about_the_noise() -> None:
     found = compare(replace(results, results=kept), metric="accuracy")
     assert [row.label for row in found.unknown] == ["sgp"]
     assert not found.rows[1].is_behind
-    assert "by more than the noise" not in found.ties
-    assert found.ties == (
-        "Noise not known: whether gosgd is ahead of sgp cannot be said from so few seeds in common."
-    )
+    assert margin(found) == ("too few seeds in common to tell gosgd from sgp")
 
 
 def test_an_end_figure_that_some_seed_lacks_is_no_figure() -> None:

@@ -26,11 +26,10 @@ from rumor.sim.study import (
     write_tables,
 )
 from rumor.sim.study.execution.backends import Backend, Lost, WorkerLost
-from rumor.sim.study.execution.store import locked
+from rumor.sim.study.execution.store import Store, locked
 from rumor.sim.study.execution.worker import order_of, run_trial
-from rumor.sim.study.execution.store import Store
 
-from .small import TOML, small_study, tables_of
+from ..small import TOML, small_study, tables_of
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +57,7 @@ def run(folder: Path, **changes: Any) -> Any:
     return results
 
 
-def test_every_cell_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> None:
+def test_every_trial_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> None:
     study = small_study()
     told: list[StudyProgress] = []
     results = run(tmp_path / "a", study=study, progress=told.append)
@@ -116,7 +115,7 @@ def test_other_code_uses_nothing_of_what_was_finished(
     assert len(computed) == 8
 
 
-def test_a_changed_file_is_another_cell(tmp_path: Path, computed: list[str]) -> None:
+def test_a_changed_file_is_another_trial(tmp_path: Path, computed: list[str]) -> None:
     Path("net.json").write_text('{"loss": 0.0}')
     study = small_study(network="net.json")
     before = run(tmp_path / "a", study=study)
@@ -127,7 +126,7 @@ def test_a_changed_file_is_another_cell(tmp_path: Path, computed: list[str]) -> 
     assert all(a.summary["digest"] != b.summary["digest"] for a, b in pairs)
 
 
-def test_a_file_that_changes_while_its_cell_is_computed_gives_no_result(
+def test_a_file_that_changes_while_its_trial_is_computed_gives_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("net.json").write_text('{"loss": 0.0}')
@@ -176,10 +175,10 @@ def test_a_process_with_other_libraries_says_which(tmp_path: Path) -> None:
     assert why.endswith(f"where the study was started: torch is {own} there, 0.1 here")
 
 
-def test_a_torn_cell_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
+def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
     before = run(tmp_path / "a")
     tables = tables_of(tmp_path / "a")
-    path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
+    path = tmp_path / "a" / "cells" / f"{before.results[1].key}.json"
     path.write_text(path.read_text()[:100])
     plan = plan_study(small_study(), tmp_path / "a", jobs=1)
     assert plan.torn == (path,) and len(plan.to_do) == 1
@@ -205,7 +204,7 @@ def test_points_that_come_to_the_same_arguments_are_computed_once(
     assert [p.done for p in told] == [0, 2, 4]
 
 
-def test_a_cell_that_fails_stops_no_other_and_is_tried_again(
+def test_a_trial_that_fails_stops_no_other_and_is_tried_again(
     tmp_path: Path, computed: list[str]
 ) -> None:
     Path("failing_task.py").write_text(
@@ -234,19 +233,19 @@ def test_a_cell_that_fails_stops_no_other_and_is_tried_again(
     assert len(computed) == 3 and mended.failures == {} and len(mended.results) == 2
 
 
-def test_a_training_that_diverges_is_a_failure_of_its_cell(tmp_path: Path) -> None:
+def test_a_training_that_diverges_is_a_failure_of_its_trial(tmp_path: Path) -> None:
     study = small_study(task="quadratic", workers=2, steps=200, lr=1e6, topology=("ring",), seeds=1)
     results = run(tmp_path / "a", study=study)
     assert "diverged" in results.failures["ring, seed 0"]
 
 
-def test_bad_cells_are_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_bad_trials_are_told_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidTrials, match="2 of 4 trials cannot run"):
         run(tmp_path / "a", study=small_study(topology=("ring", "nowhere")))
     assert not (tmp_path / "a").exists()
 
 
-def test_a_study_without_cells_is_refused(tmp_path: Path) -> None:
+def test_a_study_without_trials_is_refused(tmp_path: Path) -> None:
     from rumor.sim.study.study import Condition
 
     empty = replace(small_study(), skip=(Condition({"topology": "*"}),))
@@ -343,7 +342,7 @@ def _seed(order: str) -> int:
     return int(json.loads(order)["settings"]["seed"])
 
 
-def test_the_cell_that_kills_its_process_is_found_and_the_others_go_on(
+def test_the_trial_that_kills_its_process_is_found_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadly = Deadly(seed=1)
@@ -404,7 +403,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.live
-def test_a_single_cell_for_several_processes_does_not_end_the_one_that_asked(
+def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
     tmp_path: Path,
 ) -> None:
     Path("mine.toml").write_text(
