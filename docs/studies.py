@@ -22,7 +22,7 @@ from typing import Final
 from PIL import Image
 
 from rumor.sim.study import Results, load_results
-from rumor.sim.study.analysis.findings import findings
+from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
 from rumor.sim.study.format import count, listed, number, percent, spread
 from rumor.sim.study.metrics import METRICS, values_of
@@ -43,7 +43,7 @@ CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "ranking": "Time and bytes to the target",
         "predictions": "What facts about the graph foretell",
         "response": "What it depends on",
-        "heatmap": "Both axes at once",
+        "heat": "Both axes at once",
         "graphs": "The graphs",
     }
 )
@@ -155,8 +155,12 @@ def _table(comparison: Comparison) -> str:
     lines = [f"### {at}", ""] if at else []
     lines += [_row(columns), _row(["---", *["---:"] * (len(columns) - 2), "---"])]
     lines += [_row(_cells(row, comparison)) for row in comparison.rows]
-    lines += ["", comparison.ties]
+    lines += ["", _sentence(margin(comparison))]
     return "\n".join(lines)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _cells(row: Row, comparison: Comparison) -> list[str]:
@@ -268,8 +272,8 @@ same trials, in the order of that table:
 - {_finer(results, "loss")}
 - {_finer(results, "time_to_target_s")}
 
-What is different here: handwritten digits instead of photographs, 2,410 parameters, plain SGD
-without momentum, one learning rate for all, {count(len(results.study.seeds), "seed")}."""
+What is different here: handwritten digits instead of photographs, 2,410 parameters, SGD
+with momentum 0.9, one learning rate for all, {count(len(results.study.seeds), "seed")}."""
 
 
 def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference]:

@@ -23,8 +23,10 @@ DATA = [Point("iid", {"partition": "shared"}), Point("skewed", {"partition": "di
 LOOKS = [(1400, False), (1400, True), (390, False), (390, True)]
 
 DRAWN = """
-return [...document.querySelectorAll('.plot')].map((plot) => [
-    plot.dataset.y || plot.id, plot.querySelectorAll('.scatterlayer .trace').length])
+return [...document.querySelectorAll('.plot')]
+    .filter((plot) => plot.getClientRects().length)
+    .map((plot) => [plot.closest('section').id, plot.getAttribute('aria-label'),
+                    plot.data ? plot.data.length : 0])
 """
 SEEN = "return document.querySelector(arguments[0]).getClientRects().length > 0"
 BACKGROUND = "return getComputedStyle(document.documentElement).backgroundColor"
@@ -70,7 +72,9 @@ def texts(page: Browser, selector: str) -> list[str]:
 
 
 def title_of_x(page: Browser) -> str:
-    return str(page.run("return document.querySelector('.plot .xtitle').textContent"))
+    script = """return [...document.querySelectorAll('.plot')]
+        .find((plot) => plot.getClientRects().length).querySelector('.xtitle').textContent"""
+    return str(page.run(script))
 
 
 def choose(page: Browser, name: str, value: str) -> None:
@@ -96,11 +100,12 @@ def test_everything_is_drawn_and_the_console_is_silent(
     window.complaints()
     window.open(report)
     assert window.complaints() == []
-    drawn = dict(window.run(DRAWN))
-    assert set(drawn) == {"accuracy", "consensus_distance", "prediction"}
+    drawn = {(section, label): traces for section, label, traces in window.run(DRAWN)}
+    sections = [section for section, _ in drawn]
+    assert sections == ["curves"] * 2 + ["ranking"] * 2 + ["predictions"] * 2 + ["heat"]
     # Nine lines; those that stand out have a band each.
-    assert drawn["accuracy"] == len(GRAPHS) + len(pressed(window))
-    assert drawn["prediction"] == 1
+    assert drawn["curves", "Accuracy"] == len(GRAPHS) + len(pressed(window))
+    assert all(traces > 0 for traces in drawn.values())
     assert window.run("return document.querySelectorAll('svg.graph').length") == len(GRAPHS)
 
 
@@ -144,7 +149,8 @@ def test_curves_go_over_what_is_chosen(page: Browser) -> None:
         titles.append(title_of_x(page))
     assert titles == ["steps of each worker", "virtual time, s", "sent by all workers, MB"]
     page.click("#log-x")
-    assert page.run("return document.querySelector('.plot').layout.xaxis.type") == "log"
+    shown = "[...document.querySelectorAll('.plot')].find((plot) => plot.getClientRects().length)"
+    assert page.run(f"return {shown}.layout.xaxis.type") == "log"
     assert page.complaints() == []
 
 
@@ -166,7 +172,7 @@ def test_a_line_stands_out_when_its_name_is_clicked_and_no_longer_when_clicked_a
 def test_a_line_stands_out_while_the_pointer_is_on_its_name(page: Browser) -> None:
     (other,) = [label for label in GRAPHS if label not in pressed(page)][:1]
     width = """const plot = document.querySelector('.plot');
-        return plot.data.find(line => line.name === arguments[0]).line.width"""
+        return plot.data.find(line => line.meta === arguments[0]).line.width"""
     point = "document.querySelector(arguments[0]).dispatchEvent(new PointerEvent(arguments[1]))"
     thin = page.run(width, other)
     page.run(point, f".chip[data-label={other}]", "pointerenter")
@@ -175,24 +181,11 @@ def test_a_line_stands_out_while_the_pointer_is_on_its_name(page: Browser) -> No
     assert page.run(width, other) == thin
 
 
-def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line(
-    window: Browser, tmp_path: Path
-) -> None:
-    def course(labels: Mapping[str, str]) -> Course:
-        return Course(consensus_distance=0.0 if labels["rule"] == "allreduce" else 0.1)
-
-    results = results_of({"rule": ["gosgd", "allreduce"]}, course)
-    window.complaints()
-    window.open(written(results, tmp_path))
-    assert "0, all alike: allreduce" in texts(window, ".annotation-text")
-    assert dict(window.run(DRAWN)) == {"accuracy": 4, "consensus_distance": 2}
-    assert window.complaints() == []
-
-
 def test_all_charts_and_tables_follow_the_point_of_the_further_axis(page: Browser) -> None:
     assert page.run(SEEN, "#ranking [data-show='facet=0']")
     assert not page.run(SEEN, "#ranking [data-show='facet=1']")
-    curve = "return document.querySelector('.plot').data.at(-1).y.at(-1)"
+    curve = """return [...document.querySelectorAll('.plot')]
+        .find((plot) => plot.getClientRects().length).data.at(-1).y.at(-1)"""
     before = page.run(curve)
     choose(page, "facet", "1")
     for part in ("ranking", "table", "predictions"):
@@ -202,13 +195,13 @@ def test_all_charts_and_tables_follow_the_point_of_the_further_axis(page: Browse
 
 
 def test_a_fact_and_an_outcome_show_their_points(page: Browser) -> None:
-    before = page.run("return document.querySelector('#prediction-words').textContent")
-    page.click(".matrix button[data-prediction='diameter/consensus_distance']")
-    words = page.run("return document.querySelector('#prediction-words').textContent")
-    assert words != before
-    assert words.startswith("Diameter and final consensus distance: ρ = ")
-    title = page.run("return document.querySelector('#prediction .xtitle').textContent")
-    assert title == "diameter"
+    seen = """return [...document.querySelectorAll('#predictions .note')]
+        .filter((note) => note.getClientRects().length).map((note) => note.textContent)"""
+    (before,) = page.run(seen)
+    choose(page, "pair", "3")
+    (words,) = page.run(seen)
+    assert words != before and words.startswith("ρ = ")
+    assert page.complaints() == []
 
 
 def test_a_click_on_a_heading_sorts_and_another_turns_it_round(page: Browser) -> None:
@@ -263,7 +256,7 @@ def test_what_a_study_says_is_never_taken_for_code(
     assert window.complaints() == []
     assert window.run("return document.querySelector('h1').textContent") == label
     assert label in window.run("return document.querySelector('#command').textContent")
-    assert "a & b" in texts(window, ".annotation-text")
+    assert "a & b" in texts(window, "text")
 
 
 def test_a_combination_that_the_study_leaves_out_is_said_to_have_no_results(
@@ -278,7 +271,7 @@ def test_a_combination_that_the_study_leaves_out_is_said_to_have_no_results(
     assert not window.run(SEEN, ".gap")
     choose(window, "facet", "1")
     assert window.run(SEEN, ".gap")
-    assert window.run(DRAWN)[0] == ["accuracy", 0]
+    assert {section for section, _, _ in window.run(DRAWN)} == {"heat"}
     assert window.complaints() == []
 
 
@@ -290,9 +283,11 @@ def test_an_axis_of_numbers_is_drawn_with_every_number_below(
     window.complaints()
     window.open(written(results, tmp_path))
     assert window.complaints() == []
-    assert texts(window, "#response-plot .xtick text") == ["0.01", "0.1", "1.0"]
-    lines = "return document.querySelector('#response-plot').data.map(t => t.name)"
+    assert set(texts(window, "#response .xtick text")) >= {"0.01", "0.1", "1.0"}
+    lines = """return [...document.querySelectorAll('#response .plot')]
+        .find((plot) => plot.getClientRects().length).data.map((trace) => trace.name)"""
     assert window.run(lines) == ["gosgd", "sgp"]
     choose(window, "response", "accuracy")
-    title = window.run("return document.querySelector('#response-plot .ytitle').textContent")
-    assert title == "Final accuracy"
+    title = """return [...document.querySelectorAll('#response .plot')]
+        .find((plot) => plot.getClientRects().length).querySelector('.ytitle').textContent"""
+    assert window.run(title) == "Final accuracy, %"
