@@ -211,7 +211,8 @@ def _require_libraries(*, with_report: bool) -> None:
     wanted = ["joblib", "pyarrow", *(["jinja2", "plotly"] if with_report else [])]
     missing = [name for name in wanted if find_spec(name) is None]
     if missing:
-        without = "" if {"joblib", "pyarrow"} & {*missing} else "; --no-report does without"
+        report_only = not {"joblib", "pyarrow"} & {*missing}
+        without = f"; --no-report does without {' and '.join(missing)}" if report_only else ""
         raise ConfigError(
             f"rumor study needs {' and '.join(missing)}, which "
             f"{'is' if len(missing) == 1 else 'are'} not installed: "

@@ -69,7 +69,7 @@ def test_json_is_one_line_and_nothing_else_on_stdout() -> None:
     done = run("--json", "--target", "0.5")
     (line,) = done.stdout.splitlines()
     told = json.loads(line)
-    assert (told["trials"], told["finished"], told["failures"]) == (4, 4, {})
+    assert (told["cells"], told["finished"], told["failures"]) == (4, 4, {})
     assert told["target"] == 0.5 and len(told["findings"]) == 3
     assert set(told["rankings"][0]["order"]) == {"ring", "complete"}
     assert (told["out"], told["report"]) == ("runs/study-mine", None)
@@ -82,7 +82,7 @@ def test_json_of_what_computes_nothing_is_refused(option: str) -> None:
     assert "--json is for what a study came to" in done.stderr
 
 
-def test_a_dry_run_lists_the_cells_and_writes_nothing() -> None:
+def test_a_dry_run_lists_the_trials_and_writes_nothing() -> None:
     done = run("--dry-run")
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
@@ -107,7 +107,7 @@ def test_a_folder_that_holds_a_study_is_refused_without_resume() -> None:
     assert "4 finished before: nothing is left to compute" in again.stderr
 
 
-def test_every_bad_cell_is_listed_before_anything_runs() -> None:
+def test_every_bad_trial_is_listed_before_anything_runs() -> None:
     Path("mine.toml").write_text(TOML.replace('"complete"', '"hypercubes", "grid:rows=3,cols=3"'))
     done = run()
     assert (done.exit_code, done.stdout) == (2, "")
@@ -182,7 +182,7 @@ def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
     assert list(own.trials()) == list(original.trials())
 
 
-def test_cells_that_fail_are_told_by_their_reason_and_the_others_kept() -> None:
+def test_trials_that_fail_are_told_by_their_reason_and_the_others_kept() -> None:
     Path("mine.toml").write_text(
         'seeds = 2\n[settings]\ntask = "quadratic"\nworkers = 2\nsteps = 200\n'
         "[grid]\nlr = [0.01, 1e6]\n"
@@ -195,7 +195,7 @@ def test_cells_that_fail_are_told_by_their_reason_and_the_others_kept() -> None:
         "1000000.0, seed 0",
         "1000000.0, seed 1",
     }
-    assert len(list(Path("runs/study-mine/trials").iterdir())) == 2
+    assert len(list(Path("runs/study-mine/cells").iterdir())) == 2
 
 
 class Broken:
@@ -222,7 +222,7 @@ class Broken:
         (TransportError("Dask failed: it is gone"), 1, "Dask failed: it is gone"),
     ],
 )
-def test_whatever_ends_a_study_finished_cells_are_kept(
+def test_whatever_ends_a_study_finished_trials_are_kept(
     error: BaseException, status: int, message: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -269,16 +269,16 @@ def study_of_a_task(module: str, what: str) -> None:
 
 
 @pytest.mark.live
-def test_a_task_that_raises_is_a_failure_of_its_cell_and_not_of_the_estimate() -> None:
+def test_a_task_that_raises_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
     study_of_a_task("raising_task", "raise ValueError('a bug of the user')")
     done = run()
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
     assert "ValueError: a bug of the user" in done.stdout and "1 trial failed" in done.stderr
-    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1
+    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
 
 
 @pytest.mark.live
-def test_a_task_that_kills_its_process_is_a_failure_of_its_cell_and_not_of_the_estimate() -> None:
+def test_a_task_that_kills_its_process_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
     study_of_a_task("own", "os.kill(os.getpid(), signal.SIGKILL)")
     done = subprocess.run(
         [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
@@ -288,7 +288,7 @@ def test_a_task_that_kills_its_process_is_a_failure_of_its_cell_and_not_of_the_e
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert "its process was killed" in done.stdout and "1 trial failed" in done.stderr
-    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1
+    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
 
 
 def test_another_process_stays_out_until_tables_and_report_are_written(
@@ -308,7 +308,7 @@ def test_debug_shows_where_it_went_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
     assert isinstance(run("--debug").exception, TransportError)
 
 
-def test_tables_that_cannot_be_written_cost_no_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_cannot_be_written_cost_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -337,7 +337,7 @@ def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
     done = run("--out", str(small_disk / "a"))
     assert done.exit_code == 1
     assert "No space left on device" in done.stderr and "of 40 trials are kept" in done.stderr
-    kept = len(list((small_disk / "a" / "trials").glob("*.json")))
+    kept = len(list((small_disk / "a" / "cells").glob("*.json")))
     assert kept > 0
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
     again = run("--out", str(small_disk / "a"), "--resume")
@@ -346,14 +346,14 @@ def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
     assert tables_of(small_disk / "a") == tables_of(Path("b"))
 
 
-def test_a_torn_cell_and_cells_of_other_code_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torn_trial_and_trials_of_other_code_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     run()
-    first, *_ = sorted(Path("runs/study-mine/trials").iterdir())
+    first, *_ = sorted(Path("runs/study-mine/cells").iterdir())
     first.write_text("{")
     done = run("--resume")
     assert f"{first} is no whole trial: it is computed again" in done.stderr
-    for name in ("trial_key", "run_trial"):
-        monkeypatch.setattr(f"rumor.sim.study.{name}.code_version", lambda: "other")
+    for name in ("cache_key", "worker"):
+        monkeypatch.setattr(f"rumor.sim.study.execution.{name}.code_version", lambda: "other")
     done = run("--resume")
     assert "none of the 4 finished trials in the folder can be used" in done.stderr
 

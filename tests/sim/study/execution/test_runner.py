@@ -107,8 +107,8 @@ def test_other_code_uses_nothing_of_what_was_finished(
     tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "a")
-    for name in ("trial_key", "run_trial"):
-        monkeypatch.setattr(f"rumor.sim.study.{name}.code_version", lambda: "other")
+    for name in ("cache_key", "worker"):
+        monkeypatch.setattr(f"rumor.sim.study.execution.{name}.code_version", lambda: "other")
     plan = plan_study(small_study(), tmp_path / "a", jobs=1, estimates=False)
     assert (plan.finished, plan.others, len(plan.to_do)) == (0, 4, 4)
     run(tmp_path / "a", resume=True)
