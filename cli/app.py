@@ -12,6 +12,7 @@ import typer
 
 from .bench import bench
 from .calibrate import calibrate
+from .commands.study import study
 from .compare import compare
 from .edge import WRONG_ARGUMENTS
 from .launch import launch
@@ -19,7 +20,6 @@ from .merge import merge
 from .peer import peer
 from .replay import replay
 from .simulate import simulate
-from .study import study
 from .topology import topology
 from .torture import torture
 

@@ -31,13 +31,13 @@ def display_on(stream: TextIO) -> Iterator[Show]:
     if not console.is_terminal:
         yield _lines(console)
         return
-    columns = BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("cells"), _Words()
+    columns = BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("trials"), _Words()
     with Bar(*columns, console=console, refresh_per_second=4, transient=True) as bar:
         yield _bar(bar)
 
 
 def words(progress: "StudyProgress", since_s: float = 0.0) -> str:
-    """What is known of how it goes and when it ends, beside the number of cells.
+    """What is known of how it goes and when it ends, beside the number of trials.
 
     Args:
         progress: As it was told last.
@@ -45,10 +45,10 @@ def words(progress: "StudyProgress", since_s: float = 0.0) -> str:
     """
     parts = [f"{progress.failed} failed"] if progress.failed else []
     if progress.left_s is not None and progress.to_do:
-        # A cell that takes longer than it was thought to is not over yet.
+        # A trial that takes longer than it was thought to is not over yet.
         parts.append(f"about {duration(max(1.0, progress.left_s - since_s))} left")
-    if progress.cell is not None:
-        parts.append(f"last {progress.cell}")
+    if progress.trial is not None:
+        parts.append(f"last {progress.trial}")
     return ", ".join(parts)
 
 
@@ -75,7 +75,7 @@ def _lines(console: Console) -> Show:
             _tell(console, progress)
         if progress.wall_s >= next_s:
             next_s = progress.wall_s + LINE_EVERY_S
-            done = f"{progress.cells - progress.to_do:,} of {progress.cells:,} cells"
+            done = f"{progress.trials - progress.to_do:,} of {progress.trials:,} trials"
             line = ", ".join(filter(None, [done, words(progress)]))
             print(f"{progress.wall_s:.0f} s: {line}", file=console.file, flush=True)
 
@@ -91,9 +91,9 @@ def _bar(bar: Bar) -> Show:
         if progress.failure is not None and not failures:
             failures += 1
             _tell(bar.console, progress)
-        done = progress.cells - progress.to_do
+        done = progress.trials - progress.to_do
         bar.update(
-            task, total=progress.cells, completed=done, shown=progress, at_s=time.monotonic()
+            task, total=progress.trials, completed=done, shown=progress, at_s=time.monotonic()
         )
 
     return show
@@ -101,7 +101,7 @@ def _bar(bar: Bar) -> Show:
 
 def _tell(console: Console, progress: "StudyProgress") -> None:
     """The first failure at once: whoever watches may want to stop; the others at the end."""
-    console.print(Text(f"{progress.cell} failed: {progress.failure}"), soft_wrap=True)
+    console.print(Text(f"{progress.trial} failed: {progress.failure}"), soft_wrap=True)
 
 
 class _Words(TextColumn):

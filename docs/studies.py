@@ -1,7 +1,7 @@
 """Write docs/studies/ from the folders of finished studies: ``make studies``.
 
 ``python docs/studies.py runs/study-graphs ...``, from the root of the repository. Each folder gives
-a page of what came out, its pictures and its table of cells; all figures and sentences on a page
+a page of what came out, its pictures and its table of trials; all figures and sentences on a page
 are computed from what is in the folder. ``docs/studies/README.md`` lists all pages that are there.
 """
 
@@ -22,11 +22,11 @@ from typing import Final
 from PIL import Image
 
 from rumor.sim.study import Results, load_results
-from rumor.sim.study.comparison import Comparison, Row, comparisons
-from rumor.sim.study.findings import findings
-from rumor.sim.study.measures import MEASURES, values_of
+from rumor.sim.study.analysis.findings import findings, margin
+from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
+from rumor.sim.study.format import count, listed, number, percent, spread
+from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.statistics import Difference, difference, holm, interval
-from rumor.sim.study.words import count, listed, number, percent, spread
 
 __all__ = ["NOTES", "OUT", "index", "main", "page", "relay_order", "shrink", "write"]
 
@@ -97,7 +97,7 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
     """The page of a study, in Markdown.
 
     Args:
-        results: Of all its cells.
+        results: Of all its trials.
         pictures: Names of files beside the page.
         machine: In words.
         date: As 2026-11-21.
@@ -135,9 +135,9 @@ def _how(results: Results, machine: str, date: str) -> str:
     core_s = sum(result.wall_s for result in results.results)
     lines = [
         f"- Command: `rumor study {study.name}`, which also writes a page with all of this to "
-        "click through, every argument, and the command that repeats a cell",
+        "click through, every argument, and the command that repeats a trial",
         f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
-        f"- {count(len(results.results), 'cell')}, seeds {seeds}; one row for each in "
+        f"- {count(len(results.results), 'trial')}, seeds {seeds}; one row for each in "
         "[summary.csv](summary.csv)",
         f"- Machine: {machine}; {core_s / 60:.1f} core-minutes in all",
         f"- Python {platform.python_version()}, torch {version('torch')}, numpy {version('numpy')}",
@@ -155,8 +155,12 @@ def _table(comparison: Comparison) -> str:
     lines = [f"### {at}", ""] if at else []
     lines += [_row(columns), _row(["---", *["---:"] * (len(columns) - 2), "---"])]
     lines += [_row(_cells(row, comparison)) for row in comparison.rows]
-    lines += ["", comparison.ties]
+    lines += ["", _sentence(margin(comparison))]
     return "\n".join(lines)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _cells(row: Row, comparison: Comparison) -> list[str]:
@@ -184,14 +188,14 @@ def _figure(row: Row, name: str, scale: float = 1.0) -> str:
     )
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+def _row(trials: Sequence[str]) -> str:
+    return f"| {' | '.join(trial.replace('|', '/') for trial in trials)} |"
 
 
 def _failures(results: Results) -> Iterator[str]:
     if results.failures:
-        lines = [f"- {cell}: {why}" for cell, why in results.failures.items()]
-        yield "\n".join([f"**{count(len(lines), 'cell')} failed:**", "", *lines])
+        lines = [f"- {trial}: {why}" for trial, why in results.failures.items()]
+        yield "\n".join([f"**{count(len(lines), 'trial')} failed:**", "", *lines])
 
 
 def _caption(name: str) -> str:
@@ -248,7 +252,7 @@ def relay_order(results: Results) -> str:
     """Whether the order of RelaySGD's table comes out, said from the data."""
     table = [_values(results, name, "accuracy") for name in RELAY]
     if not all(table):
-        return "Cells are missing to say whether the order of RelaySGD's table comes out."
+        return "Trials are missing to say whether the order of RelaySGD's table comes out."
     below, beside = _steps(table)
     verdict = VERDICTS[below.p < 0.05 and below.mean > 0, not beside.p < 0.05]
     shown = listed([percent(interval(values.values()).mean) for values in table])
@@ -263,13 +267,13 @@ all-reduce is {_points(beside)} above SGP in rounds.
 **{verdict}**
 
 Accuracy on 360 images is coarse, and near what this network reaches at all. Finer, of the
-same cells, in the order of that table:
+same trials, in the order of that table:
 
 - {_finer(results, "loss")}
 - {_finer(results, "time_to_target_s")}
 
-What is different here: handwritten digits instead of photographs, 2,410 parameters, plain SGD
-without momentum, one learning rate for all, {count(len(results.study.seeds), "seed")}."""
+What is different here: handwritten digits instead of photographs, 2,410 parameters, SGD
+with momentum 0.9, one learning rate for all, {count(len(results.study.seeds), "seed")}."""
 
 
 def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference]:
@@ -289,16 +293,16 @@ def _points(found: Difference) -> str:
 
 
 def _finer(results: Results, name: str) -> str:
-    """How the three stand in a measure that is a ratio, in words."""
-    measure = MEASURES[name]
+    """How the three stand in a metric that is a ratio, in words."""
+    metric = METRICS[name]
     table = [_values(results, method, name) for method in RELAY]
     if any(len(values) < len(results.study.seeds) for values in table):
-        return f"{measure.words} is not known of all seeds"
-    shown = listed([measure.shown(interval(values.values()).mean) for values in table])
+        return f"{metric.words} is not known of all seeds"
+    shown = listed([metric.shown(interval(values.values()).mean) for values in table])
     logs = [{seed: math.log(value) for seed, value in values.items()} for values in table]
     below, beside = (f"{math.exp(one.mean):.2f} times ({_judged(one)})" for one in _steps(logs))
     return (
-        f"{measure.words} is {shown}, that of SGP in rounds {below} that of the ring, "
+        f"{metric.words} is {shown}, that of SGP in rounds {below} that of the ring, "
         f"that of all-reduce {beside} that of SGP in rounds"
     )
 
@@ -308,9 +312,9 @@ def _judged(found: Difference) -> str:
 
 
 def _values(results: Results, method: str, name: str) -> dict[int, float]:
-    """A measure of one method where data differ most, by seed."""
+    """A metric of one method where data differ most, by seed."""
     found = results.where(method=method, data="Dirichlet 0.01").results
-    return values_of(found, MEASURES[name], results.study.target)
+    return values_of(found, METRICS[name], results.study.target)
 
 
 VERDICTS: Final[Mapping[tuple[bool, bool], str]] = MappingProxyType(

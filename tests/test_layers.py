@@ -114,9 +114,9 @@ def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners(module:
     assert not outside(module) & BANNED[layer_of(module)]
 
 
-# A study's cells run in processes of its own machine or cluster, which joblib, Dask and Ray reach
+# A study's trials run in processes of its own machine or cluster, which joblib, Dask and Ray reach
 # by pickling. What crosses is text and the name of one function; peers never see it.
-UNPICKLERS_OF_MODULE = {"rumor.sim.study.backends": {"joblib"}}
+UNPICKLERS_OF_MODULE = {"rumor.sim.study.execution.backends": {"joblib"}}
 
 
 @pytest.mark.parametrize("module", MODULES)

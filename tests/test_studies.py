@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rumor.sim.study.findings import findings
+from rumor.sim.study.analysis.findings import findings
 
 from .sim.study.made_up import Course, results_of
 
@@ -56,7 +56,7 @@ def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
 def test_failed_cells_are_told_of(studies: ModuleType) -> None:
     results = results_of({"topology": ["ring"]}, failures={"ring, seed 7": "it fell over"})
     page = studies.page(results, [], machine="", date="")
-    assert "**1 cell failed:**\n\n- ring, seed 7: it fell over" in page
+    assert "**1 trial failed:**\n\n- ring, seed 7: it fell over" in page
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_order_of_the_table_is_judged_by_the_data(
 
 def test_without_some_of_it_nothing_is_said_of_the_order(studies: ModuleType) -> None:
     results = results_of({"method": [RING, MEAN], "data": ["Dirichlet 0.01"]})
-    assert "Cells are missing" in studies.relay_order(results)
+    assert "Trials are missing" in studies.relay_order(results)
 
 
 def test_pictures_keep_their_size_and_lose_bytes(studies: ModuleType, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Studies: a grid of simulations, computed side by side, and what came of it.
 
-`read_study` reads what is asked for, `run_study` computes it into a folder, where finished cells
+`read_study` reads what is asked for, `run_study` computes it into a folder, where finished trials
 stay whatever happens, and `load_results` reads it from there.
 """
 
@@ -9,27 +9,28 @@ import typing
 from ..lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
-    from .built_in_studies import built_in_studies, find_study
-    from .check import BadCells
-    from .plan import StudyPlan, plan_study
-    from .progress import StudyProgress
-    from .result import CURVES, Result, Results
-    from .runner import load_results, run_study
-    from .study import Axis, Cell, Point, Study
-    from .study_file import read_study
+    from .execution.check import InvalidTrials
+    from .execution.plan import StudyPlan, plan_study
+    from .execution.runner import StudyProgress, load_results, run_study
+    from .metrics import METRICS, Metric
+    from .results import CURVES, Result, Results
+    from .study import Axis, Point, Study, Trial
+    from .study_file import built_in_studies, find_study, read_study
     from .tables import write_tables
 
 __all__ = [
     "CURVES",
+    "METRICS",
     "Axis",
-    "BadCells",
-    "Cell",
+    "InvalidTrials",
+    "Metric",
     "Point",
     "Result",
     "Results",
     "Study",
     "StudyPlan",
     "StudyProgress",
+    "Trial",
     "built_in_studies",
     "find_study",
     "load_results",
@@ -40,22 +41,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CURVES": "result",
+    "CURVES": "results",
+    "METRICS": "metrics",
     "Axis": "study",
-    "BadCells": "check",
-    "Cell": "study",
+    "InvalidTrials": "execution.check",
+    "Metric": "metrics",
     "Point": "study",
-    "Result": "result",
-    "Results": "result",
+    "Result": "results",
+    "Results": "results",
     "Study": "study",
-    "StudyPlan": "plan",
-    "StudyProgress": "progress",
-    "built_in_studies": "built_in_studies",
-    "find_study": "built_in_studies",
-    "load_results": "runner",
-    "plan_study": "plan",
+    "StudyPlan": "execution.plan",
+    "StudyProgress": "execution.runner",
+    "Trial": "study",
+    "built_in_studies": "study_file",
+    "find_study": "study_file",
+    "load_results": "execution.runner",
+    "plan_study": "execution.plan",
     "read_study": "study_file",
-    "run_study": "runner",
+    "run_study": "execution.runner",
     "write_tables": "tables",
 }
 

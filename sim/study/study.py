@@ -1,17 +1,37 @@
-"""What a study asks for: settings, axes of a grid, what to leave out, and its cells."""
+"""What a study asks for: settings, the axes of a grid, what to leave out, and its trials."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Any, Final
 
 from ...gossip.errors import ConfigError
-from .condition import Condition
 
-__all__ = ["Axis", "Cell", "Point", "Study"]
+__all__ = [
+    "Axis",
+    "Condition",
+    "Point",
+    "Study",
+    "Trial",
+]
 
 # Tables hold them as 64-bit integers.
 _SEEDS_END: Final = 1 << 63
+
+# Longer ones first: "<=" begins with "<".
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
+    {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+)
+
+# A decimal as people write it, perhaps with a unit that all labels of an axis share.
+_NUMBER: Final = re.compile(
+    r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%|x|ms|s)?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +76,19 @@ class Axis:
         """Of its points, in order."""
         return tuple(point.label for point in self.points)
 
+    @property
+    def numbers(self) -> tuple[float, ...] | None:
+        """Its labels as numbers; None where one is no number, two are equal, or units differ."""
+        found = [_NUMBER.fullmatch(label.strip()) for label in self.labels]
+        if not all(found) or len({match[2] for match in found if match}) > 1:
+            return None
+        numbers = tuple(float(match[1]) for match in found if match)
+        are_apart = len(set(numbers)) == len(numbers) and all(map(math.isfinite, numbers))
+        return numbers if are_apart else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Trial:
     """One simulation of a study."""
 
     labels: Mapping[str, str]
@@ -75,11 +105,44 @@ class Cell:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """Labels of its points: cells that differ in nothing but the seed have the same."""
+        """Labels of its points: trials that differ in nothing but the seed have the same."""
         return tuple(self.labels.values())
 
     def __str__(self) -> str:
         return ", ".join([*self.labels.values(), f"seed {self.seed}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that holds for some trials of a study.
+
+    >>> many = Condition({"rule": ["dpsgd", "allreduce"], "workers": ">=512"})
+    >>> many.holds({"rule": "dpsgd", "workers": 1024}, {})
+    True
+    >>> many.holds({"rule": "sgp", "workers": 1024}, {})
+    False
+    """
+
+    wanted: Mapping[str, Any]
+    """For each name, a value, a list of values of which one must fit, or a text: a pattern with
+    ``*`` and ``?``, a comparison with a number such as ``">=512"``, or ``"!=ring"``. A name that
+    is that of an axis and of an argument means either."""
+
+    def holds(self, settings: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+        """Whether all that is wanted fits.
+
+        Args:
+            settings: Of a trial; what it leaves to `rumor.sim.SimulationConfig` fits nothing.
+            labels: Of its points, by axis.
+        """
+        for name, wanted in self.wanted.items():
+            found = [values[name] for values in (labels, settings) if name in values]
+            if not found or not _fit(found, wanted):
+                return False
+        return True
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.wanted.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,17 +163,17 @@ class Study:
     """What is to be found out, in a sentence or two."""
 
     settings: Mapping[str, Any]
-    """What is the same in all cells."""
+    """What is the same in all trials."""
 
     axes: tuple[Axis, ...]
     """What is varied, the seed apart; the first is what is compared, the others are what it is
     compared under."""
 
     seeds: tuple[int, ...]
-    """Each cell is run once with each."""
+    """Each trial is run once with each."""
 
     skip: tuple[Condition, ...] = ()
-    """Cells that make no sense: those that any of these holds for are left out."""
+    """Trials that make no sense: those that any of these holds for are left out."""
 
     target: float = 0.9
     """Accuracy that times and bytes are counted to."""
@@ -132,16 +195,16 @@ class Study:
         _check_apart(self.settings, self.axes)
         self._check_skips()
 
-    def cells(self) -> Iterator[Cell]:
-        """All cells in the order of the axes, the last of which changes fastest, seeds within.
+    def trials(self) -> Iterator[Trial]:
+        """All trials in the order of the axes, the last of which changes fastest, seeds within.
 
-        Cells that `skip` holds for are not among them.
+        Trials that `skip` holds for are not among them.
         """
         for settings, labels in self._places():
             if any(condition.holds(settings, labels) for condition in self.skip):
                 continue
             for seed in self.seeds:
-                yield Cell(labels=labels, settings=settings | {"seed": seed})
+                yield Trial(labels=labels, settings=settings | {"seed": seed})
 
     def _places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """Every combination of points: what they set together, and their labels by axis."""
@@ -156,7 +219,7 @@ class Study:
         """See that each condition leaves something out: one that does not is misspelt."""
         for condition in self.skip:
             if not any(condition.holds(*place) for place in self._places()):
-                raise ConfigError(f"[[skip]] {condition} fits no cell: correct it, or take it out")
+                raise ConfigError(f"[[skip]] {condition} fits no trial: correct it, or take it out")
 
 
 def _check_apart(settings: Mapping[str, Any], axes: Sequence[Axis]) -> None:
@@ -172,3 +235,40 @@ def _check_apart(settings: Mapping[str, Any], axes: Sequence[Axis]) -> None:
                     f"{name} is set by {given[name]} and by grid.{axis.name}: only one can set it"
                 )
         given |= dict.fromkeys(own, f"grid.{axis.name}")
+
+
+def _fit(found: list[Any], wanted: Any) -> bool:
+    if isinstance(wanted, list):
+        return any(_fit(found, one) for one in wanted)
+    if isinstance(wanted, str) and wanted.startswith("!="):
+        return not _fit(found, wanted.removeprefix("!=").strip())
+    return any(_fits(value, wanted) for value in found)
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(_fits(one, wanted) for one in value)
+    if not isinstance(wanted, str):
+        return bool(value == wanted) and isinstance(value, bool) is isinstance(wanted, bool)
+    for sign, compare in _COMPARISONS.items():
+        if wanted.startswith(sign):
+            limit = _number(wanted.removeprefix(sign))
+            number = _number(value)
+            return None not in (number, limit) and compare(number, limit)  # type: ignore[arg-type]
+    if not isinstance(value, bool | str) and _number(wanted) is not None:
+        return _number(value) == _number(wanted)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return _pattern(wanted).fullmatch(text) is not None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Only ``*`` and ``?`` stand for something: specs may have brackets."""
+    parts = (".*" if mark == "*" else "." if mark == "?" else re.escape(mark) for mark in text)
+    return re.compile("".join(parts), re.DOTALL)

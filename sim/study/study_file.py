@@ -1,6 +1,7 @@
-"""Study files: TOML, held against what there may be, key by key."""
+"""Study files: TOML, checked key by key, and the studies that come with this project."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -10,14 +11,23 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from ..config import SimulationConfig
-from .cell_key import RUNNERS
-from .condition import Condition
-from .study import Axis, Point, Study
+from .study import Axis, Condition, Point, Study
 
-__all__ = ["SETTINGS", "read_study"]
+__all__ = [
+    "RUNNER_SETTINGS",
+    "SETTINGS",
+    "built_in_path",
+    "built_in_studies",
+    "find_study",
+    "read_study",
+    "time_told",
+]
 
 # The runner has its own say on the former, and seeds have a key of their own.
-_OTHERS: Final = (*RUNNERS, "seed")
+RUNNER_SETTINGS: Final = ("threads", "window", "memory_gib")
+"""Settings that change no bit of a result."""
+
+_OTHERS: Final = (*RUNNER_SETTINGS, "seed")
 
 SETTINGS: Final = tuple(
     field.name for field in fields(SimulationConfig) if field.name not in _OTHERS
@@ -39,7 +49,7 @@ def read_study(path: Path) -> Study:
         seeds = 3                       # or a list
         target = 0.9                    # the accuracy that times are taken to
 
-        [settings]                      # the same in all cells
+        [settings]                      # the same in all trials
         task = "digits"
         workers = 16
 
@@ -129,7 +139,7 @@ def _conditions(tables: object, axes: Iterable[str]) -> Iterable[Condition]:
         raise ConfigError("skip must be tables: [[skip]]")
     for table in tables:
         if not table:
-            raise ConfigError("a [[skip]] is empty: it would leave out every cell")
+            raise ConfigError("a [[skip]] is empty: it would leave out every trial")
         _check_keys(table, (*SETTINGS, *axes), "skip")
         yield Condition(table)
 
@@ -184,9 +194,59 @@ def _check_keys(content: Iterable[str], allowed: Iterable[str], where: str) -> N
             continue
         if key == "seed":
             raise ConfigError(f"{where} has seed: give seeds = [0, 1, 2] at the top instead")
-        if key in RUNNERS:
+        if key in RUNNER_SETTINGS:
             raise ConfigError(f"{where} has {key}: no result depends on it, and the runner sets it")
         close = get_close_matches(key, allowed, n=1)
         hint = f", did you mean {close[0]!r}?" if close else "."
         inside = f"{where} has an" if where else "it has an"
         raise ConfigError(f"{inside} unknown key {key!r}{hint} Keys are {', '.join(allowed)}")
+
+
+_FOLDER: Final = Path(__file__).parent / "built_in"
+
+_TIME: Final = re.compile(r"^#.*?\b(\d[\d.]* (?:s|min|h) on \d+ cores?)", re.MULTILINE)
+
+
+def built_in_studies() -> tuple[Study, ...]:
+    """All of them, by name."""
+    return tuple(read_study(path) for path in sorted(_FOLDER.glob("*.toml")))
+
+
+def find_study(text: str) -> Study:
+    """Find a study by what a user typed.
+
+    Args:
+        text: A name of `built_in_studies`, or the path of a file that ends in ``.toml``.
+
+    Raises:
+        ConfigError: There is no such study, or it cannot be read.
+    """
+    return read_study(Path(text) if text.endswith(".toml") else built_in_path(text))
+
+
+def built_in_path(name: str) -> Path:
+    """Find the file of a study that comes with this project.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    path = _FOLDER / f"{name}.toml"
+    names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
+    if name not in names:
+        close = get_close_matches(name, names, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else "."
+        raise ConfigError(
+            f"unknown study {name!r}{hint} It must be {', '.join(names)}, or a file that ends in "
+            ".toml"
+        )
+    return path
+
+
+def time_told(name: str) -> str:
+    """How long a study's file says that it takes, as in ``# About 12 min on 2 cores.``
+
+    Returns:
+        Such as ``12 min on 2 cores``; nothing where it does not say so.
+    """
+    found = _TIME.search(built_in_path(name).read_text(encoding="utf-8"))
+    return "" if found is None else found[1]

@@ -1,57 +1,36 @@
-"""What a study came to as tables that others read: a Parquet file of all curves, a CSV of cells."""
+"""Tables of a study: a Parquet file of all curves, a CSV of trials."""
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from ...train.durable import DRAFT, publish, write_json
-from .result import CURVES, Result, Results
+from ...train.durable import drafted, write_json
+from .metrics import FACTS, METRICS
+from .results import CURVES, Results
 
-__all__ = ["CURVES_FILE", "FACTS", "FAILURES", "SUMMARY", "axis_columns", "write_tables"]
+__all__ = ["CURVES_FILE", "FAILURES", "SUMMARY", "axis_columns", "write_tables"]
 
 CURVES_FILE: Final = "results.parquet"
 SUMMARY: Final = "summary.csv"
 FAILURES: Final = "failures.json"
 
-FACTS: Final = (
-    *("spectral_gap", "effective_neighbors", "contraction", "degree_mean", "diameter"),
-    "rounds_to_1e-3",
-)
-"""Facts of a graph that have a column in the table of cells."""
-
-_FIGURES: Final = (
-    *("accuracy", "loss", "consensus_distance", "disagreement", "steps", "virtual_time_s"),
-    *("messages", "bytes_sent", "pushes", "skipped", "staleness_steps", "idle"),
-)
-
-_AT_TARGET: Final = {
-    "time_to_target_s": "time_s",
-    "bytes_to_target": "bytes_sent",
-    "steps_to_target": "steps",
-}
-
-_TAKEN: Final = {"seed", "cell", "evaluation", "digest", *CURVES, *_FIGURES, *_AT_TARGET, *FACTS}
-
 
 def write_tables(results: Results, folder: Path) -> None:
-    """Write tables in which nothing depends on when, where and in which order cells were computed.
+    """Write tables in which nothing depends on when, where and in which order trials were computed.
 
-    ``results.parquet`` has a row for each cell and evaluation: a column of text for each axis,
-    ``seed``, ``cell`` (its name in the store), ``evaluation`` (counted from 0) and the curves.
-    ``summary.csv`` has a row for each cell. ``failures.json`` is there if some cells failed: what
-    they are, and why.
-
-    Args:
-        results: Of a study.
-        folder: Where they go.
+    ``results.parquet`` has a row for each trial and evaluation: a column of text for each axis,
+    ``seed``, ``cell`` (the trial's name in the store), ``evaluation`` (counted from 0) and the
+    curves. ``summary.csv`` has a row for each trial. ``failures.json`` says which trials failed,
+    and why; it exists only if some did.
 
     Raises:
         OSError: One cannot be written; what was there still is.
     """
-    _write(folder / CURVES_FILE, lambda draft: _write_curves(results, draft))
-    _write(folder / SUMMARY, lambda draft: draft.write_text(_summary(results), encoding="utf-8"))
+    with drafted(folder / CURVES_FILE) as draft:
+        _write_curves(results, draft)
+    with drafted(folder / SUMMARY) as draft:
+        draft.write_text(_summary(results), encoding="utf-8")
     if results.failures:
         write_json(folder / FAILURES, dict(results.failures))
     else:
@@ -63,18 +42,9 @@ def axis_columns(results: Results) -> dict[str, str]:
 
     An axis may be called ``loss``, for what the network loses.
     """
+    taken = {"seed", "cell", "evaluation", "digest", *CURVES, *_figures()}
     names = [axis.name for axis in results.study.axes]
-    return {name: f"axis_{name}" if name in _TAKEN else name for name in names}
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    draft = path.with_name(path.name + DRAFT)
-    try:
-        write(draft)
-        publish(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    return {name: f"axis_{name}" if name in taken else name for name in names}
 
 
 def _write_curves(results: Results, path: Path) -> None:
@@ -88,8 +58,8 @@ def _write_curves(results: Results, path: Path) -> None:
         for index in range(len(result.series["time_s"]))
     ]
     for axis, column in axis_columns(results).items():
-        columns[column] = pa.array([r.cell.labels[axis] for r, _ in rows], pa.string())
-    columns["seed"] = pa.array([r.cell.seed for r, _ in rows], pa.int64())
+        columns[column] = pa.array([r.trial.labels[axis] for r, _ in rows], pa.string())
+    columns["seed"] = pa.array([r.trial.seed for r, _ in rows], pa.int64())
     columns["cell"] = pa.array([r.key for r, _ in rows], pa.string())
     columns["evaluation"] = pa.array([index for _, index in rows], pa.int64())
     for curve in CURVES:
@@ -99,25 +69,22 @@ def _write_curves(results: Results, path: Path) -> None:
     parquet.write_table(pa.table(columns), path)
 
 
+def _figures() -> list[str]:
+    """Names of the columns of figures: at the end, at the target, and of the graph."""
+    columns = [metric for metric in METRICS.values() if metric.is_column]
+    columns.sort(key=lambda metric: metric.to_target)
+    return [*(metric.name for metric in columns), *FACTS]
+
+
 def _summary(results: Results) -> str:
-    axes, target = axis_columns(results), results.study.target
+    axes, figures, target = axis_columns(results), _figures(), results.study.target
+    sources = METRICS | FACTS
     text = io.StringIO()
-    columns = (*axes.values(), "seed", "cell", *_FIGURES, *_AT_TARGET, *FACTS, "digest")
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(columns)
+    table.writerow([*axes.values(), "seed", "cell", *figures, "digest"])
     for result in results.results:
-        figures = _figures(result, target) | {
-            axes[axis]: label for axis, label in result.cell.labels.items()
-        }
-        table.writerow(["" if (value := figures.get(c)) is None else value for c in columns])
+        values = [sources[name].source(result, target) for name in figures]
+        trial = [*(result.trial.labels[axis] for axis in axes), result.trial.seed, result.key]
+        row = [*trial, *values, result.summary.get("digest")]
+        table.writerow(["" if value is None else value for value in row])
     return text.getvalue()
-
-
-def _figures(result: Result, target: float) -> dict[str, Any]:
-    return {
-        "seed": result.cell.seed,
-        "cell": result.key,
-        **{name: result.summary.get(name) for name in (*_FIGURES, "digest")},
-        **{name: result.at_target(curve, target) for name, curve in _AT_TARGET.items()},
-        **{name: result.facts.get(name) for name in FACTS},
-    }

@@ -1,5 +1,5 @@
 """The page that a study ends in: what was asked, what came out, and how to repeat it."""
 
-from .report import write_report
+from .page import write_report
 
 __all__ = ["write_report"]

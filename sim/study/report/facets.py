@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ..comparison import Comparison, compare, facets
-from ..result import Result, Results
-from ..study import Study
+from ..analysis.ranking import Comparison, compare, facets
+from ..results import Result, Results
 
-__all__ = ["Facet", "facets_of", "group_of", "key_of", "missing_of"]
+__all__ = ["Facet", "facets_of", "key_of", "missing_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,7 +21,7 @@ class Facet:
     """The label of the point on each of these axes."""
 
     results: Results
-    """Of the cells that stand there."""
+    """Of the trials that stand there."""
 
     comparison: Comparison
     """Of the points of the first axis."""
@@ -57,11 +56,6 @@ def missing_of(results: Results, facets: Sequence[Facet]) -> list[str]:
     keys = ("-".join(map(str, at)) or "all" for at in product(*places))
     there = {facet.key for facet in facets}
     return [key for key in keys if key not in there]
-
-
-def group_of(study: Study, at: Mapping[str, str]) -> tuple[str, ...]:
-    """The key in `Results.groups` of a place on every axis."""
-    return tuple(at[axis.name] for axis in study.axes)
 
 
 def key_of(results: Results, at: Mapping[str, str]) -> str:

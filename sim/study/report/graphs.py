@@ -1,4 +1,4 @@
-"""Small drawings of the graphs that a study ran on: where the lines go, and as SVG."""
+"""Small drawings of the graphs that a study ran on: where nodes and links go."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....topology import Topology
+from ....topology import Topology, parse
 from ....topology.layout import Placement, place
-from .html import Html, join, tag
+from ..results import Result, Results
 
-__all__ = ["NODES_MAX", "Sketch", "draw", "sketch"]
+__all__ = ["NODES_MAX", "Sketch", "graphs_of", "sketch", "sketch_of"]
 
 NODES_MAX = 64
 """Nodes beyond which a small drawing shows nothing but ink."""
@@ -46,12 +46,43 @@ class Sketch:
     """Diameter of nodes."""
 
 
-def sketch(topology: Topology) -> Sketch:
-    """Say where everything goes.
+def graphs_of(results: Results) -> dict[str, Result]:
+    """A result on each graph, by what to call the graph."""
+    found: dict[tuple[str, int, str], Result] = {}
+    for result in results.results:
+        facts = result.facts
+        if facts:  # there are none of a graph on which workers never agree
+            key = (str(facts.get("spec")), int(facts.get("n", 0)), str(facts.get("mixing")))
+            found.setdefault(key, result)
+    named: dict[str, Result] = {}
+    for (spec, n, mixing), result in found.items():
+        several = len({key[1] for key in found}) > 1
+        mixed = len({key[2] for key in found if key[:2] == (spec, n)}) > 1
+        name = _label(results, result) or spec
+        name += f", n = {n}" if several else ""
+        name += f", {mixing}" if mixed else ""
+        named.setdefault(name, result)
+    return named
 
-    Args:
-        topology: Of `NODES_MAX` nodes at most.
-    """
+
+def sketch_of(result: Result) -> Sketch | None:
+    """The graph that a trial ran on; None if it has too many nodes to draw."""
+    facts = result.facts
+    n, seed = int(facts["n"]), int(facts["seed"])
+    if n > NODES_MAX:
+        return None
+    return sketch(parse(str(facts["spec"]), n, seed=seed, mixing=facts.get("mixing")))
+
+
+def _label(results: Results, result: Result) -> str | None:
+    """Of the point that sets the topology alone; None where something else changes with it."""
+    for axis in results.study.axes:
+        if all(set(point.settings) == {"topology"} for point in axis.points):
+            return result.trial.labels[axis.name]
+    return None
+
+
+def sketch(topology: Topology) -> Sketch:
     placed = place(topology)
     points, scale = _on_paper(placed)
     first, later = _links(topology)
@@ -63,25 +94,6 @@ def sketch(topology: Topology) -> Sketch:
         grounds=tuple(_ground(points[list(group)]) for group in placed.groups),
         width=float(np.clip(1.15 - 0.2 * np.log10(ink) ** 1.5, 0.22, 0.9)),
         dot=float(1.2 + 12 / np.sqrt(topology.n)),
-    )
-
-
-def draw(topology: Topology) -> Html:
-    """Draw a graph as SVG: links of its first round strong, those of other rounds faint."""
-    drawn = sketch(topology)
-    # What it shows is said in words beside it.
-    return tag(
-        "svg",
-        *(
-            tag("circle", cx=f"{x:g}", cy=f"{y:g}", r=f"{radius:g}", class_="ground")
-            for x, y, radius in drawn.grounds
-        ),
-        _path("later", drawn.later, drawn.width * 0.8),
-        _path("now", drawn.first, drawn.width),
-        _dots(drawn),
-        viewBox=f"0 0 {_SIDE:g} {_SIDE:g}",
-        class_="graph",
-        aria_hidden="true",
     )
 
 
@@ -141,16 +153,3 @@ def _place(point: _Points) -> tuple[float, float]:
     # Adding 0 makes 0 of what is -0.
     x, y = (round(float(value), 1) + 0.0 for value in point)
     return x, y
-
-
-def _path(kind: str, lines: _Lines, width: float) -> Html | None:
-    if not lines:
-        return None
-    way = "".join(f"M{a:g} {b:g}L{c:g} {d:g}" for (a, b), (c, d) in lines)
-    return tag("path", d=way, class_=kind, stroke_width=f"{width:.2f}")
-
-
-def _dots(drawn: Sketch) -> Html:
-    """Lines without a length whose ends are round: the shortest way to say circles."""
-    spots = join([Html("".join(f"M{x:g} {y:g}h0" for x, y in drawn.nodes))])
-    return tag("path", d=spots, class_="nodes", stroke_width=f"{drawn.dot:.2f}")

@@ -1,29 +1,83 @@
-"""The same charts as the page's, as PNG on white paper."""
+"""The charts of a report as PNG on white paper, drawn by matplotlib."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ..heat import Heat, heat
-from ..predictions import predictions
-from ..result import Results
+import numpy as np
+
+from ....train.durable import drafted
+from ..format import number
+from ..metrics import METRICS
+from ..results import Result, Results
+from .charts import (
+    Matrix,
+    Panel,
+    Scale,
+    Series,
+    curve_panels,
+    heatmaps,
+    number_axis,
+    prediction_panels,
+    ranking_panels,
+    response_panel,
+    standing,
+)
 from .facets import Facet
-from .gallery import graphs_of
-from .picture_graphs import draw_graphs
-from .picture_heat import draw_heat
-from .picture_lines import draw_lines
-from .picture_predicted import draw_predicted
-from .picture_ranking import draw_ranking
-from .picture_response import draw_response
-from .response import number_axis
+from .graphs import Sketch, graphs_of, sketch_of
 
-__all__ = ["draw_pictures"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["apart", "draw_pictures"]
+
+# As on the page by day: told apart with any form of color blindness.
+_COLORS: Final = {
+    **{f"c{i}": color for i, color in enumerate(
+        ("#0072b2", "#c25200", "#00885f", "#b3478f", "#8a6d00", "#5b4bb5", "#4d5661"))},
+    "ink": "#1b1f24", "dim": "#59616c", "muted": "#c3c9d1", "accent": "#0068a6",
+}  # fmt: skip
+_SHADES: Final = ("#3a3f96", "#16857f", "#b98200")
+_DIM, _MUTED = _COLORS["dim"], _COLORS["muted"]
+
+_STYLE: Any = {
+    "font.size": 9.5,
+    "axes.edgecolor": _MUTED,
+    "axes.labelcolor": _DIM,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "grid.color": "#e1e5ea",
+    "grid.linewidth": 0.8,
+    "text.color": _COLORS["ink"],
+    "text.parse_math": False,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "xtick.labelcolor": _DIM,
+    "ytick.labelcolor": _DIM,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+}
+
+_DPI, _PALETTE, _WIDTH = 110, 128, 10.0
+_PARTS_MAX = 6
+"""Facets to a picture; the rest goes to another."""
+
+_NAMED_MAX = 12
+_DARK_FROM = 0.72
 
 _Part = TypeVar("_Part")
-
-_FACETS_MAX = 6
-"""Facets to a picture; the rest goes to another."""
 
 
 def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> list[Path]:
@@ -43,8 +97,9 @@ def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> li
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, draw in _pictures(results, facets):
-        draw(folder / f"{name}.png")
-        paths.append(folder / f"{name}.png")
+        path = folder / f"{name}.png"
+        draw(path)
+        paths.append(path)
     for path in sorted(set(folder.glob("*.png")) - set(paths)):
         path.unlink()
     return paths
@@ -53,37 +108,266 @@ def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> li
 def _pictures(
     results: Results, facets: Sequence[Facet]
 ) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    for number, several in enumerate(_parted(facets), 1):
-        of = "" if number == 1 else f"-{number}"
-        yield f"curves{of}", partial(draw_lines, results, several)
-        yield f"ranking{of}", partial(draw_ranking, several)
-    found = predictions(results)
-    places = list(dict.fromkeys(tuple(one.at.items()) for one in found))
-    for number, some in enumerate(_parted(places), 1):
-        of = "" if number == 1 else f"-{number}"
-        here = [one for one in found if tuple(one.at.items()) in some]
-        yield f"predictions{of}", partial(draw_predicted, here)
+    colors = standing(facets)
+    for of, several in _parted(facets):
+        curves = [(facet.title, curve_panels(facet, "time_s", colors)) for facet in several]
+        yield f"curves{of}", partial(_draw_grid, curves, height=2.9)
+        rows = [(facet.title, ranking_panels(facet)) for facet in several]
+        yield f"ranking{of}", partial(_draw_grid, rows, height=None)
+    predicted = [
+        (", ".join(panels[0][0].at.values()), _strongest(panels))
+        for panels in prediction_panels(results, {}).values()
+    ]
+    for of, some in _parted(predicted):
+        yield f"predictions{of}", partial(_draw_grid, some, height=3.3)
     if number_axis(results) is not None:
-        yield "response", partial(draw_response, results, facets[0].comparison.measure)
-    tables = _tables(results, facets[0])
-    if tables:
-        yield "heat", partial(draw_heat, tables)
+        metric = facets[0].comparison.metric
+        other = "bytes_to_target" if metric.to_target else "consensus_distance"
+        panels = [response_panel(results, one) for one in (METRICS[metric.name], METRICS[other])]
+        yield "response", partial(_draw_grid, [("", panels)], height=3.6)
+    tables = heatmaps(results, {axis.name: axis.labels[0] for axis in results.study.axes[2:]})
+    wanted = (facets[0].comparison.metric.name, "accuracy", "consensus_distance")
+    if found := [tables[name] for name in dict.fromkeys(wanted) if name in tables]:
+        yield "heat", partial(_draw_heatmaps, found[:2])
     if graphs := graphs_of(results):
-        yield "graphs", partial(draw_graphs, graphs)
+        yield "graphs", partial(_draw_graphs, graphs)
 
 
-def _parted(several: Sequence[_Part]) -> Iterator[Sequence[_Part]]:
-    for start in range(0, len(several), _FACETS_MAX):
-        yield several[start : start + _FACETS_MAX]
+def _parted(several: Sequence[_Part]) -> Iterator[tuple[str, Sequence[_Part]]]:
+    for number_, start in enumerate(range(0, len(several), _PARTS_MAX), 1):
+        yield "" if number_ == 1 else f"-{number_}", several[start : start + _PARTS_MAX]
 
 
-def _tables(results: Results, facet: Facet) -> list[Heat]:
-    """What is compared, and how far models are apart, at the first place of further axes."""
-    axes = results.study.axes
-    if len(axes) < 2 or len(axes[1].points) < 2:
-        return []
-    at = {axis.name: axis.labels[0] for axis in axes[2:]}
-    names = dict.fromkeys((facet.comparison.measure.name, "accuracy", "consensus_distance"))
-    drawn = (heat(results, name, at=at) for name in names)
-    found = [one for one in drawn if one and any(v is not None for row in one.values for v in row)]
-    return found[:2]
+def _strongest(panels: Sequence[tuple[Any, Panel]]) -> list[Panel]:
+    """For each metric the panel of the fact that predicts it best."""
+    first: dict[str, Panel] = {}
+    for one, panel in panels:
+        first.setdefault(one.metric.name, panel)
+    return [first[name] for name in METRICS if name in first]
+
+
+def _draw_grid(
+    rows: Sequence[tuple[str, Sequence[Panel]]], path: Path, *, height: float | None
+) -> None:
+    """A row of panels for each title; rows of labels are as high as they need to be."""
+    heights = [height or 0.85 + 0.2 * len(panels[0].y.ticks) for _, panels in rows]
+    columns = max(len(panels) for _, panels in rows)
+    with _paper(_WIDTH, sum(heights) + 0.3) as figure:
+        grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        drawn = []
+        for line, (where, panels) in zip(grid, rows, strict=True):
+            for axes, panel in zip(line, panels, strict=False):
+                axes.set_axis_on()
+                _draw(axes, panel, where, is_first=axes is line[0])
+                drawn.append((axes, panel))
+        # Where labels go depends on how high axes are, and that on everything else.
+        figure.draw_without_rendering()
+        for axes, panel in drawn:
+            _name_ends(axes, panel)
+        _save(figure, path)
+
+
+def _draw(axes: "Axes", panel: Panel, where: str, *, is_first: bool) -> None:
+    title = f"{panel.title}, {where}" if where else panel.title
+    axes.set_title("\n".join(textwrap.wrap(title, 48 if panel.kind != "points" else 26)))
+    for one in panel.series:
+        _draw_series(axes, panel, one)
+    for at, text in panel.remarks:
+        if panel.kind == "rows":
+            place: Any = {"xy": (0.02, at), "xycoords": ("axes fraction", "data"), "va": "center"}
+        else:
+            place = {"xy": (0.01, 0.02), "xycoords": "axes fraction"}
+        axes.annotate(text, fontsize=8, color=_DIM, **place)
+    if panel.target is not None:
+        axes.axhline(panel.target, color=_DIM, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            f"target {panel.target:g} %", (0.01, panel.target), fontsize=8, color=_DIM,
+            xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points",
+        )  # fmt: skip
+    _scale(axes, "x", panel.x)
+    _scale(axes, "y", panel.y)
+    if panel.kind == "rows":
+        axes.grid(axis="y", visible=False)
+        if not is_first:
+            axes.set_yticklabels([])
+
+
+def _draw_series(axes: "Axes", panel: Panel, one: Series) -> None:
+    color = _color(one.color)
+    if panel.kind == "curves":
+        stands = one.color != "muted"
+        axes.plot(one.x, one.y, color=color, linewidth=1.8 if stands else 0.7)
+        if stands and one.low:
+            band = [np.array(ends, np.float64) for ends in (one.low, one.high)]
+            axes.fill_between(one.x, *band, color=color, alpha=0.12, linewidth=0)
+        return
+    middles = one.x if panel.kind == "rows" else one.y
+    bars = [
+        (0.0 if low is None else max(0.0, at - low), 0.0 if high is None else max(0.0, high - at))
+        for at, low, high in zip(middles, one.low, one.high, strict=True)
+    ]
+    ends: Any = {"xerr" if panel.kind == "rows" else "yerr": np.array(bars).T}
+    bar = _MUTED if one.color == "dim" else color
+    style = "o-" if panel.kind == "linked" else "o"
+    axes.errorbar(one.x, one.y, fmt=style, color=color, ecolor=bar, markersize=4.5, **ends)
+
+
+def _scale(axes: "Axes", which: str, scale: Scale) -> None:
+    """Limits and ticks as they were declared."""
+    if scale.is_log:
+        axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    if scale.ticks:
+        axis.set_ticks([at for at, _ in scale.ticks], [text for _, text in scale.ticks])
+        axis.set_ticks([], minor=True)
+    elif scale.suffix:
+        axis.set_major_formatter("{x:g}" + scale.suffix)
+    axes.set(**{f"{which}lim": (scale.low, scale.high), f"{which}label": scale.title})
+
+
+def _name_ends(axes: "Axes", panel: Panel) -> None:
+    """Write names at the right of lines, at their last values, or beside points."""
+    if panel.kind == "points" and len(panel.series) <= _NAMED_MAX:
+        for one in panel.series:
+            axes.annotate(
+                one.label, (one.x[0], one.y[0]), xytext=(4, 4), textcoords="offset points",
+                fontsize=7.5, color=_DIM,
+            )  # fmt: skip
+    if panel.kind not in ("curves", "linked"):
+        return
+    named = [one for one in panel.series if one.color not in ("muted", "dim")]
+    height = axes.get_window_extent().height * 72 / axes.figure.dpi
+    ends = [axes.transAxes.inverted().transform(axes.transData.transform((0, one.y[-1])))[1]
+            for one in named]  # fmt: skip
+    places = apart([float(end) * height for end in ends], 10.5)
+    for one, at in zip(named if len(named) > 1 else (), places, strict=False):
+        axes.annotate(
+            textwrap.shorten(one.label, 40, placeholder="…"), (1, 0), xycoords="axes fraction",
+            xytext=(5, at), textcoords="offset points", color=_color(one.color), fontsize=8.5,
+            va="center", annotation_clip=False,
+        )  # fmt: skip
+
+
+def apart(places: Sequence[float], gap: float) -> list[float]:
+    """Move labels that would cover one another: each as near to its place as the others let it."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    moved = [places[index] for index in order]
+    for i in range(1, len(moved)):
+        moved[i] = max(moved[i], moved[i - 1] + gap)
+    # What was pushed up only goes back by half, so that a heap stays around its middle.
+    excess = sum(new - places[index] for new, index in zip(moved, order, strict=True))
+    shift = excess / max(1, len(moved))
+    found = [0.0] * len(places)
+    for new, index in zip(moved, order, strict=True):
+        found[index] = new - shift
+    return found
+
+
+def _draw_heatmaps(found: Sequence[Matrix], path: Path) -> None:
+    """One table beside the other."""
+    columns, rows = len(found[0].columns), len(found[0].rows)
+    width = 2.0 + len(found) * (columns * 0.85 + 0.4)
+    with _paper(max(6.0, width), 0.8 + rows * 0.27) as figure:
+        grid = figure.subplots(1, len(found), squeeze=False, sharey="row")
+        for axes, one in zip(grid[0], found, strict=True):
+            _draw_matrix(axes, one)
+        _save(figure, path)
+
+
+def _draw_matrix(axes: "Axes", found: Matrix) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    ramp = LinearSegmentedColormap.from_list("ramp", ["#eef4f9", "#0a4f86"])
+    shades = np.array(found.shades, dtype=np.float64)
+    axes.set_facecolor("#f4f6f8")
+    axes.imshow(np.ma.masked_invalid(shades), cmap=ramp, vmin=0, vmax=1, aspect="auto")
+    for (row, column), shade in np.ndenumerate(shades):
+        is_there = math.isfinite(shade)
+        dark = "white" if shade > _DARK_FROM else _COLORS["ink"]
+        axes.text(
+            column, row, found.texts[row][column], ha="center", va="center",
+            color=dark if is_there else _DIM, fontsize=8.5 if is_there else 7,
+        )  # fmt: skip
+    axes.set_xticks(range(len(found.columns)), found.columns)
+    axes.set_yticks(range(len(found.rows)), found.rows)
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.set_xticks([i - 0.5 for i in range(1, len(found.columns))], minor=True)
+    axes.set_yticks([i - 0.5 for i in range(1, len(found.rows))], minor=True)
+    axes.tick_params(which="minor", length=0)
+    axes.grid(visible=False)
+    axes.grid(which="minor", color="white", linewidth=2)
+    axes.spines[:].set_visible(False)
+    axes.set_title(found.title, pad=8)
+
+
+def _draw_graphs(found: Mapping[str, Result], path: Path) -> None:
+    """All graphs, each with its name and its spectral gap."""
+    columns = min(6, len(found))
+    rows = -(-len(found) // columns)
+    with _paper(max(columns, 2) * 1.6, rows * 2.15) as figure:
+        for axes in figure.subplots(rows, columns, squeeze=False).flat:
+            axes.set_axis_off()
+        for axes, (name, result) in zip(figure.axes, found.items(), strict=False):
+            axes.set(xlim=(0, 100), ylim=(114, 0), aspect="equal")
+            if (drawn := sketch_of(result)) is None:
+                nodes = f"{int(result.facts['n']):,} nodes"
+                axes.text(50, 50, nodes, fontsize=8, color=_DIM, ha="center")
+            else:
+                _draw_graph(axes, drawn)
+            gap = number(result.facts["spectral_gap"])
+            axes.set_title(name, fontsize=8.5, loc="center")
+            axes.text(50, 112, f"spectral gap {gap}", fontsize=7.5, color=_DIM, ha="center")
+        _save(figure, path)
+
+
+def _draw_graph(axes: "Axes", drawn: Sketch) -> None:
+    from matplotlib.collections import LineCollection
+
+    for lines, color in ((drawn.later, _MUTED), (drawn.first, _COLORS["accent"])):
+        if lines:
+            axes.add_collection(
+                LineCollection(list(lines), colors=color, linewidths=drawn.width, alpha=0.8)
+            )
+    x, y = zip(*drawn.nodes, strict=True)
+    axes.scatter(x, y, s=drawn.dot**2, color=_COLORS["ink"], linewidths=0, zorder=3)
+
+
+def _color(name: str) -> str:
+    """A color by its name on the page."""
+    kind, colon, part = name.partition(":")
+    if not colon:
+        return _COLORS[kind]
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    return to_hex(LinearSegmentedColormap.from_list("order", _SHADES)(float(part)))
+
+
+@contextmanager
+def _paper(width: float, height: float) -> "Iterator[Figure]":
+    """An empty figure, inches wide and high."""
+    # The object-oriented way: no backend, no state that outlives the call.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    """Write a PNG, all of it or nothing, the same to the bit whenever it is written."""
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        # A name that is very long, or in letters that no font here has, is still a name.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.canvas.draw()
+    drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")  # type: ignore[attr-defined]
+    # A chart has few colors: as a palette they take a third of the bytes, and look the same.
+    few = drawn.quantize(_PALETTE, dither=Image.Dither.NONE)
+    with drafted(path) as draft:
+        few.save(draft, format="PNG", optimize=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rumor.sim.study.result import Result, Results
-from rumor.sim.study.study import Axis, Cell, Point, Study
+from rumor.sim.study.results import Result, Results
+from rumor.sim.study.study import Axis, Point, Study, Trial
 from rumor.topology import facts as facts_of
 from rumor.topology import parse
 
@@ -22,7 +22,7 @@ _VECTOR_TASKS = ("consensus", "noise")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """How the cells of a group fare."""
+    """How the trials of a group fare."""
 
     rate_s: float = 2.0
     """Virtual seconds in which the accuracy comes nearer to its ceiling by a factor of e."""
@@ -43,7 +43,7 @@ class Course:
     """Virtual seconds that the run takes."""
 
     facts: Mapping[str, Any] | None = None
-    """In place of those of the cell's topology, key by key."""
+    """In place of those of the trial's topology, key by key."""
 
 
 def axis_of(name: str, values: Sequence[str | float | Point]) -> Axis:
@@ -63,7 +63,7 @@ def results_of(
     points: int = 41,
     target: float = 0.9,
     failures: Mapping[str, str] | None = None,
-    leave_out: Callable[[Cell], bool] | None = None,
+    leave_out: Callable[[Trial], bool] | None = None,
     title: str = "A study that nobody ran",
     question: str = "Which graph is the fastest?",
     **settings: Any,
@@ -72,16 +72,16 @@ def results_of(
 
     Args:
         grid: Points of each axis: values of the field that it is named after, or points.
-        course: Says for the labels of a cell how it fares; unless given, the better its graph
-            mixes the sooner it arrives. None for a cell that failed.
+        course: Says for the labels of a trial how it fares; unless given, the better its graph
+            mixes the sooner it arrives. None for a trial that failed.
         seeds: How many, or which.
-        points: Evaluations of each cell.
+        points: Evaluations of each trial.
         target: Of the study.
         failures: More of them, in words.
-        leave_out: Cells that are missing without having failed: the study was interrupted.
+        leave_out: Trials that are missing without having failed: the study was interrupted.
         title: Of the study.
         question: Of the study.
-        settings: The same in all cells; digits on 16 workers unless given.
+        settings: The same in all trials; digits on 16 workers unless given.
     """
     axes = tuple(axis_of(name, values) for name, values in grid.items())
     varied = {name for axis in axes for point in axis.points for name in point.settings}
@@ -97,51 +97,51 @@ def results_of(
     )
     found: list[Result] = []
     failed: dict[str, str] = {}
-    for cell in study.cells():
-        if leave_out is not None and leave_out(cell):
+    for trial in study.trials():
+        if leave_out is not None and leave_out(trial):
             continue
-        course_of_cell = _usual(cell) if course is None else course(cell.labels)
+        course_of_cell = _usual(trial) if course is None else course(trial.labels)
         if course_of_cell is None:
-            failed[str(cell)] = "4 workers of 16 diverged: the learning rate (10) is too high"
+            failed[str(trial)] = "4 workers of 16 diverged: the learning rate (10) is too high"
         else:
-            found.append(_result(cell, course_of_cell, points))
+            found.append(_result(trial, course_of_cell, points))
     return Results(study=study, results=tuple(found), failures=failed | dict(failures or {}))
 
 
-def _usual(cell: Cell) -> Course:
-    facts = _facts(cell)
+def _usual(trial: Trial) -> Course:
+    facts = _facts(trial)
     slowness = 2.0 + 6.0 * facts["contraction"] ** 4
     return Course(
-        rate_s=slowness * (1 if _is_even(cell) else 1.5),
-        ceiling=0.97 if _is_even(cell) else 0.93,
+        rate_s=slowness * (1 if _is_even(trial) else 1.5),
+        ceiling=0.97 if _is_even(trial) else 0.93,
         consensus_distance=0.02 + 0.5 * facts["contraction"],
         bytes_s=2e5 * facts["degree_mean"],
     )
 
 
-def _is_even(cell: Cell) -> bool:
+def _is_even(trial: Trial) -> bool:
     """Whether all workers have data alike."""
-    return str(cell.settings.get("partition", "shared")) in ("shared", "iid")
+    return str(trial.settings.get("partition", "shared")) in ("shared", "iid")
 
 
-def _result(cell: Cell, course: Course, points: int) -> Result:
-    key = hashlib.blake2b(str(cell).encode(), digest_size=16).hexdigest()
+def _result(trial: Trial, course: Course, points: int) -> Result:
+    key = hashlib.blake2b(str(trial).encode(), digest_size=16).hexdigest()
     rng = np.random.default_rng(int(key[:8], 16))
-    series = dict(_series(cell, course, points, rng))
+    series = dict(_series(trial, course, points, rng))
     kept = {name: tuple(map(_value, values)) for name, values in series.items()}
     return Result(
-        cell=cell,
+        trial=trial,
         key=key,
-        summary=_summary(cell, series, key),
+        summary=_summary(trial, series, key),
         series=kept,
-        facts=_facts(cell) | dict(course.facts or {}),
+        facts=_facts(trial) | dict(course.facts or {}),
         wall_s=2.5,
         peak_rss_mib=480.0,
     )
 
 
 def _series(
-    cell: Cell, course: Course, points: int, rng: np.random.Generator
+    trial: Trial, course: Course, points: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, NDArray[np.float64]]]:
     time_s = np.linspace(0.0, course.time_s, points)
     rate_s = course.rate_s * math.exp(course.noise * rng.standard_normal())
@@ -155,7 +155,7 @@ def _series(
     yield "staleness_steps", np.where(time_s > 0, 1.2, np.nan)
     yield "idle", np.zeros(points)
     distance = course.consensus_distance * math.exp(course.noise * rng.standard_normal() / 10)
-    if cell.settings["task"] in _VECTOR_TASKS:
+    if trial.settings["task"] in _VECTOR_TASKS:
         yield "consensus_distance", distance + (1 - distance) * near
         yield "disagreement", 16 * near + distance**2
         return
@@ -172,8 +172,8 @@ def _series(
         yield f"weight_{name}", np.full(points, 0.1 + factor)
 
 
-def _summary(cell: Cell, series: Mapping[str, NDArray[np.float64]], key: str) -> dict[str, Any]:
-    settings = cell.settings
+def _summary(trial: Trial, series: Mapping[str, NDArray[np.float64]], key: str) -> dict[str, Any]:
+    settings = trial.settings
     workers = int(settings["workers"])
     ends = {name: float(values[-1]) for name, values in series.items()}
     counts = ("messages", "bytes_sent", "pushes", "skipped", "mixed")
@@ -183,7 +183,7 @@ def _summary(cell: Cell, series: Mapping[str, NDArray[np.float64]], key: str) ->
         "topology": settings.get("topology", "exponential"),
         "peers": workers,
         "workers": workers,
-        "seed": cell.seed,
+        "seed": trial.seed,
         "partition": settings.get("partition", "shared"),
         "network": "lan",
         "pace": "constant",
@@ -217,9 +217,9 @@ def _summary(cell: Cell, series: Mapping[str, NDArray[np.float64]], key: str) ->
     return found
 
 
-def _facts(cell: Cell) -> dict[str, Any]:
-    spec = str(cell.settings.get("topology", "exponential"))
-    return dict(_facts_of(spec, int(cell.settings["workers"]), cell.seed))
+def _facts(trial: Trial) -> dict[str, Any]:
+    spec = str(trial.settings.get("topology", "exponential"))
+    return dict(_facts_of(spec, int(trial.settings["workers"]), trial.seed))
 
 
 @cache

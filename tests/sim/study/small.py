@@ -1,4 +1,4 @@
-"""Studies whose cells take a moment: averaging of plain vectors, without a model."""
+"""Studies whose trials take a moment: averaging of plain vectors, without a model."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ p = 0.5
 [grid]
 topology = ["ring", "complete"]
 """
-"""A study as a file has it: four cells."""
+"""A study as a file has it: four trials."""
 
 
 def small_study(*, seeds: int = 2, topology: Any = ("ring", "complete"), **settings: Any) -> Study:

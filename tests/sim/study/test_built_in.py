@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rumor.sim.study import Study, built_in_studies, find_study, read_study
-from rumor.sim.study.check import check_cells
+from rumor.sim.study.execution.check import check_trials
 from rumor.topology.families.registry import CATALOG
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ def test_the_page_shows_the_study_as_it_is_now(study: Study) -> None:
         rows = list(csv.DictReader(file))
     axes = [axis.name for axis in study.axes]
     shown = [(*(row[axis] for axis in axes), int(row["seed"])) for row in rows]
-    assert shown == [(*cell.group, cell.seed) for cell in study.cells()]
+    assert shown == [(*trial.group, trial.seed) for trial in study.trials()]
     assert study.question in (PAGES / study.name / "README.md").read_text(encoding="utf-8")
 
 
@@ -60,7 +60,7 @@ def test_the_study_that_the_documentation_shows_can_run(tmp_path: Path) -> None:
     path = tmp_path / "example.toml"
     path.write_text(example[1], encoding="utf-8")
     study = read_study(path)
-    good, bad = check_cells([cell for cell in study.cells() if cell.seed == study.seeds[0]])
+    good, bad = check_trials([trial for trial in study.trials() if trial.seed == study.seeds[0]])
     assert not bad
     # Three graphs, two kinds of data, and one combination that is left out.
     assert len(good) == 5

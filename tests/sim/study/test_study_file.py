@@ -7,9 +7,9 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.sim.study import read_study
-from rumor.sim.study.built_in_studies import built_in_path, built_in_studies, find_study, time_told
-from rumor.sim.study.check import check_cells
-from rumor.sim.study.study_json import read_folder, write_folder
+from rumor.sim.study.execution.check import check_trials
+from rumor.sim.study.execution.store import read_folder, write_folder
+from rumor.sim.study.study_file import built_in_path, built_in_studies, find_study, time_told
 
 FULL = """
 title = "Rings and complete graphs"
@@ -52,21 +52,21 @@ def test_a_study_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert (study.name, study.seeds, study.target) == ("mine", (3, 5), 0.8)
     assert [axis.name for axis in study.axes] == ["topology", "p", "data"]
     assert study.axes[2].labels == ("alike", "skewed") and study.axes[1].labels == ("0.1", "1.0")
-    cells = list(study.cells())
-    assert len(cells) == (2 * 2 - 1) * 2 * 2
-    assert [str(cell) for cell in cells[:3]] == [
+    trials = list(study.trials())
+    assert len(trials) == (2 * 2 - 1) * 2 * 2
+    assert [str(trial) for trial in trials[:3]] == [
         "ring, 0.1, alike, seed 3",
         "ring, 0.1, alike, seed 5",
         "ring, 0.1, skewed, seed 3",
     ]
-    assert cells[2].settings["lr"] == 0.05 and cells[2].settings["slow"] == ("3:10",)
+    assert trials[2].settings["lr"] == 0.05 and trials[2].settings["slow"] == ("3:10",)
 
 
 def test_a_study_that_is_kept_in_a_folder_is_the_same_again(tmp_path: Path) -> None:
     study = read_study(written(tmp_path, FULL))
     write_folder(tmp_path, study, ["a", "b"], {"b": "why"})
     again, keys, failures = read_folder(tmp_path)
-    assert list(again.cells()) == list(study.cells()) and again == study
+    assert list(again.trials()) == list(study.trials()) and again == study
     assert (keys, failures) == (("a", "b"), {"b": "why"})
 
 
@@ -93,7 +93,7 @@ def test_a_study_that_is_kept_in_a_folder_is_the_same_again(tmp_path: Path) -> N
         ("seeds = [9223372036854775808]\n[grid]\np = [1]", r"each must be from 0 to 2\^63 - 1"),
         (
             "[[skip]]\ntopology = 'rign'\n[grid]\ntopology = ['ring']",
-            r'\[\[skip\]\] topology = "rign" fits no cell: correct it, or take it out',
+            r'\[\[skip\]\] topology = "rign" fits no trial: correct it, or take it out',
         ),
         ("[grid]\nseed = [1, 2]", r"grid has seed: give seeds"),
         ("[grid]\nthreads = [1, 2]", r"grid has threads: no result depends on it"),
@@ -131,9 +131,9 @@ def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
 def test_a_study_that_comes_with_this_project_can_run(study: Any) -> None:
     assert study.title and study.question and len(study.seeds) >= 3
     assert built_in_path(study.name).is_file() and find_study(study.name) == study
-    one_seed = [cell for cell in study.cells() if cell.seed == study.seeds[0]]
-    few = [cell for cell in one_seed if cell.settings.get("workers", 64) <= 64]
-    assert few and check_cells(few)[1] == []
+    one_seed = [trial for trial in study.trials() if trial.seed == study.seeds[0]]
+    few = [trial for trial in one_seed if trial.settings.get("workers", 64) <= 64]
+    assert few and check_trials(few)[1] == []
 
 
 def test_a_file_says_in_a_comment_how_long_it_takes() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rumor.sim.study.result import CURVES
+from rumor.sim.study.results import CURVES
 from rumor.sim.study.tables import axis_columns, write_tables
 
 from .made_up import Course, results_of
@@ -24,7 +24,7 @@ def curves(folder: Path) -> Any:
     return parquet.read_table(folder / "results.parquet")
 
 
-def test_there_is_a_row_for_each_cell_and_evaluation(tmp_path: Path) -> None:
+def test_there_is_a_row_for_each_trial_and_evaluation(tmp_path: Path) -> None:
     results = results_of({"topology": ["ring", "complete"], "p": [0.1, 1.0]}, points=5)
     write_tables(results, tmp_path)
     table = curves(tmp_path)
@@ -107,5 +107,5 @@ def test_pandas_reads_them_without_this_project(tmp_path: Path) -> None:
     write_tables(results_of({"topology": ["ring", "complete"]}), tmp_path)
     table = pandas.read_parquet(tmp_path / "results.parquet")
     last = table.groupby("cell").tail(1).groupby("topology")["accuracy"].mean()
-    cells = pandas.read_csv(tmp_path / "summary.csv").groupby("topology")["accuracy"].mean()
-    assert last.to_dict() == cells.to_dict()
+    trials = pandas.read_csv(tmp_path / "summary.csv").groupby("topology")["accuracy"].mean()
+    assert last.to_dict() == trials.to_dict()

@@ -1,0 +1,437 @@
+"""``rumor study``: a grid of simulations, in one command and one page."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...gossip.errors import ConfigError, RumorError
+from ..edge import FAILED, STOPPED, edge, fail
+from ..options import OUTPUT, Debug, Json
+from ..study_progress import display_on, duration
+
+if TYPE_CHECKING:
+    from ...sim.study import Results, StudyPlan, StudyProgress
+    from ...sim.study.analysis.ranking import Comparison, Row
+
+__all__ = ["outline", "study"]
+
+ROWS_MAX = 12
+"""Of one ranking; the report has them all."""
+
+PLACES_MAX = 3
+"""Rankings, one for each place of the further axes; the report has them all."""
+
+_WHAT, _HOW = "What is done", "How it is computed"
+
+
+def _option(
+    help: str,
+    *names: str,
+    panel: str = _WHAT,
+    metavar: str | None = None,
+    default: str | bool = False,
+) -> Any:
+    return typer.Option(
+        *names, help=help, metavar=metavar, show_default=default, rich_help_panel=panel
+    )
+
+
+def study(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY.toml|NAME",
+            help="A file that ends in .toml, or a study that comes with rumor (--list names them).",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        _option(
+            "Go on with what the folder holds: trials of the same arguments, files and code are "
+            "not computed again. The grid may have changed.",
+            "--resume",
+        ),
+    ] = False,
+    target: Annotated[
+        float | None,
+        _option(
+            "Accuracy that times and bytes are counted to. It changes no trial.",
+            metavar="ACCURACY",
+            default="the study's",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        _option("Check all trials, list them, estimate, and compute nothing.", "--dry-run"),
+    ] = False,
+    list_all: Annotated[bool, _option("List the studies that come with rumor.", "--list")] = False,
+    copy: Annotated[
+        Path | None,
+        _option(
+            "Write the study's file there, to be changed, and compute nothing.",
+            "--copy",
+            metavar="FILE.toml",
+        ),
+    ] = None,
+    backend: Annotated[
+        str,
+        _option(
+            "loky (processes of this machine), dask:tcp://HOST:PORT, ray (whatever Ray finds, or "
+            "a new one on this machine) or ray:ADDRESS. The results are the same.",
+            metavar="NAME",
+            panel=_HOW,
+            default=True,
+        ),
+    ] = "loky",
+    jobs: Annotated[
+        int | None,
+        _option(
+            "Trials computed side by side.",
+            "--jobs",
+            "-j",
+            metavar="N",
+            panel=_HOW,
+            default="as many as cores and memory allow",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        _option(
+            "The study's folder.", "--out", metavar="DIR", panel=OUTPUT, default="runs/study-NAME"
+        ),
+    ] = None,
+    no_report: Annotated[bool, _option("Write tables only.", "--no-report", panel=OUTPUT)] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare topologies, rules, sizes, machines or networks, and see the answer on one page.
+
+    A study is a file that says what to vary: every combination is simulated with several seeds,
+    side by side on all cores. Each finished simulation, a trial, is kept at once; whatever stops
+    the study, --resume goes on with it, and comes to the same tables, to the bit. What comes of it
+    is report.html, which opens without a network, results.parquet with all curves and summary.csv.
+
+    Which graph should 64 workers use, and what tells so before:
+
+    `rumor study graphs`
+
+    A question of your own, from a file to change:
+
+    `rumor study graphs --copy mine.toml` and then `rumor study mine.toml`
+
+    How to ask one, and how to read the report: docs/study.md.
+
+    Exit status: 0 if it worked; 1 if trials failed or a file could not be written, and what was
+    finished is kept; 2 for wrong arguments, and then every trial that cannot run is listed; 130 if
+    it was stopped, which keeps what was finished.
+    """
+    with edge(debug=debug):
+        if as_json and (list_all or dry_run or copy is not None):
+            raise ConfigError("--json is for what a study came to: leave it out here")
+        if list_all:
+            _list()
+            return
+        if name is None:
+            raise ConfigError("say which study: a file that ends in .toml, or a name of --list")
+        if copy is not None:
+            _copy(name, copy)
+            return
+        _require_libraries(with_report=not no_report)
+        from ...sim.study import find_study
+        from ...sim.study.execution.store import check_folder
+
+        found = find_study(name)
+        found = found if target is None else replace(found, target=target)
+        folder = out or Path("runs") / f"study-{found.name}"
+        check_folder(folder, resume=resume or dry_run)
+        plan = _plan(found, folder, backend, jobs)
+        if dry_run:
+            _print_plan(plan)
+            return
+        ending = _Ending(folder, with_report=not no_report)
+        results = _run(plan, folder, ending, resume=resume, debug=debug)
+        _print_results(results, folder, Console(stderr=as_json), ending.report)
+        if as_json:
+            print(json.dumps(_as_json(results, folder, ending.report), allow_nan=False))
+        if failed := len(results.failures):
+            fail(f"{_count(failed, 'trial')} failed; --resume tries them again", FAILED)
+
+
+def _list() -> None:
+    """List studies by name: title, trials, and how long they take where that is known."""
+    from ...sim.study.study_file import built_in_studies, time_told
+
+    console = Console()
+    table = _table()
+    table.add_column("name", style="bold", no_wrap=True)
+    table.add_column("trials", justify="right")
+    table.add_column("takes", no_wrap=True)
+    table.add_column("title")
+    for found in built_in_studies():
+        trials = sum(1 for _ in found.trials())
+        table.add_row(*map(Text, (found.name, f"{trials:,}", time_told(found.name), found.title)))
+    console.print(table)
+    console.print(
+        "\nrumor study NAME runs one, rumor study NAME --copy FILE.toml gives you its file"
+    )
+
+
+def _copy(name: str, path: Path) -> None:
+    from ...sim.study.study_file import built_in_path
+
+    source = Path(name) if name.endswith(".toml") else built_in_path(name)
+    if path.suffix != ".toml":
+        raise ConfigError(f"{path} must end in .toml, for rumor study to take it for a file")
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror or error}") from None
+    try:
+        with open(path, "xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already: name a new file") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+    print(path)
+
+
+def _require_libraries(*, with_report: bool) -> None:
+    """See that what is written at the end can be written, before hours go into it."""
+    wanted = ["joblib", "pyarrow", *(["jinja2", "plotly"] if with_report else [])]
+    missing = [name for name in wanted if find_spec(name) is None]
+    if missing:
+        report_only = not {"joblib", "pyarrow"} & {*missing}
+        without = f"; --no-report does without {' and '.join(missing)}" if report_only else ""
+        raise ConfigError(
+            f"rumor study needs {' and '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed: "
+            f"pip install 'rumor[study]'{without}"
+        )
+
+
+def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPlan":
+    """Look it through; a terminal shows that something happens meanwhile."""
+    from ...sim.study import plan_study
+
+    try:
+        with Console(stderr=True).status("looking through the trials"):
+            plan = plan_study(study, folder, backend=backend, jobs=jobs)
+    except KeyboardInterrupt:
+        fail("stopped before anything was computed", STOPPED)
+    plan.require_runnable()
+    for path in plan.torn:
+        print(f"{path} is no whole trial: it is computed again", file=sys.stderr)
+    print(outline(plan), file=sys.stderr, flush=True)
+    if plan.others and not plan.finished:
+        print(
+            f"none of the {plan.others:,} finished trials in the folder can be used: they have "
+            "other arguments, files, or were computed by another version of the code or libraries, "
+            "or on a processor of another kind",
+            file=sys.stderr,
+        )
+    return plan
+
+
+def outline(plan: "StudyPlan") -> str:
+    """Say in a line what is to be computed, and what that takes."""
+    parts = [f"{_count(len(plan.trials) + len(plan.bad), 'trial')} ({plan.shape})"]
+    if plan.finished:
+        parts.append(f"{plan.finished:,} finished before")
+    if not plan.to_do:
+        return f"{', '.join(parts)}: nothing is left to compute"
+    processes = None if plan.jobs is None else f"{plan.jobs} process{'es' * (plan.jobs != 1)}"
+    side_by_side = "" if processes is None else f" on {processes}"
+    if plan.wall_s is not None:
+        parts.append(f"about {duration(plan.wall_s)}{side_by_side}")
+    elif plan.seconds is not None:
+        parts.append(f"about {duration(sum(plan.seconds))} of one core")
+    else:
+        parts.append(f"{len(plan.to_do):,} to compute{side_by_side}")
+    return ", ".join([*parts, f"{plan.memory_gib:.1f} GiB each"])
+
+
+def _print_plan(plan: "StudyPlan") -> None:
+    """List all trials: which are finished, and what the others take."""
+    took = dict(zip([one.key for one in plan.to_do], plan.seconds or (), strict=False))
+    to_do = {one.key for one in plan.to_do}
+    table = _table()
+    for axis in plan.study.axes:
+        table.add_column(axis.name)
+    table.add_column("seed", justify="right")
+    table.add_column("", justify="right")
+    for one in plan.trials:
+        state = duration(took[one.key]) if one.key in took else "to do"
+        state = state if one.key in to_do else "finished"
+        table.add_row(*map(Text, (*one.trial.group, str(one.trial.seed), state)))
+    Console().print(table)
+
+
+class _Ending:
+    """What is written once all trials are there."""
+
+    def __init__(self, folder: Path, *, with_report: bool) -> None:
+        self.has_begun = False
+        self.report: Path | None = None
+        self._folder = folder
+        self._with_report = with_report
+
+    def write(self, results: "Results") -> None:
+        from ...sim.study import write_tables
+
+        self.has_begun = True
+        write_tables(results, self._folder)
+        if self._with_report:
+            from ...sim.study.report import write_report
+
+            self.report = write_report(results, self._folder)
+
+
+def _run(
+    plan: "StudyPlan", folder: Path, ending: _Ending, *, resume: bool, debug: bool
+) -> "Results":
+    """Compute it, tell stderr how it goes, and write what came of it."""
+    from ...sim.study import run_study
+
+    last: StudyProgress | None = None
+    try:
+        with display_on(sys.stderr) as show:
+
+            def take(progress: "StudyProgress") -> None:
+                nonlocal last
+                last = progress
+                show(progress)
+
+            return run_study(
+                plan.study, folder, resume=resume, plan=plan, progress=take, finish=ending.write
+            )
+    except KeyboardInterrupt:
+        fail(f"stopped; {_kept(last, folder, ending)}", STOPPED)
+    except ConfigError:
+        raise
+    except (OSError, RumorError) as error:
+        if debug:
+            raise
+        what = str(error)
+        if isinstance(error, OSError):
+            what = f"{folder} cannot be written: {error.strerror or error}"
+        fail(f"{what}; {_kept(last, folder, ending)}", FAILED)
+
+
+def _kept(last: "StudyProgress | None", folder: Path, ending: _Ending) -> str:
+    if ending.has_begun:
+        return "all trials are kept: --resume writes the tables and the report"
+    kept = 0 if last is None else last.finished + last.done
+    if last is None or not kept:
+        return "nothing was finished"
+    return f"{kept:,} of {last.trials:,} trials are kept in {folder}: go on by --resume"
+
+
+def _print_results(results: "Results", folder: Path, console: Console, report: Path | None) -> None:
+    """Print what came out: findings, who is first, and where all is."""
+    from ...sim.study.analysis.findings import findings
+    from ...sim.study.analysis.ranking import comparisons
+
+    console.print()
+    console.print(Text(results.study.title, style="bold"), soft_wrap=True)
+    for sentence in findings(results):
+        console.print(Text(f"- {sentence}"))
+    found = comparisons(results)
+    for comparison in found[:PLACES_MAX]:
+        _print_comparison(comparison, console)
+    if len(found) > PLACES_MAX:
+        console.print(f"\nand {len(found) - PLACES_MAX} more such rankings", highlight=False)
+    console.print()
+    reasons: dict[str, list[str]] = {}
+    for trial, why in results.failures.items():
+        reasons.setdefault(why, []).append(trial)
+    for why, which in reasons.items():
+        console.print(Text(f"{len(which)} failed: {why}", style="bold red"), soft_wrap=True)
+        for trial in which:
+            console.print(Text(f"    {trial}"), soft_wrap=True)
+    for what, path in (("Report", report), ("Folder", folder)):
+        if path is not None:
+            # A path that is folded cannot be copied.
+            console.print(f"{what}: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_comparison(comparison: "Comparison", console: Console) -> None:
+    at = ", ".join(f"{axis} {label}" for axis, label in comparison.at.items())
+    metrics = [comparison.metric.name]
+    if comparison.has_target:
+        metrics = [*dict.fromkeys([*metrics, "bytes_to_target", "accuracy"])]
+    table = _table(title=f"{comparison.axis} by {comparison.metric.words}{at and f', {at}'}")
+    table.add_column(comparison.axis, style="bold", overflow="fold")
+    for head in _cells(comparison, None, metrics):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in comparison.rows[:ROWS_MAX]:
+        table.add_row(*map(Text, (row.label, *_cells(comparison, row, metrics))))
+    console.print()
+    console.print(table)
+    if len(comparison.rows) > ROWS_MAX:
+        console.print(f"and {len(comparison.rows) - ROWS_MAX} more", highlight=False)
+    if comparison.tied:
+        console.print("tied: as good as the first, within the noise", style="dim")
+
+
+def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) -> Iterable[str]:
+    """Of a row, or, for None, the heads of its columns."""
+    from ...sim.study.metrics import METRICS
+
+    for name in metrics:
+        yield METRICS[name].words if row is None else METRICS[name].spread(row.figures.get(name))
+        if name == comparison.metric.name and comparison.has_target:
+            reached = f"reached {comparison.target:g}"
+            yield reached if row is None else f"{row.reached} of {row.n}"
+    yield "tied" if row in comparison.tied else ""
+
+
+def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    from ...sim.study.analysis.findings import findings
+    from ...sim.study.analysis.ranking import comparisons
+
+    return {
+        "study": results.study.name,
+        "cells": sum(1 for _ in results.study.trials()),
+        "finished": len(results.results),
+        "failures": dict(results.failures),
+        "target": results.study.target,
+        "findings": list(findings(results)),
+        "rankings": [
+            {
+                "at": dict(comparison.at),
+                "by": comparison.metric.name,
+                "order": [row.label for row in comparison.rows],
+                "as_good_as_best": [r.label for r in comparison.rows if r.as_good_as_best],
+            }
+            for comparison in comparisons(results)
+        ],
+        "out": str(folder),
+        "report": None if report is None else str(report),
+    }
+
+
+def _count(count: int, name: str) -> str:
+    return f"{count:,} {name}{'s' * (count != 1)}"
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        title=title,
+        title_justify="left",
+        header_style="dim",
+    )

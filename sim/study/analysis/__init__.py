@@ -1,0 +1,1 @@
+"""What a study came to: rankings, curves, findings, and what graphs predict."""

@@ -1,0 +1,110 @@
+"""Curves of several seeds as one line with a band."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..results import Result
+from ..statistics import quantile
+
+__all__ = ["Band", "band"]
+
+_SEEDS_MIN: Final = 3
+
+# Where a mean's interval must not go, whatever Student's t says.
+_BOUNDS: Final = {"accuracy": (0.0, 1.0), "loss": (-np.inf, np.inf)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The mean curve of a group's seeds, and what is around it; all of one length."""
+
+    x: tuple[float, ...]
+    """Ascending, over the range that all seeds cover."""
+
+    mean: tuple[float, ...]
+
+    low: tuple[float, ...]
+
+    high: tuple[float, ...]
+
+    n: int
+    """Seeds."""
+
+    kind: Literal["interval", "range", "single"]
+    """What the band is: a 95 % interval of the mean at each place, the least and the most of too
+    few seeds for that, or nothing, for there is one seed only."""
+
+
+def band(results: Sequence[Result], y: str, x: str = "time_s") -> Band | None:
+    """Lay the curves of a group's seeds over one another.
+
+    Between two evaluations a curve is taken to be a straight line; beyond the last of the seed
+    that ends first there is no mean of all.
+
+    Args:
+        results: Of trials that differ in the seed only.
+        y: One of `CURVES`.
+        x: One of `CURVES` that never falls: ``time_s``, ``steps`` or ``bytes_sent``.
+
+    Returns:
+        None where some seed has no such curve, or they have no range in common.
+    """
+    curves = [_curve(result, y, x) for result in results]
+    if not curves or any(not len(at) for at, _ in curves):
+        return None
+    start, end = max(at[0] for at, _ in curves), min(at[-1] for at, _ in curves)
+    if start > end:
+        return None
+    grid = _grid([at for at, _ in curves], start, end)
+    rows = np.array([np.interp(grid, at, values) for at, values in curves])
+    low, high = _around(rows, *_BOUNDS.get(y, (0.0, np.inf)))
+    return Band(
+        x=tuple(grid.tolist()),
+        mean=tuple(rows.mean(axis=0).tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+        n=len(rows),
+        kind=_kind(len(rows)),
+    )
+
+
+def _curve(result: Result, y: str, x: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Places and values, where there are both; of several values at a place the last."""
+    found: dict[float, float] = {}
+    for at, value in zip(result.series.get(x, ()), result.series.get(y, ()), strict=False):
+        if at is not None and value is not None:
+            found[at] = value
+    places = sorted(found)
+    return np.array(places, np.float64), np.array([found[at] for at in places], np.float64)
+
+
+def _grid(places: Sequence[NDArray[np.float64]], start: float, end: float) -> NDArray[np.float64]:
+    """Places of the evaluations where all seeds share them, else as many, evenly spaced."""
+    first = places[0]
+    if all(np.array_equal(first, at) for at in places):
+        return first
+    if start == end:
+        return np.array([start])
+    return np.linspace(start, end, max(len(at) for at in places))
+
+
+def _around(
+    rows: NDArray[np.float64], least: float, most: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if len(rows) < _SEEDS_MIN:
+        return rows.min(axis=0), rows.max(axis=0)
+    mean = rows.mean(axis=0)
+    half = quantile(len(rows) - 1) * rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
+    low, high = np.maximum(mean - half, least), np.minimum(mean + half, most)
+    return np.minimum(low, mean), np.maximum(high, mean)
+
+
+def _kind(seeds: int) -> Literal["interval", "range", "single"]:
+    if seeds == 1:
+        return "single"
+    return "range" if seeds < _SEEDS_MIN else "interval"

@@ -1,0 +1,254 @@
+"""What facts about graphs predict: rank correlations of facts with outcomes."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import permutations
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..metrics import FACTS, METRICS, Metric, values_of
+from ..results import Result, Results, seeds_tried
+from ..study import Axis, Point, Study
+
+__all__ = ["Prediction", "Spot", "graph_axis", "predictions"]
+
+# What changes outcomes by itself: between points that differ in it, graphs are not compared.
+_CONFOUNDING: Final = (
+    *("task", "workers", "rule", "p", "emission", "wire", "shards", "lr", "batch_size"),
+    *("partition", "pace", "speeds", "slow", "network", "latency_s", "bandwidth_mbit", "loss"),
+    *("faults", "steps", "time_s", "total_steps"),
+)
+
+_GROUPS_MIN: Final = 4
+_EXACT_MAX: Final = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """One group of a scatter plot."""
+
+    label: str
+    """Of its graph's point."""
+
+    x: float
+    """The fact, mean over seeds."""
+
+    y: float | None
+    """What was observed, mean over seeds; None where some seed never reached the target, has no
+    such figure, or, of figures at the target, no result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """How well one fact about graphs predicts one figure."""
+
+    fact: str
+    """A key of `FACTS`."""
+
+    metric: Metric
+    """What was observed."""
+
+    at: Mapping[str, str]
+    """Where: a label for each other axis."""
+
+    rho: float
+    """Spearman's rank correlation. Groups that did not always reach the target count as the
+    slowest, and those without a figure as the worst, all alike."""
+
+    p: float
+    """How often chance alone gives one as large, with two sides."""
+
+    pearson: float
+    """Correlation of the values, or of their logarithms (`logs`), without the groups that never
+    reached the target; NaN for fewer than three."""
+
+    logs: bool
+    """Whether `pearson` is of logarithms: all values are positive."""
+
+    n: int
+    """Groups."""
+
+    spots: tuple[Spot, ...]
+    """In the order of the axis."""
+
+    @property
+    def words(self) -> str:
+        """What to call the fact."""
+        return FACTS[self.fact].words
+
+    @property
+    def censored(self) -> tuple[str, ...]:
+        """Groups that did not always reach the target."""
+        return tuple(spot.label for spot in self.spots if spot.y is None)
+
+
+def graph_axis(study: Study) -> Axis | None:
+    """The axis that changes graphs; None where there is none.
+
+    Of its points only those that are alike in all else that matters: most of them, if others have
+    another rule, or other workers. So what differs between them is the graph.
+    """
+    for axis in study.axes:
+        if any(_varies(axis, name) for name in ("topology", "mixing")):
+            alike = Counter(_else(point) for point in axis.points)
+            most = alike.most_common(1)[0][0]
+            return Axis(axis.name, tuple(point for point in axis.points if _else(point) == most))
+    return None
+
+
+def _else(point: Point) -> tuple[str, ...]:
+    """What a point sets besides its graph that changes outcomes, in a form to compare."""
+    found = {name: repr(point.settings.get(name)) for name in _CONFOUNDING}
+    # To average with all others is to take the mean of all, whatever messages it takes.
+    if point.settings.get("rule") == "allreduce" and point.settings.get("topology") == "complete":
+        found["rule"] = repr("dpsgd")
+    return tuple(found.values())
+
+
+def predictions(results: Results) -> tuple[Prediction, ...]:
+    """Hold every fact against what was observed, at every place of the other axes.
+
+    Args:
+        results: Of a study.
+
+    Returns:
+        By place, then by figure, then by fact; nothing where no axis changes graphs, or there are
+        fewer than four of them that differ in nothing else.
+    """
+    axis = graph_axis(results.study)
+    return () if axis is None else tuple(_predictions(results, axis))
+
+
+def _predictions(results: Results, axis: Axis) -> Iterator[Prediction]:
+    target = results.study.target
+    for at, groups in _places(results, axis).items():
+        seeds = seeds_tried(results, dict(at))
+        for metric in _observable():
+            observed = {
+                label: _observed(found, metric, target, seeds[found[0].trial.group])
+                for label, found in groups.items()
+            }
+            if any(value is not None for value in observed.values()):
+                yield from _of_facts(groups, observed, metric, dict(at))
+
+
+def _observable() -> list[Metric]:
+    """What trials are compared by, the preferred first."""
+    found = [metric for metric in METRICS.values() if metric.preference is not None]
+    return sorted(found, key=lambda metric: metric.preference or 0)
+
+
+def _places(
+    results: Results, axis: Axis
+) -> dict[tuple[tuple[str, str], ...], dict[str, list[Result]]]:
+    """Results by the labels of all other axes, and there by graph."""
+    found: dict[tuple[tuple[str, str], ...], dict[str, list[Result]]] = {}
+    for result in results.results:
+        labels = dict(result.trial.labels)
+        label = labels.pop(axis.name)
+        if label not in axis.labels:
+            continue
+        found.setdefault(tuple(labels.items()), {}).setdefault(label, []).append(result)
+    return found
+
+
+def _observed(
+    found: Sequence[Result], metric: Metric, target: float, seeds: Collection[int]
+) -> float | None:
+    """Mean over seeds; None where some result has none, or, at the target, a seed is missing."""
+    values = values_of(found, metric, target)
+    needed = len(found) if not metric.to_target else len(seeds)
+    return sum(values.values()) / len(values) if len(values) >= needed else None
+
+
+def _of_facts(
+    groups: Mapping[str, Sequence[Result]],
+    observed: Mapping[str, float | None],
+    metric: Metric,
+    at: Mapping[str, str],
+) -> Iterator[Prediction]:
+    for fact, source in FACTS.items():
+        spots = [
+            Spot(label=label, x=x, y=observed[label])
+            for label, found in groups.items()
+            if (x := _fact(found, source)) is not None
+        ]
+        if len(spots) < _GROUPS_MIN or len({spot.x for spot in spots}) < 2:
+            continue
+        yield _prediction(fact, metric, at, spots)
+
+
+def _fact(found: Sequence[Result], fact: Metric) -> float | None:
+    """Mean over seeds; None where a graph has no such thing, as the diameter of one in pieces."""
+    known = [value for one in found if (value := fact.of(one, 1.0)) is not None]
+    return sum(known) / len(known) if len(known) == len(found) else None
+
+
+def _prediction(
+    fact: str, metric: Metric, at: Mapping[str, str], spots: Sequence[Spot]
+) -> Prediction:
+    x = np.array([spot.x for spot in spots])
+    # Who has no figure is the worst, and that is the least where more is better.
+    worst = math.inf if metric.lower_is_better else -math.inf
+    y = np.array([worst if spot.y is None else spot.y for spot in spots])
+    rho, p = _spearman(x, y)
+    known = np.isfinite(y)
+    logs = bool((x[known] > 0).all() and (y[known] > 0).all())
+    pair = (np.log(x[known]), np.log(y[known])) if logs else (x[known], y[known])
+    return Prediction(
+        fact=fact,
+        metric=metric,
+        at=at,
+        rho=rho,
+        p=p,
+        pearson=_correlation(*pair),
+        logs=logs,
+        n=len(spots),
+        spots=tuple(spots),
+    )
+
+
+def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Rank correlation, and its p: exact for few values, else by Student's t."""
+    from scipy.special import stdtr
+    from scipy.stats import rankdata
+
+    ranks = rankdata(x), rankdata(y)
+    rho, n = _correlation(*ranks), len(x)
+    if math.isnan(rho):
+        return rho, math.nan
+    if n <= _EXACT_MAX:
+        return rho, _exact(*ranks)
+    if abs(rho) >= 1:
+        return rho, 0.0
+    t = abs(rho) * math.sqrt((n - 2) / (1 - rho**2))
+    return rho, float(2 * stdtr(n - 2, -t))
+
+
+def _exact(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Part of all orders of *y* that agree, or disagree, with *x* at least as much."""
+    x, y = x - x.mean(), y - y.mean()
+    sums = y[_orders(len(y))] @ x
+    # Sums that are equal on paper may differ by rounding.
+    return float((np.abs(sums) >= abs(float(y @ x)) - 1e-9).mean())
+
+
+@cache
+def _orders(n: int) -> NDArray[np.intp]:
+    return np.array(list(permutations(range(n))), np.intp)
+
+
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    return float(np.clip(np.corrcoef(x, y)[0, 1], -1, 1))
+
+
+def _varies(axis: Axis, name: str) -> bool:
+    values = [point.settings.get(name) for point in axis.points]
+    return any(value != values[0] for value in values)

@@ -1,0 +1,1 @@
+"""How trials are planned, computed and kept."""

@@ -1,0 +1,315 @@
+"""What a study takes, before it runs: trials that cannot run, those finished, time and memory."""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from time import perf_counter
+from typing import Any
+
+from ....gossip.errors import ConfigError, TransportError
+from ...cores import alone, usable_cores
+from ...memory import free_gib
+from ...simulation import Simulation
+from ..study import Study
+from .backends import Backend, WorkerLost, one_by_one, read_backend
+from .cache_key import config_of
+from .check import InvalidTrial, InvalidTrials, ReadyTrial, check_trials
+from .store import Store
+from .worker import at_work
+
+__all__ = [
+    "StudyPlan",
+    "estimate_s",
+    "plan_study",
+    "time_trial",
+    "work_of",
+]
+
+# Processes load torch and the data before they compute.
+_START_S = 5.0
+
+# A name like lr, p or dim has no plural.
+_SHORT = 3
+
+# Evaluations of a run, unless told otherwise: so many steps lie between two.
+_EVALUATIONS = 40
+
+# A timing run takes so many times that many steps, and as it begins once that many.
+_TIMED = 3
+
+# Timing other rules would take longer than it is worth.
+_KINDS_MAX = 6
+
+Known = Mapping[str, float]
+"""Seconds that finished trials took, by their names."""
+
+# A task and a rule.
+_Kind = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPlan:
+    """What is to be done for a study."""
+
+    study: Study
+
+    trials: tuple[ReadyTrial, ...]
+    """All that can run, in the order of `Study.trials`."""
+
+    to_do: tuple[ReadyTrial, ...]
+    """Those of them that are not finished, the longest first: so no core is idle for long."""
+
+    bad: tuple[InvalidTrial, ...]
+    """Trials that cannot run, and why."""
+
+    backend: Backend
+    """Where they are computed."""
+
+    jobs: int | None
+    """Processes; None for as many as a cluster has cores."""
+
+    seconds: tuple[float, ...] | None
+    """What each of `to_do` takes on one core, an estimate; None where there is none."""
+
+    memory_gib: float
+    """What a process takes at most, an estimate."""
+
+    torn: tuple[Path, ...]
+    """Files in the store that are no whole trials; these trials are computed again."""
+
+    others: int
+    """Finished trials in the store of other arguments, files or code."""
+
+    @property
+    def shape(self) -> str:
+        """How the number of trials comes about, in words."""
+        return _shape(self.study, len(self.trials) + len(self.bad))
+
+    @property
+    def finished(self) -> int:
+        """How many trials were finished before."""
+        keys = {trial.key for trial in self.to_do}
+        return sum(trial.key not in keys for trial in self.trials)
+
+    @property
+    def wall_s(self) -> float | None:
+        """How long it takes from here, an estimate, seconds; None where that is a guess."""
+        if self.seconds is None or self.jobs is None:
+            return None
+        start_s = _START_S if self.jobs > 1 and self.seconds else 0.0
+        return start_s + max([sum(self.seconds) / self.jobs, *self.seconds], default=0.0)
+
+    def require_runnable(self) -> None:
+        """See that every trial can run.
+
+        Raises:
+            InvalidTrials: Some cannot; all are listed.
+        """
+        if self.bad:
+            raise InvalidTrials(self.bad, list(self.study.trials()))
+
+
+def plan_study(
+    study: Study,
+    folder: Path,
+    *,
+    backend: str = "loky",
+    jobs: int | None = None,
+    estimates: bool = True,
+) -> StudyPlan:
+    """Look a study through, and see what is finished of it. Nothing is written.
+
+    Args:
+        study: What is asked for.
+        folder: Where its finished trials are, if there are any.
+        backend: Where trials are computed: ``loky``, ``dask:tcp://HOST:PORT``, ``ray`` or
+            ``ray:ADDRESS``.
+        jobs: Processes; as many as cores and memory allow unless given.
+        estimates: Whether to find out how long it takes; timing runs may take some seconds.
+
+    Raises:
+        ConfigError: The study has no trials, or the backend is not to be had.
+    """
+    where = read_backend(backend)
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"jobs is {jobs}: it must be at least 1")
+    trials = list(study.trials())
+    if not trials:
+        raise ConfigError(f"study {study.name} has no trials: its [[skip]] leaves out all of them")
+    good, bad = check_trials(trials)
+    store = Store(folder)
+    took_s = {c.key: r["wall_s"] for c in good if (r := store.get(c.key)) is not None}
+    # Two points may come to the same arguments: that is computed once.
+    to_do = list({trial.key: trial for trial in good if trial.key not in took_s}.values())
+    finished = [trial for trial in good if trial.key in took_s]
+    seconds = estimate_s(to_do, finished, took_s) if estimates and not bad and to_do else None
+    work = [work_of(trial) for trial in to_do] if seconds is None else seconds
+    order = sorted(range(len(to_do)), key=lambda index: -work[index])
+    memory_gib = max((trial.memory_gib for trial in to_do), default=0.0)
+    return StudyPlan(
+        study=study,
+        trials=tuple(good),
+        to_do=tuple(to_do[index] for index in order),
+        bad=tuple(bad),
+        backend=where,
+        jobs=jobs or (_jobs(len(to_do), memory_gib) if where.is_local else None),
+        seconds=None if seconds is None else tuple(seconds[index] for index in order),
+        memory_gib=memory_gib,
+        torn=tuple(store.torn),
+        others=store.others([trial.key for trial in good]),
+    )
+
+
+def _jobs(trials: int, memory_gib: float) -> int:
+    """Processes side by side: one for each core, as far as memory suffices."""
+    fit = math.floor(free_gib() / memory_gib) if memory_gib else trials
+    return max(1, min(usable_cores(), fit, trials))
+
+
+def _shape(study: Study, trials: int) -> str:
+    """How many points and seeds there are, and how many trials were left out.
+
+    >>> _plural("topology", 28), _plural("workers", 2), _plural("rule", 1)
+    ('28 topologies', '2 workers', '1 rule')
+    """
+    axes = [(axis.name, len(axis.points)) for axis in study.axes] + [("seed", len(study.seeds))]
+    whole = math.prod(count for _, count in axes)
+    left_out = f", {whole - trials} left out" if trials < whole else ""
+    return " x ".join(_plural(name, count) for name, count in axes) + left_out
+
+
+def _plural(name: str, count: int) -> str:
+    if count == 1 or name.endswith(("s", "data")) or len(name) <= _SHORT:
+        return f"{count} {name}"
+    return f"{count} {name.removesuffix('y')}ies" if name.endswith("y") else f"{count} {name}s"
+
+
+def estimate_s(
+    trials: Sequence[ReadyTrial], finished: Sequence[ReadyTrial], took_s: Known
+) -> list[float] | None:
+    """Estimate how long trials take, each on one core.
+
+    Args:
+        trials: What is to run.
+        finished: Trials that have run, and
+        took_s: how long each took.
+
+    Returns:
+        Seconds of each trial; None where even timing runs failed.
+    """
+    rates = {what: _rate(these, took_s) for what, these in _by_kind(finished).items()}
+    alike = {
+        group: mean(took_s[trial.key] for trial in these) for group, these in _by_group(finished)
+    }
+    kinds = list(_by_kind(trials).items())[:_KINDS_MAX]
+    rates |= _timed({what: these for what, these in kinds if what not in rates})
+    if not rates:
+        return None
+    worst = max(rates.values())
+    return [
+        alike.get(trial.trial.group, work_of(trial) * rates.get((trial.task, trial.rule), worst))
+        for trial in trials
+    ]
+
+
+def work_of(trial: ReadyTrial) -> float:
+    """How much there is to compute, optimizer steps of all workers."""
+    return trial.steps * float(trial.settings["workers"])
+
+
+def _by_kind(trials: Iterable[ReadyTrial]) -> dict[_Kind, list[ReadyTrial]]:
+    found: dict[_Kind, list[ReadyTrial]] = {}
+    for trial in trials:
+        found.setdefault((trial.task, trial.rule), []).append(trial)
+    return found
+
+
+def _by_group(trials: Iterable[ReadyTrial]) -> Iterable[tuple[tuple[str, ...], list[ReadyTrial]]]:
+    found: dict[tuple[str, ...], list[ReadyTrial]] = {}
+    for trial in trials:
+        found.setdefault(trial.trial.group, []).append(trial)
+    return found.items()
+
+
+def _rate(trials: Sequence[ReadyTrial], took_s: Known) -> float:
+    """Seconds for each step of each worker."""
+    return sum(took_s[trial.key] for trial in trials) / sum(work_of(trial) for trial in trials)
+
+
+def _timed(kinds: Mapping[_Kind, Sequence[ReadyTrial]]) -> dict[_Kind, float]:
+    """Run a little of the smallest trial of each kind; seconds for each step of each worker."""
+    rates: dict[_Kind, float] = {}
+    guests: dict[_Kind, ReadyTrial] = {}
+    for what, trials in kinds.items():
+        trial = min(trials, key=work_of)
+        if ":" in trial.task:
+            guests[what] = trial
+        elif (whole_s := _whole_s(trial.settings, trial.steps)) is not None:
+            rates[what] = whole_s / work_of(trial)
+    # What a user wrote may do whatever it likes to a process: not to this one.
+    orders = [_order(trial) for trial in guests.values()]
+    with suppress(WorkerLost, TransportError), closing(one_by_one(time_trial, orders)) as answers:
+        for (what, trial), answer in zip(guests.items(), answers, strict=False):
+            if (whole_s := json.loads(answer)) is not None:
+                rates[what] = whole_s / work_of(trial)
+    return rates
+
+
+def _order(trial: ReadyTrial) -> str:
+    return json.dumps(
+        {
+            "settings": trial.settings,
+            "steps": trial.steps,
+            "folder": str(Path.cwd()),
+            "parent": os.getpid(),
+        }
+    )
+
+
+def time_trial(order: str) -> str:
+    """What a process does that times a trial.
+
+    Args:
+        order: JSON, its ``settings`` and ``steps``, and what `at_work` is told.
+
+    Returns:
+        JSON: what the whole trial would take, seconds; null where that cannot be told.
+    """
+    told = json.loads(order)
+    with at_work(told):
+        return json.dumps(_whole_s(told["settings"], told["steps"]))
+
+
+def _whole_s(settings: Mapping[str, Any], steps: float) -> float | None:
+    every = max(1, math.ceil(steps / _EVALUATIONS))
+    short_s, long_s = (_run_s(settings, every * times, every) for times in (1, 1 + _TIMED))
+    if short_s is None or long_s is None:
+        return None
+    per_step_s = max(0.0, long_s - short_s) / (_TIMED * every)
+    # What a run costs at its start is spread over its steps.
+    return short_s + per_step_s * max(0.0, steps - every)
+
+
+def _run_s(settings: Mapping[str, Any], steps: int, every: int) -> float | None:
+    try:
+        short = replace(
+            config_of(settings),
+            steps=steps,
+            total_steps=None,
+            time_s=None,
+            eval_every=every,
+            threads=1,
+        )
+        with alone():
+            simulation = Simulation(short)
+            start_s = perf_counter()
+            simulation.prepare()
+            simulation.run((), start_s, None)
+        return perf_counter() - start_s
+    except Exception:  # whatever it is, the trial will tell
+        return None

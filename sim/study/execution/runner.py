@@ -1,0 +1,283 @@
+"""`run_study`: a study from what it asks for to what it came to."""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ....gossip.errors import ConfigError, RumorError
+from ..results import Result, Results
+from ..study import Study, Trial
+from .backends import Lost, WorkerLost, answers, one_by_one
+from .check import ReadyTrial
+from .plan import StudyPlan, plan_study, work_of
+from .store import Store, check_folder, locked, read_folder, write_folder
+from .worker import order_of, run_trial
+
+__all__ = [
+    "StudyProgress",
+    "load_results",
+    "run_study",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyProgress:
+    """How far a study has come."""
+
+    trials: int
+    """In all."""
+
+    finished: int
+    """Before it was started or gone on with."""
+
+    done: int
+    """Finished since."""
+
+    failed: int
+    """Failed since."""
+
+    wall_s: float
+    """Since it was started or gone on with, seconds."""
+
+    left_s: float | None
+    """What is left to do, an estimate, seconds; None while that would be a guess."""
+
+    trial: Trial | None = None
+    """What was finished or failed last."""
+
+    failure: str | None = None
+    """Why that failed; None if it did not."""
+
+    @property
+    def to_do(self) -> int:
+        """How many trials are still to be computed."""
+        return self.trials - self.finished - self.done - self.failed
+
+
+_KILLED = "its process was killed; perhaps it took too much memory"
+
+Show = Callable[[StudyProgress], None]
+
+
+def run_study(
+    study: Study,
+    folder: Path,
+    *,
+    resume: bool = False,
+    backend: str = "loky",
+    jobs: int | None = None,
+    progress: Show | None = None,
+    plan: StudyPlan | None = None,
+    finish: Callable[[Results], object] | None = None,
+) -> Results:
+    """Compute all trials of a study that are not finished, side by side.
+
+    Each trial is on the disk as soon as it is finished. Whatever ends a study, those are kept, and
+    it can be gone on with; the results are the same to the bit.
+
+    Args:
+        study: What is asked for.
+        folder: Where all is kept; made where it does not exist.
+        resume: Whether it may hold a study: finished trials of the same arguments, files and code
+            are taken from it, whatever study they were computed for.
+        backend: Where trials are computed, as `plan_study` has it.
+        jobs: Processes; as many as cores and memory allow unless given.
+        progress: Called at the start, and after each trial.
+        plan: What `plan_study` found, if it was asked before.
+        finish: Called with the results at the end, to write what is made of them: no other process
+            computes into the folder before it is done.
+
+    Returns:
+        What the trials came to; those that failed are among its failures.
+
+    Raises:
+        InvalidTrials: Some trials cannot run; nothing was started.
+        ConfigError: An argument is not valid, or the folder holds a study or is in use.
+        RumorError: A worker process has other code; finished trials are kept.
+        TransportError: A cluster cannot be reached, or failed; finished trials are kept.
+        OSError: The folder cannot be written; finished trials are kept.
+    """
+    check_folder(folder, resume=resume)
+    if plan is None:
+        plan = plan_study(study, folder, backend=backend, jobs=jobs, estimates=False)
+    plan.require_runnable()
+    with locked(folder):
+        store, keys = Store(folder), [trial.key for trial in plan.trials]
+        store.tidy()
+        write_folder(folder, study, keys)
+        run = _Run(plan, store, progress)
+        try:
+            run.go()
+        finally:
+            if run.failures:
+                with suppress(OSError):
+                    write_folder(folder, study, keys, run.failures)
+        results = load_results(folder)
+        if finish is not None:
+            finish(results)
+    return results
+
+
+def load_results(folder: Path) -> Results:
+    """Read what a study came to, as far as it has come.
+
+    Args:
+        folder: Of the study.
+
+    Raises:
+        ConfigError: It is no folder of a study.
+    """
+    study, keys, failures = read_folder(folder)
+    store, trials = Store(folder), list(study.trials())
+    if len(trials) != len(keys):
+        raise ConfigError(f"{folder} has {len(keys)} trials for a study of {len(trials)}")
+    found = [(trial, key, store.get(key)) for trial, key in zip(trials, keys, strict=True)]
+    return Results(
+        study=study,
+        results=tuple(_result(trial, key, record) for trial, key, record in found if record),
+        failures={
+            str(trial): failures[key]
+            for trial, key, record in found
+            if record is None and key in failures
+        },
+    )
+
+
+class _Run:
+    """The trials of a study being computed."""
+
+    def __init__(self, plan: StudyPlan, store: Store, progress: Show | None) -> None:
+        self.failures: dict[str, str] = {}
+        """Trials that failed, by name, and why."""
+        self._plan = plan
+        self._store = store
+        self._show = progress
+        self._start_s = time.monotonic()
+        self._folder = Path.cwd()
+        self._work = dict(
+            zip(
+                [trial.key for trial in plan.to_do],
+                plan.seconds or [work_of(trial) for trial in plan.to_do],
+                strict=True,
+            )
+        )
+        # Two trials may have one name, where two points come to the same arguments.
+        self._count = Counter(trial.key for trial in plan.trials)
+        self._waiting = {trial.key: trial for trial in plan.to_do}
+        self._done: list[ReadyTrial] = []
+        self._took_s: dict[str, float] = {}
+
+    def go(self) -> None:
+        """Compute all that is to do."""
+        self._tell(None, None)
+        while self._waiting:
+            # Whichever of those under way it was: alone, it shows.
+            for trial in self._side_by_side(list(self._waiting.values())):
+                self._try_alone(trial)
+
+    def _side_by_side(self, trials: Sequence[ReadyTrial]) -> list[ReadyTrial]:
+        """Compute trials, as far as they come; those that may have killed their process."""
+        plan, orders = self._plan, self._orders(trials)
+        try:
+            # With several jobs even a single trial has a process of its own, which it may kill.
+            lost = self._take(answers(plan.backend, run_trial, orders, plan.jobs))
+        except WorkerLost:
+            return list(self._waiting.values())[: plan.jobs]
+        return [self._waiting[key] for key in lost]
+
+    def _try_alone(self, trial: ReadyTrial) -> None:
+        backend, orders = self._plan.backend, self._orders([trial])
+        local = backend.is_local
+        texts = one_by_one(run_trial, orders) if local else answers(backend, run_trial, orders, 1)
+        try:
+            is_lost = bool(self._take(texts))
+        except WorkerLost:
+            is_lost = True
+        if is_lost:
+            self._fail(trial.key, _KILLED)
+
+    def _orders(self, trials: Sequence[ReadyTrial]) -> list[str]:
+        alone = not self._plan.backend.is_local or self._plan.jobs == 1
+        parent = None if alone else os.getpid()
+        return [order_of(trial.key, trial.settings, self._folder, parent) for trial in trials]
+
+    def _take(self, texts: Generator[str | Lost] | Generator[str]) -> list[str]:
+        """Keep what comes; names of the trials that were lost."""
+        lost: list[str] = []
+        # Left before its end, it stops the processes that still compute.
+        with closing(texts):
+            for text in texts:
+                if isinstance(text, Lost):
+                    lost.append(json.loads(text.order)["key"])
+                    continue
+                answer = json.loads(text)
+                if "stranger" in answer:
+                    raise RumorError(answer["stranger"])
+                if "failure" in answer:
+                    self._fail(answer["key"], answer["failure"])
+                else:
+                    self._store.put(answer["key"], answer["record"])
+                    self._took_s[answer["key"]] = answer["record"]["wall_s"]
+                    self._finish(answer["key"], None)
+        return lost
+
+    def _fail(self, key: str, why: str) -> None:
+        self.failures[key] = why
+        self._finish(key, why)
+
+    def _finish(self, key: str, why: str | None) -> None:
+        trial = self._waiting.pop(key)
+        self._done.append(trial)
+        self._tell(trial, why)
+
+    def _tell(self, trial: ReadyTrial | None, why: str | None) -> None:
+        if self._show is None:
+            return
+        trials, wall_s = len(self._plan.trials), time.monotonic() - self._start_s
+        failed = sum(self._count[key] for key in self.failures)
+        self._show(
+            StudyProgress(
+                trials=trials,
+                finished=self._plan.finished,
+                done=sum(self._count[trial.key] for trial in self._done) - failed,
+                failed=failed,
+                wall_s=wall_s,
+                left_s=self._left_s(wall_s),
+                trial=None if trial is None else trial.trial,
+                failure=why,
+            )
+        )
+
+    def _left_s(self, wall_s: float) -> float | None:
+        plan = self._plan
+        if not self._took_s:
+            return plan.wall_s
+        left = sum(self._work[key] for key in self._waiting)
+        done = sum(self._work[key] for key in self._took_s)
+        # By what trials took: processes take long to start, and then no more.
+        took_s = sum(self._took_s.values())
+        if plan.jobs is None:
+            return wall_s * left / done
+        if plan.seconds is None:
+            return took_s * left / done / plan.jobs
+        # The first trial of a process loads libraries: it says little of the others.
+        believed_s = 2 * plan.jobs * sum(plan.seconds) / len(plan.seconds)
+        return left * (took_s + believed_s) / (done + believed_s) / plan.jobs
+
+
+def _result(trial: Trial, key: str, record: Mapping[str, Any]) -> Result:
+    return Result(
+        trial=trial,
+        key=key,
+        summary=record["summary"],
+        series={name: tuple(values) for name, values in record["series"].items()},
+        facts=record["facts"],
+        wall_s=record["wall_s"],
+        peak_rss_mib=record["peak_rss_mib"],
+    )

@@ -1,0 +1,262 @@
+"""The folder of a study: what it asks for, its finished trials, and one process at a time."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from ....gossip.errors import ConfigError
+from ....train.durable import drafted, remove_drafts, write_json
+from ...faults import Fault, as_json
+from ...run_files import check_writable
+from ..study import Axis, Condition, Point, Study
+
+__all__ = [
+    "STUDY",
+    "TRIALS",
+    "Store",
+    "check_folder",
+    "locked",
+    "read_folder",
+    "write_folder",
+]
+
+TRIALS: Final = "cells"
+"""Their folder inside a study's."""
+
+_FORMAT: Final = 1
+_PARTS: Final = {"summary": dict, "series": dict, "facts": dict, "wall_s": float,
+                 "peak_rss_mib": float}  # fmt: skip
+
+
+class Store:
+    """The finished trials of a study.
+
+    Args:
+        folder: Of the study; it need not exist before something is put.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / TRIALS
+        self.torn: list[Path] = []
+        """Files that were met and are no trial's, or not whole: these trials count as missing."""
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """What is kept of a trial: the parts of `compute`; None for nothing, or nothing whole.
+
+        Args:
+            key: The trial's name.
+        """
+        path = self._folder / f"{key}.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError):
+            content = None
+        if _is_whole(content, key):
+            record: dict[str, Any] = content["record"]
+            return record
+        if path not in self.torn:
+            self.torn.append(path)
+        return None
+
+    def put(self, key: str, record: Mapping[str, Any]) -> None:
+        """Keep a trial; when this returns, the disk has it.
+
+        Args:
+            key: The trial's name.
+            record: The parts of `compute`.
+
+        Raises:
+            OSError: The disk is full, or the like; nothing is left behind.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{key}.json"
+        content = {"format": _FORMAT, "key": key, "digest": _digest(key, record), "record": record}
+        with drafted(path) as draft:
+            draft.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
+
+    def tidy(self) -> None:
+        """Remove what a killed process left unfinished."""
+        remove_drafts(self._folder)
+
+    def others(self, keys: Collection[str]) -> int:
+        """Count finished trials beside these: of other arguments, files or code."""
+        known = set(keys)
+        return sum(path.stem not in known for path in self._folder.glob("*.json"))
+
+
+def _is_whole(content: Any, key: str) -> bool:
+    if not isinstance(content, dict) or not isinstance(content.get("record"), dict):
+        return False
+    record = content["record"]
+    return (
+        (content.get("format"), content.get("key")) == (_FORMAT, key)
+        and all(isinstance(record.get(part), kind) for part, kind in _PARTS.items())
+        and content.get("digest") == _digest(key, record)
+    )
+
+
+def _digest(key: str, record: Mapping[str, Any]) -> str:
+    # Numbers are written so that they are read back to the bit.
+    text = json.dumps([_FORMAT, key, record], sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+_LOCK: Final = ".lock"
+
+
+def check_folder(folder: Path, *, resume: bool) -> None:
+    """See whether a study can be written there, before anything is computed.
+
+    Args:
+        folder: What need not exist yet; files of other names may lie there.
+        resume: Whether it may hold a study.
+
+    Raises:
+        ConfigError: It is a file, holds a study that is not to be gone on with, or cannot be
+            written to.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: name a new folder by --out")
+    if holds_study(folder) and not resume:
+        raise ConfigError(
+            f"{folder} holds a study: go on with it by --resume, which computes only what is new, "
+            "or name a new folder by --out"
+        )
+    check_writable(folder)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder, and keep other processes from computing into it.
+
+    Raises:
+        ConfigError: One does.
+        OSError: It cannot be made.
+    """
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / _LOCK, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{folder} is in use: another process computes this study") from None
+        except OSError:
+            pass  # a file system that has no locks
+        yield
+
+
+STUDY: Final = "study.json"
+
+_FORMAT: Final = 1
+
+
+def holds_study(folder: Path) -> bool:
+    """Whether a folder is one of a study."""
+    return (folder / STUDY).exists()
+
+
+def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any = None) -> None:
+    """Write down what a folder is about.
+
+    Args:
+        folder: Of the study.
+        study: What it asks for.
+        keys: Names of its trials in the order of `Study.trials`.
+        failures: Trials that failed, by name, and why.
+
+    Raises:
+        OSError: It cannot be written; what was there still is.
+    """
+    told = {
+        "format": _FORMAT,
+        "study": _as_json(study),
+        "cells": list(keys),
+        "failures": dict(failures or {}),
+    }
+    write_json(folder / STUDY, told)
+
+
+def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
+    """Read what a folder is about.
+
+    Returns:
+        The study, names of its trials in order, and trials that failed, by name, and why.
+
+    Raises:
+        ConfigError: It is no folder of a study, or what it says cannot be read.
+    """
+    path = folder / STUDY
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{folder} is not the folder of a study: it has no {STUDY}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    try:
+        if told["format"] != _FORMAT:
+            raise ConfigError(f"{path} was written by another version of this project")
+        study = _study(told["study"])
+        return study, tuple(told["cells"]), dict(told["failures"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is not what a study writes: {error!r}") from error
+
+
+def _as_json(study: Study) -> dict[str, Any]:
+    return {
+        "name": study.name,
+        "title": study.title,
+        "question": study.question,
+        "settings": _plain(study.settings),
+        "axes": [
+            {
+                "name": axis.name,
+                "points": [
+                    {"label": point.label, "settings": _plain(point.settings)}
+                    for point in axis.points
+                ],
+            }
+            for axis in study.axes
+        ],
+        "seeds": list(study.seeds),
+        "skip": [dict(condition.wanted) for condition in study.skip],
+        "target": study.target,
+    }
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without objects, which only programs give."""
+    found = {name: str(v) if isinstance(v, Path) else v for name, v in settings.items()}
+    faults = found.get("faults")
+    if isinstance(faults, Sequence) and not isinstance(faults, str):
+        found["faults"] = [as_json([f])[0] if isinstance(f, Fault) else f for f in faults]
+    return found
+
+
+def _study(told: Mapping[str, Any]) -> Study:
+    axes = tuple(
+        Axis(
+            axis["name"], tuple(Point(p["label"], _settings(p["settings"])) for p in axis["points"])
+        )
+        for axis in told["axes"]
+    )
+    return Study(
+        name=told["name"],
+        title=told["title"],
+        question=told["question"],
+        settings=_settings(told["settings"]),
+        axes=axes,
+        seeds=tuple(told["seeds"]),
+        skip=tuple(Condition(wanted) for wanted in told["skip"]),
+        target=told["target"],
+    )
+
+
+def _settings(told: Mapping[str, Any]) -> dict[str, Any]:
+    """As `read_study` gives them: what JSON has as a list is a tuple."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}

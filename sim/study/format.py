@@ -1,0 +1,217 @@
+"""Numbers, units and names as people read them, in tables, charts and sentences."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from .statistics import Interval
+
+__all__ = [
+    "count",
+    "listed",
+    "named",
+    "number",
+    "percent",
+    "place",
+    "plain",
+    "scale_of",
+    "shown",
+    "signed",
+    "spread",
+    "times",
+]
+
+# Units that are larger or smaller than the one that values have, the largest first: from which
+# value on, its name, and its size.
+_SCALES: Final[Mapping[str, tuple[tuple[float, str, float], ...]]] = {
+    "s": ((7200.0, "h", 3600.0), (120.0, "min", 60.0), (0.1, "s", 1.0), (0.0, "ms", 1e-3)),
+    "bytes": (
+        *((1e12, "TB", 1e12), (1e9, "GB", 1e9), (1e6, "MB", 1e6), (1e3, "kB", 1e3)),
+        (0.0, "B", 1.0),
+    ),
+    "%": ((0.0, "%", 0.01),),
+}
+
+# A part of the mean below which an interval is rounding, and one that four digits do not show.
+_ROUNDING: Final = 1e-12
+_SEEN: Final = 5e-5
+
+# What people write: float() takes 1_0, and digits of other scripts, too.
+_NUMBER: Final = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """With so many significant digits, thousands apart, without zeros that say nothing.
+
+    >>> number(0.012345), number(1234.5), number(1234567.0), number(2.0), number(1e-9), number(None)
+    ('0.0123', '1,230', '1,230,000', '2', '1e-09', '—')
+    """
+    if value is None or not math.isfinite(value):
+        return "—"
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e12:
+        return f"{value:.{digits - 1}g}" if abs(value) < 1 else f"{value:.{digits}g}"
+    exponent = math.floor(math.log10(abs(value)))
+    rounded = round(value, digits - 1 - exponent)
+    places = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    text = f"{rounded:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def scale_of(unit: str, value: float) -> tuple[str, float]:
+    """The unit to show a value in, and how large it is.
+
+    >>> scale_of("bytes", 2e6), scale_of("s", 300.0), scale_of("steps", 5.0), scale_of("%", 0.5)
+    (('MB', 1000000.0), ('min', 60.0), ('steps', 1.0), ('%', 0.01))
+    """
+    for least, name, size in _SCALES.get(unit, ()):
+        if abs(value) >= least and not (name == "ms" and value == 0):
+            return name, size
+    return unit, 1.0
+
+
+def shown(value: float | None, unit: str = "") -> str:
+    """A value with its unit, in three significant digits.
+
+    >>> shown(0.0123, "s"), shown(5.25, "s"), shown(300.0, "s"), shown(None, "s")
+    ('12.3 ms', '5.25 s', '5 min', '—')
+    >>> shown(512, "bytes"), shown(2_410_000, "bytes"), shown(1230, "steps"), shown(0.9312, "%")
+    ('512 B', '2.41 MB', '1,230 steps', '93.1 %')
+    """
+    if value is None or not math.isfinite(value):
+        return "—"
+    if unit == "%":
+        return percent(value)
+    name, size = scale_of(unit, value)
+    return f"{number(value / size)} {name}".strip()
+
+
+def percent(value: float | None) -> str:
+    """A part of a whole.
+
+    >>> percent(0.9312), percent(0.0004), percent(0.9995), percent(1.0), percent(None)
+    ('93.1 %', '0.04 %', '99.95 %', '100 %', '—')
+    """
+    if value is None or not math.isfinite(value):
+        return "—"
+    # With three digits, what is all but perfect would be called perfect.
+    return f"{number(100 * value, 4 if 0.99 < value < 1 else 3)} %"
+
+
+def times(ratio: float) -> str:
+    """How many times as much; two digits do, but near 1.
+
+    >>> times(1.034), times(1.234), times(14.4), times(1043.0)
+    ('1.03 times', '1.2 times', '14 times', '1,000 times')
+    """
+    return f"{number(ratio, 3 if 0.9 < ratio < 1.1 else 2)} times"
+
+
+def count(n: int, one: str, several: str | None = None) -> str:
+    """So many of something.
+
+    >>> count(1, "seed"), count(3, "seed"), count(2, "study", "studies")
+    ('1 seed', '3 seeds', '2 studies')
+    """
+    return f"1 {one}" if n == 1 else f"{n:,} {several or one + 's'}"
+
+
+def listed(names: Sequence[str], at_most: int = 4) -> str:
+    """Names one after the other; of more than there may be the rest are counted.
+
+    >>> listed(["a"]), listed(["a", "b", "c"]), listed(list("abcdefg"), at_most=3)
+    ('a', 'a, b and c', 'a, b, c and 4 more')
+    """
+    shown = list(names)
+    # To count a single one takes as much room as to name it.
+    if len(shown) > at_most + 1:
+        shown = [*shown[:at_most], f"{len(names) - at_most} more"]
+    if len(shown) < 2:
+        return "".join(shown)
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def spread(found: Interval | None, unit: str = "") -> str:
+    """A mean and its 95 % interval, with no more digits than the interval bears out.
+
+    >>> spread(Interval(mean=12.3456, low=12.1, high=12.5912, n=3))
+    '12.35 ± 0.25'
+    >>> spread(Interval(mean=2e6, low=1.9e6, high=2.1e6, n=3), "bytes")
+    '2.00 ± 0.10 MB'
+    >>> spread(Interval(mean=12.3456, low=float("nan"), high=float("nan"), n=1)), spread(None)
+    ('12.3', '–')
+    """
+    if found is None or not math.isfinite(found.mean):
+        return "–"
+    name, size = scale_of(unit, found.mean)
+    mean, half = found.mean / size, found.half / size
+    return f"{_spread(mean, half)} {name}".strip()
+
+
+def _spread(mean: float, half: float) -> str:
+    if not math.isfinite(half):
+        return number(mean)
+    if half <= _ROUNDING * abs(mean):
+        return f"{number(mean, 4)} ± 0"
+    if half < _SEEN * abs(mean):
+        places = max(0, 3 - math.floor(math.log10(abs(mean))))
+        return f"{mean:,.{places}f} ± {0:.{places}f}"
+    places = max(0, 1 - math.floor(math.log10(half)))
+    if places > 8:
+        return f"{number(mean, 4)} ± {number(half, 2)}"
+    return f"{mean:,.{places}f} ± {half:,.{places}f}"
+
+
+def signed(value: float) -> str:
+    """A correlation: two places, and a minus as it is printed, which is longer than a hyphen.
+
+    >>> signed(-0.5)
+    '−0.50'
+    """
+    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def plain(label: str) -> str:
+    """A label on one line: a line break must not break the sentence that it stands in.
+
+    >>> plain("half\\n slow")
+    'half slow'
+    """
+    return " ".join(label.split())
+
+
+def named(axis: str, label: str) -> str:
+    """A point where it is plain what it is a point of.
+
+    >>> named("topology", "ring"), named("p", "0.1"), named("exact", "true")
+    ('ring', 'p = 0.1', 'exact = true')
+    >>> named("run", "-1"), named("run", "1_0")
+    ('run = -1', '1_0')
+    >>> named("speeds", "1x:50%,4x:50%")
+    '"1x:50%,4x:50%"'
+    """
+    label = plain(label)
+    if _is_number(label) or label in ("true", "false"):
+        return f"{axis} = {label}"
+    # In a list of names its commas would look like the list's.
+    return f'"{label}"' if "," in label else label
+
+
+def place(at: Mapping[str, str]) -> str:
+    """Where on the axes that a comparison is made under.
+
+    >>> place({"partition": "dirichlet:0.1", "loss": "0.2"}), place({"data": "all data everywhere"})
+    ('partition dirichlet:0.1 and loss = 0.2', 'all data everywhere')
+    """
+    parts = []
+    for axis, label in at.items():
+        name = named(axis, label)
+        is_plain = name.startswith(f"{axis} = ") or axis in label.split()
+        parts.append(name if is_plain else f"{axis} {name}")
+    return " and ".join(parts)
+
+
+def _is_number(label: str) -> bool:
+    return _NUMBER.fullmatch(label.strip()) is not None and math.isfinite(float(label))

@@ -1,0 +1,173 @@
+"""Metrics: every figure of a trial, declared once for tables, charts, CSV and sentences.
+
+To add one, add it to `METRICS`: it then has a column in ``summary.csv`` and in the tables of the
+report, a heatmap, a line over every axis of numbers, and can be compared by.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from . import format
+from .results import Result, Results
+from .statistics import Interval
+
+__all__ = ["FACTS", "METRICS", "Metric", "metrics_known", "values_of"]
+
+Source = Callable[[Result, float], Any]
+"""A trial's figure, a number or None, from its result and the target accuracy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One figure of a trial: where it comes from, how to compare, draw and format it."""
+
+    name: str
+    """Of its column, and in `rumor study --json`."""
+
+    words: str
+    """What to call it in the middle of a sentence."""
+
+    source: Source
+    """Where a trial has it."""
+
+    unit: str = ""
+    """``s``, ``bytes``, ``steps``, ``%`` for fractions that are shown in percent, or nothing."""
+
+    lower_is_better: bool = True
+
+    is_ratio: bool = True
+    """Whether groups differ by a factor, and noise is one too; else by a difference."""
+
+    target_curve: str = ""
+    """The curve whose value at the target accuracy it is; empty for figures of a whole run."""
+
+    preference: int | None = None
+    """Groups are compared by the metric with the lowest that the task has; None for never, unless
+    it is asked for."""
+
+    curve: str = ""
+    """What to write above its curve; empty if the report draws none."""
+
+    hidden_by: str = ""
+    """A metric that says it all where a task has it, so that charts and tables leave this out."""
+
+    is_logarithmic: bool = False
+    """Whether its curve has a logarithmic axis."""
+
+    is_column: bool = True
+    """Whether ``summary.csv`` has it."""
+
+    is_shown: bool = True
+    """Whether tables, heatmaps and charts of the report have it."""
+
+    @property
+    def to_target(self) -> bool:
+        """Whether it is counted up to the target accuracy, which a trial may never reach."""
+        return bool(self.target_curve)
+
+    @property
+    def title(self) -> str:
+        """What to call it above a column."""
+        return self.words[:1].upper() + self.words[1:]
+
+    def of(self, result: Result, target: float) -> float | None:
+        """The figure of a trial; None where it has none, or never reached the target."""
+        value = self.source(result, target)
+        return None if value is None else float(value)
+
+    def shown(self, value: float | None) -> str:
+        """A value with its unit, in three significant digits."""
+        return format.shown(value, self.unit)
+
+    def spread(self, found: Interval | None) -> str:
+        """A mean over seeds with its 95 % interval and its unit; a dash for none."""
+        return format.spread(found, self.unit)
+
+
+def values_of(results: Iterable[Result], metric: Metric, target: float) -> dict[int, float]:
+    """For each seed of a group that has one, the value of a metric."""
+    found = {result.trial.seed: metric.of(result, target) for result in results}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def metrics_known(results: Results) -> tuple[Metric, ...]:
+    """Those to show that some trial of a study has."""
+    target = results.study.target
+    known = {
+        metric.name: metric
+        for metric in METRICS.values()
+        if metric.is_shown and any(metric.of(one, target) is not None for one in results.results)
+    }
+    return tuple(metric for metric in known.values() if metric.hidden_by not in known)
+
+
+def _end(name: str) -> Source:
+    return lambda result, target: result.summary.get(name)
+
+
+def _target(curve: str) -> Source:
+    return lambda result, target: result.at_target(curve, target)
+
+
+def _fact(name: str) -> Source:
+    return lambda result, target: result.facts.get(name)
+
+
+def _to_target(name: str, words: str, curve: str, unit: str, **more: Any) -> Metric:
+    return Metric(
+        name=name, words=words, source=_target(curve), unit=unit, target_curve=curve, **more
+    )
+
+
+def _at_end(name: str, words: str, unit: str = "", **more: Any) -> Metric:
+    return Metric(name=name, words=words, source=_end(name), unit=unit, **more)
+
+
+def _of_graph(name: str, words: str) -> Metric:
+    return Metric(name=name, words=words, source=_fact(name))
+
+
+_GAP = "how far apart models are"
+
+METRICS: Final[dict[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        _to_target("time_to_target_s", "virtual time to target", "time_s", "s", preference=0),
+        _to_target("bytes_to_target", "bytes to target", "bytes_sent", "bytes"),
+        _to_target("steps_to_target", "steps to target", "steps", "steps", is_shown=False),
+        _at_end("accuracy", "final accuracy", "%", lower_is_better=False, is_ratio=False,
+                preference=1, curve="of the merged model"),
+        _at_end("loss", "final loss", preference=4, curve="of the merged model",
+                hidden_by="accuracy"),
+        _at_end("consensus_distance", "final consensus distance", preference=5, curve=_GAP,
+                is_logarithmic=True),
+        _at_end("disagreement", "final disagreement", preference=3, is_logarithmic=True,
+                curve="squared distances from the mean, per coordinate"),
+        _at_end("disagreement_stationary", "stationary disagreement", preference=2,
+                is_column=False),
+        _at_end("steps", "optimizer steps", "steps", is_shown=False),
+        _at_end("virtual_time_s", "virtual time", "s", is_shown=False),
+        _at_end("messages", "messages sent", is_shown=False),
+        _at_end("bytes_sent", "bytes sent", "bytes"),
+        _at_end("pushes", "pushes", is_shown=False),
+        _at_end("skipped", "pushes skipped", is_shown=False),
+        _at_end("staleness_steps", "staleness", "steps", is_shown=False),
+        _at_end("idle", "time spent waiting", "%", is_ratio=False),
+    )
+}  # fmt: skip
+"""By name. Those to the target are None for a trial that never reached it."""
+
+FACTS: Final[dict[str, Metric]] = {
+    fact.name: fact
+    for fact in (
+        _of_graph("spectral_gap", "spectral gap"),
+        _of_graph("effective_neighbors", "effective neighbors"),
+        _of_graph("contraction", "contraction"),
+        _of_graph("degree_mean", "mean degree"),
+        _of_graph("diameter", "diameter"),
+        _of_graph("rounds_to_1e-3", "rounds to a thousandth"),
+    )
+}
+"""Facts about a trial's graph, known before anything is trained: columns that may predict what is
+observed."""

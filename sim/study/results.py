@@ -1,0 +1,119 @@
+"""What came of a trial, and of all trials of a study."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .study import Study, Trial
+
+__all__ = [
+    "CURVES",
+    "Result",
+    "Results",
+    "seeds_tried",
+]
+
+CURVES: Final = (
+    *("time_s", "steps", "loss", "accuracy", "consensus_distance", "disagreement", "messages"),
+    *("bytes_sent", "pushes", "skipped", "mixed", "staleness_steps", "idle", "members"),
+    *(f"{of}_{at}" for of in ("loss", "accuracy", "weight") for at in
+      ("least", "quarter", "median", "three_quarters", "most")),
+)  # fmt: skip
+"""Curves that a result may have: those of `rumor.sim.Run.series`, quantiles one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Result:
+    """What came of one trial: the same to the bit wherever and whenever it ran, but for `wall_s`
+    and `peak_rss_mib`."""
+
+    trial: Trial
+
+    key: str
+    """Hash of the trial's arguments and of the code, hexadecimal: its name in the store."""
+
+    summary: Mapping[str, Any]
+    """`rumor.sim.Run.summary` without what depends on the machine."""
+
+    series: Mapping[str, tuple[float | None, ...]]
+    """For some of `CURVES` a value for each evaluation; None where there is none."""
+
+    facts: Mapping[str, Any]
+    """`rumor.topology.Facts` of its graph, as JSON."""
+
+    wall_s: float
+    """What it took to compute, seconds."""
+
+    peak_rss_mib: float
+    """The most memory that its process had held by then, MiB."""
+
+    def reached(self, target: float) -> int | None:
+        """The first evaluation at which the merged model was this accurate; None for never."""
+        for index, accuracy in enumerate(self.series.get("accuracy", ())):
+            if accuracy is not None and accuracy >= target:
+                return index
+        return None
+
+    def at_target(self, curve: str, target: float) -> float | None:
+        """A curve's value when the merged model was first this accurate; None for never.
+
+        Args:
+            curve: One of `CURVES`, such as ``time_s`` or ``bytes_sent``.
+            target: Accuracy.
+        """
+        index = self.reached(target)
+        return None if index is None else self.series[curve][index]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Results:
+    """All that a study has come to."""
+
+    study: Study
+
+    results: tuple[Result, ...]
+    """In the order of `Study.trials`; those that failed are missing."""
+
+    failures: Mapping[str, str]
+    """Trials that failed, in words, and why."""
+
+    def groups(self) -> dict[tuple[str, ...], tuple[Result, ...]]:
+        """Results that differ in the seed only, by the labels of their points, in order."""
+        found: dict[tuple[str, ...], list[Result]] = {}
+        for result in self.results:
+            found.setdefault(result.trial.group, []).append(result)
+        return {group: tuple(results) for group, results in found.items()}
+
+    def where(self, **labels: str) -> "Results":
+        """Only the results whose trials stand at these points of these axes."""
+        return Results(
+            study=self.study,
+            results=tuple(_standing_at(self.results, labels)),
+            failures=self.failures,
+        )
+
+
+def _standing_at(results: Iterable[Result], labels: Mapping[str, str]) -> Iterator[Result]:
+    for result in results:
+        if all(result.trial.labels[axis] == label for axis, label in labels.items()):
+            yield result
+
+
+def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...], frozenset[int]]:
+    """For every group that the study has trials for at a place, the seeds that it should have.
+
+    Seeds that nobody there has a result of, and that failed for nobody, have not been run yet,
+    and are left out.
+
+    Args:
+        results: Of a study.
+        at: Labels on some of its axes.
+    """
+    asked: dict[tuple[str, ...], set[int]] = {}
+    tried = {result.trial.seed for result in results.where(**at).results}
+    for trial in results.study.trials():
+        if all(trial.labels[axis] == label for axis, label in at.items()):
+            asked.setdefault(trial.group, set()).add(trial.seed)
+            if str(trial) in results.failures:
+                tried.add(trial.seed)
+    return {group: frozenset(seeds & tried) for group, seeds in asked.items()}

@@ -1,0 +1,427 @@
+"""``rumor study``: what it refuses, shows, keeps, and how it ends."""
+
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import rumor.cli.commands.study as module
+import rumor.sim.study
+from rumor.cli.app import app
+from rumor.cli.commands.study import outline
+from rumor.cli.study_progress import display_on, duration, words
+from rumor.gossip.errors import TransportError
+from rumor.sim.study import StudyProgress, plan_study
+from rumor.sim.study.execution.store import Store, locked
+
+from ...sim.study.small import TOML, small_study, tables_of
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(TOML)
+
+
+def study(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["study", *arguments], env={"COLUMNS": "140"})
+
+
+def run(*arguments: str) -> Any:
+    return study("mine.toml", "--jobs", "1", "--no-report", *arguments)
+
+
+def test_help_says_what_a_study_is_and_gives_an_example() -> None:
+    shown = " ".join(study("--help").stdout.split())
+    assert "rumor study graphs --copy mine.toml" in shown
+    assert "--resume goes on with it" in shown
+
+
+def test_a_study_leaves_tables_and_says_who_was_first() -> None:
+    done = run()
+    assert done.exit_code == 0, done.output
+    folder = Path("runs/study-mine")
+    assert all(tables_of(folder))
+    assert "4 trials (2 topologies x 2 seeds), about " in done.stderr
+    assert "A small one" in done.stdout and f"Folder: {folder}" in done.stdout
+    assert "topology by" in done.stdout and "complete" in done.stdout
+
+
+def test_a_report_is_written_unless_it_is_not_wanted() -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed")
+    done = study("mine.toml", "--jobs", "1", "--out", "a")
+    assert done.exit_code == 0, done.output
+    assert "<html" in Path("a/report.html").read_text(encoding="utf-8")
+    assert "Report: a/report.html" in done.stdout
+    assert run("--out", "b").exit_code == 0
+    assert not Path("b/report.html").exists()
+
+
+def test_json_is_one_line_and_nothing_else_on_stdout() -> None:
+    done = run("--json", "--target", "0.5")
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert (told["cells"], told["finished"], told["failures"]) == (4, 4, {})
+    assert told["target"] == 0.5 and len(told["findings"]) == 3
+    assert set(told["rankings"][0]["order"]) == {"ring", "complete"}
+    assert (told["out"], told["report"]) == ("runs/study-mine", None)
+
+
+@pytest.mark.parametrize("option", ["--list", "--dry-run"])
+def test_json_of_what_computes_nothing_is_refused(option: str) -> None:
+    done = run(option, "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--json is for what a study came to" in done.stderr
+
+
+def test_a_dry_run_lists_the_trials_and_writes_nothing() -> None:
+    done = run("--dry-run")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["ring", "0"],
+        ["ring", "1"],
+        ["complete", "0"],
+        ["complete", "1"],
+    ]
+    assert not Path("runs").exists()
+    run()
+    assert run("--dry-run").stdout.count("finished") == 4
+
+
+def test_a_folder_that_holds_a_study_is_refused_without_resume() -> None:
+    run()
+    done = run()
+    assert done.exit_code == 2
+    assert "holds a study: go on with it by --resume" in done.stderr
+    again = run("--resume")
+    assert again.exit_code == 0
+    assert "4 finished before: nothing is left to compute" in again.stderr
+
+
+def test_every_bad_trial_is_listed_before_anything_runs() -> None:
+    Path("mine.toml").write_text(TOML.replace('"complete"', '"hypercubes", "grid:rows=3,cols=3"'))
+    done = run()
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "4 of 6 trials cannot run, and nothing was started" in done.stderr
+    assert "did you mean 'hypercube'" in done.stderr
+    assert "    topology hypercubes (2 trials)" in done.stderr
+    assert "    topology grid:rows=3,cols=3 (2 trials)" in done.stderr
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say which study: a file that ends in .toml, or a name of --list"),
+        (["graphz"], "unknown study 'graphz', did you mean 'graphs'"),
+        (["gone.toml"], "gone.toml cannot be read: No such file"),
+        (["mine.toml", "--jobs", "0"], "jobs is 0: it must be at least 1"),
+        (["mine.toml", "--backend", "spark"], "backend is 'spark': it must be loky"),
+        (["mine.toml", "--target", "7"], "target is 7.0: it must be an accuracy"),
+        (["mine.toml", "--out", "mine.toml"], "mine.toml is a file: name a new folder"),
+        (["graphs", "--copy", "mine.toml"], "mine.toml is there already: name a new file"),
+        (["graphs", "--copy", "mine.txt"], "mine.txt must end in .toml"),
+        (["gone.toml", "--copy", "new.toml"], "gone.toml cannot be read: No such file"),
+        (["graphs", "--copy", "no/new.toml"], "no/new.toml cannot be written: No such file"),
+    ],
+)
+def test_wrong_arguments_are_answered_in_a_line_and_status_2(
+    arguments: list[str], message: str
+) -> None:
+    done = study(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and message in line
+    assert not Path("new.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[grid]\ntopolgy = ["ring"]\n', "unknown key 'topolgy', did you mean 'topology'"),
+        ("[grid]\n", "the grid is empty: vary something"),
+        ('[grid]\nloss = ["0.1"]\n', "loss is '0.1': it must be a number"),
+        ("[grid]\ntopology = [2026-11-21]\n", "it must be a text"),
+        ("[grid]\np = []\n", "grid.p is empty: it must have at least one value"),
+    ],
+)
+def test_a_wrong_file_is_answered_with_its_key(text: str, message: str) -> None:
+    Path("mine.toml").write_text(text)
+    done = run()
+    assert done.exit_code == 2 and message in done.stderr
+
+
+def test_what_is_missing_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "plotly" else name)
+    done = study("mine.toml")
+    assert done.exit_code == 2
+    assert (
+        "rumor study needs plotly, which is not installed: pip install 'rumor[study]'; "
+        "--no-report does without plotly"
+    ) in done.stderr
+    assert run().exit_code == 0
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    assert "rumor study needs joblib and pyarrow, which are not installed" in run().stderr
+
+
+def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
+    done = study("--list")
+    assert done.exit_code == 0
+    assert {"graphs", "scale"} <= {line.split()[0] for line in done.stdout.splitlines()[1:] if line}
+    assert study("graphs", "--copy", "own.toml").exit_code == 0
+    own, original = rumor.sim.study.find_study("own.toml"), rumor.sim.study.find_study("graphs")
+    assert list(own.trials()) == list(original.trials())
+
+
+def test_trials_that_fail_are_told_by_their_reason_and_the_others_kept() -> None:
+    Path("mine.toml").write_text(
+        'seeds = 2\n[settings]\ntask = "quadratic"\nworkers = 2\nsteps = 200\n'
+        "[grid]\nlr = [0.01, 1e6]\n"
+    )
+    done = run()
+    assert done.exit_code == 1
+    assert "diverged" in done.stdout and "    1000000.0, seed 1" in done.stdout
+    assert "2 trials failed; --resume tries them again" in done.stderr
+    assert set(json.loads(Path("runs/study-mine/failures.json").read_text())) == {
+        "1000000.0, seed 0",
+        "1000000.0, seed 1",
+    }
+    assert len(list(Path("runs/study-mine/cells").iterdir())) == 2
+
+
+class Broken:
+    """A store that ends its study at the third trial."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+        original, puts = Store.put, 0
+
+        def put(store: Store, key: str, record: Any) -> None:
+            nonlocal puts
+            puts += 1
+            if puts > 2:
+                raise error
+            original(store, key, record)
+
+        monkeypatch.setattr(Store, "put", put)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (KeyboardInterrupt(), 130, "stopped"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "No space left on device"),
+        (TransportError("Dask failed: it is gone"), 1, "Dask failed: it is gone"),
+    ],
+)
+def test_whatever_ends_a_study_finished_trials_are_kept(
+    error: BaseException, status: int, message: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        Broken(patch, error)
+        done = run()
+    assert done.exit_code == status and message in done.stderr
+    assert "2 of 4 trials are kept in runs/study-mine: go on by --resume" in done.stderr
+    again = run("--resume")
+    assert again.exit_code == 0 and "2 finished before" in again.stderr
+
+
+def test_what_fails_in_a_process_is_no_folder_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cannot_fork(order: str) -> str:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("rumor.sim.study.execution.runner.run_trial", cannot_fork)
+    done = run()
+    assert done.exit_code == 1 and "temporarily unavailable" in done.stderr
+    assert "cannot be written" not in done.stderr
+
+
+OWN_TASK = """
+import os, signal, torch
+from rumor.train.task import Task
+def make(seed):
+    x = torch.ones(32, 2)
+    def loss(outputs, targets):
+        {what}
+        return ((outputs - targets) ** 2).mean()
+    return Task(name="own", model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
+                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
+"""
+
+
+def study_of_a_task(module: str, what: str) -> None:
+    """Two trials of a user's task; it does this in the first, which is the one that is tried."""
+    Path(f"{module}.py").write_text(OWN_TASK.format(what=f"if seed == 0: {what}"))
+    Path("mine.toml").write_text(
+        f'seeds = 2\n[settings]\ntask = "{module}:make"\nworkers = 2\nsteps = 3\n'
+        '[grid]\ntopology = ["ring"]\n'
+    )
+
+
+@pytest.mark.live
+def test_a_task_that_raises_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
+    study_of_a_task("raising_task", "raise ValueError('a bug of the user')")
+    done = run()
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
+    assert "ValueError: a bug of the user" in done.stdout and "1 trial failed" in done.stderr
+    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+
+
+@pytest.mark.live
+def test_a_task_that_kills_its_process_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
+    study_of_a_task("own", "os.kill(os.getpid(), signal.SIGKILL)")
+    done = subprocess.run(
+        [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert "its process was killed" in done.stdout and "1 trial failed" in done.stderr
+    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+
+
+def test_another_process_stays_out_until_tables_and_report_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(results: object, folder: Path) -> None:
+        with locked(folder):
+            pytest.fail("somebody else could compute into it")
+
+    monkeypatch.setattr(rumor.sim.study, "write_tables", write)
+    done = run()
+    assert done.exit_code == 2 and "is in use" in done.stderr
+
+
+def test_debug_shows_where_it_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    Broken(monkeypatch, TransportError("Dask failed: it is gone"))
+    assert isinstance(run("--debug").exception, TransportError)
+
+
+def test_tables_that_cannot_be_written_cost_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rumor.sim.study, "write_tables", full)
+        done = run()
+    assert done.exit_code == 1
+    assert "No space left on device; all trials are kept: --resume writes the tables" in done.stderr
+    assert run("--resume").exit_code == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a few trials."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk takes root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
+    Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 20"))
+    done = run("--out", str(small_disk / "a"))
+    assert done.exit_code == 1
+    assert "No space left on device" in done.stderr and "of 40 trials are kept" in done.stderr
+    kept = len(list((small_disk / "a" / "cells").glob("*.json")))
+    assert kept > 0
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    again = run("--out", str(small_disk / "a"), "--resume")
+    assert again.exit_code == 0 and f"{kept} finished before" in again.stderr
+    assert run("--out", "b").exit_code == 0
+    assert tables_of(small_disk / "a") == tables_of(Path("b"))
+
+
+def test_a_torn_trial_and_trials_of_other_code_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    run()
+    first, *_ = sorted(Path("runs/study-mine/cells").iterdir())
+    first.write_text("{")
+    done = run("--resume")
+    assert f"{first} is no whole trial: it is computed again" in done.stderr
+    for name in ("cache_key", "worker"):
+        monkeypatch.setattr(f"rumor.sim.study.execution.{name}.code_version", lambda: "other")
+    done = run("--resume")
+    assert "none of the 4 finished trials in the folder can be used" in done.stderr
+
+
+def progress(**changes: Any) -> StudyProgress:
+    usual: dict[str, Any] = {
+        "trials": 40,
+        "finished": 10,
+        "done": 4,
+        "failed": 0,
+        "wall_s": 12.0,
+        "left_s": 300.0,
+    }
+    return StudyProgress(**usual | changes)
+
+
+def test_words_say_what_failed_what_is_left_and_what_was_last() -> None:
+    (trial, *_) = small_study().trials()
+    assert words(progress(trial=trial)) == "about 5 min left, last ring, seed 0"
+    assert words(progress(failed=2, left_s=None)) == "2 failed"
+    assert words(progress(left_s=50.0), since_s=20.0) == "about 30 s left"
+    assert words(progress(left_s=5.0), since_s=20.0) == "about 1 s left"
+    assert words(progress(done=30)) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.2, "1 s"), (99.4, "99 s"), (100.0, "2 min"), (7200.0, "2 h")]
+)
+def test_durations_are_told_roughly(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
+    stream = io.StringIO()
+    (trial, *_) = small_study().trials()
+    with display_on(stream) as show:
+        for wall_s in (0.0, 1.0, 6.0, 7.0, 12.0):
+            show(progress(wall_s=wall_s))
+        show(progress(wall_s=12.5, failed=1, trial=trial, failure="it diverged"))
+        show(progress(wall_s=12.6, failed=2, trial=trial, failure="it diverged again"))
+    lines = stream.getvalue().splitlines()
+    assert [line.partition(":")[0] for line in lines[:2]] == ["6 s", "12 s"]
+    assert lines[0] == "6 s: 14 of 40 trials, about 5 min left"
+    assert lines[2:] == ["ring, seed 0 failed: it diverged"]
+
+
+def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    (trial, *_) = small_study().trials()
+    with display_on(stream) as show:
+        show(progress(trial=trial))
+    assert "14/40" in stream.getvalue() and "min left" in stream.getvalue()
+
+
+def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:
+    plan = plan_study(small_study(seeds=1), tmp_path, jobs=1, estimates=False)
+    assert (
+        outline(plan) == "2 trials (2 topologies x 1 seed), 2 to compute on 1 process, 0.5 GiB each"
+    )
+
+
+def test_help_and_an_unknown_name_need_neither_joblib_nor_torch() -> None:
+    code = (
+        "import sys\nfrom rumor.cli.app import app\n"
+        "heavy = {'torch', 'joblib', 'pyarrow', 'plotly', 'pandas', 'dask', 'ray'}\n"
+        "assert not heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,129 @@
+"""Curves of several seeds as one, and figures over two axes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rumor.sim.study.analysis.curves import Band, band
+from rumor.sim.study.results import Result
+from rumor.sim.study.statistics import interval
+
+from ..made_up import results_of
+
+
+def trials(*curves: Mapping[str, Sequence[float | None]]) -> list[Result]:
+    """One result for each, with these curves only."""
+    made = results_of({"rule": ["gosgd"]}, seeds=max(1, len(curves))).results
+    return [
+        replace(result, series={name: tuple(values) for name, values in curve.items()})
+        for result, curve in zip(made, curves, strict=False)
+    ]
+
+
+def known(found: Band | None) -> Band:
+    assert found is not None
+    return found
+
+
+def test_where_all_are_evaluated_together_the_mean_is_that_of_each_evaluation() -> None:
+    results = results_of({"rule": ["gosgd"]}).results
+    found = known(band(results, "accuracy"))
+    assert found.x == results[0].series["time_s"]
+    rows = np.array([result.series["accuracy"] for result in results], float)
+    assert found.mean == pytest.approx(rows.mean(axis=0))
+    middle = interval(rows[:, 20])
+    assert (found.low[20], found.high[20]) == pytest.approx((middle.low, middle.high))
+    assert (found.n, found.kind) == (3, "interval")
+
+
+def test_between_evaluations_curves_are_straight() -> None:
+    found = known(
+        band(
+            trials(
+                {"time_s": (0, 1, 2, 3, 4), "loss": (0, 2, 4, 6, 8)},
+                {"time_s": (0, 4), "loss": (0, 16)},
+            ),
+            "loss",
+        )
+    )
+    assert found.x == (0, 1, 2, 3, 4)
+    assert found.mean == pytest.approx((0, 3, 6, 9, 12))
+
+
+def test_only_what_all_seeds_cover_is_shown() -> None:
+    found = known(
+        band(
+            trials(
+                {"time_s": (1, 2, 5), "loss": (1, 1, 1)},
+                {"time_s": (0, 2, 3), "loss": (2, 2, 2)},
+            ),
+            "loss",
+        )
+    )
+    assert (found.x[0], found.x[-1]) == (1, 3)
+
+
+def test_two_seeds_have_a_range_and_one_has_nothing_around_it() -> None:
+    a, b = {"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (0, 1), "loss": (3, 6)}
+    two = known(band(trials(a, b), "loss"))
+    assert (two.kind, two.low, two.mean, two.high) == ("range", (1, 2), (2, 4), (3, 6))
+    one = known(band(trials(a), "loss"))
+    assert (one.kind, one.low, one.mean, one.high) == ("single", (1, 2), (1, 2), (1, 2))
+
+
+def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:
+    results = trials(*({"time_s": (0, 1), "accuracy": (at, 1 - at)} for at in (0.0, 0.01, 0.2)))
+    found = known(band(results, "accuracy"))
+    assert min(found.low) == 0.0
+    assert max(found.high) == 1.0
+
+
+def test_places_without_a_value_are_bridged() -> None:
+    found = known(
+        band(
+            trials(
+                {"time_s": (0, 1, 2), "loss": (0, None, 4)},
+                {"time_s": (0, 1, 2), "loss": (0, 2, 4)},
+            ),
+            "loss",
+        )
+    )
+    assert found.mean == pytest.approx(
+        (0, 2, 4)[: len(found.mean)] if len(found.x) == 3 else (0, 4)
+    )
+
+
+def test_of_several_values_at_a_place_the_last_counts() -> None:
+    found = known(band(trials({"bytes_sent": (0, 0, 5), "loss": (3, 2, 1)}), "loss", "bytes_sent"))
+    assert (found.x, found.mean) == ((0, 5), (2, 1))
+
+
+def test_the_axis_may_be_steps_or_bytes() -> None:
+    results = results_of({"rule": ["gosgd"]}).results
+    assert known(band(results, "accuracy", "steps")).x == results[0].series["steps"]
+    assert known(band(results, "accuracy", "bytes_sent")).x == results[0].series["bytes_sent"]
+
+
+def test_seeds_that_meet_in_one_place_have_one_point() -> None:
+    found = known(
+        band(trials({"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (1, 2), "loss": (4, 3)}), "loss")
+    )
+    assert (found.x, found.mean) == ((1,), (3,))
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        [],
+        [{"time_s": (0, 1)}],
+        [{"time_s": (0, 1), "loss": (None, None)}],
+        [{"time_s": (0, 1), "loss": (1, 1)}, {"time_s": (2, 3), "loss": (1, 1)}],
+    ],
+    ids=["no results", "no such curve", "no values", "no range in common"],
+)
+def test_where_there_is_no_mean_there_is_no_band(
+    curves: list[Mapping[str, Sequence[float | None]]],
+) -> None:
+    assert band(trials(*curves), "loss") is None

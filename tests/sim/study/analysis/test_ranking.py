@@ -1,0 +1,382 @@
+"""Who is first, who is as good, and what never arrives."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from rumor.sim.study.analysis.findings import margin
+from rumor.sim.study.analysis.ranking import compare, comparisons, facets
+from rumor.sim.study.metrics import METRICS, values_of
+from rumor.sim.study.results import Result, Results
+from rumor.sim.study.study import Condition, Point
+
+from ..made_up import Course, results_of
+
+Ends = Mapping[str, float | tuple[float, ...]]
+
+RULES = ["gosgd", "sgp", "dpsgd", "allreduce"]
+
+
+def courses(**found: Course | None) -> Callable[[Mapping[str, str]], Course | None]:
+    return lambda labels: found[labels["rule"]]
+
+
+def test_the_soonest_at_the_target_is_first() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp", "dpsgd"]},
+        courses(gosgd=Course(rate_s=5), sgp=Course(rate_s=2), dpsgd=Course(rate_s=3)),
+    )
+    found = compare(results)
+    assert [row.label for row in found.rows] == ["sgp", "dpsgd", "gosgd"]
+    assert found.metric.name == "time_to_target_s"
+    assert found.axis == "rule"
+    best, *others = found.rows
+    assert best.as_good_as_best and best.gap is None
+    assert not any(row.as_good_as_best for row in others)
+    assert best.figures["time_to_target_s"].n == 3
+
+
+def test_figures_are_means_over_seeds() -> None:
+    results = results_of({"rule": ["gosgd"]}, courses(gosgd=Course()))
+    (row,) = compare(results).rows
+    times = values_of(results.results, METRICS["time_to_target_s"], 0.9).values()
+    assert len(times) == 3
+    assert row.figures["time_to_target_s"].mean == pytest.approx(sum(times) / 3)
+    assert row.figures["bytes_sent"].mean == 40e6
+    assert row.figures["accuracy"].low < row.figures["accuracy"].high
+    assert "disagreement" not in row.figures
+
+
+def test_a_gap_in_time_is_a_factor() -> None:
+    found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (8.0, 10.0, 12.0)}))
+    gap = found.rows[1].gap
+    assert gap is not None
+    assert gap.mean == pytest.approx(2.0)
+    assert gap.low < 2.0 < gap.high
+
+
+def test_a_gap_in_accuracy_is_a_difference() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"]}, courses(gosgd=Course(ceiling=0.8), sgp=Course(ceiling=0.7))
+    )
+    found = compare(results)
+    assert found.metric.name == "accuracy"
+    gap = found.rows[1].gap
+    assert gap is not None
+    assert gap.mean == pytest.approx(-0.1, abs=0.02)
+
+
+def test_what_differs_by_less_than_the_noise_is_as_good() -> None:
+    found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.5, 4.5, 6.5)}))
+    assert [row.as_good_as_best for row in found.rows] == [True, True]
+    assert found.rows[1].p > 0.05
+    assert margin(found) == "as good as gosgd within the noise of 3 seeds is sgp"
+    assert [row.label for row in found.tied] == ["sgp"]
+
+
+def test_being_ahead_of_all_is_said() -> None:
+    found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (40.0, 52.0, 61.0)}))
+    assert margin(found).startswith("the margin of gosgd over sgp is 10.2 times (95 %: ")
+
+
+def test_of_those_that_do_not_always_arrive_noise_says_nothing() -> None:
+    three = {"gosgd": (4.0, 5.0, 6.0), "sgp": (40.0, 52.0, 61.0), "dpsgd": (4.0, None, None)}
+    assert margin(compare(_exact(three))).startswith("the margin of gosgd over sgp is ")
+    del three["sgp"]
+    assert margin(compare(_exact(three))) == ("only gosgd can be compared")
+
+
+def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
+    found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
+    assert [row.label for row in found.rows] == ["gosgd", "sgp"]
+    lucky = found.rows[1]
+    assert (lucky.reached, lucky.n, lucky.always_reached) == (2, 3, False)
+    assert not {"time_to_target_s", "bytes_to_target", "steps_to_target"} & lucky.figures.keys()
+    assert not lucky.as_good_as_best
+    assert found.sometimes == (lucky,)
+    assert found.never == ()
+
+
+def test_behind_those_that_always_do_come_the_more_often_then_the_more_accurate() -> None:
+    times = {
+        "never, poor": (None, None, None),
+        "once": (3.0, None, None),
+        "never, good": (None, None, None),
+        "twice": (9.0, 9.0, None),
+        "always": (9.0, 9.1, 9.2),
+    }
+    results = _exact(times, accuracy={"never, poor": 0.3, "never, good": 0.8})
+    found = compare(results)
+    assert [row.label for row in found.rows] == [
+        *("always", "twice", "once", "never, good", "never, poor")
+    ]
+    assert [row.label for row in found.never] == ["never, good", "never, poor"]
+
+
+def test_where_nothing_always_arrives_accuracy_decides() -> None:
+    results = _exact(
+        {"gosgd": (3.0, None, None), "sgp": (None, None, None)},
+        accuracy={"gosgd": 0.7, "sgp": 0.8},
+    )
+    found = compare(results)
+    assert found.metric.name == "accuracy"
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+
+
+def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
+    found = compare(results_of({"topology": ["ring", "complete"]}, task="consensus"))
+    assert found.metric.name == "disagreement"
+    assert [row.label for row in found.rows] == ["complete", "ring"]
+    assert not found.has_target
+    assert found.never == ()
+
+
+def test_noise_that_has_settled_is_compared_where_there_is_any() -> None:
+    found = compare(results_of({"topology": ["ring", "complete"]}, task="noise"))
+    assert found.metric.name == "disagreement_stationary"
+
+
+def test_any_measure_can_be_asked_for() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"]},
+        courses(gosgd=Course(bytes_s=2e6), sgp=Course(bytes_s=1e6)),
+    )
+    found = compare(results, metric="bytes_to_target")
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+    assert found.metric.unit == "bytes"
+
+
+def test_one_seed_says_nothing_about_noise() -> None:
+    found = compare(results_of({"topology": ["ring", "complete"]}, seeds=1))
+    assert not found.noise_known
+    assert [row.as_good_as_best for row in found.rows] == [True, False]
+    assert margin(found) == "one seed only: which differences are noise is not known"
+    assert math.isnan(found.rows[1].p)
+
+
+def test_failed_trials_are_counted_and_points_without_results_named() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp", "dpsgd"]},
+        courses(gosgd=Course(), sgp=Course(), dpsgd=None),
+        leave_out=lambda trial: trial.labels["rule"] == "sgp" and trial.seed == 2,
+    )
+    found = compare(results)
+    assert found.missing == ("dpsgd",)
+    assert {row.label: (row.n, row.missing) for row in found.rows} == {
+        "gosgd": (3, 0),
+        "sgp": (2, 1),
+    }
+
+
+def test_points_that_the_study_leaves_out_are_not_missing() -> None:
+    full = results_of({"rule": ["gosgd", "sgp"], "p": [0.1, 1.0]})
+    study = replace(full.study, skip=(Condition({"rule": "sgp", "p": 1.0}),))
+    kept = tuple(result for result in full.results if result.trial.group != ("sgp", "1.0"))
+    results = Results(study=study, results=kept, failures={})
+    assert compare(results, at={"p": "1.0"}).missing == ()
+    assert len(compare(results, at={"p": "1.0"}).rows) == 1
+    assert margin(compare(results, at={"p": "1.0"})) == "there is nothing to compare with"
+
+
+def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
+    results = results_of(
+        {"topology": ["ring", "complete"], "partition": ["shared", "dirichlet:0.1"], "p": [0.1, 1]},
+        leave_out=lambda trial: trial.labels["p"] == "1" and trial.labels["partition"] == "shared",
+    )
+    assert facets(results) == (
+        {"partition": "shared", "p": "0.1"},
+        {"partition": "dirichlet:0.1", "p": "0.1"},
+        {"partition": "dirichlet:0.1", "p": "1"},
+    )
+    found = comparisons(results)
+    assert [one.at for one in found] == list(facets(results))
+    assert all(len(one.rows) == 2 for one in found)
+    assert found[1].metric.name == "time_to_target_s"
+
+
+def test_without_results_there_is_nobody_and_no_place() -> None:
+    results = results_of({"rule": RULES}, lambda labels: None)
+    assert facets(results) == ()
+    found = compare(results)
+    assert (found.best, found.rows, found.tied) == (None, (), ())
+    assert found.missing == tuple(RULES)
+    assert margin(found) == "there is no final consensus distance to compare"
+
+
+def test_agreement_that_is_perfect_is_no_worse_than_itself() -> None:
+    results = results_of({"rule": ["gosgd", "sgp"]}, task="consensus")
+    perfect = tuple(
+        replace(result, summary={**result.summary, "disagreement": 0.0})
+        for result in results.results
+    )
+    found = compare(replace(results, results=perfect))
+    assert [row.as_good_as_best for row in found.rows] == [True, True]
+
+
+def test_a_point_with_no_figure_of_a_measure_is_last_and_not_compared() -> None:
+    results = _exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})
+    found = compare(results, metric="bytes_to_target")
+    assert found.rows[1].label == "gosgd"
+    assert found.rows[1].gap is None and math.isnan(found.rows[1].p)
+
+
+def test_values_of_a_measure_are_by_seed_and_leave_out_those_that_have_none() -> None:
+    results = _exact({"gosgd": (4.0, None, 6.0)})
+    assert values_of(results.results, METRICS["time_to_target_s"], 0.9) == {0: 4.0, 2: 6.0}
+
+
+def test_measures_are_shown_with_their_units() -> None:
+    shown = {
+        name: METRICS[name].shown(1234.5)
+        for name in ("time_to_target_s", "bytes_sent", "steps_to_target", "loss")
+    }
+    assert shown == {
+        "time_to_target_s": "20.6 min",
+        "bytes_sent": "1.23 kB",
+        "steps_to_target": "1,230 steps",
+        "loss": "1,230",
+    }
+
+
+def test_a_survivor_of_seeds_that_diverged_is_not_first() -> None:
+    found = compare(_surviving(diverged=(1, 2)))
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+    assert found.metric.name == "time_to_target_s"
+    survivor = found.rows[1]
+    assert (survivor.n, survivor.missing, survivor.reached) == (1, 2, 1)
+    assert not survivor.always_reached
+    assert "time_to_target_s" not in survivor.figures
+    assert survivor.seeds == "1 of 3 seeds have a result"
+    assert found.ranked == (found.rows[0],)
+    assert found.incomplete == (survivor,)
+
+
+def test_a_survivor_is_not_the_most_accurate_either() -> None:
+    results = _surviving(diverged=(2,))
+    found = compare(_with(results, "accuracy", {"gosgd": 0.99, "sgp": 0.9}), metric="accuracy")
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+    assert found.rows[1].figures["accuracy"].mean == 0.99
+    assert found.rows[1].gap is None and not found.rows[1].as_good_as_best
+
+
+def test_a_seed_that_diverged_everywhere_is_missing_everywhere() -> None:
+    results = results_of({"rule": ["gosgd", "sgp"]}, lambda labels: Course())
+    kept = tuple(result for result in results.results if result.trial.seed)
+    failed = {str(trial): "diverged" for trial in results.study.trials() if not trial.seed}
+    found = compare(replace(results, results=kept, failures=failed))
+    assert [row.missing for row in found.rows] == [1, 1]
+    assert found.metric.name == "accuracy"
+    assert len(found.ranked) == 2
+
+
+def test_a_seed_that_nobody_has_run_yet_counts_for_nobody() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"]},
+        courses(gosgd=Course(rate_s=2), sgp=Course(rate_s=4)),
+        leave_out=lambda trial: trial.seed == 2,
+    )
+    found = compare(results)
+    assert [row.missing for row in found.rows] == [0, 0]
+    assert found.metric.name == "time_to_target_s"
+    assert found.rows[0].figures["time_to_target_s"].n == 2
+
+
+def test_pairs_that_share_one_seed_say_nothing_about_the_noise() -> None:
+    results = _with(_exact({"gosgd": (4.0,) * 4, "sgp": (8.0,) * 4}), "accuracy", {"sgp": 0.5})
+    kept = tuple(
+        result
+        for result in results.results
+        if result.trial.seed in ((0, 1) if result.trial.group == ("gosgd",) else (1, 2, 3))
+    )
+    found = compare(replace(results, results=kept), metric="accuracy")
+    assert [row.label for row in found.unknown] == ["sgp"]
+    assert not found.rows[1].is_behind
+    assert margin(found) == ("too few seeds in common to tell gosgd from sgp")
+
+
+def test_an_end_figure_that_some_seed_lacks_is_no_figure() -> None:
+    results = _exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.0, 6.0, 7.0)})
+    one, *rest = results.results
+    found = compare(
+        replace(results, results=(replace(one, summary={**one.summary, "accuracy": None}), *rest))
+    )
+    assert "accuracy" not in found.rows[0].figures
+    assert "accuracy" in found.rows[1].figures
+
+
+def test_losses_below_zero_differ_by_no_factor() -> None:
+    results = _exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.0, 6.0, 7.0)})
+    losses = {"gosgd": (-100.0, -101.0, -99.0), "sgp": (-10.0, -11.0, -9.5)}
+    found = compare(_with(results, "loss", losses), metric="loss")
+    best, behind = found.rows
+    assert best.label == "gosgd"
+    assert not found.metric.is_ratio
+    assert behind.gap is not None
+    assert behind.gap.mean == pytest.approx(89.83, abs=0.01)
+    assert behind.is_behind and not behind.as_good_as_best
+
+
+def test_agreement_that_is_perfect_but_for_rounding_is_as_good() -> None:
+    results = _exact({"gosgd": (4.0,) * 3, "sgp": (5.0,) * 3, "dpsgd": (6.0,) * 3})
+    ends: Ends = {"gosgd": 0.0, "sgp": (1e-16, 1.1e-16, 1.2e-16), "dpsgd": (0.1, 0.11, 0.12)}
+    found = compare(_with(results, "consensus_distance", ends), metric="consensus_distance")
+    assert [row.label for row in found.tied] == ["sgp"]
+    assert found.rows[2].is_behind
+
+
+def _surviving(diverged: tuple[int, ...]) -> Results:
+    """gosgd is sooner, as far as it does not diverge."""
+    results = _exact({"gosgd": (1.0, 1.1, 1.2), "sgp": (4.0, 5.0, 6.0)})
+    failed = {
+        str(trial): "diverged"
+        for trial in results.study.trials()
+        if trial.group == ("gosgd",) and trial.seed in diverged
+    }
+    kept = tuple(result for result in results.results if str(result.trial) not in failed)
+    return replace(results, results=kept, failures=failed)
+
+
+def _with(results: Results, name: str, values: Ends) -> Results:
+    """With other figures at the end, by point, or by point and seed."""
+
+    def changed(result: Result) -> Result:
+        value = values.get(result.trial.group[0], result.summary[name])
+        value = value[result.trial.seed] if isinstance(value, tuple) else value
+        return replace(result, summary={**result.summary, name: value})
+
+    return replace(results, results=tuple(map(changed, results.results)))
+
+
+def _exact(
+    times: Mapping[str, tuple[float | None, ...]], accuracy: Mapping[str, float] | None = None
+) -> Results:
+    """Results that reach accuracy 0.9 exactly then; evaluated often, so that nothing is rough."""
+    seeds = len(next(iter(times.values())))
+    results = results_of(_axis(times), seeds=seeds)
+    accuracy = accuracy or {}
+    return replace(
+        results,
+        results=tuple(
+            _at(result, times[result.trial.group[0]], accuracy.get(result.trial.group[0]))
+            for result in results.results
+        ),
+    )
+
+
+def _axis(times: Mapping[str, object]) -> Mapping[str, list[Point]]:
+    return {"way": [Point(label, {"p": 0.1 + n / 100}) for n, label in enumerate(times)]}
+
+
+def _at(result: Result, times: tuple[float | None, ...], accuracy: float | None) -> Result:
+    at_s = times[result.trial.seed]
+    end = (0.95 if at_s is not None else 0.85) if accuracy is None else accuracy
+    time_s = (0.0, 20.0, 20.0) if at_s is None else (at_s - 1e-6, at_s, 20.0)
+    series = {
+        "time_s": time_s,
+        "steps": tuple(10 * at for at in time_s),
+        "bytes_sent": tuple(1e6 * at for at in time_s),
+        "accuracy": (0.1, 0.2 if at_s is None else 0.9, end),
+    }
+    return replace(result, series=series, summary={**result.summary, "accuracy": end})

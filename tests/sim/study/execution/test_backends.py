@@ -1,0 +1,293 @@
+"""Where trials are computed: the same bytes on processes of this machine, on Dask and on Ray."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import rumor.sim.study.execution.backends as module
+from rumor.gossip import ConfigError, TransportError
+from rumor.sim.study import Results, load_results, read_study, run_study, write_tables
+from rumor.sim.study.execution.backends import answers, read_backend
+
+from ..small import TOML, tables_of
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> tuple[bytes, ...]:
+    """Tables of a study that was computed in this process."""
+    path = tmp_path / "mine.toml"
+    path.write_text(TOML)
+    write_tables(run_study(read_study(path), tmp_path / "expected", jobs=1), tmp_path / "expected")
+    return tables_of(tmp_path / "expected")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "address"),
+    [
+        ("loky", "loky", None),
+        ("dask:tcp://10.0.0.1:8786", "dask", "tcp://10.0.0.1:8786"),
+        ("ray", "ray", None),
+        ("ray:ray://host:10001", "ray", "ray://host:10001"),
+    ],
+)
+def test_a_backend_is_read(
+    text: str, kind: str, address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: name)
+    found = read_backend(text)
+    assert (found.kind, found.address, found.is_local) == (kind, address, kind == "loky")
+
+
+@pytest.mark.parametrize("text", ["", "dask", "dask:", "ray:", "loky:2", "threads", "Dask:tcp://x"])
+def test_what_is_no_backend_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"backend is .*: it must be loky"):
+        read_backend(text)
+
+
+def test_what_is_not_installed_is_said_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs distributed, .*: pip install 'rumor\[dask\]'"):
+        read_backend("dask:tcp://10.0.0.1:8786")
+
+
+def pid_of(order: str) -> str:
+    """Say which process this is."""
+    return f"{order} {os.getpid()}"
+
+
+def test_one_job_needs_no_process() -> None:
+    found = list(answers(read_backend("loky"), pid_of, ["a", "b"], 1))
+    assert found == [f"a {os.getpid()}", f"b {os.getpid()}"]
+
+
+def cannot_fork(*arguments: object, **settings: object) -> str:
+    """As the system answers where there are too many processes."""
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_processes_that_cannot_be_started_are_no_matter_of_the_folder(
+    jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("joblib.Parallel", cannot_fork)
+    with pytest.raises(TransportError, match=r"failed: BlockingIOError: .*temporarily unavail"):
+        list(answers(read_backend("loky"), cannot_fork, ["a", "b"], jobs))
+
+
+@pytest.mark.live
+def test_processes_of_this_machine_give_the_same_bytes(
+    tmp_path: Path, expected: tuple[bytes, ...]
+) -> None:
+    folder = tmp_path / "loky"
+    results = run_study(read_study(tmp_path / "mine.toml"), folder, jobs=2)
+    write_tables(results, folder)
+    assert tables_of(folder) == expected
+
+
+@pytest.mark.live
+def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(
+        "import os\n"
+        "def deadly(order):\n"
+        "    if order == 'die':\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "    return order\n"
+    )
+    (tmp_path / "main.py").write_text(
+        "from deadly import deadly\n"
+        "from rumor.sim.study.execution.backends import "
+        "WorkerLost, answers, one_by_one, read_backend\n"
+        "if __name__ == '__main__':\n"
+        "    try:\n"
+        "        list(answers(read_backend('loky'), deadly, ['a', 'die', 'b'], 2))\n"
+        "    except WorkerLost as error:\n"
+        "        print(error)\n"
+        "    print(list(one_by_one(deadly, ['b', 'c'])))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.splitlines() == [
+        "a worker process was killed; perhaps it took too much memory",
+        "['b', 'c']",
+    ], done.stderr
+
+
+@pytest.fixture
+def dask_cluster() -> Iterator[str]:
+    """Address of a Dask cluster of two processes on this machine."""
+    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=None,
+        silence_logs="ERROR",
+        host="127.0.0.1",
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.mark.live
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")  # what Dask warns of is not ours
+def test_a_dask_cluster_gives_the_same_bytes(
+    tmp_path: Path, expected: tuple[bytes, ...], dask_cluster: str
+) -> None:
+    folder = tmp_path / "dask"
+    study = read_study(tmp_path / "mine.toml")
+    write_tables(run_study(study, folder, backend=f"dask:{dask_cluster}"), folder)
+    assert tables_of(folder) == expected
+
+
+DEADLY = """
+import os, torch
+from rumor.train.task import Task
+def make(seed):
+    x = torch.ones(32, 2)
+    def loss(outputs, targets):
+        if seed == 1:
+            os.kill(os.getpid(), 9)
+        return ((outputs - targets) ** 2).mean()
+    return Task(name="mine", model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
+                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
+"""
+
+DEADLY_STUDY = """
+seeds = 3
+[settings]
+task = "deadly_task:make"
+workers = 2
+steps = 3
+[grid]
+topology = ["ring"]
+"""
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study of three trials, of which the second kills its process."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deadly_task.py").write_text(DEADLY)
+    (tmp_path / "deadly.toml").write_text(DEADLY_STUDY)
+    return tmp_path / "deadly.toml"
+
+
+def assert_only_the_second_failed(results: Results) -> None:
+    assert [result.trial.seed for result in results.results] == [0, 2]
+    assert results.failures == {
+        "ring, seed 1": "its process was killed; perhaps it took too much memory"
+    }
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """A Dask that blames a trial for the first worker that dies with it, not for the fourth."""
+    dask = pytest.importorskip("dask", reason="dask is not installed")
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        yield
+
+
+@pytest.mark.live
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")
+def test_a_trial_that_kills_its_dask_worker_fails_alone(
+    impatient: None, dask_cluster: str, deadly: Path
+) -> None:
+    results = run_study(read_study(deadly), Path("a"), backend=f"dask:{dask_cluster}")
+    assert_only_the_second_failed(results)
+
+
+@pytest.mark.live
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_cluster_whose_workers_are_gone_ends_the_study(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    monkeypatch.setattr(module, "_LOOK_S", 0.2)
+    monkeypatch.setattr(module, "_WITHOUT_WORKERS_S", 0.4)
+    with distributed.LocalCluster(
+        n_workers=1, processes=False, dashboard_address=None, silence_logs="ERROR"
+    ) as cluster:
+        found = answers(read_backend(f"dask:{cluster.scheduler_address}"), pid_of, ["a", "b"], None)
+        assert str(next(found)).startswith("a ")
+        cluster.scale(0)
+        cluster.sync(cluster._correct_state)
+        with pytest.raises(TransportError, match="has no workers any more"):
+            next(found)
+
+
+@pytest.mark.live
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_scheduler_that_is_not_there_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    monkeypatch.setattr(module, "_CONNECT_S", 0.5)
+    with pytest.raises(TransportError, match=r"no Dask scheduler at tcp://127\.0\.0\.1:1"):
+        list(answers(read_backend("dask:tcp://127.0.0.1:1"), pid_of, ["a"], None))
+
+
+# Ray starts a dozen processes, which on a busy machine takes minutes.
+RAY_S = 280
+
+
+@pytest.mark.live
+@pytest.mark.cluster
+@pytest.mark.timeout(RAY_S + 20)
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
+    folder = tmp_path / "ray"
+    # In a process of its own: it leaves threads, sockets and handlers behind.
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--out", str(folder)),
+            *("--backend", "ray", "--jobs", "2", "--no-report"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=RAY_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert tables_of(folder) == expected
+
+
+@pytest.mark.live
+@pytest.mark.cluster
+@pytest.mark.timeout(RAY_S + 20)
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+@pytest.mark.slow
+def test_a_trial_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "rumor.cli", "study", "deadly.toml", "--out", "a"),
+            *("--backend", "ray", "--jobs", "2", "--no-report"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=RAY_S,
+    )
+    assert done.returncode == 1 and "1 trial failed" in done.stderr, done.stderr
+    assert_only_the_second_failed(load_results(Path("a")))
+
+
+@pytest.mark.live
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")
+def test_a_ray_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    with pytest.raises(TransportError, match=r"there is no Ray cluster at 127\.0\.0\.1:1"):
+        list(answers(read_backend("ray:127.0.0.1:1"), pid_of, ["a"], None))
+
+
+def test_without_any_order_there_are_no_answers() -> None:
+    assert list(answers(read_backend("loky"), pid_of, [], 1)) == []

@@ -1,0 +1,203 @@
+"""Names of trials: what is the same has the same, and what is not has another."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rumor.sim.study.execution.cache_key as module
+from rumor.gossip import ConfigError
+from rumor.sim import NetworkConfig
+from rumor.sim.faults import Fault
+from rumor.sim.study.execution.cache_key import (
+    code_version,
+    config_of,
+    settings_as_json,
+    trial_key,
+    versions,
+)
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_default_that_is_given_makes_no_other_trial() -> None:
+    assert trial_key({"seed": 1}) == trial_key(
+        {"seed": 1, "workers": 64, "rule": "gosgd", "slow": []}
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"workers": 32},
+        {"topology": "ring"},
+        {"rule": "sgp"},
+        {"p": 0.1},
+        {"lr": 0.3},
+        {"eval_every": 7},
+        {"engine": "fast"},
+        {"slow": ("3:10",)},
+        {"faults": [{"at_s": 1.0, "kind": "crash", "peer": 2}]},
+    ],
+)
+def test_another_argument_makes_another_trial(change: dict[str, Any]) -> None:
+    assert trial_key(change) != trial_key({})
+
+
+@pytest.mark.parametrize("change", [{"threads": 2}, {"window": 10}, {"memory_gib": 3.0}])
+def test_what_changes_no_bit_makes_no_other_trial(change: dict[str, Any]) -> None:
+    assert trial_key(change) == trial_key({})
+
+
+def test_other_code_makes_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = trial_key({})
+    monkeypatch.setattr(module, "code_version", lambda: "other")
+    assert trial_key({}) != before
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"faults": "faults.json"}, "faults.json"),
+        ({"network": "net.json"}, "net.json"),
+        ({"topology": "file:path=graph.csv"}, "graph.csv"),
+        ({"topology": "spanning-tree:of=file:path=graph.csv"}, "graph.csv"),
+        ({"pace": "trace:path=trace.csv"}, "trace.csv"),
+    ],
+)
+def test_a_file_counts_by_what_is_in_it(settings: dict[str, str], name: str) -> None:
+    path = Path(name)
+    path.write_text("[]" if name == "faults.json" else "{}")
+    before = trial_key(settings)
+    assert trial_key(settings) == before
+    path.write_text('[{"at_s": 1, "kind": "crash", "peer": 0}]' if "faults" in name else '{"x": 1}')
+    assert trial_key(settings) != before
+    path.unlink()
+    with pytest.raises(ConfigError, match=f"{name} cannot be read: No such file"):
+        trial_key(settings)
+
+
+def test_faults_written_out_make_the_trial_that_they_make_as_objects() -> None:
+    written = {"faults": [{"kind": "crash", "peer": 2, "at_s": 1.0}]}
+    assert trial_key(written) == trial_key({"faults": (Fault(at_s=1.0, kind="crash", peer=2),)})
+
+
+def test_a_task_of_the_users_own_counts_with_its_module() -> None:
+    Path("mine.py").write_text("def make(): ...\n")
+    Path("other.py").write_text("x = 1\n")
+    before = trial_key({"task": "mine:make"})
+    Path("other.py").write_text("x = 2\n")
+    assert trial_key({"task": "mine:make"}) == before
+    Path("mine.py").write_text("def make(): return 1\n")
+    assert trial_key({"task": "mine:make"}) != before
+
+
+def test_a_task_in_a_package_counts_with_all_modules_of_it() -> None:
+    Path("parts").mkdir()
+    Path("parts/__init__.py").touch()
+    Path("parts/task.py").write_text("from .model import make\n")
+    Path("parts/model.py").write_text("def make(): ...\n")
+    before = trial_key({"task": "parts.task:make"})
+    Path("parts/model.py").write_text("def make(): return 1\n")
+    assert trial_key({"task": "parts.task:make"}) != before
+
+
+def test_a_task_that_is_nowhere_is_named() -> None:
+    with pytest.raises(ConfigError, match="task nowhere_at_all: there is no such module"):
+        trial_key({"task": "nowhere_at_all:make"})
+
+
+def test_a_process_that_has_loaded_other_code_of_a_task_is_told_to_start_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("task_of_mine.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "task_of_mine", raising=False)
+    settings = {"task": "task_of_mine:make"}
+    before = trial_key(settings)
+    importlib.import_module("task_of_mine")
+    assert trial_key(settings) == before
+    Path("task_of_mine.py").write_text("x = 2\n")
+    with pytest.raises(ConfigError, match="its code has changed since this process"):
+        trial_key(settings)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    Path("task_of_mine.py").write_text("x = 1\n")
+    with pytest.raises(ConfigError, match=r"has loaded .*task_of_mine\.py as task_of_mine"):
+        trial_key(settings)
+
+
+def test_settings_survive_being_written_down() -> None:
+    settings = {"faults": [{"kind": "crash", "peer": 2, "at_s": 1}], "slow": ("3:10",), "lr": 0.1}
+    written = json.loads(json.dumps(settings_as_json(config_of(settings))))
+    assert trial_key(written) == trial_key(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"topologie": "ring"}, "no setting 'topologie', did you mean 'topology'"),
+        ({"workers": "many"}, "workers is 'many': it must be an integer"),
+        ({"network": NetworkConfig()}, "network is an object: a study needs its name"),
+        ({"lr": "high"}, "lr is 'high': it must be a number"),
+    ],
+)
+def test_settings_that_are_not_valid_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        trial_key(settings)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True)
+
+
+def test_code_is_told_by_what_git_knows_of_the_product(tmp_path: Path) -> None:
+    for folder in ("gossip", "topology", "train", "sim/study/report", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "code.py").write_text("x = 1\n")
+    assert module._git_state(tmp_path) is None
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    states = [module._git_state(tmp_path)]
+    for path in ("docs/code.py", "sim/study/report/code.py", "docs/new.py"):
+        (tmp_path / path).write_text("x = 2\n")
+        assert module._git_state(tmp_path) == states[0]
+    for path in ("gossip/code.py", "train/code.py", "sim/new.py"):
+        (tmp_path / path).write_text("x = 2\n")
+        states.append(module._git_state(tmp_path))
+    (tmp_path / "sim/new.py").write_text("x = 3\n")
+    states.append(module._git_state(tmp_path))
+    assert all(state for state in states)
+    assert len({str(state) for state in states}) == len(states)
+    changed = states[-1]
+    (tmp_path / "gossip/code.py").write_text("x = 1\n")
+    (tmp_path / "train/code.py").write_text("x = 1\n")
+    (tmp_path / "sim/new.py").unlink()
+    assert module._git_state(tmp_path) == states[0] != changed
+
+
+def test_a_wheel_inside_the_repository_of_somebody_else_is_told_by_its_record(
+    tmp_path: Path,
+) -> None:
+    git(tmp_path, "init")
+    (tmp_path / "site").mkdir()
+    assert module._git_state(tmp_path / "site") is None
+    assert all(isinstance(line, str) for line in module._wheel_state())
+
+
+@pytest.mark.parametrize("name", ["torch", "processor"])
+def test_other_libraries_and_processors_are_other_code(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    before = code_version.__wrapped__()
+    assert code_version.__wrapped__() == before
+    monkeypatch.setattr(module, "versions", lambda: versions() | {name: "other"})
+    assert code_version.__wrapped__() != before

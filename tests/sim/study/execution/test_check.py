@@ -1,0 +1,211 @@
+"""Trials looked through before anything runs: every bad one is found, and none that is good."""
+
+import math
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rumor.gossip.rules import RULES
+from rumor.sim import simulate
+from rumor.sim.study.execution.cache_key import config_of
+from rumor.sim.study.execution.check import InvalidTrial, InvalidTrials, check_trials
+from rumor.sim.study.study import Axis, Point, Study
+from rumor.sim.study.study_file import SETTINGS
+
+from ..small import small_study
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+DATE = date(2026, 11, 21)
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"topology": "hypercube", "workers": 12}, "n must be a power of 2"),
+    ({"topology": "rign"}, "unknown topology 'rign', did you mean 'ring'"),
+    ({"topology": "file:path=gone.csv"}, "topology: gone.csv cannot be read"),
+    ({"rule": "goosgd"}, "unknown rule 'goosgd'"),
+    ({"p": 1.5}, "p is 1.5"),
+    ({"rule": "dpsgd", "p": 0.1}, "rule 'dpsgd' does not take it"),
+    ({"rule": "dpsgd", "topology": "one-peer-exponential", "mixing": "nope"}, "nope"),
+    ({"rule": "allreduce", "wire": "topk:0.1"}, "needs every number"),
+    ({"shards": 4000, "task": "digits"}, "shards is 4000: it must be from 1 to"),
+    ({"partition": "dirichlet:-1", "task": "digits"}, "partition 'dirichlet:-1' is not valid"),
+    ({"partition": "shards:400", "task": "digits"}, "cuts 1437 samples into"),
+    ({"task": "digit"}, "task 'digit' is not known"),
+    ({"task": "gone:make"}, "there is no module 'gone'"),
+    ({"faults": "gone.json"}, "faults: gone.json cannot be read"),
+    ({"faults": [{"at_s": 1.0, "kind": "crash", "peer": 99}]}, "99"),
+    ({"network": "wann"}, "unknown network 'wann', did you mean 'wan'"),
+    ({"network": "gone.json"}, "gone.json cannot be read"),
+    ({"pace": "trace:path=gone.csv"}, "pace: gone.csv cannot be read"),
+    ({"speeds": "1x:50%"}, "50"),
+    ({"slow": ("99:2",)}, "99"),
+    ({"loss": ("0.1",)}, "loss is ('0.1',): it must be a number"),
+    ({"loss": "0.1"}, "loss is '0.1': it must be a number"),
+    ({"latency_s": ""}, "latency_s is '': it must be a number"),
+    ({"lr": True}, "lr is True: it must be a number"),
+    ({"pace": 0.3}, "pace is 0.3: it must be a text"),
+    ({"topology": 5}, "topology is 5: it must be a text"),
+    ({"topology": DATE}, "topology is datetime.date(2026, 11, 21): it must be a text"),
+    ({"speeds": 2}, "speeds is 2: it must be a text"),
+    ({"exact": 1}, "exact is 1: it must be true or false"),
+    ({"slow": (3,)}, 'slow is (3,): it must be a tuple, as in ("3:10",)'),
+    ({"faults": ("x",)}, "faults is ('x',): it must be a file, or a list of faults"),
+    ({"faults": "a\0b"}, r"faults is 'a\x00b': it must have no NUL character"),
+    ({"faults": ({"at_s": DATE, "kind": "crash", "peer": 1},)}, "of the wrong kind: TypeError"),
+    ({"workers": 10**400}, "it must be 9,007,199,254,740,992 at most"),
+    ({"lr": -(10**400)}, "no number may be above 2e+308"),
+    ({"workers": 10**9}, "workers of 0 MB each would take about"),
+    ({"workers": 1000, "task": "digits", "memory_gib": 0.01}, "GiB that memory_gib allows"),
+]
+
+
+def study_with(**settings: Any) -> Study:
+    usual = {"task": "consensus", "workers": 8, "steps": 20}
+    point = Point("only", usual | settings)
+    return Study(
+        name="one", title="", question="", settings={}, axes=(Axis("x", (point,)),), seeds=(0,)
+    )
+
+
+@pytest.mark.parametrize(("settings", "why"), BAD, ids=[why for _, why in BAD])
+def test_a_trial_that_cannot_run_is_found_before_it_does(
+    settings: dict[str, Any], why: str
+) -> None:
+    good, (bad,) = check_trials(study_with(**settings).trials())
+    assert good == [] and why in bad.why
+
+
+WRONG: tuple[Any, ...] = (
+    *("", "0.1", "a\0b", "[", "[3]", "x:y=z", "é"),
+    *(-1, 0, 5, 10**400, 0.3, math.nan, math.inf, True, None, DATE, b"x"),
+    *((), [], ["0.1"], [""], [0.3], [[3]], ["x"], [{}], {}, {"at_s": DATE}, [{"at_s": DATE}]),
+)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_no_value_of_any_setting_stops_the_looking_through(name: str) -> None:
+    trials = [
+        trial for value in WRONG for trial in study_with(**{"workers": 4, name: value}).trials()
+    ]
+    good, bad = check_trials(trials)
+    assert len(good) + len(bad) == len(trials) and len(bad) >= len(trials) / 2
+    assert all(one.why.strip() for one in bad)
+
+
+def test_numbers_of_numpy_and_integers_are_numbers() -> None:
+    config = config_of({"lr": np.float32(0.1), "p": np.float64(0.1), "step_s": 1, "loss": 0})
+    assert config.step_s == 1 and config_of({"exact": np.bool_(True), "seed": np.int64(3)}).exact
+
+
+def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> None:
+    Path("arrows.graphml").write_text(
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed">'
+        + "".join(f'<node id="{node}"/>' for node in "abcd")
+        + "".join(f'<edge source="{a}" target="{b}"/>' for a, b in ("ab", "bc", "cd", "da", "ac"))
+        + "</graph></graphml>"
+    )
+    settings: dict[str, Any] = {"workers": 4, "topology": "file:path=arrows.graphml"}
+    good, bad = check_trials(study_with(**settings, rule="dpsgd").trials())
+    assert not good and "use another topology, or sgp" in bad[0].why
+    with pytest.raises(Exception, match="use another topology, or sgp"):
+        simulate(config_of({"task": "consensus", "steps": 5, "rule": "dpsgd", **settings}))
+    good, bad = check_trials(study_with(**settings, rule="sgp").trials())
+    assert not bad
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
+    study = small_study(
+        topology=("ring", "complete", "one-peer-exponential", "random-matching"),
+        rule=rule,
+        p=None,
+    )
+    good, bad = check_trials(study.trials())
+    assert bad == [] and [trial.trial for trial in good] == list(study.trials())
+    assert all(trial.memory_gib > 0.1 and trial.steps == 20 for trial in good)
+
+
+def test_checking_draws_nothing_from_the_callers_random_numbers() -> None:
+    import torch
+
+    torch.manual_seed(5)
+    expected = torch.rand(2).tolist()
+    torch.manual_seed(5)
+    check_trials(study_with(task="digits").trials())
+    assert torch.rand(2).tolist() == expected
+
+
+def test_steps_are_known_where_time_or_a_total_ends_a_run() -> None:
+    trials: list[dict[str, Any]] = [
+        {"steps": None, "time_s": 3.0},
+        {"steps": None, "total_steps": 80},
+        {"steps": None},
+    ]
+    studies = [study_with(**settings) for settings in trials]
+    assert [check_trials(study.trials())[0][0].steps for study in studies] == [30, 10, 200]
+
+
+def told(study: Study) -> list[str]:
+    _, bad = check_trials(study.trials())
+    return str(InvalidTrials(bad, list(study.trials()))).splitlines()
+
+
+def grid(**axes: dict[str, dict[str, Any]]) -> Study:
+    return Study(
+        name="grid",
+        title="",
+        question="",
+        settings={"task": "consensus", "steps": 5},
+        axes=tuple(
+            Axis(name, tuple(Point(label, settings) for label, settings in points.items()))
+            for name, points in axes.items()
+        ),
+        seeds=(0, 1),
+    )
+
+
+def test_all_bad_trials_are_listed_by_their_reasons_as_briefly_as_they_can_be() -> None:
+    study = grid(
+        graph={
+            "ring": {"topology": "ring"},
+            "cube": {"topology": "hypercube"},
+            "x": {"topology": "x"},
+        },
+        size={"small": {"workers": 8}, "odd": {"workers": 12}},
+    )
+    headline, *lines = told(study)
+    assert headline == (
+        "6 of 12 trials cannot run, and nothing was started. Change them, or leave them out by "
+        "[[skip]]:"
+    )
+    assert lines[0].startswith("- topology 'hypercube' with n=12: n must be a power of 2")
+    assert lines[1] == "    graph cube, size odd (2 trials)"
+    assert lines[2].startswith("- unknown topology 'x'")
+    assert lines[3:] == ["    graph x (4 trials)"]
+
+
+def test_bad_trials_that_have_no_labels_in_common_are_listed_one_by_one() -> None:
+    study = grid(
+        graph={"a": {"topology": "hypercube"}, "b": {"topology": "hypercube-matching"}},
+        size={"12": {"workers": 12}, "8": {"workers": 8}},
+    )
+    bad = [
+        trial
+        for trial in study.trials()
+        if trial.labels in ({"graph": "a", "size": "12"}, {"graph": "b", "size": "8"})
+    ]
+    text = str(
+        InvalidTrials([InvalidTrial(trial=trial, why="no") for trial in bad], list(study.trials()))
+    )
+    assert text.splitlines()[1:] == [
+        "- no",
+        "    graph a, size 12 (seeds 0, 1)",
+        "    graph b, size 8 (seeds 0, 1)",
+    ]

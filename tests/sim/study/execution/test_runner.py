@@ -1,0 +1,437 @@
+"""`run_study`: nothing that was finished is lost or computed twice, and nothing stale is used."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rumor.sim.study.execution.runner as module
+from rumor.gossip import ConfigError, RumorError
+from rumor.sim.study import (
+    InvalidTrials,
+    Results,
+    StudyProgress,
+    load_results,
+    plan_study,
+    read_study,
+    run_study,
+    write_tables,
+)
+from rumor.sim.study.execution.backends import Backend, Lost, WorkerLost
+from rumor.sim.study.execution.store import Store, locked
+from rumor.sim.study.execution.worker import order_of, run_trial
+
+from ..small import TOML, small_study, tables_of
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Orders that are carried out, as they are."""
+    found: list[str] = []
+
+    def noted(order: str) -> str:
+        found.append(order)
+        return run_trial(order)
+
+    monkeypatch.setattr(module, "run_trial", noted)
+    return found
+
+
+def run(folder: Path, **changes: Any) -> Any:
+    study = changes.pop("study", None) or small_study()
+    results = run_study(study, folder, jobs=1, **changes)
+    write_tables(results, folder)
+    return results
+
+
+def test_every_trial_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> None:
+    study = small_study()
+    told: list[StudyProgress] = []
+    results = run(tmp_path / "a", study=study, progress=told.append)
+    assert [result.trial for result in results.results] == list(study.trials())
+    assert results.failures == {}
+    result = results.results[0]
+    assert result.summary["topology"] == "ring" and result.facts["diameter"] == 4
+    assert len(result.series["time_s"]) == 21 and result.series["disagreement"][0] > 1
+    assert not {"wall_s", "engine", "engine_why", "peak_rss_mib", "steps_per_s"} & set(
+        result.summary
+    )
+    assert [(p.done, p.failed, p.to_do) for p in told] == [(n, 0, 4 - n) for n in range(5)]
+    assert [str(p.trial) for p in told[1:]] == [str(trial) for trial in study.trials()]
+    again = load_results(tmp_path / "a")
+    assert [r.key for r in again.results] == [r.key for r in results.results]
+
+
+def test_a_study_that_went_on_has_the_tables_of_one_that_was_never_stopped(
+    tmp_path: Path, computed: list[str]
+) -> None:
+    run(tmp_path / "whole")
+    assert len(computed) == 4
+
+    def stop(progress: StudyProgress) -> None:
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "halved", progress=stop)
+    partial = load_results(tmp_path / "halved")
+    assert len(partial.results) == 2 and partial.failures == {}
+    run(tmp_path / "halved", resume=True)
+    assert len(computed) == 4 + 2 + 2
+    assert tables_of(tmp_path / "halved") == tables_of(tmp_path / "whole")
+
+
+def test_a_grid_that_changed_runs_only_what_is_new(tmp_path: Path, computed: list[str]) -> None:
+    run(tmp_path / "a")
+    more = small_study(topology=("complete", "star", "ring"), seeds=3)
+    run(tmp_path / "a", study=more, resume=True)
+    assert len(computed) == 4 + 5
+    run(tmp_path / "b", study=more)
+    assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
+
+
+def test_other_code_uses_nothing_of_what_was_finished(
+    tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a")
+    for name in ("cache_key", "worker"):
+        monkeypatch.setattr(f"rumor.sim.study.execution.{name}.code_version", lambda: "other")
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1, estimates=False)
+    assert (plan.finished, plan.others, len(plan.to_do)) == (0, 4, 4)
+    run(tmp_path / "a", resume=True)
+    assert len(computed) == 8
+
+
+def test_a_changed_file_is_another_trial(tmp_path: Path, computed: list[str]) -> None:
+    Path("net.json").write_text('{"loss": 0.0}')
+    study = small_study(network="net.json")
+    before = run(tmp_path / "a", study=study)
+    Path("net.json").write_text('{"loss": 0.5}')
+    after = run(tmp_path / "a", study=study, resume=True)
+    assert len(computed) == 8
+    pairs = zip(before.results, after.results, strict=True)
+    assert all(a.summary["digest"] != b.summary["digest"] for a, b in pairs)
+
+
+def test_a_file_that_changes_while_its_trial_is_computed_gives_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("net.json").write_text('{"loss": 0.0}')
+    import rumor.sim.study.execution.worker as compute
+
+    original = compute.compute
+
+    def changing(config: Any) -> Any:
+        found = original(config)
+        Path("net.json").write_text('{"loss": 0.25}')
+        return found
+
+    monkeypatch.setattr(compute, "compute", changing)
+    results = run(tmp_path / "a", study=small_study(network="net.json"))
+    assert results.results == ()
+    assert all("a file that this trial names" in why for why in results.failures.values())
+
+
+def test_a_process_with_other_code_ends_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = False
+
+    def version() -> str:
+        return "of the worker" if changed else "of the study"
+
+    def run_elsewhere(order: str) -> str:
+        nonlocal changed
+        changed = True
+        return run_trial(order)
+
+    monkeypatch.setattr("rumor.sim.study.execution.worker.code_version", version)
+    monkeypatch.setattr(module, "run_trial", run_elsewhere)
+    with pytest.raises(
+        RumorError,
+        match=r"the code, a library or the processor is not the same .* a source was changed",
+    ):
+        run(tmp_path / "a")
+
+
+def test_a_process_with_other_libraries_says_which(tmp_path: Path) -> None:
+    order = json.loads(order_of("x", {}, tmp_path, None))
+    own = order["versions"]["torch"]
+    order |= {"code": "other", "versions": order["versions"] | {"torch": "0.1"}}
+    why = json.loads(run_trial(json.dumps(order)))["stranger"]
+    assert why.endswith(f"where the study was started: torch is {own} there, 0.1 here")
+
+
+def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
+    before = run(tmp_path / "a")
+    tables = tables_of(tmp_path / "a")
+    path = tmp_path / "a" / "cells" / f"{before.results[1].key}.json"
+    path.write_text(path.read_text()[:100])
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
+    assert plan.torn == (path,) and len(plan.to_do) == 1
+    run(tmp_path / "a", resume=True)
+    assert len(computed) == 5 and tables_of(tmp_path / "a") == tables
+
+
+def test_points_that_come_to_the_same_arguments_are_computed_once(
+    tmp_path: Path, computed: list[str]
+) -> None:
+    study = small_study(p=None)
+    axis = replace(
+        study.axes[0],
+        name="p",
+        points=tuple(
+            replace(study.axes[0].points[0], label=label, settings=settings)
+            for label, settings in (("usual", {"rule": "gosgd"}), ("none", {}))
+        ),
+    )
+    told: list[StudyProgress] = []
+    results = run(tmp_path / "a", study=replace(study, axes=(axis,)), progress=told.append)
+    assert len(computed) == 2 and len(results.results) == 4
+    assert [p.done for p in told] == [0, 2, 4]
+
+
+def test_a_trial_that_fails_stops_no_other_and_is_tried_again(
+    tmp_path: Path, computed: list[str]
+) -> None:
+    Path("failing_task.py").write_text(
+        "import os, torch\n"
+        "from rumor.train.task import Task\n"
+        "def make(seed):\n"
+        "    x = torch.ones(32, 2)\n"
+        "    def loss(outputs, targets):\n"
+        "        if seed == 1 and not os.path.exists('mended'):\n"
+        "            raise ValueError('a bug of the user')\n"
+        "        return ((outputs - targets) ** 2).mean()\n"
+        "    return Task(name='mine', model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),\n"
+        "                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)\n"
+    )
+    study = small_study(task="failing_task:make", workers=2, steps=3, topology=("ring",))
+    results = run(tmp_path / "a", study=study)
+    assert [result.trial.seed for result in results.results] == [0]
+    ((trial, why),) = results.failures.items()
+    assert (
+        trial == "ring, seed 1"
+        and "ValueError: a bug of the user" in why
+        and "failing_task.py:7" in why
+    )
+    Path("mended").touch()
+    mended = run(tmp_path / "a", study=study, resume=True)
+    assert len(computed) == 3 and mended.failures == {} and len(mended.results) == 2
+
+
+def test_a_training_that_diverges_is_a_failure_of_its_trial(tmp_path: Path) -> None:
+    study = small_study(task="quadratic", workers=2, steps=200, lr=1e6, topology=("ring",), seeds=1)
+    results = run(tmp_path / "a", study=study)
+    assert "diverged" in results.failures["ring, seed 0"]
+
+
+def test_bad_trials_are_told_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTrials, match="2 of 4 trials cannot run"):
+        run(tmp_path / "a", study=small_study(topology=("ring", "nowhere")))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_study_without_trials_is_refused(tmp_path: Path) -> None:
+    from rumor.sim.study.study import Condition
+
+    empty = replace(small_study(), skip=(Condition({"topology": "*"}),))
+    with pytest.raises(ConfigError, match=r"has no trials: its .*skip.* leaves out all of them"):
+        run(tmp_path / "a", study=empty)
+
+
+def test_a_folder_that_holds_a_study_is_refused_unless_it_is_to_go_on(tmp_path: Path) -> None:
+    run(tmp_path / "a")
+    with pytest.raises(ConfigError, match="holds a study: go on with it by --resume"):
+        run(tmp_path / "a")
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(ConfigError, match="is a file: name a new folder"):
+        run(tmp_path / "a")
+
+
+def test_two_processes_cannot_compute_into_one_folder(tmp_path: Path) -> None:
+    with locked(tmp_path / "a"), pytest.raises(ConfigError, match="is in use"):
+        run(tmp_path / "a")
+    run(tmp_path / "a")
+
+
+def test_the_folder_is_taken_until_what_is_made_of_the_results_is_written(tmp_path: Path) -> None:
+    met: list[Any] = []
+
+    def write(results: Results) -> None:
+        met.append(results)
+        with pytest.raises(ConfigError, match="is in use"), locked(tmp_path / "a"):
+            pass
+
+    assert met == [run(tmp_path / "a", finish=write)]
+    with locked(tmp_path / "a"):
+        pass
+
+
+def test_a_folder_that_is_no_studys_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not the folder of a study"):
+        load_results(tmp_path)
+    (tmp_path / "study.json").write_text('{"format": 1}')
+    with pytest.raises(ConfigError, match="is not what a study writes"):
+        load_results(tmp_path)
+
+
+def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, puts = Store.put, 0
+
+    def put(self: Store, key: str, record: Any) -> None:
+        nonlocal puts
+        puts += 1
+        if puts > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(self, key, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", put)
+        with pytest.raises(OSError, match="No space left"):
+            run(tmp_path / "a")
+    assert len(load_results(tmp_path / "a").results) == 2
+    run(tmp_path / "a", resume=True)
+    run(tmp_path / "b")
+    assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
+
+
+class Deadly:
+    """In place of processes: whoever takes a trial of *seed* dies, with all beside it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.alone: list[int] = []
+
+    def answers(
+        self, backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
+    ) -> Generator[str]:
+        for order in orders:
+            yield self._run(run, order)
+
+    def one_by_one(self, run: Callable[[str], str], orders: Sequence[str]) -> Generator[str]:
+        for order in orders:
+            self.alone.append(_seed(order))
+            yield self._run(run, order)
+
+    def _run(self, run: Callable[[str], str], order: str) -> str:
+        if _seed(order) == self.seed:
+            raise WorkerLost("killed")
+        return run(order)
+
+
+def _seed(order: str) -> int:
+    return int(json.loads(order)["settings"]["seed"])
+
+
+def test_the_trial_that_kills_its_process_is_found_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly = Deadly(seed=1)
+    monkeypatch.setattr(module, "answers", deadly.answers)
+    monkeypatch.setattr(module, "one_by_one", deadly.one_by_one)
+    # Nobody's parent: else this process would end with it.
+    monkeypatch.setattr(module, "order_of", _without_parent(order_of))
+    study = small_study(topology=("ring",), seeds=6)
+    results = run_study(study, tmp_path / "a", jobs=2)
+    assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]
+    assert results.failures == {
+        "ring, seed 1": "its process was killed; perhaps it took too much memory"
+    }
+    assert deadly.alone == [1, 2]
+
+
+class Cluster(Deadly):
+    """In place of a cluster: it says who was killed, and goes on."""
+
+    def answers(  # type: ignore[override]
+        self, backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
+    ) -> Generator[str | Lost]:
+        for order in orders:
+            # The last one has bad company, unless it is alone.
+            dies = _seed(order) == self.seed or (_seed(order) == 5 and len(orders) > 1)
+            self.alone += [_seed(order)] if len(orders) == 1 else []
+            yield Lost(order) if dies else run(order)
+
+
+def test_what_a_cluster_lost_is_tried_alone_before_it_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(seed=1)
+    monkeypatch.setattr(module, "answers", cluster.answers)
+    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a", estimates=False)
+    plan = replace(plan, backend=Backend(kind="dask", address="somewhere"), jobs=None)
+    results = run_study(plan.study, tmp_path / "a", plan=plan)
+    assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]
+    assert list(results.failures) == ["ring, seed 1"] and cluster.alone == [1, 5]
+
+
+def _without_parent(make: Any) -> Any:
+    return lambda key, settings, folder, parent: make(key, settings, folder, None)
+
+
+KILLS_ITSELF = """
+import os, sys
+from pathlib import Path
+from rumor.sim.study import read_study, run_study
+
+def die_in_the_middle(progress):
+    if progress.done == 5:
+        os.kill(os.getpid(), 9)
+
+if __name__ == "__main__":
+    run_study(read_study(Path("mine.toml")), Path("a"), jobs=2, progress=die_in_the_middle)
+"""
+
+
+@pytest.mark.live
+def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
+    tmp_path: Path,
+) -> None:
+    Path("mine.toml").write_text(
+        TOML.replace("seeds = 2", "seeds = 1").replace(', "complete"', "").replace("20", "2_000")
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.live
+def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> None:
+    Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 10"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLS_ITSELF],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    # Its worker processes have its end of the pipe: they end too, with nobody to tell them.
+    process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGKILL
+    study = read_study(Path("mine.toml"))
+    assert len(load_results(Path("a")).results) == 5
+    run(Path("a"), study=study, resume=True)
+    run(Path("b"), study=study)
+    assert tables_of(Path("a")) == tables_of(Path("b"))

@@ -1,0 +1,93 @@
+"""The store of finished trials: whole or missing, whatever happened to its files."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rumor.sim.study.execution.store import Store
+
+KEY = "ab" * 16
+RECORD: dict[str, Any] = {
+    "summary": {"accuracy": 0.1 + 0.2, "digest": "x"},
+    "series": {"time_s": [0.0, 1e-300], "loss": [None, 2.5]},
+    "facts": {},
+    "wall_s": 1.5,
+    "peak_rss_mib": 400.0,
+}
+
+
+def test_what_was_put_is_there_to_the_bit(tmp_path: Path) -> None:
+    Store(tmp_path).put(KEY, RECORD)
+    store = Store(tmp_path)
+    assert store.get(KEY) == RECORD
+    assert store.get("cd" * 16) is None and store.torn == []
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "\x00" * len(text),
+        lambda text: text.replace("0.1", "0.2", 1) if "0.1" in text else text[:-9],
+        lambda text: text.replace("2.5", "2.6"),
+        lambda text: text.replace(KEY, "cd" * 16),
+        lambda text: text.replace('"format": 1', '"format": 2'),
+        lambda text: "[]",
+        lambda text: "{}",
+        lambda text: "[" * 100_000,
+    ],
+)
+def test_a_file_that_is_not_as_it_was_written_counts_as_missing_and_is_told(
+    tmp_path: Path, spoil: Any
+) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, RECORD)
+    path = tmp_path / "cells" / f"{KEY}.json"
+    path.write_text(spoil(path.read_text()))
+    assert store.get(KEY) is None and store.get(KEY) is None
+    assert store.torn == [path]
+
+
+def test_bytes_that_are_no_text_count_as_missing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, RECORD)
+    (tmp_path / "cells" / f"{KEY}.json").write_bytes(b"\xff\xfe\x00")
+    assert store.get(KEY) is None
+
+
+def test_a_full_disk_leaves_the_old_trial_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, RECORD)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("rumor.train.durable.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.put(KEY, RECORD | {"wall_s": 9.0})
+    with pytest.raises(OSError, match="No space left"):
+        store.put("cd" * 16, RECORD)
+    assert store.get(KEY) == RECORD
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == [f"{KEY}.json"]
+
+
+def test_drafts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, RECORD)
+    (tmp_path / "cells" / f"{'cd' * 16}.json.draft").write_text("{")
+    store.tidy()
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == [f"{KEY}.json"]
+
+
+def test_trials_of_other_studies_are_counted(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.others([KEY]) == 0
+    store.put(KEY, RECORD)
+    store.put("cd" * 16, RECORD)
+    assert store.others([KEY]) == 1

@@ -1,0 +1,236 @@
+"""What the charts of a report are made of: scales, shades, colors, who stands out."""
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from rumor.sim.study.metrics import METRICS
+from rumor.sim.study.report.charts import (
+    Matrix,
+    curve_panels,
+    curves_of,
+    heatmaps,
+    log_ticks,
+    number_axis,
+    places_of,
+    prediction_panels,
+    ranking_panels,
+    response_panel,
+    standing,
+)
+from rumor.sim.study.report.facets import facets_of, missing_of
+from rumor.sim.study.report.pictures import apart
+from rumor.sim.study.statistics import Interval
+from rumor.sim.study.study import Axis, Point
+
+from ..made_up import Course, results_of
+
+GRAPHS = ["ring", "path", "star", "complete", "torus", "hypercube", "exponential", "base-k", "tree"]
+
+
+def between(low: float, high: float) -> Interval:
+    return Interval(mean=(low + high) / 2, low=low, high=high, n=3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.03, 0.6, [0.05, 0.1, 0.2, 0.5]),
+        (0.2, 5000, [1, 10, 100, 1000]),
+        (1.2, 4, [1.5, 2, 3]),
+        (1e-12, 1, [1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1]),
+    ],
+)
+def test_a_logarithmic_axis_has_round_ticks_neither_too_few_nor_too_many(
+    low: float, high: float, ticks: list[float]
+) -> None:
+    assert log_ticks(low, high) == pytest.approx(ticks)
+
+
+def test_labels_keep_apart_and_stay_where_they_need_not_move() -> None:
+    assert apart([0.0, 100.0], 10) == [0.0, 100.0]
+    moved = apart([50.0, 50.0, 50.0], 10)
+    assert sorted(moved) == [40.0, 50.0, 60.0]
+    assert apart([], 10) == []
+
+
+def test_a_few_lines_have_colors_of_their_own_and_numbers_have_shades_in_order() -> None:
+    few = standing(facets_of(results_of({"topology": GRAPHS[:7]}, seeds=1)))
+    assert len(set(few.values())) == 7
+    ordered = standing(facets_of(results_of({"p": [0.1, 0.2, 0.5, 0.7, 1.0]}, seeds=1)))
+    shades = [float(color.removeprefix("shade:")) for color in ordered.values()]
+    assert shades == sorted(shades) and len(set(shades)) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "text"),
+    [
+        ("time_to_target_s", between(4.0, 6.0), "5.0 ± 1.0 s"),
+        ("time_to_target_s", between(200.0, 220.0), "3.50 ± 0.17 min"),
+        ("bytes_sent", between(1.9e6, 2.1e6), "2.00 ± 0.10 MB"),
+        ("bytes_sent", between(31_540_151.0, 31_540_187.0), "31.54 ± 0.00 MB"),
+        ("accuracy", between(0.915, 0.945), "93.0 ± 1.5 %"),
+        ("accuracy", between(0.925, 0.925 + 1e-16), "92.5 ± 0 %"),
+        ("consensus_distance", between(0.0, 0.0), "0 ± 0"),
+        ("loss", None, "–"),
+        ("loss", Interval(mean=0.5, low=math.nan, high=math.nan, n=1), "0.5"),
+    ],
+)
+def test_a_mean_has_a_unit_and_no_more_digits_than_it_is_sure_of(
+    name: str, found: Interval | None, text: str
+) -> None:
+    assert METRICS[name].spread(found) == text
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers"),
+    [
+        (["0.01", "0.1", "1.0"], (0.01, 0.1, 1.0)),
+        (["0 %", "5 %", "20%"], (0, 5, 20)),
+        (["1x", "10x"], (1, 10)),
+        (["1e-3", "2e3"], (0.001, 2000)),
+        (["1", "2 %"], None),
+        (["16", "many"], None),
+        (["ring"], None),
+        *(([label], None) for label in ("1_0", "\u0661", "nan", "1e999", "0x10", "-", "")),
+        *(([label], (value,)) for label, value in (("+2", 2.0), (".5", 0.5), (" 7 ", 7.0))),
+    ],
+)
+def test_labels_are_numbers_where_all_are_and_have_one_unit(
+    labels: list[str], numbers: tuple[float, ...] | None
+) -> None:
+    points = tuple(Point(label, {"p": index}) for index, label in enumerate(labels))
+    assert Axis("p", points).numbers == numbers
+
+
+def test_two_numbers_make_no_line() -> None:
+    assert number_axis(results_of({"p": [0.1, 1.0]}, seeds=1)) is None
+    found = number_axis(results_of({"rule": ["gosgd"], "p": [0.1, 0.5, 1.0]}, seeds=1))
+    assert found is not None
+    assert found.name == "p"
+
+
+def test_where_not_every_seed_reaches_the_target_a_line_has_no_point() -> None:
+    def course(labels: Mapping[str, str]) -> Course:
+        return Course(ceiling=0.5 if labels["p"] == "0.1" else 0.97)
+
+    results = results_of({"p": [0.1, 0.5, 1.0], "rule": ["gosgd", "sgp"]}, course)
+    panel = response_panel(results, METRICS["time_to_target_s"])
+    assert [one.label for one in panel.series] == ["gosgd", "sgp"]
+    assert panel.series[0].x == (0.5, 1.0)
+    assert response_panel(results, METRICS["accuracy"]).series[0].x == (0.1, 0.5, 1.0)
+    # Every number is below, whether there is anything above it or not.
+    assert [text for _, text in panel.x.ticks] == ["0.1", "0.5", "1.0"]
+
+
+def test_entries_that_hardly_differ_have_hardly_different_colors() -> None:
+    def course(labels: Mapping[str, str]) -> Course:
+        return Course(rate_s=2.0 if labels["rule"] == "sgp" else 2.05, noise=0.0)
+
+    results = results_of(
+        {"topology": ["ring", "star"], "rule": ["gosgd", "sgp"]}, course, points=401
+    )
+    strengths = [one for row in heatmaps(results, {})["time_to_target_s"].shades for one in row]
+    assert all(one is not None for one in strengths)
+    assert 0 < max(map(float, strengths)) - min(map(float, strengths)) < 0.2  # type: ignore[arg-type]
+
+
+def test_entries_over_orders_of_magnitude_are_told_apart_by_their_logarithms() -> None:
+    def course(labels: Mapping[str, str]) -> Course:
+        return Course(bytes_s={"0.01": 1e3, "0.1": 1e5, "1.0": 1e7}[labels["p"]])
+
+    results = results_of({"p": [0.01, 0.1, 1.0], "rule": ["gosgd", "sgp"]}, course)
+    found = heatmaps(results, {})["bytes_sent"]
+    assert [row[0] for row in found.shades] == pytest.approx([0, 0.5, 1], abs=1e-3)
+
+
+def test_all_of_a_few_lines_stand_out_and_of_many_the_best_and_the_last() -> None:
+    few = facets_of(results_of({"topology": GRAPHS[:5]}, seeds=1))
+    assert list(standing(few)) == GRAPHS[:5]
+    many = facets_of(results_of({"topology": GRAPHS}, seeds=1))
+    ranked = [row.label for row in many[0].comparison.rows]
+    assert list(standing(many)) == [*ranked[:4], ranked[-1]]
+
+
+def test_ten_numbers_stand_out_all_together() -> None:
+    numbers = [round(0.1 * i, 1) for i in range(1, 11)]
+    facets = facets_of(results_of({"p": numbers}, seeds=1))
+    assert list(standing(facets)) == [str(number) for number in numbers]
+
+
+def test_curves_are_of_what_the_task_has() -> None:
+    digits = results_of({"rule": ["gosgd"]}, seeds=1)
+    assert [one.name for one in curves_of(digits)] == ["accuracy", "consensus_distance"]
+    noise = results_of({"rule": ["gosgd"]}, seeds=1, task="noise")
+    assert [one.name for one in curves_of(noise)] == ["disagreement", "consensus_distance"]
+
+
+def test_curves_go_over_virtual_time_first_where_machines_differ() -> None:
+    assert places_of(results_of({"rule": ["gosgd"]}, seeds=1))[0] == "steps"
+    machines = [Point("alike", {}), Point("one slow", {"slow": ("0:10",)})]
+    assert places_of(results_of({"machines": machines}, seeds=1))[0] == "time_s"
+
+
+def test_a_long_curve_is_thinned_out_and_keeps_its_end() -> None:
+    (facet,) = facets_of(results_of({"rule": ["gosgd"]}, points=1001))
+    accuracy, _ = curve_panels(facet, "time_s", {})
+    (line,) = accuracy.series
+    assert len(line.x) == len(line.y) == len(line.low) == len(line.high) <= 121
+    assert line.x[-1] == 20.0
+
+
+def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line() -> None:
+    def course(labels: Mapping[str, str]) -> Course:
+        return Course(consensus_distance=0.0 if labels["rule"] == "allreduce" else 0.1)
+
+    (facet,) = facets_of(results_of({"rule": ["gosgd", "allreduce"]}, course))
+    _, distance = curve_panels(facet, "time_s", standing([facet]))
+    assert [one.label for one in distance.series] == ["gosgd"]
+    assert distance.remarks == ((0.0, "0, all alike: allreduce"),)
+
+
+def test_a_ranking_has_a_row_for_everybody_and_a_word_for_those_without_a_mean() -> None:
+    def course(labels: Mapping[str, str]) -> Course | None:
+        if labels["rule"] == "dpsgd":
+            return None
+        return Course(ceiling=0.6 if labels["rule"] == "sgp" else 0.97)
+
+    (facet,) = facets_of(results_of({"rule": ["sgp", "gosgd", "dpsgd"]}, course))
+    time, sent = ranking_panels(facet)
+    assert [text for _, text in time.y.ticks] == ["gosgd", "sgp", "dpsgd"]
+    assert [one.label for one in time.series] == ["gosgd"]
+    assert time.series[0].color == "accent"
+    assert [(at, text.split(",")[0]) for at, text in time.remarks] == [
+        (1, "never"),
+        (2, "no result"),
+    ]
+    assert sent.title == "Bytes to target" and sent.x.title == "MB"
+
+
+def test_the_strongest_correlation_comes_first_with_a_point_for_every_graph() -> None:
+    ((first, panel), *others) = prediction_panels(results_of({"topology": GRAPHS}), {})["all"]
+    assert all(abs(first.rho) >= abs(one.rho) for one, _ in others if math.isfinite(one.rho))
+    assert {one.label for one in panel.series} == {s.label for s in first.spots if s.y is not None}
+
+
+def test_a_combination_without_a_mean_says_why() -> None:
+    def course(labels: Mapping[str, str]) -> Course | None:
+        return Course(ceiling=0.6) if labels["topology"] == "ring" else Course()
+
+    results = results_of({"topology": ["ring", "star"], "p": [0.1, 0.5]}, course)
+    found: Matrix = heatmaps(results, {})["time_to_target_s"]
+    assert found.texts[0] == ("never reached", "never reached")
+    assert found.shades[0] == (None, None)
+    assert all(text.endswith(" s") for text in found.texts[1])
+
+
+def test_combinations_without_results_are_known() -> None:
+    def course(labels: Mapping[str, str]) -> Course | None:
+        return None if labels["rule"] == "sgp" else Course()
+
+    results = results_of({"topology": ["ring"], "rule": ["gosgd", "sgp", "dpsgd"]}, course)
+    facets = facets_of(results)
+    assert [facet.key for facet in facets] == ["0", "2"]
+    assert [facet.title for facet in facets] == ["gosgd", "dpsgd"]
+    assert missing_of(results, facets) == ["1"]

@@ -1,0 +1,73 @@
+"""The command that a report gives for a trial repeats that trial."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.sim import SimulationConfig, simulate
+from rumor.sim.study.report.commands import command
+from rumor.sim.study.study import Trial
+from rumor.sim.study.study_file import SETTINGS
+
+
+def words_of(**settings: Any) -> list[str]:
+    return shlex.split(command(Trial(labels={}, settings=settings)))
+
+
+def test_every_setting_of_a_study_is_an_option_of_simulate() -> None:
+    group: Any = get_command(app)
+    known = {name for parameter in group.commands["simulate"].params for name in parameter.opts}
+    asked = {words_of(**{name: "1", "seed": 0})[2].split("=")[0] for name in SETTINGS}
+    assert asked <= known
+    assert len(asked) == len(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"topology": "torus:rows=4,cols=8"}, ["--topology", "torus:rows=4,cols=8"]),
+        ({"step_s": 0.5, "workers": 8}, ["--step-s", "0.5", "--workers", "8"]),
+        ({"slow": ("3:10", "4:2")}, ["--slow", "3:10", "--slow", "4:2"]),
+        ({"slow": ()}, []),
+        ({"exact": True}, ["--exact"]),
+        ({"exact": False, "p": None}, []),
+        ({"faults": "my faults.json"}, ["--faults", "my faults.json"]),
+        ({"task": "--help"}, ["--task=--help"]),
+        ({"task": "a; rm $HOME `x` 'y'"}, ["--task", "a; rm $HOME `x` 'y'"]),
+    ],
+)
+def test_a_shell_reads_what_was_meant(settings: dict[str, Any], words: list[str]) -> None:
+    assert words_of(**settings) == ["rumor", "simulate", *words]
+
+
+def test_faults_that_stand_in_the_study_stand_in_the_command_as_json() -> None:
+    faults = ({"at_s": 1.5, "kind": "crash", "peer": 2},)
+    found = words_of(faults=faults)
+    assert found[2] == "--faults"
+    assert json.loads(found[3]) == list(faults)
+
+
+def test_a_repeated_trial_is_the_same_to_the_bit(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "task": "noise",
+        "workers": 6,
+        "steps": 30,
+        "topology": "ring",
+        "slow": ("3:4",),
+        "faults": ({"at_s": 0.5, "kind": "crash", "peer": 1},),
+        "seed": 7,
+    }
+    config = replace(SimulationConfig(**settings), threads=1)
+    wanted = simulate(config).summary["digest"]
+    words = words_of(**settings)[1:]
+    where = ["--out", str(tmp_path / "run"), "--no-plot", "--json", "--threads", "1"]
+    found = CliRunner().invoke(app, [*words, *where])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["digest"] == wanted
