@@ -5,9 +5,11 @@
 # make campaign    what takes half an hour: ten thousand seeds of faults, and the slow tests
 # make bench       speed, as ratios within one run (NAME="..." picks some)
 # make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
-# make gallery     docs/topologies.md: the picture and the figures of every topology
-# make wires       docs/wires.md: what formats and shards do to training
-# make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links grow slow
+# make reference   docs/reference/{commands,config,metrics}.md, from the code
+# make house       docs/images/house.svg: the sub-packages and who imports whom
+# make gallery     docs/reference/topologies.md: the picture and the figures of every topology
+# make wires       docs/reference/wires.md: what formats and shards do to training
+# make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
 # make chromium    Debian: the browser in which tests look at reports (as root; without it they skip)
 # make clean       forget everything that was built, .venv included
@@ -21,12 +23,13 @@ STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/
 
 # Peers and workers are processes: with one thread each they do not fight over the cores. Tests of
 # real peers have the machine to themselves, the others share it.
-test cover campaign bench soak gallery stragglers studies wires: export OMP_NUM_THREADS := 1
+test cover campaign bench soak gallery house reference stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 test cover campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo test check cover campaign bench soak gallery stragglers studies wires clean
+.PHONY: chromium help demo test check cover campaign bench soak \
+	gallery house reference stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -60,14 +63,8 @@ bench: .venv/.demo
 soak: .venv/.demo
 	$(BIN)/python -c 'from rumor.benchmarks.soak import report; report($(MINUTES), $(PEERS), "docs/images/soak.png")'
 
-gallery: .venv/.demo
-	$(BIN)/python docs/gallery.py
-
-wires: .venv/.demo
-	$(BIN)/python docs/wires_table.py
-
-stragglers: .venv/.demo
-	$(BIN)/python docs/simulator_figure.py
+gallery house reference stragglers wires: .venv/.demo
+	$(BIN)/python docs/scripts/$@.py
 
 chromium:
 	apt-get update -q && apt-get install -q -y --no-install-recommends chromium chromium-driver
