@@ -50,7 +50,9 @@ def code_blocks(text: str, language: str) -> list[str]:
 def test_the_academic_version_in_the_docs_is_the_script() -> None:
     script = (EXAMPLES / "academic.py").read_text()
     body = script.split('"""\n\n', 1)[1]
-    assert body in code_blocks((ROOT / "docs" / "explanation" / "algorithm.md").read_text(), "python")
+    assert body in code_blocks(
+        (ROOT / "docs" / "explanation" / "algorithm.md").read_text(), "python"
+    )
 
 
 def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) -> None:
