@@ -8,10 +8,12 @@
 # make campaign    what takes an hour: ten thousand seeds of faults, ten times as many examples, the slow tests
 # make bench       speed, as ratios within one run (NAME="..." picks some)
 # make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
-# make gallery     docs/topologies.md: the picture and the figures of every topology
-# make rules       docs/rules.md: the parameters of all rules
-# make wires       docs/wires.md: what formats and shards do to training
-# make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links grow slow
+# make reference   docs/reference/{commands,config,metrics}.md, from the code
+# make house       docs/images/house.svg: the sub-packages and who imports whom
+# make gallery     docs/reference/topologies.md: the picture and the figures of every topology
+# make rules       docs/reference/rules.md: the parameters of all rules
+# make wires       docs/reference/wires.md: what formats and shards do to training
+# make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
 # make chromium    Debian: the browser in which tests look at reports (as root; without it they skip)
 # make clean       forget everything that was built, .venv included
@@ -25,12 +27,13 @@ TESTS   := test-core test-others test-cluster test-browser test-share
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) cover campaign bench soak gallery stragglers studies wires: export OMP_NUM_THREADS := 1
+$(TESTS) cover campaign bench soak gallery house reference rules stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) cover campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo test $(TESTS) check cover campaign bench soak gallery rules stragglers studies wires clean
+.PHONY: chromium help demo test $(TESTS) check cover campaign bench soak \
+	gallery house reference rules stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -87,17 +90,8 @@ bench: .venv/.demo
 soak: .venv/.demo
 	$(BIN)/python -c 'from rumor.benchmarks.soak import report; report($(MINUTES), $(PEERS), "docs/images/soak.png")'
 
-gallery: .venv/.demo
-	$(BIN)/python docs/gallery.py
-
-rules: .venv/.demo
-	$(BIN)/python docs/rules_table.py
-
-wires: .venv/.demo
-	$(BIN)/python docs/wires_table.py
-
-stragglers: .venv/.demo
-	$(BIN)/python docs/simulator_figure.py
+gallery house reference rules stragglers wires: .venv/.demo
+	$(BIN)/python docs/scripts/$@.py
 
 chromium:
 	apt-get update -q && apt-get install -q -y --no-install-recommends chromium chromium-driver

@@ -230,7 +230,7 @@ def index(out: Path) -> str:
         "",
         "What came of the studies that come with rumor. `rumor study NAME` repeats one, "
         "`rumor study NAME --copy mine.toml`",
-        "gives you its file to change; [study.md](../study.md) says how.",
+        "gives you its file to change; [studies.md](../how-to/studies.md) says how.",
         "",
     ]
     for path in sorted(out.glob("*/README.md")):

@@ -1,9 +1,9 @@
-"""One's own training loop, which goes on where it stood, however it was ended.
+"""A training loop of your own that resumes where it stopped, however it ended.
 
     python examples/resume.py --folder state
 
-Kill it in any way, run the same line again, and it goes on from its last checkpoint: model, Adam's
-moments, learning rate, the order of the data and all random numbers.
+Kill it in any way, run the same line again, and it continues from its last checkpoint: model,
+Adam's moments, learning rate, the order of the data and all random numbers.
 """
 
 import argparse
@@ -17,10 +17,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--folder", required=True, help="where checkpoints lie")
+parser.add_argument("--folder", required=True, help="where checkpoints are kept")
 parser.add_argument("--join", action="append", default=[], help="address of any member")
 parser.add_argument("--steps", type=int, default=2000)
-parser.add_argument("--pace-s", type=float, default=0.0, help="sleep so long in each step")
+parser.add_argument("--pace-s", type=float, default=0.0, help="sleep this long in each step")
 arguments = parser.parse_args()
 
 digits = load_digits()
@@ -30,7 +30,7 @@ held_out = slice(1437, None)
 
 
 class Order:
-    """Which samples come next: each once per pass. Anything with these two methods will do."""
+    """Which samples come next, each once per pass. Any class with these two state methods works."""
 
     def __init__(self) -> None:
         self.order, self.place = torch.randperm(1437), 0

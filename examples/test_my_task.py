@@ -1,4 +1,4 @@
-"""Tests of one's own task in a swarm with faults: deterministic, without a network, and quick.
+"""Tests of a task of your own in a swarm with faults: deterministic, without a network, and quick.
 
     python -m pytest examples/test_my_task.py
 

@@ -1,11 +1,11 @@
-"""One's own training loop, as a peer of a swarm. Run it in two terminals, or on two machines:
+"""A training loop of your own, as a peer of a swarm. Run it in two terminals, or on two machines:
 
     python examples/train.py --bind tcp://127.0.0.1:7700
     python examples/train.py --join tcp://127.0.0.1:7700
 
-The second becomes a copy of the first and trains along; start as many as you like, whenever you
-like, and stop any with Ctrl-C. It is called train.py on purpose: a script of that name must not
-get in rumor's way.
+The second becomes a copy of the first and trains along. Start as many as you like, whenever you
+like, and stop any of them with Ctrl-C. The script is called train.py on purpose: that name must not
+clash with rumor's own packages.
 """
 
 import argparse

@@ -11,7 +11,7 @@ import pytest
 from rumor.topology import FAMILIES
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "docs" / "gallery.py"
+SCRIPT = ROOT / "docs" / "scripts" / "gallery.py"
 
 pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
 

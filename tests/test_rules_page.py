@@ -1,4 +1,4 @@
-"""docs/rules.md has every rule, and the parameters that the code declares."""
+"""docs/reference/rules.md has every rule, and the parameters that the code declares."""
 
 import importlib.util
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from rumor.gossip.rules import RULES
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "docs" / "rules_table.py"
+SCRIPT = ROOT / "docs" / "scripts" / "rules.py"
 
 pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
 
@@ -25,5 +25,5 @@ def test_the_table_of_parameters_is_that_of_the_code() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_has_a_section_and_a_row(name: str) -> None:
-    page = (ROOT / "docs" / "rules.md").read_text()
+    page = (ROOT / "docs" / "reference" / "rules.md").read_text()
     assert f"\n## {name}: " in page and f"\n| `{name}` | " in page

@@ -89,7 +89,7 @@ def test_faults_of_the_network_take_proxies_and_no_shared_memory(
     assert config.exchange.no_shared_memory is needed
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "faults.md"
 
 with_docs = pytest.mark.skipif(not PAGE.exists(), reason="docs are not beside the tests")
 

@@ -200,7 +200,7 @@ def test_names_take_the_place_of_positions_and_digits_stay_a_name() -> None:
     assert restart.peers == ("7",)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
 
 with_docs = pytest.mark.skipif(not PAGE.exists(), reason="docs are not beside the tests")
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "docs" / "wires_table.py"
+SCRIPT = ROOT / "docs" / "scripts" / "wires.py"
 
 pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
 

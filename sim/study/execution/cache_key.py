@@ -215,7 +215,8 @@ def _hash_own(what: str, module: str) -> str:
             )
         if _hash_when_loaded(loaded, now) != now:
             raise ConfigError(
-                f"{what} {module}: its code has changed since this process (start it anew) loaded it"
+                f"{what} {module}: its code has changed since this process (start it anew)"
+                " loaded it"
             )
     return now
 

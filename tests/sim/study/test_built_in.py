@@ -54,7 +54,7 @@ def test_pictures_are_small_and_shown() -> None:
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="docs are not beside the tests")
 def test_the_study_that_the_documentation_shows_can_run(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "studies.md").read_text(encoding="utf-8")
     example = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
     assert example is not None
     path = tmp_path / "example.toml"

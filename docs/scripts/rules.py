@@ -1,4 +1,4 @@
-"""Write the tables of docs/rules.md that say which parameters the rules take.
+"""Write the tables of docs/reference/rules.md that say which parameters the rules take.
 
 ``make rules``, from the root of the repository. What stands outside the two markers is written by
 hand, and kept.
@@ -11,8 +11,10 @@ from rumor.gossip.rules import RULES
 
 __all__ = ["BEGIN", "END", "PAGE", "main", "rewritten", "table"]
 
-PAGE = Path("docs/rules.md")
-BEGIN = "<!-- Down to the next marker all is written by docs/rules_table.py: run `make rules`. -->"
+PAGE = Path("docs/reference/rules.md")
+BEGIN = (
+    "<!-- Down to the next marker all is written by docs/scripts/rules.py: run `make rules`. -->"
+)
 END = "<!-- Here it ends. -->"
 
 

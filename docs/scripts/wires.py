@@ -1,4 +1,4 @@
-"""Measure what formats and shards do to training, and write the tables of docs/wires.md.
+"""Measure what formats and shards do to training, and write the tables of docs/reference/wires.md.
 
 ``make wires``, from the root of the repository; it takes some ten minutes. What stands above the
 marker on the page is written by hand, and kept.
@@ -14,8 +14,8 @@ from rumor.sim import simulate
 
 __all__ = ["MARKER", "PAGE", "STUDIES", "WAYS", "Study", "main", "measure", "row", "table"]
 
-PAGE = Path("docs/wires.md")
-MARKER = "<!-- Below, all is written by docs/wires_table.py: run `make wires`, do not edit. -->"
+PAGE = Path("docs/reference/wires.md")
+MARKER = "<!-- Below, all is written by docs/scripts/wires.py: run `make wires`, do not edit. -->"
 
 WORKERS = 16
 SEEDS = (0, 1, 2)

@@ -1,4 +1,4 @@
-"""Draw every family of topologies, and write the tables of docs/topologies.md: ``make gallery``.
+"""Draw every topology family, and write docs/reference/topologies.md: ``make gallery``.
 
 What stands above the marker on the page is written by hand, and kept. Paths are relative to the
 root of the repository.
@@ -17,16 +17,16 @@ from rumor.topology.families.registry import CATALOG
 
 __all__ = ["MARKER", "PAGE", "PICTURES", "below", "churn_row", "facts_row", "main", "section"]
 
-PAGE = Path("docs/topologies.md")
+PAGE = Path("docs/reference/topologies.md")
 PICTURES = Path("docs/images/topologies")
-MARKER = "<!-- Below, all is written by docs/gallery.py: run `make gallery` instead of editing. -->"
+MARKER = "<!-- Below, all is written by docs/scripts/gallery.py: run `make gallery`. -->"
 
 SIZES = (16, 64)
 
 SPECS = {
     "spanning-tree": ("spanning-tree:of=torus", "spanning-tree:of=torus"),
     "hosts": ("hosts:sizes=4x4x8", "hosts:sizes=16x16x32"),
-    "file": ("file:path=docs/cluster.graphml,weights=bandwidth", None),
+    "file": ("file:path=examples/cluster.graphml,weights=bandwidth", None),
 }
 """What is drawn of families that need a parameter, at both sizes."""
 
@@ -126,7 +126,7 @@ def section(name: str) -> list[str]:
     lines += [f"- `{parameter.name}=`: {about(parameter)}" for parameter in family.parameters]
     lines += [f"- On a live view: {family.fallback}.", ""]
     sizes = " and ".join(f"n = {n}" for n in SIZES if spec_of(name, n))
-    return [*lines, f"![{name} at {sizes}](images/topologies/{name}.png)"]
+    return [*lines, f"![{name} at {sizes}](../images/topologies/{name}.png)"]
 
 
 def _table_head(*names: str) -> list[str]:

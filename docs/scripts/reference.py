@@ -1,0 +1,238 @@
+"""Write docs/reference/{commands,config,metrics}.md from the code: ``make reference``.
+
+Commands come from the tree of commands that ``rumor`` runs, configuration from the fields of the
+dataclasses and the docstrings below them, metrics from the study's own declarations. Paths are
+relative to the root of the repository.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from rumor.cli.app import app
+from rumor.gossip import ProtocolConfig
+from rumor.sim import SimulationConfig
+from rumor.sim.study.measures import MEASURES
+from rumor.train import CheckpointConfig, PeerConfig, RunConfig
+
+__all__ = ["CONFIGS", "FOLDER", "commands", "config", "main", "metrics", "pages"]
+
+FOLDER = Path("docs/reference")
+
+CONFIGS = (PeerConfig, RunConfig, CheckpointConfig, ProtocolConfig, SimulationConfig)
+"""The public configuration classes, in the order of the page."""
+
+MARKER = "<!-- Written by docs/scripts/reference.py: run `make reference` instead of editing. -->"
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """The text of each generated page, by file name."""
+    return {"commands.md": commands(), "config.md": config(), "metrics.md": metrics()}
+
+
+# Commands.
+
+
+def commands() -> str:
+    """Every command, with its options by panel."""
+    lines = ["# Commands", "", MARKER, "", "Every command prints this with `--help`.", ""]
+    for name, command in sorted(_leaves("rumor", typer.main.get_command(app))):
+        usage = " ".join([name, *_arguments(command.params)])
+        lines += [f"## {name}", "", "```", f"{usage} [OPTIONS]", "```", ""]
+        lines += [_paragraphs(command.help or ""), ""]
+        lines += _parameter_tables(command.params)
+    return _text(lines)
+
+
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Commands that do something, groups walked through; hidden ones left out."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+        return
+    for key, each in inner.items():
+        if not each.hidden:
+            yield from _leaves(f"{name} {key}", each)
+
+
+def _arguments(parameters: Iterable[Any]) -> Iterator[str]:
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            dots = "..." if parameter.nargs == -1 else ""
+            shown = f"{_argument_name(parameter)}{dots}"
+            yield shown if parameter.required else f"[{shown}]"
+
+
+def _argument_name(parameter: Any) -> str:
+    # Some placeholders bring brackets and dots of their own.
+    name = _kind(parameter) if parameter.metavar else parameter.name.upper()
+    return str(name).rstrip(".").strip("[]")
+
+
+def _parameter_tables(parameters: Iterable[Any]) -> list[str]:
+    panels: dict[str, list[Any]] = {}
+    for parameter in parameters:
+        if not getattr(parameter, "hidden", False):
+            is_argument = parameter.param_type_name == "argument"
+            panel = "Arguments" if is_argument else parameter.rich_help_panel or "Options"
+            panels.setdefault(panel, []).append(parameter)
+    lines = []
+    for panel, members in panels.items():
+        rows = [(_names(each), _shown_default(each), _cell(each.help)) for each in members]
+        lines += [f"**{panel}**", "", *_table(("option", "default", "what it does"), rows), ""]
+    return lines
+
+
+def _names(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{_argument_name(parameter)}`"
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    kind = "" if getattr(parameter, "is_flag", False) else _kind(parameter)
+    return f"`{names} {kind}`".replace(" `", "`").replace("|", "\\|")
+
+
+def _kind(parameter: Any) -> str:
+    """What a value looks like: the declared placeholder, else its type."""
+    if parameter.metavar:
+        return str(parameter.metavar)
+    described = getattr(parameter, "type_descriptor", None)
+    kind = getattr(described, "annotation", None) or getattr(parameter, "type", None)
+    return str(getattr(kind, "__name__", None) or getattr(kind, "name", "")).upper()
+
+
+def _shown_default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    shown = getattr(parameter, "show_default", None)
+    if isinstance(shown, str):
+        return _cell(shown)
+    value = parameter.default
+    if value is None or value in ((), [], "") or callable(value):
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"`{value}`"
+
+
+# Configuration.
+
+
+def config() -> str:
+    """Every public configuration class, field by field."""
+    lines = ["# Configuration", "", MARKER, ""]
+    lines += ["All classes are frozen and take keyword arguments only.", ""]
+    for cls in CONFIGS:
+        lines += [f"## {cls.__module__.rsplit('.', 1)[0]}.{cls.__name__}", ""]
+        lines += [_first_paragraph(cls.__doc__ or ""), ""]
+        lines += [*_table(("field", "default", "what it does"), _field_rows(cls)), ""]
+    return _text(lines)
+
+
+def _field_rows(cls: type) -> Iterator[tuple[str, str, str]]:
+    documented = _field_docstrings(cls)
+    for field in fields(cls):  # type: ignore[arg-type]
+        annotation, help_ = documented[field.name]
+        default = _default_text(field)
+        yield f"`{field.name}: {annotation}`".replace("|", "\\|"), default, _cell(help_)
+
+
+def _default_text(field: Any) -> str:
+    if field.default is not MISSING:
+        return f"`{field.default!r}`"
+    if field.default_factory is not MISSING:
+        made = field.default_factory()
+        # The fields of a nested configuration have a section of their own.
+        return f"`{type(made).__name__}()`" if type(made) in CONFIGS else f"`{made!r}`"
+    return "required"
+
+
+def _field_docstrings(cls: type) -> dict[str, tuple[str, str]]:
+    """By field: its annotation as written, and the docstring below it."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for statement, after in zip(definition.body, [*definition.body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            text = _docstring(after)
+            found[statement.target.id] = (ast.unparse(statement.annotation), text)
+    return found
+
+
+def _docstring(statement: ast.stmt | None) -> str:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return str(statement.value.value)
+    return ""
+
+
+# Metrics.
+
+
+def metrics() -> str:
+    """Every metric that a study compares."""
+    lines = ["# Study metrics", "", MARKER, ""]
+    lines += [
+        "What `rumor study` computes for each trial, and compares between points: a column of "
+        "`summary.csv`, a",
+        "table on the report's page. *Ratio* metrics differ by a factor, the others by a "
+        "difference.",
+        "",
+    ]
+    rows = [
+        (
+            f"`{each.name}`",
+            each.words,
+            each.unit,
+            "lower" if each.is_lower_better else "higher",
+            "ratio" if each.is_ratio else "difference",
+            "at the target" if each.curve is not None else "at the end",
+        )
+        for each in MEASURES.values()
+    ]
+    names = ("metric", "what", "unit", "better", "compared by", "taken")
+    return _text([*lines, *_table(names, rows)])
+
+
+# Markdown.
+
+
+def _table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    head = list(names)
+    body = [_row(row) for row in rows]
+    return [_row(head), _row("---" for _ in head), *body]
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("``", "`").replace("|", "\\|")
+
+
+def _paragraphs(text: str) -> str:
+    blocks = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(textwrap.fill(_cell(block), 100) for block in blocks)
+
+
+def _first_paragraph(text: str) -> str:
+    return _cell(inspect.cleandoc(text).split("\n\n")[0])
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""What users read: links resolve, snippets compile, generated pages are those of the code."""
+
+import importlib.util
+import re
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs are not beside the tests")
+
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def script(stem: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{stem}", DOCS / "scripts" / f"{stem}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of a page's headings."""
+    found: Counter[str] = Counter()
+    names = set()
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        names.add(slug if not found[slug] else f"{slug}-{found[slug]}")
+        found[slug] += 1
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{link} names no heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_snippets_compile(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1):
+        compile(code, f"{name(page)}, snippet {number}", "exec")
+
+
+def test_the_map_names_every_page() -> None:
+    linked = set(re.findall(r"\]\(([^)#]+)", (DOCS / "README.md").read_text(encoding="utf-8")))
+    pages = {
+        str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if "studies" not in page.parts
+    }
+    assert pages - linked == {"README.md"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+@pytest.mark.parametrize("page", ["commands.md", "config.md", "metrics.md"])
+def test_generated_pages_are_those_of_the_code(page: str) -> None:
+    written = (DOCS / "reference" / page).read_text(encoding="utf-8")
+    assert script("reference").pages()[page] == written, "run `make reference`"
+
+
+def test_every_command_and_field_has_a_row() -> None:
+    reference = script("reference")
+    assert "| `--task NAME` |" in reference.commands()
+    assert all(f"| `{name}: " in reference.config() for name in ("dead_s", "linger_s", "workers"))
+    # What is not documented would be an empty last cell.
+    assert "|  |\n" not in reference.commands() + reference.config()
+
+
+def test_the_house_is_that_of_the_imports() -> None:
+    house = script("house")
+    drawn = house.draw(house.imports(ROOT))
+    assert (DOCS / "images" / "house.svg").read_text(encoding="utf-8") == drawn, "run `make house`"
+
+
+def test_a_house_shows_every_room_and_leaves_out_what_longer_ways_imply(tmp_path: Path) -> None:
+    for module, text in {
+        "gossip/__init__.py": "",
+        "gossip/wire/__init__.py": "",
+        "gossip/wire/codec.py": "import msgpack",
+        "gossip/exchange/__init__.py": "from ..wire import codec",
+        "gossip/rules/__init__.py": "from rumor.gossip import exchange\nfrom ..wire.codec import x",
+        "train/__init__.py": "from ..gossip.wire import codec",
+    }.items():
+        path = tmp_path / module
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    house = script("house")
+    graph = house.imports(tmp_path)
+    assert graph == {
+        "gossip": set(),
+        "gossip.wire": set(),
+        "gossip.exchange": {"gossip.wire"},
+        "gossip.rules": {"gossip.exchange", "gossip.wire"},
+        "train": {"gossip.wire"},
+    }
+    picture = ET.fromstring(house.draw(graph))
+    texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert sorted(filter(None, texts)) == ["exchange", "gossip/", "rules", "train/", "wire"]
+    styles = [element.get("class") for element in picture.iter("{http://www.w3.org/2000/svg}path")]
+    assert Counter(filter(None, styles)) == {"thin": 2, "thick": 1}
