@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..train.durable import drafted
-from .disagreement import estimate
 from .fault_marks import mark_faults
+from .launch.summary import estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

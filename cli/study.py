@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..gossip.errors import ConfigError, RumorError
-from .edge import FAILED, STOPPED, edge, fail
+from .errors import FAILED, STOPPED, edge, fail
 from .options import Debug, Json
 from .study_options import (
     BackendName,

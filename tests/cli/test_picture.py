@@ -7,7 +7,7 @@ import pytest
 
 from rumor.cli.picture import draw
 
-from .fakes import detail, summary
+from .launch.fakes import detail, summary
 
 
 def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
