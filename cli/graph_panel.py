@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from ..sim.results.curves import ACCENT, INK, PALETTE
 from ..topology.placement import Placement
 from .graph_links import Links, Scale
-from .picture import ACCENT, INK, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..gossip.errors import ConfigError
+from ..sim.results.curves import STYLE
 from ..topology import Topology
 from ..topology.placement import place
 from .graph_links import Scale, links_of
 from .graph_panel import Panel
-from .picture import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -88,7 +88,7 @@ def print_run(summary: dict[str, Any], console: Console) -> None:
         console: Where to.
     """
     # Here, because the package that it lies in imports torch.
-    from ..sim.title import describe
+    from ..sim.results.title import describe
 
     print_rows(describe(summary), describe_run(summary), console)
     if summary["out"] is not None:

@@ -20,6 +20,7 @@ from ...gossip.errors import ConfigError
 from ..console import plain_table, progress_on, time_left
 from ..errors import FAILED, STOPPED, edge, fail
 from ..options import OUTPUT, Debug, Json
+from ..run_folder import check_free
 
 if TYPE_CHECKING:
     from ...sim.torture import Broken, Campaign, Order, Progress, Trial
@@ -322,10 +323,7 @@ def _check_folder(out: Path) -> None:
     """See whether a result can be kept there, before anything is tried."""
     from ...sim.run_files import check_writable
 
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out {out} is a file: name a new folder")
-    if (out / RESULT).exists():
-        raise ConfigError(f"--out {out} holds another campaign: name a new folder")
+    check_free(out, [RESULT], "campaign")
     check_writable(out)
 
 

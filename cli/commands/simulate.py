@@ -1,13 +1,10 @@
 """``rumor simulate``: many workers in one process, under virtual time."""
 
 import json
-import re
 import sys
-import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,6 +14,7 @@ from rich.console import Console
 from ...gossip.errors import ConfigError
 from ..errors import FAILED, STOPPED, edge, fail
 from ..options import EXCHANGE, GOSSIP, OUTPUT, SPEED, Debug, Json, Source, given, options_of
+from ..run_folder import new_folders, taken_folder
 
 if TYPE_CHECKING:
     from ...sim import Run, SimulationConfig
@@ -129,7 +127,7 @@ def _run(config: "SimulationConfig") -> "Run":
     from dataclasses import asdict
 
     from ...sim import simulate as run_simulation
-    from ...sim.title import describe
+    from ...sim.results.title import describe
     from ..simulation_report import display_on, reached
 
     last: Progress | None = None
@@ -192,29 +190,9 @@ def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
         check_folder(out)
         yield out
         return
-    name = re.sub(r"[^\w.-]+", "-", task)
-    stem = Path("runs") / f"sim-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    check_writable(stem)
-    above_is_new = not stem.parent.exists()
-    folder = _take(stem)
-    try:
+    check_writable(Path("runs"))
+    with taken_folder(new_folders(task, "sim-")) as folder:
         yield folder
-    finally:
-        # Only empty ones can be removed.
-        with suppress(OSError):
-            folder.rmdir()
-            if above_is_new:
-                stem.parent.rmdir()
-
-
-def _take(stem: Path) -> Path:
-    """Make a folder that was not there; runs that start in the same second get one each."""
-    for number in count(1):
-        path = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
-        with suppress(FileExistsError):
-            path.mkdir(parents=True)
-            return path
-    raise AssertionError
 
 
 # What is measured says nothing any more once another of its kind is typed: all of these end a run,

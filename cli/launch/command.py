@@ -262,9 +262,9 @@ def _conclude(
     outcomes: "Sequence[Outcome]",
     faults: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
+    from ...sim.results.live_plots import draw
     from ...train.durable import write_json
-    from ..picture import draw
-    from .summary import balance, merge_outcomes, summarize
+    from .summary import balance, estimate, merge_outcomes, summarize
 
     merged = merge_outcomes(outcomes, task)
     unwritten: list[str] = []
@@ -277,7 +277,8 @@ def _conclude(
     with _noting(unwritten, out / "summary.json") as path:
         write_json(path, summary)
     with _noting(unwritten, out / "training.png") as path:
-        draw(summary, [outcome.rows for outcome in outcomes], path)
+        rows = [outcome.rows for outcome in outcomes]
+        draw(summary, rows, estimate(rows), path)
     return summary
 
 

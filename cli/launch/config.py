@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from ...gossip.messages import is_name
 from ...gossip.rules import make_rule
 from ...topology import parse
 from ..exchange import ExchangeConfig
+from ..run_folder import check_free, new_folders
 
 if TYPE_CHECKING:
     from ...sim.faults import Fault
@@ -208,18 +208,8 @@ def step_s_min(config: LaunchConfig, index: int) -> float:
 
 def _folder(config: LaunchConfig) -> Path:
     if config.out is None:
-        name = re.sub(r"[^\w.-]+", "-", config.task)
-        stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        tries = [stem, *(stem.with_name(f"{stem.name}-{n}") for n in range(2, 100))]
-        return next(path for path in tries if not path.exists())
-    if config.out.exists() and not config.out.is_dir():
-        raise ConfigError(f"--out {config.out} is a file: name a new folder")
-    taken = [name for name in TRACES if (config.out / name).exists()]
-    if taken:
-        raise ConfigError(
-            f"--out {config.out} holds another run ({', '.join(taken)}): "
-            "name a new folder, or remove that one"
-        )
+        return next(path for path in new_folders(config.task) if not path.exists())
+    check_free(config.out, TRACES)
     return config.out
 
 

@@ -424,7 +424,7 @@ def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
 def test_a_run_has_a_new_folder_to_itself_from_its_start(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rumor.cli.commands.simulate.time.strftime", lambda form: "now")
+    monkeypatch.setattr("rumor.cli.run_folder.time.strftime", lambda form: "now")
     seen: list[list[str]] = []
     run = fake.run
 

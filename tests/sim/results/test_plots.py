@@ -9,11 +9,11 @@ import pytest
 from matplotlib import get_backend, rcParams
 from matplotlib.figure import Figure
 
-from rumor.sim.curves import set_scale
-from rumor.sim.picture import draw
+from rumor.sim.results.curves import set_scale
+from rumor.sim.results.plots import draw
 from rumor.sim.run import Run
 
-from .made_up import made_up
+from ..made_up import made_up
 
 
 def without(run: Run, *names: str) -> Run:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..gossip.wire import NATIVE
+from ...gossip.wire import NATIVE
 
 __all__ = ["describe", "describe_world"]
 

@@ -1,4 +1,4 @@
-"""The picture of a run: what there is to see of it over virtual time, a panel for each."""
+"""The picture of a simulated run: a panel for each thing that there is to see over virtual time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
@@ -6,8 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .curves import ACCENT, BLUE, INK, Floats, band, has_any, line, mark, rate, set_scale, spaced
-from .picture_faults import mark_faults
+from .curves import (
+    ACCENT,
+    BLUE,
+    DIM,
+    INK,
+    STYLE,
+    Floats,
+    band,
+    has_any,
+    line,
+    mark,
+    mark_faults,
+    new_figure,
+    rate,
+    set_scale,
+    spaced,
+)
 from .title import describe, describe_world
 
 if TYPE_CHECKING:
@@ -16,32 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-STYLE: Any = {
-    "font.size": 9.5,
-    "axes.edgecolor": "#AAAAAA",
-    "axes.labelcolor": INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.8,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelcolor": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    # Names of tasks and paths may hold what would be mathematics to matplotlib.
-    "text.parse_math": False,
-}
-
 # Inches.
 WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
 
-DIM = "#777777"
 TITLE_MAX, WORLD_MAX = 95, 140
 """Letters of a line above the panels, where it says what is run and in what world."""
 
@@ -77,10 +69,7 @@ def draw(summary: Summary, series: Series) -> "Figure":
     Returns:
         A figure with a panel for everything that the run has something to say on.
     """
-    # The object-oriented way: no backend, no window, no state that outlives the call.
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     panels, header = _panels(summary, series), _header(summary)
@@ -89,8 +78,7 @@ def draw(summary: Summary, series: Series) -> "Figure":
     with rc_context(STYLE):
         rect = (0.0, 0.0, 1.0, 1 - below / height)
         layout = ConstrainedLayoutEngine(rect=rect, hspace=0.06, wspace=0.03)
-        figure = Figure(figsize=(WIDTH, height), dpi=150, layout=layout)
-        FigureCanvasAgg(figure)
+        figure = new_figure(WIDTH, height, layout)
         for index, (text, style) in enumerate(header):
             y = 1 - HEADER_LINE * (index + 0.35) / height
             figure.text(0.01, y, text, va="top", **style)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from rumor.cli.picture import draw
+from rumor.cli.launch.summary import estimate
+from rumor.sim.results.live_plots import draw
 
-from .launch.fakes import detail, summary
+from ...cli.launch.fakes import detail, summary
 
 
 def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
@@ -47,5 +48,5 @@ def fault(kind: str, *steps: int, **fields: Any) -> dict[str, Any]:
 def test_any_run_has_a_picture(
     tmp_path: Path, changes: dict[str, Any], peers: list[list[dict[str, Any]]]
 ) -> None:
-    draw(summary(**changes), peers, tmp_path / "training.png")
+    draw(summary(**changes), peers, estimate(peers), tmp_path / "training.png")
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
