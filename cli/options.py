@@ -223,6 +223,9 @@ def _parameter(
     help = re.sub(r"``(\w+)``", lambda m: _option(m[1]) if m[1] in names else m[0], help)
     if setting.several:
         kind, default, shown = list[kind], None, default or None
+    elif default == ():
+        # A file, say, in place of what only Python can give.
+        default = None
     words = _UNLESS_GIVEN.search(help)
     if words is not None and default is None:
         shown, help = words["words"], help.replace(words[0], "")

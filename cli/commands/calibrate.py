@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
+from ..console import plain_table
 from ..errors import FAILED, edge, fail
 from ..exchange import parse_rate
 from ..options import OUTPUT, Debug, Json, Source, options_of
@@ -249,7 +250,7 @@ def _keep(found: "Calibration", path: Path) -> str:
 
 def _print(found: "Calibration", links: "Sequence[LinkSounding]", path: Path | None) -> None:
     console = Console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table()
     for name in ("peer", "step", "varies by", "steps seen"):
         table.add_column(name, justify="left" if name == "peer" else "right", no_wrap=True)
     for peer in found.peers:
@@ -269,7 +270,7 @@ def _print(found: "Calibration", links: "Sequence[LinkSounding]", path: Path | N
 
 
 def _links_table(links: "Sequence[LinkSounding]") -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table()
     for name in ("link to", "round trip, least", "mean", "carries"):
         table.add_column(name, justify="left" if name == "link to" else "right", no_wrap=True)
     for link in links:

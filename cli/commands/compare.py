@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from ..console import plain_table
 from ..errors import FAILED, edge
 from ..options import Debug, Json
 
@@ -69,7 +69,7 @@ def print_side_by_side(found: "SideBySide", console: Console) -> None:
         found: What was compared.
         console: Where to.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("", no_wrap=True)
     for name in ("live", "simulated", "ratio"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -71,9 +71,10 @@ class _Teller:
 
 def _show(found: "Replay") -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    from ..console import plain_table
+
+    table = plain_table()
     table.add_column("peer", no_wrap=True)
     for name in ("records", "steps", "shares mixed"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -19,6 +19,7 @@ from ...topology.builders import host_sizes
 from ...topology.catalog import CATALOG
 from ...topology.family import Family, Parameter
 from ...topology.spec import Spec, read
+from ..console import plain_table
 from ..errors import edge
 from ..options import OUTPUT, Debug, Json
 
@@ -312,14 +313,14 @@ def print_families(console: Console) -> None:
         )
     )
     console.print()
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table = plain_table(header=False)
     table.add_column(no_wrap=True)
     table.add_column()
     for name, family in CATALOG.items():
         table.add_row(Text(name, style="bold"), _described(family))
     console.print(table)
     console.print(Text("\nMixing weights, by --mixing (the family's own unless given):"))
-    weights = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    weights = plain_table(header=False)
     weights.add_column(no_wrap=True, min_width=max(map(len, CATALOG)))
     weights.add_column()
     for name, line in MIXINGS.items():
@@ -396,7 +397,7 @@ def print_advice(title: str, several: Sequence[Advice], console: Console) -> Non
     if len(fitting) == len(several):
         return
     console.print(Text("\nThese do not fit:", style="bold"))
-    rest = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    rest = plain_table(header=False)
     rest.add_column(no_wrap=True)
     rest.add_column()
     for advice in several[len(fitting) :]:
@@ -433,7 +434,7 @@ def _timed(fitting: Sequence[Advice]) -> bool:
 
 
 def _ranked(fitting: Sequence[Advice], width: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("topology", max_width=None if width >= WIDE else SPEC_WIDTH, overflow="fold")
     if _timed(fitting):
         table.add_column("seconds", justify="right", no_wrap=True)

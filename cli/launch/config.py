@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ...gossip.errors import ConfigError
 from ...gossip.messages import is_name
@@ -25,6 +25,15 @@ STEP_S_MIN_SLOW = 0.02
 
 # What a run leaves in its folder; any of them there means that the folder is taken.
 TRACES = ("peers", "rendezvous", "summary.json", "model.safetensors", "training.png")
+
+
+# What the launcher says to each peer in another way, or not at all.
+_OF_LAUNCHER: Final = frozenset(
+    ("peers", "exchange", "step_s_min", "slow", "steps", "journal", "out", "faults")
+)
+
+# A peer has the same defaults; commands are read by people who look for what is particular.
+_LEFT_OUT: Final = ("lr_schedule", "checkpoint_every")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +133,18 @@ class LaunchConfig:
             )
         make_rule(self.rule, self.p, self.emission)
 
-    def changes(self) -> list[tuple[str, str]]:
-        """Fields that are not as by default, which a peer's options of that name are, too."""
-        names = ("lr_schedule", "checkpoint_every")
-        defaults = {entry.name: entry.default for entry in fields(self)}
-        return [(n, getattr(self, n)) for n in names if getattr(self, n) != defaults[n]]
+    def for_peers(self) -> dict[str, Any]:
+        """Fields that are options of a peer under the same name, by name."""
+        known = {
+            entry.name: (getattr(self, entry.name), entry.default)
+            for entry in fields(self)
+            if entry.name not in _OF_LAUNCHER
+        }
+        return {
+            name: value
+            for name, (value, default) in known.items()
+            if name not in _LEFT_OUT or value != default
+        }
 
     def ids(self) -> tuple[str, ...]:
         """What the peers are called: as the nodes of the topology's file, or peer-0 and so on.

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..console import plain_table
 from .monitor import Sight, State
 from .processes import Display
 
@@ -92,7 +93,7 @@ def render(
     title: str, sights: Sequence[Sight], elapsed_s: float, height: int = 1000
 ) -> RenderableType:
     """Build the table: a row for each peer, as many as *height* lines hold."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("peer")
     table.add_column("state", min_width=8)
     table.add_column("", width=16)
@@ -198,7 +199,7 @@ def report(summary: dict[str, Any], console: Console) -> None:
 
 
 def _final_table(summary: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("peer", no_wrap=True)
     table.add_column("state")
     for name in ("steps", "steps/s", "accuracy", "test loss", "weight", "pushes", "skipped"):

@@ -153,31 +153,15 @@ class Places:
 
     def _options(self, index: int) -> dict[str, Any]:
         config = self._config
-        options = {
-            "--task": config.task,
-            "--steps": self._steps,
-            "--total-steps": config.total_steps,
-            "--lr": config.lr,
-            "--batch-size": config.batch_size,
-            "--partition": config.partition,
-            "--index": index % config.peers,
-            "--count": config.peers,
-            "--topology": config.topology,
-            "--rule": config.rule,
-            "--p": config.p,
-            "--emission": config.emission,
-            "--seed": config.seed,
-            "--device": config.device,
-            "--step-s-min": step_s_min(config, index),
-            "--prefetch": config.prefetch,
-            "--log-every": config.log_every,
-            "--eval-every": config.eval_every,
-            "--linger-s": config.linger_s,
-            "--leave-s": config.leave_s,
+        told = {name: value for name, value in config.for_peers().items() if value is not None}
+        options = told | {
+            "index": index % config.peers,
+            "count": config.peers,
+            "step_s_min": step_s_min(config, index),
         }
-        # Of these a peer has defaults of its own.
-        options |= {f"--{name.replace('_', '-')}": value for name, value in config.changes()}
-        return {name: value for name, value in options.items() if value is not None}
+        if self._steps is not None:
+            options["steps"] = self._steps
+        return {f"--{name.replace('_', '-')}": value for name, value in options.items()}
 
 
 def listening(out: Path, port: int) -> str | None:
