@@ -51,7 +51,7 @@ cover: .venv/.test
 		--omit='gossip/transport*'
 
 campaign: .venv/.test
-	$(BIN)/rumor torture --seeds 0-9999
+	$(BIN)/rumor fuzz --seeds 0-9999
 	$(BIN)/python -m pytest -m slow
 
 bench: .venv/.demo

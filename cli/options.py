@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 
@@ -240,7 +240,8 @@ def _parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=default,
-        annotation=Annotated[kind | None if default is None else kind, option],
+        # The type is a value here, which type checkers take for a mistake.
+        annotation=cast(Any, Annotated)[kind | None if default is None else kind, option],
     )
 
 
