@@ -222,7 +222,7 @@ def _parameter(
     name, kind, default, shown = setting.name, setting.kind, setting.default, None
     help = re.sub(r"``(\w+)``", lambda m: _option(m[1]) if m[1] in names else m[0], help)
     if setting.several:
-        kind, default, shown = list[kind], None, default or None
+        kind, default, shown = cast(Any, list)[kind], None, default or None
     elif default == ():
         # A file, say, in place of what only Python can give.
         default = None
