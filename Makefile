@@ -80,7 +80,7 @@ cover: .venv/.test
 		--omit='gossip/transport*'
 
 campaign: .venv/.test
-	$(BIN)/rumor torture --seeds 0-9999
+	$(BIN)/rumor fuzz --seeds 0-9999
 	$(BIN)/python $(PYTEST) -n auto -m "hypothesis and not live" --hypothesis-profile campaign
 	$(BIN)/python $(PYTEST) -m slow
 

@@ -1,44 +1,141 @@
-"""The command line as a whole: its commands, and what a wrong one is answered.
+"""The command line as a whole: its commands, and the answer to a wrong one.
 
-Nothing heavy is imported until a command needs it: ``rumor --help`` answers without torch.
+A command's module is imported when the command is run: ``rumor --help`` answers within a few
+tenths of a second, without torch, scipy or networkx.
 """
 
 import sys
-from importlib.metadata import version
+from dataclasses import dataclass
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
+from typer.core import TyperCommand
 
-from .bench import bench
-from .calibrate import calibrate
-from .commands.study import study
-from .compare import compare
-from .edge import WRONG_ARGUMENTS
-from .launch import launch
-from .merge import merge
-from .peer import peer
-from .replay import replay
-from .simulate import simulate
-from .topology import topology
-from .torture import torture
+__all__ = ["COMMANDS", "Command", "app", "load", "run"]
 
-__all__ = ["app", "run"]
+_WRONG_ARGUMENTS = 2
+"""As in `errors`."""
+
+_SETTINGS: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    # Joins the lines of a docstring to paragraphs.
+    "rich_markup_mode": "markdown",
+    "add_completion": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command of ``rumor``: where its function is, and what ``rumor --help`` says of it."""
+
+    home: str
+    """``module:function`` inside this package."""
+
+    summary: str
+    """First sentence of the function's docstring, kept here so that nothing need be imported."""
+
+    now: str = ""
+    """Today's name of a command that was renamed. The old one works, is not listed, and says so."""
+
+
+COMMANDS = {
+    "launch": Command(
+        home="launch.command:launch",
+        summary="Train one model with several local processes, each a peer of its own.",
+    ),
+    "peer": Command(
+        home="commands.peer:peer",
+        summary="Be one peer of a swarm: found one, or join by the address of any member.",
+    ),
+    "simulate": Command(
+        home="commands.simulate:simulate",
+        summary="Train one model with many simulated workers, and see how that would go on real "
+        "ones.",
+    ),
+    "study": Command(
+        home="commands.study:study",
+        summary="Compare topologies, rules, sizes, machines or networks, and see the answer on one "
+        "page.",
+    ),
+    "calibrate": Command(
+        home="commands.calibrate:calibrate",
+        summary="Measure real peers, and write a file that `rumor simulate --from FILE` starts "
+        "from.",
+    ),
+    "compare": Command(
+        home="commands.compare:compare",
+        summary="Put a live run and a simulation side by side, and say whether they agree.",
+    ),
+    "replay": Command(
+        home="commands.replay:replay",
+        summary="Repeat a live run from its journals, and compare it with what it left, bit for "
+        "bit.",
+    ),
+    "merge": Command(
+        home="commands.merge:merge",
+        summary="Average the models of several peers, each weighted by the weight that it ended "
+        "with.",
+    ),
+    "topology": Command(
+        home="commands.topology:topology",
+        summary="Say who pushes to whom in a topology, how fast that mixes, and what may break it.",
+    ),
+    "fuzz": Command(
+        home="commands.fuzz:fuzz",
+        summary="Fuzz the protocol: inject random faults until an invariant breaks or none does.",
+    ),
+    "torture": Command(home="commands.fuzz:fuzz", summary="", now="fuzz"),
+    "bench": Command(
+        home="commands.bench:bench",
+        summary="Measure speed: each figure beside a limit, or a plainer way, of the same run.",
+    ),
+}
+"""By name, in the order in which ``rumor --help`` lists them."""
 
 app = typer.Typer(
     name="rumor",
     help="Train one model on many machines, with no coordinator.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    # Joins the lines of a docstring to paragraphs.
-    rich_markup_mode="markdown",
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    **_SETTINGS,
 )
+
+
+class _LazyCommand(TyperCommand):
+    """Stands for a command whose module is imported once it is called."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse its arguments, by the options of the command itself."""
+        name = str(self.name)
+        if COMMANDS[name].now:
+            print(f"rumor {name} is now called rumor {COMMANDS[name].now}", file=sys.stderr)
+        return load(name).make_context(*args, **kwargs)
+
+
+def load(name: str) -> Any:
+    """Import a command, and make what typer calls one: its options are ``params``."""
+    module, _, function = COMMANDS[name].home.partition(":")
+    alone = typer.Typer(**_SETTINGS)
+    alone.command(name)(getattr(import_module(f".{module}", __package__), function))
+    return typer.main.get_command(alone)
+
+
+def _register(name: str, command: Command) -> None:
+    decorate = app.command(name, help=command.summary, hidden=bool(command.now), cls=_LazyCommand)
+    decorate(lambda: None)
+
+
+for _name, _command in COMMANDS.items():
+    _register(_name, _command)
 
 
 def _say_version(wanted: bool) -> None:
     if wanted:
+        # Here, because it reads the files of what is installed.
+        from importlib.metadata import version
+
         print(f"rumor {version('rumor')}")
         raise typer.Exit
 
@@ -52,19 +149,6 @@ def _root(
         ),
     ] = False,
 ) -> None: ...
-
-
-app.command()(launch)
-app.command()(peer)
-app.command()(simulate)
-app.command()(study)
-app.command()(calibrate)
-app.command()(compare)
-app.command()(replay)
-app.command()(merge)
-app.command()(topology)
-app.command()(torture)
-app.command()(bench)
 
 
 @runtime_checkable
@@ -93,12 +177,11 @@ def run() -> None:
             raise
         # typer's own way is a box of seven lines.
         if message := error.format_message():
-            print(f"error: {message}\nTry '{_command()} --help'.", file=sys.stderr)
-        sys.exit(WRONG_ARGUMENTS)
+            print(f"error: {message}\nTry '{_called()} --help'.", file=sys.stderr)
+        sys.exit(_WRONG_ARGUMENTS)
     sys.exit(status)
 
 
-def _command() -> str:
-    names = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
-    named = next((argument for argument in sys.argv[1:] if argument in names), "")
+def _called() -> str:
+    named = next((argument for argument in sys.argv[1:] if argument in COMMANDS), "")
     return f"rumor {named}".strip()

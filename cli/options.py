@@ -1,195 +1,54 @@
-"""Options that several commands share."""
+"""Options of the command line, made from the fields of config dataclasses.
 
-from typing import Annotated
+A field's name, type and default are the option's, and the docstring under it is its help: a new
+field of `RunConfig` is an option of ``rumor peer`` without a change here. The sources are read,
+not imported, because some of the packages that they lie in import torch.
+
+In such a docstring, a field's ``name`` becomes ``--name``, and "; the task's unless given" becomes
+the default that help shows.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 
 from ..gossip.rules import parameter_default, parameter_help, rules_help
 
 __all__ = [
-    "BatchSize",
-    "CheckpointEvery",
+    "COMPUTING",
+    "EXCHANGE",
+    "FAULTS",
+    "GOSSIP",
+    "NETWORK",
+    "OUTPUT",
+    "SPEED",
+    "TRAINING",
     "Debug",
-    "Device",
-    "EmissionName",
-    "EvalEvery",
-    "Journal",
     "Json",
-    "LearningRate",
-    "LeaveSeconds",
-    "LogEvery",
-    "LrScheduleSpec",
-    "P",
-    "Partition",
-    "RuleName",
-    "Seed",
-    "SocksProxy",
-    "Steps",
-    "TaskName",
-    "TimingName",
-    "TopologySpec",
-    "TotalSteps",
+    "Setting",
+    "Source",
+    "given",
+    "options_of",
+    "read_settings",
 ]
 
-TRAINING = "What is trained"
-GOSSIP = "How peers exchange"
-OUTPUT = "Output"
+TRAINING: Final = "What is trained"
+GOSSIP: Final = "How peers exchange"
+EXCHANGE: Final = "What an exchange costs"
+SPEED: Final = "How fast workers are"
+NETWORK: Final = "What lies between them"
+FAULTS: Final = "What goes wrong"
+COMPUTING: Final = "How it is computed"
+OUTPUT: Final = "Output"
 
-TaskName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="digits, quadratic, mnist, chars, or MODULE:FUNCTION, a function of yours that "
-        "returns a Task.",
-        rich_help_panel=TRAINING,
-    ),
-]
-Steps = Annotated[
-    int | None,
-    typer.Option(
-        help="Optimizer steps of each peer.",
-        show_default="the task's, unless --total-steps is given",
-        rich_help_panel=TRAINING,
-    ),
-]
-TotalSteps = Annotated[
-    int | None,
-    typer.Option(
-        help="Stop when all peers together, those that are gone included, have taken so many "
-        "steps. With --steps, whichever comes first.",
-        show_default="no limit",
-        rich_help_panel=TRAINING,
-    ),
-]
-LrScheduleSpec = Annotated[
-    str,
-    typer.Option(
-        "--lr-schedule",
-        metavar="SPEC",
-        help="constant, cosine or linear, as in cosine:warmup=0.05,floor=0.1: how the learning "
-        "rate falls over --total-steps by the whole swarm's clock, else over the peer's own steps.",
-        rich_help_panel=TRAINING,
-    ),
-]
-LearningRate = Annotated[
-    float | None,
-    typer.Option(
-        "--lr", help="Learning rate.", show_default="the task's", rich_help_panel=TRAINING
-    ),
-]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(
-        help="Samples per step and peer.", show_default="the task's", rich_help_panel=TRAINING
-    ),
-]
-Partition = Annotated[
-    str,
-    typer.Option(
-        metavar="SPEC",
-        help="Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA "
-        "(the smaller, the fewer classes at a peer) or shards:K.",
-        rich_help_panel=TRAINING,
-    ),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        help="Seeds the model, the order of the data and the choice of neighbors.",
-        rich_help_panel=TRAINING,
-    ),
-]
-TopologySpec = Annotated[
-    str,
-    typer.Option(
-        metavar="SPEC",
-        help="Who may push to whom: one of 28 families, which `rumor topology --list` shows.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-RuleName = Annotated[
-    str,
-    typer.Option(
-        metavar="SPEC",
-        help=f"When to push and how to mix. {rules_help()}",
-        rich_help_panel=GOSSIP,
-    ),
-]
-P = Annotated[
-    float | None,
-    typer.Option(
-        "--p",
-        help=f"The rule's parameter p. {parameter_help('p')}",
-        show_default=parameter_default("p"),
-        rich_help_panel=GOSSIP,
-    ),
-]
-EmissionName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help=f"The rule's parameter emission. {parameter_help('emission')}",
-        rich_help_panel=GOSSIP,
-    ),
-]
-Device = Annotated[
-    str,
-    typer.Option(
-        help="Where to train: cpu, cuda, cuda:1; auto takes a GPU where there is one.",
-        rich_help_panel=TRAINING,
-    ),
-]
-LeaveSeconds = Annotated[
-    float,
-    typer.Option(
-        "--leave-s",
-        metavar="S",
-        help="How long handing the weight on may take, for a peer that leaves.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-TimingName = Annotated[
-    str,
-    typer.Option(
-        metavar="local|lan|wan",
-        help="How patient peers are with one another: on one machine, in one network, or across "
-        "the internet.",
-        rich_help_panel=GOSSIP,
-    ),
-]
-SocksProxy = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="A SOCKS5 proxy that all connections to other peers go through.",
-        show_default="none",
-        rich_help_panel=GOSSIP,
-    ),
-]
-CheckpointEvery = Annotated[
-    str,
-    typer.Option(
-        metavar="INTERVAL",
-        help="How often a checkpoint is written into --out: 60s, 5min or 500steps, both as in "
-        "60s,500steps for whichever comes first, or never.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-LogEvery = Annotated[
-    int, typer.Option(help="Steps between two rows of metrics.jsonl.", rich_help_panel=OUTPUT)
-]
-EvalEvery = Annotated[
-    int,
-    typer.Option(help="Steps between two measurements on held-out data.", rich_help_panel=OUTPUT),
-]
-Journal = Annotated[
-    bool,
-    typer.Option(
-        "--journal",
-        help="Write journal.bin, from which `rumor replay` repeats the run bit for bit.",
-        rich_help_panel=OUTPUT,
-    ),
-]
+_ORDER: Final = (TRAINING, GOSSIP, EXCHANGE, SPEED, NETWORK, FAULTS, COMPUTING, OUTPUT)
+
 Json = Annotated[
     bool,
     typer.Option(
@@ -202,3 +61,279 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT),
 ]
+
+_PANELS: Final[Mapping[str, tuple[str, ...]]] = {
+    TRAINING: (
+        *("task", "steps", "total_steps", "time_s", "lr", "lr_schedule", "batch_size"),
+        *("partition", "index", "count", "seed", "device", "step_s_min", "prefetch"),
+    ),
+    EXCHANGE: ("wire", "shards", "shards_per_push", "shard_order", "exact", "push_mbit"),
+    SPEED: ("step_s", "pace", "speeds", "slow"),
+    NETWORK: ("network", "latency_s", "bandwidth_mbit", "loss", "duplicates"),
+    FAULTS: ("faults", "checkpoint_every_s"),
+    COMPUTING: ("engine", "threads", "window", "memory_gib"),
+    OUTPUT: ("out", "log_every", "eval_every", "checkpoint_every", "journal"),
+}
+"""Options that are not shown in the panel of their source."""
+
+_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "peers": ("--peers", "-n"),
+    "workers": ("--workers", "-n"),
+}
+"""Options that have more than ``--`` and the field's name, or need it said."""
+
+_METAVARS: Final[Mapping[str, str]] = {
+    "advertise": "HOST:PORT",
+    "bandwidth": "RATE",
+    "bind": "ADDRESS",
+    "checkpoint_every": "INTERVAL",
+    "duplicates": "PART",
+    "emission": "NAME",
+    "engine": "NAME",
+    "faults": "FILE.json",
+    "join": "HOST:PORT",
+    "loss": "PART",
+    "lr_schedule": "SPEC",
+    "mixing": "step|sliced|background",
+    "network": "NAME|FILE.json",
+    "out": "DIR",
+    "pace": "SPEC",
+    "partition": "SPEC",
+    "prefetch": "N",
+    "rendezvous": "DIR",
+    "rule": "SPEC",
+    "shard_order": "round-robin|random",
+    "shards": "K",
+    "shards_per_push": "N",
+    "slow": "PEER:FACTOR",
+    "socks_proxy": "HOST:PORT",
+    "speeds": "CLASSES",
+    "task": "NAME",
+    "timing": "local|lan|wan",
+    "topology": "SPEC",
+    "window": "STEPS",
+    "wire": "FORMAT",
+}
+"""What help shows in place of a value, where the type alone or the unit says too little."""
+
+_OF_RULES: Final[Mapping[str, Callable[[], tuple[str, str | None]]]] = {
+    "rule": lambda: (f"When to push and how to mix. {rules_help()}", None),
+    "p": lambda: (f"The rule's parameter p. {parameter_help('p')}", parameter_default("p")),
+    "emission": lambda: (f"The rule's parameter emission. {parameter_help('emission')}", None),
+}
+"""Help and default of what the rules themselves declare."""
+
+_UNITS: Final = {"_s": "S", "_s_min": "S", "_ms": "MS", "_mbit": "MBIT", "_gib": "GIB"}
+
+_ROOT: Final = Path(__file__).parents[1]
+"""Where the layers lie side by side, in a checkout and in an installed package alike."""
+
+_KINDS: Final[Mapping[str, Any]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "Path": Path,
+    "str": str,
+}
+
+_UNLESS_GIVEN: Final = re.compile(r"; (?P<words>[^;]+?),? unless given\b")
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One field of a config dataclass, as its source has it."""
+
+    name: str
+    kind: Any
+    """Of a value, or of each of several."""
+    several: bool
+    """Whether it is a tuple, so that the option may be given several times."""
+    default: Any
+    help: str
+    """Its docstring; empty where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Fields of a dataclass that are options of a command."""
+
+    owner: str | type[Any]
+    """A class, or where one is: ``train.config:RunConfig``."""
+    panel: str
+    """Of help, for all fields of which nothing else is known."""
+    only: Collection[str] = ()
+    """Names of the fields; all where none are given."""
+    without: Collection[str] = ()
+    """Names of fields that are no options."""
+    metavars: Mapping[str, str] | None = None
+    """What this command has in place of what is usual."""
+    adds: bool = True
+    """Whether its fields are options; if not, it only documents those of the sources before."""
+
+    def settings(self) -> dict[str, Setting]:
+        """The fields by name, in their order."""
+        found = read_settings(self.owner)
+        return {
+            name: setting
+            for name, setting in found.items()
+            if name not in self.without and (not self.only or name in self.only)
+        }
+
+
+def options_of(*sources: Source) -> Callable[[_F], _F]:
+    """Give a command the fields of dataclasses as options.
+
+    They stand where the function has ``**settings``, by which it gets them. Where two sources have
+    a field of the same name, the first one's default counts, and the first docstring that there
+    is. A parameter that the function itself has stays as it is.
+    """
+
+    def decorate(function: _F) -> _F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        named = {parameter.name for parameter in own}
+        found: dict[str, tuple[Setting, Source]] = {}
+        helps: dict[str, str] = {}
+        for source in sources:
+            for name, setting in source.settings().items():
+                if source.adds and name not in named:
+                    found.setdefault(name, (setting, source))
+                helps[name] = helps.get(name) or setting.help
+        names = {*named, *found}
+        made = [_parameter(*pair, helps[name], names) for name, pair in found.items()]
+        # Help shows panels in the order in which they come first.
+        made.sort(key=_place)
+        first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
+        last = [p for p in own if p.kind is p.KEYWORD_ONLY]
+        parameters = [*first, *made, *last]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return function
+
+    return decorate
+
+
+def given(context: typer.Context) -> set[str]:
+    """Names of the parameters that were typed, whatever their values."""
+    return {
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    }
+
+
+def _parameter(
+    setting: Setting, source: Source, help: str, names: Collection[str]
+) -> inspect.Parameter:
+    """Make the parameter from which typer makes an option."""
+    name, kind, default, shown = setting.name, setting.kind, setting.default, None
+    if name in _OF_RULES:
+        help, shown = _OF_RULES[name]()
+    help = re.sub(r"``(\w+)``", lambda m: _option(m[1]) if m[1] in names else m[0], help)
+    if setting.several:
+        kind, default, shown = cast(Any, list)[kind], None, default or None
+    elif default == ():
+        # A file, say, in place of what only Python can give.
+        default = None
+    words = _UNLESS_GIVEN.search(help)
+    if words is not None and default is None:
+        shown, help = words["words"], help.replace(words[0], "")
+    option = typer.Option(
+        *_FLAGS.get(name, (_option(name),)),
+        metavar=_metavar(name, source),
+        help=help,
+        show_default=shown or True,
+        rich_help_panel=next((p for p, of in _PANELS.items() if name in of), source.panel),
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        # The type is a value here, which type checkers take for a mistake.
+        annotation=cast(Any, Annotated)[kind | None if default is None else kind, option],
+    )
+
+
+def _place(parameter: inspect.Parameter) -> int:
+    panel = parameter.annotation.__metadata__[0].rich_help_panel
+    return _ORDER.index(panel) if panel in _ORDER else len(_ORDER)
+
+
+def _metavar(name: str, source: Source) -> str | None:
+    metavar = {**_METAVARS, **(source.metavars or {})}.get(name)
+    return metavar or next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def read_settings(owner: str | type[Any]) -> dict[str, Setting]:
+    """Read the fields of a dataclass from its source.
+
+    Args:
+        owner: The class, or where it is: ``train.config:RunConfig``.
+
+    Returns:
+        By name, in their order, without those of a type that no option has, as other configs.
+    """
+    if isinstance(owner, str):
+        module, _, name = owner.partition(":")
+        path = _ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    else:
+        path, name = Path(inspect.getfile(owner)), owner.__name__
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    (body,) = (n.body for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == name)
+    found = {}
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            kinds = ast.unparse(node.annotation).split(" | ")
+            kind, several = _kind(kinds)
+            if kind is not None:
+                found[node.target.id] = Setting(
+                    name=node.target.id,
+                    kind=kind,
+                    several=several,
+                    default=_value(node.value, tree, path),
+                    help=_docstring(after),
+                )
+    return found
+
+
+def _kind(kinds: Collection[str]) -> tuple[Any, bool]:
+    """What an option takes for a field, and whether several times; None for no option at all."""
+    several = any(kind.startswith("tuple[") for kind in kinds)
+    bare = [re.sub(r"^tuple\[(\w+), \.\.\.\]$", r"\1", kind) for kind in kinds]
+    # The choices of a Literal are checked by the dataclass, as all other ranges are.
+    known = [_KINDS.get(kind, str if kind in _LITERALS else None) for kind in bare]
+    return next((kind for kind in known if kind is not None), None), several
+
+
+_LITERALS: Final = ("Emission", "Mixing", "ShardOrder")
+
+
+def _value(node: ast.expr | None, tree: ast.Module, path: Path) -> Any:
+    """The value of a default: a literal, or a name for one here or where it is imported from."""
+    if not isinstance(node, ast.Name):
+        return None if node is None else ast.literal_eval(node)
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=node.id)], value=value):
+                return _value(value, tree, path)
+            case ast.AnnAssign(target=ast.Name(id=node.id), value=value):
+                return _value(value, tree, path)
+            case ast.ImportFrom(module=str(module), level=level, names=names):
+                if level and node.id in {alias.name for alias in names}:
+                    there = path.parents[level - 1].joinpath(*module.split("."))
+                    file = there / "__init__.py" if there.is_dir() else there.with_suffix(".py")
+                    return _value(node, ast.parse(file.read_text(encoding="utf-8")), file)
+    raise LookupError(f"{path}: the default {node.id} is no literal")
+
+
+def _docstring(node: ast.stmt | None) -> str:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return " ".join(text.split())
+    return ""

@@ -61,15 +61,16 @@ class SimulationConfig:
     """
 
     task: str | Task | VectorTask = "digits"
-    """What is trained: a built-in name (``consensus`` and ``noise`` train no model),
-    ``module:function``, or a task itself."""
+    """A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``) or MODULE:FUNCTION, a
+    function of yours that returns a Task. Without a model, for up to 100,000 workers: ``consensus``
+    (averaging of given vectors) and ``noise`` (unit Gaussian steps in place of gradients)."""
     workers: int = 64
-    """How many."""
+    """Number of workers."""
     topology: str = "exponential"
-    """Who may push to whom: a topology spec."""
+    """Who may push to whom: one of 28 families, which `rumor topology --list` shows."""
     mixing: str | None = None
-    """Mixing weights for rules that need a matrix: one of ``rumor.topology.MIXINGS``, the
-    family's own unless given."""
+    """Mixing weights of rules that need them: metropolis, uniform, lazy or fastest; the family's
+    own unless given."""
     rule: str = "gosgd"
     """Spec of the algorithm: a name, with parameters as in ``gosgd:p=0.5``, or
     ``module:Class:key=value`` for one of your own."""
@@ -93,64 +94,68 @@ class SimulationConfig:
     """Keep each share until it is settled, and mix back what was not accepted, so that lost
     messages do not shift the weighted mean of all models."""
     push_mbit: float | None = None
-    """What each worker may send, Mbit/s; pushes beyond that are skipped. None for as much as it
-    likes, whatever its link carries."""
+    """What each worker may send, Mbit/s, whatever its link carries; as much as there is unless
+    given. Pushes beyond it are skipped. As --bandwidth of `rumor peer`."""
     steps: int | None = None
-    """Optimizer steps of each worker; the task's own number unless given. With ``time_s`` alone
-    there is no such number."""
+    """Optimizer steps of each worker; the task's, or no limit with ``time_s``, unless given."""
     total_steps: int | None = None
-    """Optimizer steps of all workers together after which they stop, each when it hears of it;
-    with ``steps``, what comes first."""
+    """Stop when all workers together have taken this many steps; no limit unless given. With
+    ``steps``, whichever comes first."""
     time_s: float | None = None
-    """Virtual seconds after which all stop, however many steps each has taken; with ``steps``,
-    what comes first."""
+    """Stop at this virtual time, seconds, whatever the steps: fast workers take more of them; no
+    limit unless given."""
     lr: float | None = None
-    """Learning rate; the task's own unless given."""
+    """Learning rate; the task's unless given."""
     batch_size: int | None = None
-    """Samples per step; the task's own unless given."""
+    """Samples per step and worker; the task's unless given."""
     partition: str = "shared"
-    """How the data is split among workers."""
+    """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
+    fewer classes at a worker) or shards:K."""
     seed: int = 0
-    """Of everything random."""
+    """Seeds everything random: the model, the data, the choice of neighbors, times and faults."""
     step_s: float = 0.1
-    """Mean duration of a step at speed 1x, virtual seconds."""
+    """Mean virtual time of a step at speed 1x, seconds."""
     pace: str = "constant"
-    """How durations vary: ``constant``, ``lognormal:cv=0.3``, ``pareto:shape=2.5`` or
-    ``trace:path=FILE``."""
+    """How steps of one worker vary: constant, lognormal:cv=0.3 (cv: standard deviation over mean),
+    pareto:shape=2.5 (now and then very long), or trace:path=FILE."""
     speeds: str | None = None
-    """Classes of speed, such as ``0.5x:25%,1x:50%,4x:25%``."""
+    """Classes of speed, as in 0.5x:25%,1x:75%: a quarter of the workers at half speed; 1x for all
+    unless given."""
     slow: tuple[str, ...] = ()
-    """Stragglers: ``("3:10",)`` makes each step of worker 3 take ten times as long."""
+    """That worker's steps take FACTOR times as long: 3:10 makes worker 3 a straggler. May be given
+    several times."""
     network: str | NetworkConfig = "lan"
-    """A preset (``ideal``, ``datacenter``, ``lan``, ``wan``, ``lossy``), a JSON file, or a
-    network itself."""
+    """ideal, datacenter, lan, wan, lossy, or a file that says more. ``latency_s``,
+    ``bandwidth_mbit``, ``loss`` and ``duplicates`` change one thing about it."""
     latency_s: float | None = None
-    """One way, seconds; the network's own unless given."""
+    """Least time that a message takes, one way, seconds; the network's unless given."""
     bandwidth_mbit: float | None = None
-    """Of each host's uplink, Mbit/s; the network's own unless given."""
+    """Of each host's uplink, Mbit/s; the network's unless given."""
     loss: float | None = None
-    """Probability that a message is lost; the network's own unless given."""
+    """Probability that a message is lost; the network's unless given."""
     duplicates: float | None = None
-    """Probability that a message comes twice; the network's own unless given."""
+    """Probability that a message arrives twice; the network's unless given."""
     faults: str | Path | Sequence[Fault | Mapping[str, Any]] = ()
-    """What goes wrong when: a JSON file, or faults themselves. Where there are any, each worker
-    has a view of its own of who lives, which gossip keeps up to date, as live."""
+    """Faults, as in [{"at_s": 3, "kind": "crash", "peer": 2}]: crash, restart, mass-restart, pause,
+    continue, slow, clock-jump, cut, partition, heal, loss, duplicate, replay, delay, reset, join,
+    leave, finish, diverge. With them each worker gossips about who lives, as real peers do."""
     timing: str = "lan"
-    """How soon a silent worker is suspected and held for dead: ``local``, ``lan`` or ``wan``."""
+    """How patient peers are with one another: on one machine, in one network, or across the
+    internet."""
     checkpoint_every_s: float = 60.0
-    """Virtual seconds from one checkpoint of a worker to its next, where one that is to start
-    again looks for it."""
+    """Virtual time between two checkpoints of a worker that is to start again from one, seconds."""
     engine: str = "auto"
-    """How steps are computed: one of `ENGINES`."""
+    """loop (one worker after another), batched (many at once), fast (batched, with other last
+    bits), or auto: the faster of loop and batched where these give the same bits."""
     threads: int | None = None
-    """Cores to use, all there are unless given; no bit depends on it."""
+    """Cores to use; all unless given. No bit depends on it."""
     window: int | None = None
-    """Optimizer steps that are scheduled ahead; four for each worker, 2,000 at least, unless
-    given. Raise it for wider batches, lower it for memory; no bit depends on it."""
+    """Steps that are scheduled before they are computed; 4 for each worker unless given. Fewer need
+    less memory; no bit depends on it."""
     eval_every: int | None = None
-    """Steps at speed 1x between two measurements; a fortieth of the run unless given."""
+    """Steps of a worker at speed 1x between two measurements; a fortieth of all unless given."""
     memory_gib: float | None = None
-    """What the run may take; what the machine has free unless given."""
+    """Refuse a run that would need more memory than this, GiB; what is free unless given."""
 
     def __post_init__(self) -> None:
         self._check_kinds()

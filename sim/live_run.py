@@ -15,7 +15,7 @@ from ..train.metrics import read_metrics
 
 __all__ = ["LivePeer", "LiveRun", "read_live_run"]
 
-# As `train.run` and `cli.places` write them.
+# As `train.run` and `cli.launch.folder` write them.
 _OPTIONS: Final = "options.json"
 _METRICS: Final = "metrics.jsonl"
 _REPORT: Final = "peer.json"

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..train.merged import digest, save_model
 from .array_files import check_format, read_arrays, write_arrays
-from .picture import draw
+from .results.plots import draw
+from .results.title import describe
 from .run_files import (
     MODEL,
     PICTURE,
@@ -24,7 +25,6 @@ from .run_files import (
     staged,
     write_summary,
 )
-from .title import describe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

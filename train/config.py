@@ -66,29 +66,29 @@ class PeerConfig:
     """Its name, unique in the swarm; a random one unless given."""
 
     bind: str | tuple[str, ...] | None = "tcp://127.0.0.1:*"
-    """Where it listens, one address or several; ``*`` as port is the system's choice.
-    ``tcp://0.0.0.0:7700`` lets other machines in, ``tcp://[::]:7700`` also by IPv6. None for a
-    peer that only dials out."""
+    """Where to listen: tcp://0.0.0.0:7700 lets other machines in, tcp://[::]:7700 also by IPv6;
+    with port *, the system chooses one. May be given several times. None for a peer that only dials
+    out."""
 
     advertise: tuple[str, ...] = ()
-    """The addresses that others shall dial, the best one first, where they are not those that are
-    bound (NAT, containers, several interfaces, names). A single text is taken, too."""
+    """Address that others should dial, a name or a number, where it is not the one that is bound
+    (NAT, containers, several interfaces). May be given several times, the best one first."""
 
     socks_proxy: str | None = None
-    """``HOST:PORT`` of a SOCKS5 proxy that all connections to others go through."""
+    """SOCKS5 proxy that all connections to other peers go through; none unless given."""
 
     join: tuple[str, ...] = ()
-    """Addresses of any members. None given: this peer founds a swarm."""
+    """Address of any member; may be given several times. Without one, this peer founds a swarm."""
 
     rendezvous: Path | None = None
-    """A folder that all peers see, through which they exchange addresses; ports then need no
+    """Folder that all peers see, through which they find one another; ports then need no
     planning."""
 
     founders: int = 1
-    """How many peers start together and found the swarm from one anchor, this one included."""
+    """Number of peers that start together and found the swarm, including this one."""
 
     topology: str = "exponential"
-    """Spec of the graph that says who may push to whom."""
+    """Who may push to whom: one of 28 families, which `rumor topology --list` shows."""
 
     rule: Rule | str = "gosgd"
     """The algorithm, or its name."""
@@ -103,14 +103,14 @@ class PeerConfig:
     """Where and how often to write checkpoints; None for none."""
 
     linger_s: float = 30.0
-    """How long a finished peer waits for the others before it leaves, seconds. Raise it where
+    """How long a peer that has taken all its steps waits for the others, seconds. Raise it where
     peers are of unequal speed."""
 
     leave_s: float = 10.0
-    """How long handing the weight on may take, seconds."""
+    """How long a peer that leaves may take to hand its weight on, seconds."""
 
     join_timeout_s: float | None = None
-    """How long to look for a swarm before giving up, seconds; None for ever."""
+    """How long to look for a swarm before giving up, seconds; for ever unless given."""
 
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     """Sizes and times of the exchange."""
@@ -187,52 +187,54 @@ class RunConfig:
     """
 
     task: str = "digits"
-    """Name of a built-in task, or ``module:function``."""
+    """A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``) or MODULE:FUNCTION, a
+    function of yours that returns a Task."""
     steps: int | None = None
-    """Optimizer steps of this peer; the task's own number unless given here, or ``total_steps``
-    is."""
+    """Optimizer steps of each peer; the task's, or no limit with ``total_steps``, unless given."""
     total_steps: int | None = None
-    """Optimizer steps of the whole swarm, all lives of all peers together: the peer finishes when
-    the swarm's clock has come so far. With ``steps``, whichever comes first."""
+    """Stop when all peers together, including those that are gone, have taken this many steps; no
+    limit unless given. With ``steps``, whichever comes first."""
     lr: float | None = None
-    """Learning rate; the task's own unless given."""
+    """Learning rate; the task's unless given."""
     lr_schedule: str = "constant"
-    """How the learning rate changes, see `parse_lr_schedule`: over ``total_steps`` by the clock of
-    the swarm, or over the peer's own steps where they are all that is given."""
+    """How the learning rate falls: constant, cosine or linear, as in cosine:warmup=0.05,floor=0.1;
+    over ``total_steps`` by the swarm's clock, else over the peer's own steps."""
     batch_size: int | None = None
-    """Samples per step; the task's own unless given."""
+    """Samples per step and peer; the task's unless given."""
     partition: str = "shared"
-    """How the data is split among peers."""
+    """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
+    fewer classes at a peer) or shards:K."""
     index: int = 0
-    """Which part of the data is this peer's, from 0."""
+    """Which part of the data is this peer's, from 0 to ``count`` - 1."""
     count: int = 1
-    """Into how many parts the data is split."""
+    """Number of parts that the data is split into, unless shared. All peers must give the same."""
     seed: int = 0
-    """Of the model's start, the data and the peer's choices; the same for the whole swarm."""
+    """Seeds the model, the order of the data and the peer's choices. All peers must give the
+    same."""
     device: str = "auto"
-    """Where to train: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` takes a GPU where there is one."""
+    """Where to train: cpu, cuda, cuda:1; auto takes a GPU if there is one."""
     out: Path | None = None
-    """Folder for metrics, ledger, model and report; None to keep nothing."""
+    """Folder for the model, checkpoints, metrics, ledger, peer.json and journal; none are written
+    unless given."""
     log_every: int = 10
-    """Steps between two rows of metrics."""
+    """Steps between two rows of metrics.jsonl."""
     eval_every: int = 50
     """Steps between two evaluations on held-out data."""
     step_s_min: float = 0.0
-    """Steps sleep until they have taken so long, seconds: slowness that costs no core."""
+    """Sleep until a step has taken S seconds: slowness that costs no core."""
     journal: bool = False
-    """Write a journal into the folder, from which the run can be repeated bit for bit."""
+    """Write journal.bin, from which `rumor replay` repeats the run bit for bit."""
     checkpoint_every: str = "60s"
-    """How often to write a checkpoint into the folder, such as ``60s``, ``500steps`` or
-    ``never``. Where there is a folder it is on, because nobody knows beforehand that a machine
-    will go down."""
+    """How often a checkpoint is written into ``out``: 60s, 5min or 500steps, both as in
+    60s,500steps for whichever comes first, or never."""
     resume: bool = False
     """Go on from the last checkpoint in the folder."""
     options: Mapping[str, Any] | None = None
     """What else to keep in the folder for whoever resumes, as JSON has it."""
     prefetch: int | None = None
-    """Batches prepared ahead by a thread of their own; 0 for none, and None for 2 where a GPU
-    trains, else 0. Raise it where a GPU waits for its data. No bit depends on it, unless the task
-    changes its data as it trains, which wants 0."""
+    """Batches that a separate thread prepares ahead; 2 on a GPU, else 0, unless given. Raise it
+    where a GPU waits for data, or where a core is idle and samples are large. No bit depends on it,
+    except for a task that changes its data as it trains, which needs 0."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "total_steps", "batch_size", "log_every", "eval_every", "count"):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ..edge import FAILED, STOPPED, edge, fail
+from ..errors import FAILED, STOPPED, edge, fail
 from ..options import OUTPUT, Debug, Json
 from ..study_progress import display_on, duration
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from rumor.cli.facts_table import describe
-from rumor.cli.family_table import about
+from rumor.cli.commands.topology import about
+from rumor.cli.facts import describe
 from rumor.cli.graph_picture import draw_side_by_side
 from rumor.topology import Facts, Topology, facts, parse
 from rumor.topology.analysis.churn import churn

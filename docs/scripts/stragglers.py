@@ -13,8 +13,8 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rumor.cli.picture import STYLE
 from rumor.sim import SimulationConfig, simulate
+from rumor.sim.results.curves import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

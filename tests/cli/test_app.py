@@ -7,8 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from rumor.cli import main
+from rumor.cli.app import COMMANDS, app, load
 
 
 def test_the_version_is_said(
@@ -21,16 +23,33 @@ def test_the_version_is_said(
     assert capsys.readouterr().out == f"rumor {version('rumor')}\n"
 
 
-def test_help_lists_the_commands_and_needs_no_torch() -> None:
+HEAVY = {"matplotlib", "networkx", "numpy", "scipy", "torch", "zmq"}
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_import_the_terminal_libraries_alone(argument: str) -> None:
     code = (
-        "import sys; from rumor.cli import main; sys.argv = ['rumor', '--help']\n"
+        "import sys; from rumor.cli import main\n"
+        f"sys.argv = ['rumor', '{argument}']\n"
         "try: main()\n"
         "except SystemExit as error: assert not error.code\n"
-        "assert not {'torch', 'matplotlib', 'zmq'} & set(sys.modules)"
+        "print(*(name for name in sys.modules if name.startswith('rumor.')), file=sys.stderr)\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("launch", "peer", "merge"))
+    own, all_names = done.stderr.splitlines()
+    assert own.split() == ["rumor.cli", "rumor.cli.app"]
+    assert not HEAVY & set(all_names.split())
+
+
+def test_help_lists_every_command_with_the_first_sentence_of_its_own_help() -> None:
+    listed = " ".join(CliRunner().invoke(app, ["--help"], terminal_width=100).stdout.split())
+    for name, command in COMMANDS.items():
+        if not command.now:
+            paragraph = " ".join(load(name).help.partition("\n\n")[0].split())
+            assert paragraph == command.summary
+            assert f"│ {name} " in listed
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from rumor.cli.proxy import Proxies
+from rumor.cli.launch.proxy.proxies import Proxies
 from rumor.gossip.codec import decode, encode
 from rumor.gossip.errors import TransportError
 from rumor.gossip.transport import Transport

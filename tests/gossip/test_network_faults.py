@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rumor.cli.torture import command_of
+from rumor.cli.commands.fuzz import command_of
 from rumor.gossip import GoSGD
 from rumor.sim.cores import usable_cores
 from rumor.sim.torture import Campaign, Order, run_campaign

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rumor.benchmarks.cable import cable
-from rumor.cli.proxy import Proxies
+from rumor.cli.launch.proxy.proxies import Proxies
 from rumor.gossip import ONE, Audit
 
 from .swarm import Pause, Swarm, Trainee, until

@@ -18,8 +18,8 @@ from torch.nn import functional
 from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import Run, consensus, simulate
 from rumor.sim.batches import Batches
-from rumor.sim.picture import draw
-from rumor.sim.picture_faults import marks
+from rumor.sim.results.curves import marks
+from rumor.sim.results.plots import draw
 from rumor.train.task import Task
 
 from .fleets import fault
@@ -306,4 +306,4 @@ def test_faults_that_are_close_share_a_line() -> None:
     many = [fault(10 + k / 100, "crash", peer=k) for k in range(30)]
     found = marks([*many, fault(90.0, "heal"), fault(200.0, "crash", peer=1)], 100.0)
     assert [mark.text for mark in found] == ["30 crashes", "heal"]
-    assert all(later.time_s - earlier.time_s > 2 for earlier, later in pairwise(found))
+    assert all(later.x - earlier.x > 2 for earlier, later in pairwise(found))

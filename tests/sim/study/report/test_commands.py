@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
-from rumor.cli.app import app
+from rumor.cli.app import app, load
 from rumor.sim import SimulationConfig, simulate
 from rumor.sim.study.report.commands import command
 from rumor.sim.study.study import Trial
@@ -22,8 +21,7 @@ def words_of(**settings: Any) -> list[str]:
 
 
 def test_every_setting_of_a_study_is_an_option_of_simulate() -> None:
-    group: Any = get_command(app)
-    known = {name for parameter in group.commands["simulate"].params for name in parameter.opts}
+    known = {name for parameter in load("simulate").params for name in parameter.opts}
     asked = {words_of(**{name: "1", "seed": 0})[2].split("=")[0] for name in SETTINGS}
     assert asked <= known
     assert len(asked) == len(SETTINGS)

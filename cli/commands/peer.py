@@ -1,0 +1,233 @@
+"""``rumor peer``: one peer, on this machine or on one of many."""
+
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from ...gossip.errors import ConfigError
+from ...gossip.rules import make_rule
+from ..errors import edge
+from ..exchange import ExchangeConfig
+from ..options import EXCHANGE, GOSSIP, OUTPUT, TRAINING, Debug, Json, Source, given, options_of
+
+if TYPE_CHECKING:
+    from ...train.config import PeerConfig
+    from ...train.run import RunConfig
+
+__all__ = [
+    "kept_options",
+    "make_settings",
+    "peer",
+    "resumed_options",
+    "stop_on_signals",
+]
+
+
+# The same file as `train.run.OPTIONS`, which takes a second to import.
+_FILE: Final = "options.json"
+
+# They are of one call.
+_NOT_KEPT: Final = ("resume", "out", "as_json", "debug")
+
+# With another of these it would not be the same peer, training the same model on the same data.
+_FIXED: Final = ("task", "seed", "partition", "index", "count", "batch_size", "id", "shards")
+
+_EXCHANGE: Final = tuple(entry.name for entry in fields(ExchangeConfig))
+
+_RUN: Final = Source("train.config:RunConfig", TRAINING, without=("resume", "options"))
+_PEER: Final = Source(
+    "train.config:PeerConfig",
+    GOSSIP,
+    # Exchange and rule say these, and --checkpoint-every.
+    without=("rule", "shards", "mixing", "mix_budget_s", "protocol", "checkpoint"),
+)
+
+
+@options_of(
+    _RUN,
+    _PEER,
+    Source("cli.exchange:RuleConfig", GOSSIP),
+    Source("cli.exchange:ExchangeConfig", EXCHANGE),
+)
+def peer(
+    ctx: typer.Context,
+    *,
+    dial_only: Annotated[
+        bool,
+        typer.Option(
+            "--dial-only",
+            help="Do not listen at all: a full member that others cannot dial.",
+            rich_help_panel=GOSSIP,
+        ),
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Go on from the last checkpoint in DIR, the folder of a peer that was stopped or "
+            "killed. Its options need not be given again; --join, --bind, --steps and such can be "
+            "changed.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+    **settings: Any,
+) -> None:
+    """Be one peer of a swarm: found one, or join by the address of any member.
+
+    SIGTERM or Ctrl-C makes it leave, handing its weight to another peer; a second one ends it
+    at once. With --out it writes checkpoints, and --resume goes on from the last one.
+
+    Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
+    arguments, a port in use among them.
+    """
+    stop = threading.Event()
+    with edge(debug=debug):
+        # As one mapping, options can be kept for the next life, and taken up by it.
+        options = dict(ctx.params)
+        if resume is not None:
+            options = resumed_options(options, given(ctx))
+        run_config, peer_config = make_settings(options)
+        report = _run(run_config, peer_config, stop)
+        if as_json:
+            print(json.dumps(report))
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """Let the first SIGTERM or SIGINT set *stop*, and the second end the process at once."""
+
+    def leave(number: int, frame: object) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+        print(
+            "stopping: handing the weight on; once more ends at once", file=sys.stderr, flush=True
+        )
+        stop.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, leave)
+
+
+def _run(
+    run_config: "RunConfig", peer_config: "PeerConfig", stop: threading.Event
+) -> dict[str, Any]:
+    from ...gossip.transport_files import allow_more_files
+    from ...train.allocator import keep_pages
+    from ...train.run import run
+
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
+    )
+    stop_on_signals(stop)
+    keep_pages()
+    allow_more_files()
+    report = run(run_config, peer_config, stop=stop)
+    accuracy = "" if report.accuracy is None else f"accuracy {report.accuracy:.4f}, "
+    logging.getLogger("rumor").info(
+        "%s after %d steps: %sloss %.4g, weight %.4f",
+        report.state,
+        report.steps,
+        accuracy,
+        report.loss,
+        report.weight,
+    )
+    return report.as_json()
+
+
+def make_settings(options: Mapping[str, Any]) -> "tuple[RunConfig, PeerConfig]":
+    """Make the settings of a peer from its options.
+
+    Args:
+        options: By the name of the parameter.
+
+    Raises:
+        ConfigError: One is out of range.
+    """
+    if options["journal"] and options["out"] is None:
+        raise ConfigError("--journal needs --out: name a folder for it")
+    rule = make_rule(options["rule"], options["p"], options["emission"])
+    exchange = ExchangeConfig(**{name: options[name] for name in _EXCHANGE})
+    # torch takes a second to import: a typo is answered before.
+    from ...train.config import PeerConfig
+    from ...train.run import RunConfig
+
+    peer_config = PeerConfig(
+        **{name: options[name] for name in _PEER.settings() if name != "bind"}
+        | exchange.settings()
+        | {name: tuple(options[name] or ()) for name in ("advertise", "join")},
+        bind=_binds(options),
+        rule=rule,
+    )
+    run_config = RunConfig(
+        **{name: options[name] for name in _RUN.settings()},
+        resume=options["resume"] is not None,
+        options=kept_options(options),
+    )
+    return run_config, peer_config
+
+
+def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What of them the next life needs, as values that JSON has."""
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in options.items()
+        if name not in _NOT_KEPT
+    }
+
+
+def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """The options of a peer that resumes: those that it had, and those that are changed now.
+
+    Args:
+        options: As typed now, defaults included; ``resume`` is the peer's folder.
+        given: Names of those that were typed.
+
+    Raises:
+        ConfigError: There is no such peer, or something was typed that it cannot go on with; the
+            option is named.
+    """
+    folder: Path = options["resume"]
+    try:
+        kept = json.loads((folder / _FILE).read_text())
+        if not isinstance(kept, dict):
+            raise ValueError("not the options of a peer")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"{folder} is not the folder of a peer that can be resumed: {folder / _FILE}: {reason}"
+        ) from None
+    for name in _FIXED:
+        if name in given and options[name] != kept.get(name):
+            raise ConfigError(
+                f"{_typed(name)} is {options[name]}, and was {kept.get(name)} in {folder}: a peer "
+                "that resumes goes on with the same"
+            )
+    if options["out"] not in (None, folder):
+        raise ConfigError(f"--out is {options['out']}: a peer that resumes goes on in {folder}")
+    # The journal of a former life stays as it is.
+    whole = dict(options) | kept | {"journal": False} | {name: options[name] for name in given}
+    if "bind" in given and "dial_only" not in given:
+        whole["dial_only"] = False
+    if isinstance(whole["rendezvous"], str):
+        whole["rendezvous"] = Path(whole["rendezvous"])
+    return whole | {"out": folder}
+
+
+def _binds(options: Mapping[str, Any]) -> str | tuple[str, ...] | None:
+    if options["dial_only"]:
+        return None
+    return tuple(options["bind"]) if options["bind"] else "tcp://127.0.0.1:*"
+
+
+def _typed(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,232 @@
+"""``rumor simulate``: many workers in one process, under virtual time."""
+
+import json
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from ...gossip.errors import ConfigError
+from ..errors import FAILED, STOPPED, edge, fail
+from ..options import EXCHANGE, GOSSIP, OUTPUT, SPEED, Debug, Json, Source, given, options_of
+from ..run_folder import new_folders, taken_folder
+
+if TYPE_CHECKING:
+    from ...sim import Run, SimulationConfig
+    from ...sim.progress import Progress
+
+__all__ = ["simulate", "worked"]
+
+
+@options_of(
+    # What these say holds for a simulation, too; matrices are what it mixes by.
+    Source("cli.exchange:RuleConfig", GOSSIP, adds=False),
+    Source("cli.exchange:ExchangeConfig", EXCHANGE, without=("mixing",), adds=False),
+    Source(
+        "sim.config:SimulationConfig",
+        GOSSIP,
+        metavars={"mixing": "NAME", "slow": "WORKER:FACTOR", "eval_every": "STEPS"},
+    ),
+)
+def simulate(
+    ctx: typer.Context,
+    *,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="What `rumor calibrate` measured: paces, network and settings of real peers. "
+            "Other options override it.",
+            show_default="nothing",
+            rich_help_panel=SPEED,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The run's folder.",
+            show_default="runs/sim-TASK-TIME",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="npz|parquet",
+            help="Of the files of arrays; parquet needs pyarrow.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = "npz",
+    no_plot: Annotated[
+        bool, typer.Option("--no-plot", help="Draw nothing.", rich_help_panel=OUTPUT)
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+    **settings: Any,
+) -> None:
+    """Train one model with many simulated workers, and see how that would go on real ones.
+
+    Workers decide by the code that real peers run, and compute real gradients. Only time and
+    network are made up: virtual time is what clocks on the workers' walls would show, counted
+    in seconds from 0. A step lasts --step-s at speed 1x and a message as long as --network
+    says, however long this machine takes to compute them. The same settings and seed give the
+    same run, to the bit.
+
+    A quarter of 256 workers four times as fast as the rest, over the internet:
+
+    `rumor simulate -n 256 --speeds 1x:75%,4x:25% --network wan`
+
+    Two halves of 16 that cannot reach one another for a while:
+
+    `rumor simulate -n 16 --partition dirichlet:0.1 --faults examples/partition.json`
+
+    How far apart 10,000 workers stay under noise, without a model:
+
+    `rumor simulate --task noise -n 10000 --steps 500 --topology random-regular:d=4`
+
+    Real peers that `rumor calibrate` has measured, with another rule:
+
+    `rumor simulate --from calibration.json --rule sgp`
+
+    Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
+    be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
+    """
+    with edge(debug=debug):
+        from ...sim import SimulationConfig
+        from ...sim.array_files import check_format
+        from ...train.allocator import keep_pages
+
+        settings["slow"] = tuple(settings["slow"] or ())
+        config = SimulationConfig(**settings | {"faults": settings["faults"] or ()})
+        if from_file is not None:
+            config = start_from(from_file, config, given(ctx))
+        keep_pages()
+        check_format(format)
+        with _folder_of(out, config.task_name) as folder:
+            run = _run(config)
+            complaint = _keep(run, folder, format, picture=not no_plot)
+        _show(run, None if complaint else folder, as_json=as_json)
+        if complaint or (complaint := _complaint(run.summary)):
+            fail(complaint, FAILED)
+
+
+def worked(summary: dict[str, Any]) -> bool:
+    """Whether a run counts as a success: no weight was lost, and somebody trained to the end."""
+    return not _complaint(summary)
+
+
+def _run(config: "SimulationConfig") -> "Run":
+    """Simulate, and tell stderr how it goes."""
+    from dataclasses import asdict
+
+    from ...sim import simulate as run_simulation
+    from ...sim.results.title import describe
+    from ..simulation_report import display_on, reached
+
+    last: Progress | None = None
+    try:
+        with display_on(sys.stderr, describe(asdict(config)), config.time_s) as show:
+
+            def take(progress: "Progress") -> None:
+                nonlocal last
+                last = progress
+                show(progress)
+
+            return run_simulation(config, progress=take)
+    except KeyboardInterrupt:
+        where = "before the first step" if last is None else f"at {reached(last)}"
+        fail(f"stopped {where}; nothing was kept", STOPPED)
+
+
+def _keep(run: "Run", folder: Path, format: str, *, picture: bool) -> str:
+    """Write a run's folder; says what went wrong, because the figures are worth showing even so."""
+    try:
+        run.save(folder, format=format, picture=picture)
+    except OSError as error:
+        return f"{folder} cannot be written: {error.strerror or error}; no file was kept"
+    except ConfigError as error:
+        # It was free when this one began.
+        return f"{error}; no file was kept"
+    except KeyboardInterrupt:
+        fail("stopped while the files were written; nothing was kept", STOPPED)
+    return ""
+
+
+def _show(run: "Run", folder: Path | None, *, as_json: bool) -> None:
+    summary = {**run.summary, "out": None if folder is None else str(folder)}
+    if as_json:
+        print(json.dumps(summary, allow_nan=False))
+        return
+
+    from ..simulation_report import print_run
+
+    print_run(summary, Console())
+
+
+def _complaint(summary: Any) -> str:
+    if summary["weight_units_total"] != summary["weight_units_expected"]:
+        return "the ledgers do not balance: weight was lost or created, which is a bug"
+    if len(summary["stopped"]) >= summary["workers"]:
+        return "all workers diverged: lower --lr, or raise --p"
+    return ""
+
+
+@contextmanager
+def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
+    """The folder of a run: the one that was asked for, or a new one that no other run takes.
+
+    A new one in which nothing was kept is gone afterwards.
+    """
+    from ...sim.run_files import check_folder, check_writable
+
+    if out is not None:
+        check_folder(out)
+        yield out
+        return
+    check_writable(Path("runs"))
+    with taken_folder(new_folders(task, "sim-")) as folder:
+        yield folder
+
+
+# What is measured says nothing any more once another of its kind is typed: all of these end a run,
+# how fast workers are is said by speeds or by slow, and the rest belongs to a rule or to a task.
+_DISPLACED: Final = {
+    "steps": ("total_steps",),
+    "total_steps": ("steps",),
+    "time_s": ("steps", "total_steps"),
+    "speeds": ("slow",),
+    "rule": ("p", "emission"),
+    "task": ("lr", "batch_size"),
+}
+
+
+def start_from(
+    path: Path, config: "SimulationConfig", typed: Collection[str]
+) -> "SimulationConfig":
+    """Take all that was not typed from a file of `rumor calibrate`.
+
+    Its notes go to stderr.
+
+    Args:
+        path: The file.
+        config: What was typed, and defaults.
+        typed: Names of the options that were typed.
+
+    Raises:
+        ConfigError: The file cannot be read, or what it says does not go with what was typed.
+    """
+    from ...sim.calibration import read_calibration
+
+    found = read_calibration(path)
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
+    kept = {*typed, *(name for option in typed for name in _DISPLACED.get(option, ()))}
+    measured = found.simulation(config.workers if "workers" in typed else None)
+    return replace(config, **{name: measured[name] for name in measured if name not in kept})

@@ -1,0 +1,70 @@
+"""Errors as one or two lines on stderr and an exit status."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+
+__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "edge", "fail"]
+
+FAILED = 1
+"""Exit status: it ran and failed."""
+
+STOPPED = 130
+"""Exit status: stopped from outside, as shells say it."""
+
+WRONG_ARGUMENTS = 2
+"""Exit status: the arguments are wrong; nothing was started or written."""
+
+
+@contextmanager
+def edge(*, debug: bool = False) -> Iterator[None]:
+    """Turn what goes wrong inside into a message on stderr and an exit status.
+
+    Args:
+        debug: Show the traceback instead.
+
+    Raises:
+        typer.Exit: With status 2 for settings that are not valid, 1 for other failures.
+    """
+    try:
+        yield
+    except Exception as error:
+        status = _status_of(error)
+        if debug or status is None:
+            raise
+        fail(_message_of(error), status)
+
+
+def _status_of(error: Exception) -> int | None:
+    """Exit status for an error that a user may meet; None for one that is a bug."""
+    if isinstance(error, OSError | MemoryError):
+        return FAILED
+    # Whoever raised one of these has imported its module. To import the packages here would cost
+    # each `--help` and each typo scipy and networkx.
+    if _is(error, "topology.errors", "TopologyError") or _is(error, "gossip.errors", "ConfigError"):
+        return WRONG_ARGUMENTS
+    return FAILED if _is(error, "gossip.errors", "RumorError") else None
+
+
+def _is(error: Exception, module: str, name: str) -> bool:
+    kinds = sys.modules.get(f"{__package__.rpartition('.')[0]}.{module}")
+    return kinds is not None and isinstance(error, getattr(kinds, name))
+
+
+def _message_of(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "not enough memory for this"
+    return str(error) or type(error).__name__
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """Say what is wrong on stderr and exit.
+
+    Raises:
+        typer.Exit: Always.
+    """
+    print(f"error: {message}", file=sys.stderr)
+    raise typer.Exit(status)

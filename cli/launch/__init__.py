@@ -1,0 +1,3 @@
+"""``rumor launch``: several peers on this machine, each a process."""
+
+__all__: list[str] = []

@@ -1,0 +1,291 @@
+"""``rumor launch``: several peers on this machine, watched to their end."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..errors import FAILED, edge, fail
+from ..exchange import ExchangeConfig
+from ..options import (
+    EXCHANGE,
+    FAULTS,
+    GOSSIP,
+    OUTPUT,
+    Debug,
+    Json,
+    Source,
+    given,
+    options_of,
+)
+from .config import LaunchConfig, check
+from .display import display_on
+from .folder import PROGRAM, Places, listening
+from .monitor import Watch
+from .processes import Crew, supervise
+from .watchdog import Guard
+
+if TYPE_CHECKING:
+    from ...train.tasks import Task
+    from .faults import Chaos
+    from .proxy.proxies import Proxies
+    from .resume import Resumption
+    from .summary import Outcome
+
+__all__ = [
+    "complaint",
+    "launch",
+    "run_swarm",
+    "with_faults",
+    "worked",
+]
+
+
+@options_of(
+    Source("cli.launch.config:LaunchConfig", GOSSIP),
+    Source("train.config:RunConfig", GOSSIP, adds=False),
+    Source("train.config:PeerConfig", GOSSIP, adds=False),
+    Source("cli.exchange:RuleConfig", GOSSIP, adds=False),
+    Source("cli.exchange:ExchangeConfig", EXCHANGE),
+)
+def launch(
+    ctx: typer.Context,
+    *,
+    faults: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What is done to peers and network, and when: a JSON list such as "
+            '[{"at_s": 3, "kind": "crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. '
+            "Times count from when all peers train. docs/reference/faults.md names the kinds.",
+            show_default="none",
+            rich_help_panel=FAULTS,
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Go on with the run in that folder: all its peers from their last checkpoints, as "
+            "they were, or with another --steps, --total-steps or --lr, say. None may still run.",
+            show_default="a new run",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+    **settings: Any,
+) -> None:
+    """Train one model with several local processes, each a peer of its own.
+
+    The launcher only starts and watches them: they find one another and go on without it, and
+    killing one is to the others a machine that died. Ctrl-C makes them leave; a second one kills
+    them. If the launcher itself is killed (SIGKILL), the peers go on to the end, those too that
+    a fault holds just then.
+
+    With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
+    again, newcomers join. Where it is the network that fails, peers dial one another through
+    proxies within the launcher, and exchange nothing through shared memory.
+
+    Exit status: 0 if at least one peer finished and every unit of weight is accounted for
+    (peers that were killed or failed are named); 1 if not; 2 for wrong arguments.
+    """
+    with edge(debug=debug):
+        settings["slow"] = tuple(settings["slow"] or ())
+        exchange = {entry.name: settings.pop(entry.name) for entry in fields(ExchangeConfig)}
+        config = LaunchConfig(**settings, exchange=ExchangeConfig(**exchange))
+        resumption = None
+        if resume is not None:
+            from .resume import read_run
+
+            resumption = read_run(resume, _typed(ctx))
+            config = resumption.config
+        if faults is not None:
+            config = with_faults(config, faults)
+        summary = run_swarm(config, resumption=resumption)
+        _show(summary, as_json=as_json)
+        if not worked(summary):
+            fail(complaint(summary), FAILED)
+
+
+def _typed(ctx: typer.Context) -> dict[str, Any]:
+    """What was typed of the settings of a run, by name."""
+    return {name: ctx.params[name] for name in given(ctx) - {"resume", "as_json", "debug"}}
+
+
+def _show(summary: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(summary, allow_nan=False))
+        return
+    from .display import report
+
+    report(summary, Console())
+
+
+def with_faults(config: LaunchConfig, path: Path) -> LaunchConfig:
+    """The same run, with what a file says done to it.
+
+    Raises:
+        ConfigError: The file cannot be read, makes no sense for this run, or names what cannot be
+            done to real processes.
+    """
+    from .faults import need_network, read_live_faults
+
+    faults = read_live_faults(path, config.ids(), journal=config.journal)
+    exchange = config.exchange
+    if need_network(faults):
+        # What peers of one machine share in memory passes by every proxy.
+        exchange = replace(exchange, no_shared_memory=True)
+    return replace(config, faults=faults, exchange=exchange)
+
+
+def run_swarm(
+    config: LaunchConfig,
+    program: Sequence[str] = PROGRAM,
+    resumption: "Resumption | None" = None,
+) -> dict[str, Any]:
+    """Run a swarm from its validation to its summary.
+
+    Args:
+        config: What to run.
+        program: What starts a peer; its options are appended.
+        resumption: The run that it goes on with; None for a new one.
+
+    Returns:
+        The summary, which also lies in the run's folder, but for what its ``unwritten`` names.
+
+    Raises:
+        ConfigError: It cannot start; nothing was written.
+        TrainingError: A peer left files that cannot be read.
+        OSError: A folder cannot be made, or a process not started.
+    """
+    task, out = check(config, resumes=resumption is not None)
+    steps = config.steps or (None if config.total_steps else task.steps)
+    title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
+    with _network_of(config, out, resumption) as network, _guard_of(config) as guard:
+        proxy = None if network is None else network.socks_proxy
+        places = Places(config, steps, out, program, proxy)
+        found = places.found() if resumption is None else resumption.again(places, config)
+        crew = Crew(found, guard)
+        watch = Watch(crew.places, crew.processes, steps, config.total_steps)
+        if resumption is not None:
+            resumption.remind(watch)
+        chaos = _chaos_of(config, crew, watch, places, network)
+        started_s = time.monotonic()
+        with display_on(sys.stderr, title) as display:
+            sights = supervise(crew, watch, display, chaos)
+        wall_s = time.monotonic() - started_s
+
+    from .summary import read_outcome
+
+    outcomes = [
+        read_outcome(place, sight) for place, sight in zip(crew.places, sights, strict=True)
+    ]
+    records = [] if chaos is None else chaos.records
+    return _conclude(config, task, steps, out, wall_s, outcomes, records)
+
+
+def worked(summary: dict[str, Any]) -> bool:
+    """Whether a run counts as a success: somebody finished, the ledger balances, all is kept."""
+    finished = any(peer["state"] == "finished" for peer in summary["peers_detail"])
+    exact: bool = summary["weight_units_total"] == summary["weight_units_expected"]
+    return finished and exact and not summary["unwritten"]
+
+
+def complaint(summary: dict[str, Any]) -> str:
+    """Why a run did not work, in one line."""
+    said = [_complaint(summary)] if not worked(summary | {"unwritten": []}) else []
+    if summary["unwritten"]:
+        said.append(f"not written to {summary['out']}: {', '.join(summary['unwritten'])}")
+    return "; ".join(said)
+
+
+def _complaint(summary: dict[str, Any]) -> str:
+    if summary["weight_units_total"] != summary["weight_units_expected"]:
+        return "the ledgers do not balance: weight was lost or created, which is a bug"
+    peers = summary["peers_detail"]
+    if all(peer["state"] == "left" for peer in peers):
+        return "stopped before the end"
+    whys = [peer["why"] for peer in peers if peer["state"] == "failed" and peer["why"]]
+    first = f": {whys[0]}" if whys else ""
+    return f"no peer finished{first} (logs: {summary['out']}/peers/*/log.txt)"
+
+
+@contextmanager
+def _network_of(
+    config: LaunchConfig, out: Path, resumption: "Resumption | None"
+) -> "Iterator[Proxies | None]":
+    """The proxies through which peers dial, where faults are to be done to the network."""
+    from .faults import need_network
+
+    again = resumption is not None and resumption.through_proxies
+    if not (again or need_network(config.faults)):
+        yield None
+        return
+    from .proxy.proxies import Proxies
+
+    who_listens = partial(listening, out)
+    with Proxies(seed=config.seed, who_listens=who_listens) as network:
+        yield network
+
+
+def _guard_of(config: LaunchConfig) -> AbstractContextManager[Guard | None]:
+    """Who wakes the peers if this process is killed, where some are to be stopped."""
+    stops = any(fault.kind in ("pause", "slow") for fault in config.faults)
+    return Guard() if stops else nullcontext()
+
+
+def _chaos_of(
+    config: LaunchConfig, crew: Crew, watch: Watch, places: Places, network: "Proxies | None"
+) -> "Chaos | None":
+    if not config.faults:
+        return None
+    from .faults import Chaos
+
+    return Chaos(config.faults, crew, watch, places, network)
+
+
+def _conclude(
+    config: LaunchConfig,
+    task: "Task",
+    steps: int | None,
+    out: Path,
+    wall_s: float,
+    outcomes: "Sequence[Outcome]",
+    faults: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    from ...sim.results.live_plots import draw
+    from ...train.durable import write_json
+    from .summary import balance, estimate, merge_outcomes, summarize
+
+    merged = merge_outcomes(outcomes, task)
+    unwritten: list[str] = []
+    if merged is not None:
+        with _noting(unwritten, out / "model.safetensors") as path:
+            merged.save(path)
+    balanced = balance(outcomes)
+    summary = summarize(config, steps, out, wall_s, outcomes, balanced, merged, faults)
+    summary["unwritten"] = unwritten
+    with _noting(unwritten, out / "summary.json") as path:
+        write_json(path, summary)
+    with _noting(unwritten, out / "training.png") as path:
+        rows = [outcome.rows for outcome in outcomes]
+        draw(summary, rows, estimate(rows), path)
+    return summary
+
+
+@contextmanager
+def _noting(unwritten: list[str], path: Path) -> Iterator[Path]:
+    """Let a file that cannot be written cost only itself: the figures are worth showing even so."""
+    try:
+        yield path
+    except OSError as error:
+        unwritten.append(f"{path.name} ({error.strerror or error})")

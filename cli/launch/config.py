@@ -1,0 +1,242 @@
+"""What ``rumor launch`` was asked for, checked before anything is written."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...gossip.errors import ConfigError
+from ...gossip.messages import is_name
+from ...gossip.rules import RuleSpec, read_rule
+from ...topology import parse
+from ..exchange import ExchangeConfig
+from ..run_folder import check_free, new_folders
+
+if TYPE_CHECKING:
+    from ...sim.faults import Fault
+    from ...train.tasks import Task
+
+__all__ = ["LaunchConfig", "check", "parse_slow", "step_s_min"]
+
+STEP_S_MIN_SLOW = 0.02
+"""A step's least time where --slow is given alone: well above what a small model takes."""
+
+# What a run leaves in its folder; any of them there means that the folder is taken.
+TRACES = ("peers", "rendezvous", "summary.json", "model.safetensors", "training.png")
+
+
+# What the launcher says to each peer in another way, or not at all.
+_OF_LAUNCHER: Final = frozenset(
+    ("peers", "exchange", "step_s_min", "slow", "steps", "journal", "out", "faults")
+)
+
+# A peer has the same defaults; commands are read by people who look for what is particular.
+_LEFT_OUT: Final = ("lr_schedule", "checkpoint_every")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """A run of several peers on this machine.
+
+    Fields without a docstring are those of `RunConfig`, `PeerConfig` and `RuleConfig`.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    peers: int = 4
+    """Number of processes."""
+
+    task: str = "digits"
+
+    topology: str = "exponential"
+
+    rule: str = "gosgd"
+
+    p: float | None = None
+
+    emission: str = "per-step"
+
+    exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    """What a push carries, at what rate, and when it is mixed."""
+
+    steps: int | None = None
+
+    total_steps: int | None = None
+
+    lr: float | None = None
+
+    batch_size: int | None = None
+
+    lr_schedule: str = "constant"
+
+    partition: str = "shared"
+
+    seed: int = 0
+
+    device: str = "auto"
+
+    step_s_min: float | None = None
+    """Sleep until a step has taken S seconds; 0, or 0.02 with --slow, unless given."""
+
+    slow: tuple[str, ...] = ()
+    """That peer's steps take at least FACTOR times ``step_s_min``, asleep: 3:10 slows peer 3
+    tenfold. May be given several times."""
+
+    prefetch: int | None = None
+
+    log_every: int = 10
+
+    eval_every: int = 50
+
+    linger_s: float = 3600.0
+    """How long a peer that has taken all its steps waits for slower ones, seconds."""
+
+    leave_s: float = 10.0
+
+    checkpoint_every: str = "60s"
+
+    journal: bool = False
+
+    out: Path | None = None
+    """The run's folder; runs/TASK-TIME unless given."""
+
+    faults: tuple["Fault", ...] = ()
+    """What is done to peers and to the network between them, in order of time, peers by name; see
+    `read_live_faults`."""
+
+    def __post_init__(self) -> None:
+        for name in ("peers", "steps", "total_steps", "batch_size", "log_every", "eval_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"--{_typed(name)} is {value}: it must be at least 1")
+        for name in ("step_s_min", "linger_s", "leave_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f"--{_typed(name)} is {value}: it must be 0 or more, in seconds")
+        if self.journal and self.exchange.mixing != "step":
+            raise ConfigError(
+                f"--mixing is {self.exchange.mixing}: with --journal it must be step, which a "
+                "replay can repeat"
+            )
+        if self.prefetch is not None and self.prefetch < 0:
+            raise ConfigError(f"--prefetch is {self.prefetch}: it must be 0 or more")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ConfigError(f"--lr is {self.lr}: it must be a finite number above 0")
+        parse_slow(self.slow, self.peers)
+        if unfit := [id for id in self.ids() if not is_name(id)]:
+            raise ConfigError(
+                f"--topology names a node {unfit[0]!r}: a peer's name is 1 to 64 letters, digits, "
+                "'.', '_' or '-'"
+            )
+        self.rule_spec.make()
+
+    @property
+    def rule_spec(self) -> RuleSpec:
+        """The rule with all of its parameters, however they were given.
+
+        Raises:
+            ConfigError: There is no such rule, or it does not take these.
+        """
+        return read_rule(self.rule, self.p, self.emission)
+
+    def for_peers(self) -> dict[str, Any]:
+        """Fields that are options of a peer under the same name, by name."""
+        known = {
+            entry.name: (getattr(self, entry.name), entry.default)
+            for entry in fields(self)
+            if entry.name not in _OF_LAUNCHER
+        }
+        return {
+            name: value
+            for name, (value, default) in known.items()
+            if name not in _LEFT_OUT or value != default
+        }
+
+    def ids(self) -> tuple[str, ...]:
+        """What the peers are called: as the nodes of the topology's file, or peer-0 and so on.
+
+        Raises:
+            TopologyError: The topology is not valid, or not for so many peers.
+        """
+        names = parse(self.topology, self.peers, seed=self.seed).names
+        digits = len(str(self.peers - 1))
+        return names or tuple(f"peer-{index:0{digits}}" for index in range(self.peers))
+
+
+def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]:
+    """Find out whether a run can start at all, and where it goes.
+
+    Args:
+        config: The run.
+        resumes: Whether it goes on in its folder, which is a run's then.
+
+    Returns:
+        The task, and the run's folder, which is not made yet.
+
+    Raises:
+        ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
+            exchange so, or the folder is taken.
+    """
+    out = config.out if resumes and config.out is not None else _folder(config)
+    from ...train.config import PeerConfig
+    from ...train.interval import parse_interval
+    from ...train.lr_schedule import parse_lr_schedule
+    from ...train.partition import split
+    from ...train.tasks import load_task
+
+    # Each peer would refuse it, after the folders were made.
+    PeerConfig(rule=config.rule_spec.make(), **config.exchange.settings())
+    parse_interval(config.checkpoint_every)
+    parse_lr_schedule(config.lr_schedule)
+    task = load_task(config.task, seed=config.seed)
+    split(config.partition, task.train[1], config.peers, config.seed)
+    return task, out
+
+
+def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
+    """Read ``PEER:FACTOR`` options.
+
+    Raises:
+        ConfigError: One has another form, names no peer of this run, or one that was named before.
+
+    >>> parse_slow(["3:10"], peers=4)
+    {3: 10.0}
+    """
+    factors: dict[int, float] = {}
+    for text in texts:
+        match = re.fullmatch(r"(?:peer-)?(\d+):(\d+(?:\.\d+)?)", text.strip())
+        if match is None or float(match[2]) < 1:
+            raise ConfigError(
+                f"--slow {text!r} is not PEER:FACTOR: write 3:10 for steps of peer 3 that take "
+                "10 times as long (FACTOR >= 1)"
+            )
+        index = int(match[1])
+        if index >= peers:
+            raise ConfigError(f"--slow {text!r}: there is no peer {index}, only 0 to {peers - 1}")
+        if index in factors:
+            raise ConfigError(f"--slow names peer {index} twice")
+        factors[index] = float(match[2])
+    return factors
+
+
+def step_s_min(config: LaunchConfig, index: int) -> float:
+    """How long a peer's steps take at least, seconds."""
+    factors = parse_slow(config.slow, config.peers)
+    least = config.step_s_min
+    if least is None:
+        least = STEP_S_MIN_SLOW if factors else 0.0
+    return least * factors.get(index, 1.0)
+
+
+def _folder(config: LaunchConfig) -> Path:
+    if config.out is None:
+        return next(path for path in new_folders(config.task) if not path.exists())
+    check_free(config.out, TRACES)
+    return config.out
+
+
+def _typed(name: str) -> str:
+    return name.replace("_", "-")

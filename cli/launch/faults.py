@@ -1,0 +1,381 @@
+"""Faults done to real processes and to the network between them, each at its time."""
+
+import heapq
+import statistics
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from math import inf
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ...gossip.errors import ConfigError
+from ...sim.fault_kinds import LIVE_KINDS
+from ...sim.faults import Fault, as_json, check_faults, read_faults, resolve
+from ...sim.slowness import Slowness
+from .folder import Places
+from .monitor import State, Watch
+from .processes import Crew
+from .proxy.conditions import Condition
+from .proxy.faults import impose, reset, undone
+from .proxy.proxies import Proxies
+
+__all__ = [
+    "NETWORK_KINDS",
+    "Chaos",
+    "joiners",
+    "need_network",
+    "read_live_faults",
+]
+
+_RUN_S: Final = 0.01
+"""How long a slowed peer runs at a time. The shorter, the less its neighbors notice but its speed;
+a process is woken up no more exactly than to about a millisecond."""
+
+_PAUSE: Final = "pause"
+_SLOW: Final = "slow"
+"""Why peers are held; of pauses with a number, because each ends by itself."""
+
+
+class _Due(NamedTuple):
+    """Something that is to be done."""
+
+    when_s: float
+    order: int
+    does: Callable[[], None]
+    revives: frozenset[str]
+    """Whom it starts again, if they are down."""
+
+
+class Chaos:
+    """Carries out a schedule of faults, whose times count from when all peers train.
+
+    A slowed peer is stopped and let go on in turns (SIGSTOP, SIGCONT), so that it runs a FACTOR-th
+    of the time. Unlike sleep within its steps, that slows all of it, its network's thread too, as
+    on a machine that is busy with something else; and it needs no word from the peer.
+
+    Args:
+        faults: In order of time; peers by name.
+        crew: The processes.
+        watch: Sees them, and is told of those that are started.
+        places: Makes places for later lives and for newcomers.
+        network: The proxies through which peers dial; None where no fault is done to the network.
+        clock: Seconds, from any instant.
+    """
+
+    def __init__(
+        self,
+        faults: Sequence[Fault],
+        crew: Crew,
+        watch: Watch,
+        places: Places,
+        network: Proxies | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._crew = crew
+        self._watch = watch
+        self._places = places
+        self._network = network
+        self._clock = clock
+        self._began_s: float | None = None
+        self._agenda: list[_Due] = []
+        self._order = count()
+        self._slowness = Slowness()
+        self._turns: dict[int, int] = {}
+        """By which turns a slowed peer runs; those before a change of its slowness are over."""
+        self._numbers = count()
+        self._news: list[str] = []
+        self.records: list[dict[str, Any]] = []
+        """Each fault as its file has it, with ``done``: what was done, when (``at_s``, and
+        ``unix_s`` by the calendar) and at which ``step`` of its peer, or of the one in the middle;
+        empty where the run was over before."""
+        for fault in faults:
+            record: dict[str, Any] = as_json([fault])[0] | {"done": []}
+            self.records.append(record)
+            revives = {str(fault.peer)} if fault.kind == "restart" else set()
+            self._at(fault.at_s, partial(self._begin, fault, record), revives)
+
+    @property
+    def next_s(self) -> float:
+        """How long there is nothing to do, seconds."""
+        if self._began_s is None or not self._agenda:
+            return inf
+        return max(0.0, self._agenda[0].when_s - self._elapsed_s)
+
+    @property
+    def will_revive(self) -> bool:
+        """Whether somebody is down who will be started again."""
+        returning = {peer for due in self._agenda for peer in due.revives}
+        return any(self._is_down(self._index(peer)) for peer in returning)
+
+    def update(self) -> list[str]:
+        """Do what is due.
+
+        Returns:
+            Sentences about what was done.
+
+        Raises:
+            OSError: A process could not be started, or a folder not be made.
+        """
+        if self._began_s is None and self._watch.began:
+            self._began_s = self._clock()
+        # What is due again by the time it is done waits for the next look: it may take longer than
+        # the time between two of it.
+        due = []
+        while self.next_s == 0.0:
+            due.append(heapq.heappop(self._agenda))
+        for one in due:
+            one.does()
+        news, self._news = self._news, []
+        return news
+
+    def cancel(self) -> None:
+        """Do nothing more; what holds goes on holding."""
+        self._agenda.clear()
+
+    @property
+    def _elapsed_s(self) -> float:
+        return 0.0 if self._began_s is None else self._clock() - self._began_s
+
+    def _at(self, when_s: float, does: Callable[[], None], revives: Collection[str] = ()) -> None:
+        heapq.heappush(self._agenda, _Due(when_s, next(self._order), does, frozenset(revives)))
+
+    def _after(self, fault: Fault, does: Callable[[], None]) -> None:
+        """Do something when a fault is over, if it ever is."""
+        if fault.for_s is not None:
+            self._at(self._elapsed_s + fault.for_s, does)
+
+    def _index(self, peer: str | int | None) -> int:
+        names = [sight.id for sight in self._watch.sights]
+        return names.index(str(peer)) if peer in names else -1
+
+    def _is_down(self, index: int) -> bool:
+        """Whether a peer has ended and could live again; one that has finished is not missed."""
+        is_over = index >= 0 and not self._crew.runs(index)
+        return is_over and self._watch.sights[index].state is not State.FINISHED
+
+    def _say(self, record: dict[str, Any], what: str, index: int | None = None) -> None:
+        sights = self._watch.sights
+        steps = [sights[index].step] if index is not None else [sight.step for sight in sights]
+        at_s = round(self._elapsed_s, 3)
+        record["done"].append(
+            {
+                "at_s": at_s,
+                "unix_s": round(time.time(), 3),
+                "step": int(statistics.median_low(steps)),
+                "what": what,
+            }
+        )
+        self._news.append(f"fault at {at_s:.1f} s: {what}")
+
+    def _begin(self, fault: Fault, record: dict[str, Any]) -> None:
+        match fault.kind:
+            case "join":
+                self._join(fault.count or 1, record)
+            case "mass-restart":
+                self._restart_all(fault, record)
+            case "crash" | "restart" | "pause" | "continue" | "slow" | "leave":
+                self._do_to_peer(fault, record)
+            case "reset":
+                until_s = inf if fault.for_s is None else self._elapsed_s + fault.for_s
+                self._reset(fault, record, until_s, (0, 0))
+            case _:
+                assert self._network is not None
+                conditions, what = impose(fault, self._network)
+                self._say(record, what)
+                self._after(fault, lambda: self._lift(fault, record, conditions))
+
+    def _do_to_peer(self, fault: Fault, record: dict[str, Any]) -> None:
+        index = self._index(fault.peer)
+        kept = fault.state != "lost"
+        if index < 0:
+            self._say(record, f"{fault.peer} is not there yet: nothing is done")
+        elif fault.kind == "restart" and self._is_down(index):
+            self._restart(index, record, kept=kept)
+        elif fault.kind == "restart":
+            how = "runs" if self._crew.runs(index) else "has finished"
+            self._say(record, f"{fault.peer} {how}: it is not started again", index)
+        elif not self._crew.runs(index):
+            self._say(record, f"{fault.peer} has ended before: nothing is done", index)
+        else:
+            self._do_to_running(fault, record, index)
+
+    def _do_to_running(self, fault: Fault, record: dict[str, Any], index: int) -> None:
+        match fault.kind:
+            case "crash":
+                self._crew.kill(index)
+                self._say(record, f"{fault.peer} is killed", index)
+            case "leave":
+                self._crew.leave(index)
+                self._say(record, f"{fault.peer} is asked to leave", index)
+            case "pause":
+                pause = f"{_PAUSE} {next(self._numbers)}"
+                self._crew.hold(index, pause)
+                self._say(record, f"{fault.peer} stands still", index)
+                self._after(fault, lambda: self._continue(index, record, {pause}))
+            case "continue":
+                self._continue(index, record, self._pauses(index))
+            case _:
+                assert fault.factor is not None
+                cause = self._slowness.begin(index, fault.factor)
+                self._begin_turns(index)
+                self._say(record, self._pace(index), index)
+                self._after(fault, lambda: self._quicken(index, record, cause))
+
+    def _pauses(self, index: int) -> set[str]:
+        return {why for why in self._crew.holds(index) if why.startswith(_PAUSE)}
+
+    def _continue(self, index: int, record: dict[str, Any], pauses: Collection[str]) -> None:
+        """Let some pauses of a peer be over, and it go on if no other holds it."""
+        over = self._pauses(index).intersection(pauses)
+        for pause in over:
+            self._crew.release(index, pause)
+        how = "goes on" if over else "does not stand still: nothing is done"
+        if self._pauses(index):
+            how = "stands still by another fault"
+        self._say(record, f"{self._watch.sights[index].id} {how}", index)
+
+    def _pace(self, index: int) -> str:
+        factor, id = self._slowness.of(index), self._watch.sights[index].id
+        return f"{id} runs {'all' if factor == 1 else f'1/{factor:g}'} of the time"
+
+    def _begin_turns(self, index: int) -> None:
+        """Let a peer run in turns that its slowness of now asks for, and in no others."""
+        self._turns[index] = turn = next(self._numbers)
+        self._crew.release(index, _SLOW)
+        if self._slowness.of(index) > 1:
+            self._hold(index, turn, self._elapsed_s - _RUN_S)
+
+    def _hold(self, index: int, turn: int, since_s: float) -> None:
+        """End a slowed peer's turn, which it has had since then."""
+        if self._turns[index] != turn:
+            return
+        now_s = self._elapsed_s
+        self._crew.hold(index, _SLOW)
+        # As long as it really ran, not as it was meant to, or a busy launcher would speed it up.
+        rest_s = (now_s - since_s) * (self._slowness.of(index) - 1)
+        self._at(now_s + rest_s, lambda: self._let_run(index, turn))
+
+    def _let_run(self, index: int, turn: int) -> None:
+        if self._turns[index] != turn:
+            return
+        self._crew.release(index, _SLOW)
+        now_s = self._elapsed_s
+        self._at(now_s + _RUN_S, lambda: self._hold(index, turn, now_s))
+
+    def _quicken(self, index: int, record: dict[str, Any], cause: int) -> None:
+        self._slowness.end(index, cause)
+        self._begin_turns(index)
+        self._say(record, self._pace(index), index)
+
+    def _restart_all(self, fault: Fault, record: dict[str, Any]) -> None:
+        peers = fault.peers or tuple(sight.id for sight in self._watch.sights)
+        running = [i for i in map(self._index, peers) if i >= 0 and self._crew.runs(i)]
+        for index in running:
+            self._crew.kill(index)
+        names = [self._watch.sights[index].id for index in running]
+        self._say(record, f"{', '.join(names) or 'nobody'}: killed at once")
+
+        def revive() -> None:
+            for index in running:
+                if not self._crew.runs(index):
+                    self._restart(index, record, kept=fault.state != "lost")
+
+        assert fault.for_s is not None
+        self._at(self._elapsed_s + fault.for_s, revive, set(names))
+
+    def _restart(self, index: int, record: dict[str, Any], *, kept: bool) -> None:
+        self._watch.ended(index)
+        self._crew.restart(index, self._places.next_life(self._crew.places[index], kept=kept))
+        self._watch.reborn(index)
+        how = "what it kept" if kept else "nothing"
+        self._say(record, f"{self._watch.sights[index].id} begins its next life with {how}", index)
+
+    def _join(self, many: int, record: dict[str, Any]) -> None:
+        for _ in range(many):
+            known = {sight.id for sight in self._watch.sights}
+            free = next(number for number in count(1) if f"join-{number}" not in known)
+            place = self._places.newcomer(free)
+            self._crew.add(place)
+            self._watch.joined()
+            self._say(record, f"{place.id} starts")
+
+    def _reset(
+        self, fault: Fault, record: dict[str, Any], until_s: float, so_far: tuple[int, int]
+    ) -> None:
+        """Reset connections; every so often, again until then, counted in one line."""
+        assert self._network is not None
+        times, broken = so_far[0] + 1, so_far[1] + reset(fault, self._network)
+        if times == 1:
+            self._say(record, f"{broken} connections are reset")
+        elif times > 1:
+            record["done"][0]["what"] = f"{broken} connections are reset, {times} times"
+        if fault.every_s is not None and self._elapsed_s + fault.every_s <= until_s:
+            again = (times, broken)
+            self._at(
+                self._elapsed_s + fault.every_s,
+                lambda: self._reset(fault, record, until_s, again),
+            )
+
+    def _lift(self, fault: Fault, record: dict[str, Any], conditions: Sequence[Condition]) -> None:
+        assert self._network is not None
+        for condition in conditions:
+            self._network.lift(condition)
+        self._say(record, undone(fault))
+
+
+NETWORK_KINDS: Final = frozenset(
+    ("cut", "partition", "heal", "loss", "duplicate", "delay", "reset")
+)
+"""Kinds that are done to the network, through proxies."""
+
+
+def read_live_faults(path: Path, peers: Sequence[str], *, journal: bool) -> tuple[Fault, ...]:
+    """Read a schedule of faults and hold it against a run of real processes.
+
+    Args:
+        path: The file.
+        peers: Names of those that found the run.
+        journal: Whether they keep journals.
+
+    Returns:
+        The faults in order of time, peers by name.
+
+    Raises:
+        ConfigError: It cannot be read or makes no sense, or real processes cannot do it.
+    """
+    try:
+        faults = read_faults(path)
+        check_faults(faults, peers, LIVE_KINDS)
+        for position, fault in enumerate(faults, 1):
+            _check(replace(fault, row=fault.row or position), journal=journal)
+    except ConfigError as error:
+        raise ConfigError(f"--faults {path}: {error}") from None
+    return resolve(faults, peers)
+
+
+def need_network(faults: Sequence[Fault]) -> bool:
+    """Whether some are done to the network, so that peers must dial through proxies."""
+    return any(fault.kind in NETWORK_KINDS for fault in faults)
+
+
+def joiners(faults: Sequence[Fault]) -> int:
+    """How many newcomers there are to be."""
+    return sum(fault.count or 1 for fault in faults if fault.kind == "join")
+
+
+def _check(fault: Fault, *, journal: bool) -> None:
+    where = f"fault {fault.row} ({fault.kind})"
+    for name in ("after", "accepting"):
+        if getattr(fault, name):
+            raise ConfigError(
+                f"{where}: {name} is for simulations alone: a real process is killed where it is"
+            )
+    if fault.factor is not None and fault.factor < 1:
+        raise ConfigError(f"{where}: factor is {fault.factor}: a real process is no faster than 1")
+    if journal and "restart" in fault.kind and fault.state != "lost":
+        raise ConfigError(
+            f'{where}: with --journal, state must be "lost": a journal begins with its peer'
+        )

@@ -1,0 +1,200 @@
+"""Where each peer of a run writes, and how its process is started, life after life."""
+
+import socket as sockets
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ...gossip.address import split_address
+from ...gossip.errors import ConfigError
+from .config import LaunchConfig, step_s_min
+
+__all__ = ["PROGRAM", "RENDEZVOUS", "Place", "Places", "listening", "make_folders"]
+
+# -P, or a file types.py in the working directory would stand in for Python's own.
+PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
+
+RENDEZVOUS: Final = "rendezvous"
+"""Where in a run's folder its peers say at which address they listen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One peer's place in a run: what it is called, where it writes, how it is started."""
+
+    index: int
+    id: str
+    folder: Path
+    command: tuple[str, ...]
+    former: tuple[Path, ...] = ()
+    """Folders of earlier lives, where those are not this one's."""
+
+
+class Places:
+    """The folder of a run, and all places in it.
+
+    Args:
+        config: The run.
+        steps: Of each peer; None where all together have a number of them.
+        out: The run's folder.
+        program: What a peer's options are appended to.
+        socks_proxy: Says through which proxy a peer dials; None where they dial directly.
+    """
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        steps: int | None,
+        out: Path,
+        program: Sequence[str] = PROGRAM,
+        socks_proxy: Callable[[str], str] | None = None,
+    ) -> None:
+        self._config = config
+        self._steps = steps
+        self.out = out
+        self._program = tuple(program)
+        self._socks_proxy = socks_proxy
+
+    def found(self) -> list[Place]:
+        """Make the run's folders.
+
+        Returns:
+            The places of the peers that found it.
+
+        Raises:
+            OSError: A folder cannot be made.
+        """
+        self._rendezvous.mkdir(parents=True)
+        return [
+            self._make(index, id, id, founders=self._config.peers)
+            for index, id in enumerate(self._config.ids())
+        ]
+
+    def newcomer(self, number: int) -> Place:
+        """Make a place for a peer that joins: join-1, join-2 and so on.
+
+        Its part of the data is one that another has, too: they are cut into as many parts as
+        founders.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+        id, index = f"join-{number}", self._config.peers + number - 1
+        return self._make(index, id, id, founders=1)
+
+    def next_life(self, place: Place, *, kept: bool, changes: Sequence[str] = ()) -> Place:
+        """A place for the next life of a peer.
+
+        It listens at the port that it had, where that is free, so that the others find it.
+
+        Args:
+            place: Of the life that is over.
+            kept: Whether it goes on from what it left there; else it gets a new folder.
+            changes: Options of one that goes on, beside those that it kept.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+        bind = f"--bind=tcp://127.0.0.1:{self._port_again(place.id)}"
+        if kept:
+            for name in ("peer.json", "model.safetensors"):
+                # How the last life ended would pass for the end of this one.
+                with suppress(FileNotFoundError):
+                    (place.folder / name).replace(place.folder / f"former.{name}")
+            if not (place.folder / "options.json").exists():
+                # It was killed before it had begun: there is nothing to go on from.
+                first = (each for each in place.command if not each.startswith("--founders="))
+                return replace(place, command=(*first, "--founders=1", bind, *changes))
+            command = (*self._program, f"--resume={place.folder}", bind, *changes)
+            if self._socks_proxy is not None:
+                command = (*command, f"--socks-proxy={self._socks_proxy(place.id)}")
+            return replace(place, command=command)
+        former = (*place.former, place.folder)
+        name = f"{place.id}.life-{len(former) + 1}"
+        fresh = self._make(place.index, place.id, name, founders=1)
+        return replace(fresh, command=(*fresh.command, bind), former=former)
+
+    @property
+    def _rendezvous(self) -> Path:
+        return self.out / RENDEZVOUS
+
+    def _port_again(self, id: str) -> int | str:
+        port = _port_in(self._rendezvous / f"{id}.addr")
+        if port is None:
+            return "*"
+        with sockets.socket() as probe:
+            probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return "*"
+        return port
+
+    def _make(self, index: int, id: str, name: str, *, founders: int) -> Place:
+        folder = self.out / "peers" / name
+        folder.mkdir(parents=True)
+        options = self._options(index) | {
+            "--founders": founders,
+            "--id": id,
+            "--rendezvous": str(self._rendezvous),
+            "--out": str(folder),
+        }
+        if self._socks_proxy is not None:
+            options["--socks-proxy"] = self._socks_proxy(id)
+        # One argument each, or a value that begins with a dash would be taken for an option.
+        command = (*self._program, *(f"{name}={value}" for name, value in options.items()))
+        command = (*command, *self._config.exchange.arguments())
+        if self._config.journal:
+            command = (*command, "--journal")
+        return Place(index=index, id=id, folder=folder, command=command)
+
+    def _options(self, index: int) -> dict[str, Any]:
+        config = self._config
+        told = {name: value for name, value in config.for_peers().items() if value is not None}
+        options = told | {
+            "index": index % config.peers,
+            "count": config.peers,
+            "step_s_min": step_s_min(config, index),
+        }
+        if self._steps is not None:
+            options["steps"] = self._steps
+        return {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+
+
+def listening(out: Path, port: int) -> str | None:
+    """The peer of a run that said last that it listens at a port; None where none did.
+
+    Args:
+        out: The run's folder.
+        port: Of this machine.
+    """
+    said = [path for path in (out / RENDEZVOUS).glob("*.addr") if _port_in(path) == port]
+    return max(said, key=_written_s).stem if said else None
+
+
+def make_folders(
+    config: LaunchConfig, steps: int | None, out: Path, program: Sequence[str] = PROGRAM
+) -> list[Place]:
+    """Make the folders of a run whose peers found it, and say how to start each.
+
+    Raises:
+        OSError: A folder cannot be made.
+    """
+    return Places(config, steps, out, program).found()
+
+
+def _port_in(path: Path) -> int | None:
+    try:
+        return int(split_address(path.read_text().strip())[1])
+    except (OSError, ValueError, ConfigError):
+        return None
+
+
+def _written_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,296 @@
+"""What a launcher can see of its peers from outside: their files, and how their processes ended."""
+
+import json
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from .folder import Place
+
+__all__ = [
+    "Former",
+    "Life",
+    "Process",
+    "Sight",
+    "State",
+    "Tail",
+    "Watch",
+    "last_words",
+    "life_in",
+    "lives_in",
+    "read_report",
+]
+
+
+Life = tuple[str, int]
+"""One life of a peer: its name, and the incarnation."""
+
+
+class State(StrEnum):
+    """Where a peer is in its life."""
+
+    STARTING = "starting"
+    """Its process is there; it has not trained yet."""
+    TRAINING = "training"
+    FINISHED = "finished"
+    """It has taken all its steps; as long as others train it goes on mixing."""
+    LEFT = "left"
+    """It was asked to stop, and handed its weight on."""
+    KILLED = "killed"
+    """A signal ended it: to the others a machine that died."""
+    FAILED = "failed"
+    """It stopped with an error."""
+
+
+OVER = {State.LEFT, State.KILLED, State.FAILED}
+
+
+class Process(Protocol):
+    """As much of ``subprocess.Popen`` as watching needs."""
+
+    def poll(self) -> int | None:
+        """Exit status, minus the signal's number for a killed one; None while it runs."""
+
+
+class Tail:
+    """Rows of a JSON-lines file as they come, each once and only when it is whole.
+
+    Args:
+        path: The file, which need not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows that were completed since the last call."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [json.loads(line) for line in whole.splitlines() if line]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Former:
+    """How a life of a peer ended that was not its last."""
+
+    state: State
+    why: str
+    step: int
+    lives: frozenset[Life]
+    """Which of the lives in its ledgers these were."""
+
+
+@dataclass(slots=True)
+class Sight:
+    """What is known of one peer now."""
+
+    id: str
+    steps: int | None
+    """How many it is to take; None where only all together have a number of them."""
+    state: State = State.STARTING
+    step: int = 0
+    step_s: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    test_loss: float | None = None
+    weight: float | None = None
+    pushes: int = 0
+    live: int | None = None
+    swarm_steps: int = 0
+    """Of all peers together, as this one knows."""
+    steps_total: int | None = None
+    """How many all together are to take; None where only each has a number of them."""
+    why: str = ""
+    """How it ended, where it did not finish."""
+    former: list[Former] = field(default_factory=list)
+    """Its earlier lives."""
+
+    @property
+    def progress(self) -> float:
+        """How much of its training is done, from 0 to 1."""
+        own = self.step / self.steps if self.steps else 0.0
+        common = self.swarm_steps / self.steps_total if self.steps_total else 0.0
+        return min(1.0, max(own, common))
+
+    def take(self, row: dict[str, Any]) -> None:
+        """Bring it up to date with one row of metrics; what a row leaves out stays."""
+        for name in _FIGURES:
+            if row.get(name) is not None:
+                setattr(self, name, row[name])
+
+
+_FIGURES = (
+    *("step", "step_s", "loss", "accuracy", "test_loss", "weight", "pushes", "live"),
+    "swarm_steps",
+)
+
+
+class Watch:
+    """The peers of one run.
+
+    Args:
+        places: Where they write; what is changed in it later is seen.
+        processes: In the same order, and so of these.
+        steps: That each is to take.
+        steps_total: That all together are to take.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        processes: Sequence[Process],
+        steps: int | None,
+        steps_total: int | None = None,
+    ) -> None:
+        self.sights: list[Sight] = []
+        self._places = places
+        self._processes = processes
+        self._steps = steps, steps_total
+        self._tails: list[Tail] = []
+        self._over: list[bool] = []
+        self._news: list[str] = []
+        for _ in places:
+            self.joined()
+
+    @property
+    def over(self) -> bool:
+        """Whether all processes have ended."""
+        return all(self._over)
+
+    @property
+    def began(self) -> bool:
+        """Whether nobody is still on the way to the first step."""
+        return all(
+            sight.state is not State.STARTING or over
+            for sight, over in zip(self.sights, self._over, strict=True)
+        )
+
+    def joined(self) -> None:
+        """See one more peer, whose place and process have been added."""
+        place = self._places[len(self.sights)]
+        self.sights.append(Sight(place.id, self._steps[0], steps_total=self._steps[1]))
+        self._tails.append(Tail(place.folder / "metrics.jsonl"))
+        self._over.append(False)
+
+    def recall(self, index: int, former: Former) -> None:
+        """Take note of what a peer was before it was started by this launcher."""
+        sight = self.sights[index]
+        sight.former.append(former)
+        for row in self._tails[index].rows():
+            sight.take(row)
+
+    def ended(self, index: int) -> None:
+        """See the end of a life before the next one begins: its process is not there any more."""
+        self._look(index)
+        sight, place = self.sights[index], self._places[index]
+        known = {life for former in sight.former for life in former.lives}
+        lives = frozenset(lives_in(place) - known)
+        sight.former.append(Former(state=sight.state, why=sight.why, step=sight.step, lives=lives))
+
+    def reborn(self, index: int) -> None:
+        """See the next life of a peer, whose place and process have been changed."""
+        sight, path = self.sights[index], self._places[index].folder / "metrics.jsonl"
+        sight.state, sight.why = State.STARTING, ""
+        if self._tails[index].path != path:
+            self._tails[index] = Tail(path)
+        self._over[index] = False
+
+    def update(self) -> list[str]:
+        """Look again.
+
+        Returns:
+            Sentences about what has happened to peers since the last call.
+        """
+        for index in range(len(self.sights)):
+            self._look(index)
+        news, self._news = self._news, []
+        return news
+
+    def _look(self, index: int) -> None:
+        if self._over[index]:
+            return
+        sight = self.sights[index]
+        status = self._processes[index].poll()
+        for row in self._tails[index].rows():
+            sight.take(row)
+            sight.state = State.FINISHED if sight.progress == 1.0 else State.TRAINING
+        if status is not None:
+            before = sight.state
+            self._over[index] = True
+            sight.state, sight.why = _ending(self._places[index].folder, status)
+            if sight.state is not before and sight.state in OVER:
+                self._news.append(_sentence(sight))
+
+
+def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
+    """What a peer said of its end; None where it left nothing."""
+    try:
+        report = json.loads((folder / name).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def last_words(folder: Path) -> str:
+    """The last line of a peer's log that says something, without ``error:``."""
+    try:
+        lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in said if line.startswith("error: ")]
+    return (errors or said or [""])[-1].removeprefix("error: ")
+
+
+def _ending(folder: Path, status: int) -> tuple[State, str]:
+    report = read_report(folder)
+    if report is not None:
+        return State(report["state"]), report.get("error") or ""
+    if status < 0:
+        return State.KILLED, _signal(-status)
+    return State.FAILED, last_words(folder) or f"exit status {status}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Of the real-time ones, only the first and the last have a name.
+        return f"signal {number}"
+
+
+def lives_in(place: Place) -> set[Life]:
+    """The lives that have opened a ledger in a place."""
+    folders = (*place.former, place.folder)
+    found = {life_in(path) for folder in folders for path in folder.glob("ledger*.jsonl")}
+    return {life for life in found if life is not None}
+
+
+def life_in(ledger: Path) -> Life | None:
+    """Whose ledger a file is; None where its life was over before the first line was whole."""
+    with open(ledger) as file:
+        opened = file.readline()
+    if not opened.endswith("\n"):
+        return None
+    row = json.loads(opened)
+    return row["id"], row["incarnation"]
+
+
+def _sentence(sight: Sight) -> str:
+    match sight.state:
+        case State.KILLED:
+            return f"{sight.id} was killed by {sight.why} at step {sight.step}"
+        case State.LEFT:
+            return f"{sight.id} left at step {sight.step}"
+        case _:
+            return f"{sight.id} failed at step {sight.step}: {sight.why}"

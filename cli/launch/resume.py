@@ -1,0 +1,300 @@
+"""How the lives of a peer ended that were over before its run goes on."""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ...gossip.errors import ConfigError
+from ...gossip.rule import demands_of
+from ...gossip.rules import make_rule
+from ...train.ledger_file import ledger_paths
+from ..exchange import ExchangeConfig
+from .config import LaunchConfig
+from .folder import Place, Places
+from .monitor import Former, Life, State, Tail, Watch, life_in, read_report
+
+__all__ = [
+    "CHANGEABLE",
+    "Resumption",
+    "past_of",
+    "read_run",
+    "told_by",
+]
+
+
+def told_by(out: Path) -> dict[Life, Former]:
+    """What the summary of a run says of each life; nothing where there is none to read.
+
+    Args:
+        out: The run's folder.
+    """
+    # Of another version, or cut off: what it would say is then told in fewer words.
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        summary = json.loads((out / "summary.json").read_text())
+        told = [
+            (frozenset((peer["id"], int(number)) for number in end["incarnations"]), end)
+            for peer in summary["peers_detail"]
+            for end in peer.get("ends", ())
+        ]
+        formers = [
+            Former(
+                state=State(end["state"]), why=end["why"] or "", step=int(end["step"]), lives=lives
+            )
+            for lives, end in told
+        ]
+        return {life: former for former in formers for life in former.lives}
+    return {}
+
+
+def past_of(place: Place, told: Mapping[Life, Former]) -> list[Former]:
+    """How each life of a peer ended, the first one first.
+
+    What its launcher saw is believed before what the peer said at its end; of a life of which
+    neither is kept, the last step that it measured is all that is known.
+
+    Args:
+        place: Of its last life, as that left it.
+        told: What summaries say.
+    """
+    formers: list[Former] = []
+    step = 0
+    for folder in (*place.former, place.folder):
+        lives = [life_in(path) for path in ledger_paths(folder)]
+        said = dict(_said_in(folder, lives))
+        measured = _measured_in(folder, lives)
+        for life in filter(None, lives):
+            # A life that measured nothing stood where the one before it had.
+            step = measured.get(life, step)
+            silent = Former(state=State.KILLED, why="", step=step, lives=frozenset({life}))
+            formers.append(told.get(life) or said.get(life) or silent)
+    if formers:
+        return formers
+    report = read_report(place.folder)
+    nothing = frozenset[Life]()
+    if report is None:
+        return [Former(state=State.KILLED, why="", step=0, lives=nothing)]
+    return [_as_said(report, nothing)]
+
+
+def _said_in(folder: Path, lives: list[Life | None]) -> Iterator[tuple[Life, Former]]:
+    """What lives said themselves of their ends, as far as it has not been written over."""
+    for name in ("former.peer.json", "peer.json"):
+        report = read_report(folder, name)
+        if report is not None:
+            # It counts the ledgers that there were when it was written.
+            position = int(report.get("lives", len(lives))) - 1
+            life = lives[position] if 0 <= position < len(lives) else None
+            if life is not None:
+                yield life, _as_said(report, frozenset({life}))
+
+
+def _as_said(report: Mapping[str, Any], lives: frozenset[Life]) -> Former:
+    return Former(
+        state=State(report["state"]),
+        why=report.get("error") or "",
+        step=int(report.get("steps", 0)),
+        lives=lives,
+    )
+
+
+def _measured_in(folder: Path, lives: list[Life | None]) -> dict[Life, int]:
+    """The last step that each life in a folder measured."""
+    known = [life for life in lives if life is not None]
+    # A life is named by the millisecond in which it began.
+    began_s = [number / 1000 for _, number in known]
+    steps: dict[Life, int] = {}
+    for row in Tail(folder / "metrics.jsonl").rows():
+        position = bisect_right(began_s, row.get("unix_s", float("inf"))) - 1
+        if known:
+            steps[known[max(0, position)]] = int(row.get("step", 0))
+    return steps
+
+
+CHANGEABLE: Final = (
+    *("steps", "total_steps", "lr", "lr_schedule", "linger_s", "leave_s"),
+    *("log_every", "eval_every", "checkpoint_every"),
+)
+"""Settings that a run may go on with changed; peers are told those that were typed."""
+
+_NAMED_MAX: Final = 4
+"""Peers that an error names one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """A run as it was, and what is left of each of its peers."""
+
+    config: LaunchConfig
+    """As it was started, but for what is changed now."""
+
+    places: tuple[Place, ...]
+    """Of the last life of each peer, in their order."""
+
+    through_proxies: bool
+    """Whether peers dialled through proxies, which they go on to do."""
+
+    changes: tuple[str, ...]
+    """Options that peers are told beside what they kept."""
+
+    _past: dict[str, list[Former]] = field(default_factory=dict)
+
+    def again(self, places: Places, config: LaunchConfig) -> list[Place]:
+        """Places for the next life of each peer.
+
+        Args:
+            places: Of the run that goes on.
+            config: Of the same.
+        """
+        changes = self.changes
+        if config.exchange.no_shared_memory:
+            changes = (*changes, "--no-shared-memory")
+        # What they said of their ends is read before it is taken away.
+        told = told_by(places.out)
+        self._past.update({place.id: past_of(place, told) for place in self.places})
+        return [places.next_life(place, kept=True, changes=changes) for place in self.places]
+
+    def remind(self, watch: Watch) -> None:
+        """Tell who watches the run what its peers were before; after `again`."""
+        for index, place in enumerate(self.places):
+            for former in self._past[place.id]:
+                watch.recall(index, former)
+
+
+def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
+    """Read what a run was, from what its peers left.
+
+    Args:
+        out: The run's folder.
+        typed: Settings that are to be others from now on, by name.
+
+    Raises:
+        ConfigError: There is no run, some of its peers still run, or it cannot go on with that.
+    """
+    if refused := sorted(set(typed) - {*CHANGEABLE, "faults"}):
+        allowed = ", ".join(map(_option, CHANGEABLE))
+        raise ConfigError(
+            f"{_option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
+            f"but for {allowed}"
+        )
+    folders = _folders(out)
+    _require_over(out, folders)
+    kept = {id: _options(several[-1]) for id, several in folders.items()}
+    places = [
+        Place(
+            index=kept[id]["index"] if not id.startswith("join-") else len(folders),
+            id=id,
+            folder=several[-1],
+            command=(),
+            former=tuple(several[:-1]),
+        )
+        for id, several in folders.items()
+    ]
+    places.sort(key=lambda place: (place.index, place.id))
+    places = [replace(place, index=index) for index, place in enumerate(places)]
+    first = kept[places[0].id]
+    _require_resumable(out, places, str(first.get("rule", "gosgd")))
+    changes = {name: value for name, value in typed.items() if name in CHANGEABLE}
+    return Resumption(
+        config=_config(out, first | changes),
+        places=tuple(places),
+        through_proxies=any(options.get("socks_proxy") for options in kept.values()),
+        changes=tuple(f"{_option(name)}={value}" for name, value in changes.items()),
+    )
+
+
+def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
+    """Refuse a run whose peers outlived its launcher: their next lives could not begin."""
+    from ...train.lives import is_locked
+
+    running = [
+        (id, folder)
+        for id, several in sorted(folders.items())
+        for folder in several
+        if is_locked(folder)
+    ]
+    if not running:
+        return
+    pids = {id: pid for id, folder in running if (pid := _process_in(folder)) is not None}
+    named = [id + (f" (process {pids[id]})" if id in pids else "") for id, _ in running]
+    if len(named) > _NAMED_MAX:
+        named[_NAMED_MAX:] = [f"{len(named) - _NAMED_MAX} more"]
+    who = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    run, them = ("still runs", "it") if len(running) == 1 else ("still run", "them")
+    how = f" with `kill {' '.join(map(str, pids.values()))}`" if pids else ""
+    raise ConfigError(
+        f"--resume {out}: {who} {run}: wait until the end, or stop {them}{how}; nothing was touched"
+    )
+
+
+def _process_in(folder: Path) -> int | None:
+    """The process of a peer that runs, if it is the one that a launcher started there."""
+    from ...train.lives import is_held_by
+
+    try:
+        pid = int((folder / "pid").read_text())
+    except (OSError, ValueError):
+        return None
+    return pid if is_held_by(folder, pid) else None
+
+
+def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:
+    from ...train.run import CHECKPOINTS
+
+    if not any(any((place.folder / CHECKPOINTS).glob("*.safetensors")) for place in places):
+        raise ConfigError(
+            f"--resume {out}: none of its peers has a checkpoint (--checkpoint-every), so that "
+            "nothing could go on: start the run again"
+        )
+    if demands_of(make_rule(rule)).fixed_members:
+        raise ConfigError(
+            f"--resume {out}: a swarm that trains with {rule} takes nobody in once it has started, "
+            "so that no peer of it can resume: start the run again"
+        )
+
+
+def _folders(out: Path) -> dict[str, list[Path]]:
+    """The folders of each peer, those of former lives first."""
+    found: dict[str, list[tuple[int, Path]]] = {}
+    for path in sorted((out / "peers").glob("*/options.json")):
+        match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name)
+        if match is not None:
+            found.setdefault(match[1], []).append((int(match[2] or 1), path.parent))
+    if not found:
+        raise ConfigError(
+            f"--resume {out}: this is not the folder of a run that `rumor launch` made"
+        )
+    return {id: [folder for _, folder in sorted(several)] for id, several in found.items()}
+
+
+def _options(folder: Path) -> dict[str, Any]:
+    path = folder / "options.json"
+    try:
+        options = json.loads(path.read_text())
+        if not isinstance(options, dict) or not isinstance(options.get("index"), int):
+            raise ValueError("not the options of a peer")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--resume: {path} cannot be read: {error}") from None
+    return options
+
+
+def _config(out: Path, options: Mapping[str, Any]) -> LaunchConfig:
+    def of(owner: type[Any], without: Collection[str] = ()) -> dict[str, Any]:
+        names = {entry.name for entry in fields(owner)} - set(without)
+        return {name: options[name] for name in names & set(options)}
+
+    # How long a step lasts is each peer's own affair, and it has kept it.
+    own = of(LaunchConfig, ("exchange", "out", "step_s_min", "journal", "faults"))
+    exchange = ExchangeConfig(**of(ExchangeConfig))
+    try:
+        return LaunchConfig(**own, peers=options["count"], exchange=exchange, out=out)
+    except (TypeError, LookupError) as error:
+        raise ConfigError(f"--resume {out}: it is of another version of rumor: {error}") from None
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

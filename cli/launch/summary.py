@@ -1,0 +1,459 @@
+"""How each peer of a run ended, where the weight is, and what the run came to."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...gossip import Account, Audit, audit
+from ...gossip.errors import TrainingError
+from ...gossip.weight import founders, in_units
+from ...train.ledger_file import read_ledgers
+from ...train.merged import (
+    SavedModel,
+    consensus_distance,
+    digest,
+    merge,
+    merging_weights,
+    open_model,
+    save_model,
+    travelling,
+)
+from ...train.tasks import Evaluation, Task
+from .config import LaunchConfig
+from .folder import Place
+from .monitor import Former, Sight, State, Tail, read_report
+
+__all__ = [
+    "Balance",
+    "Death",
+    "Merged",
+    "Outcome",
+    "balance",
+    "estimate",
+    "merge_outcomes",
+    "read_outcome",
+    "summarize",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One peer's end, from what it left on disk."""
+
+    index: int
+    id: str
+    state: State
+    why: str
+    """What ended it, where it did not finish."""
+    steps: int
+    steps_per_s: float | None
+    accuracy: float | None
+    loss: float | None
+    """On held-out data, like the accuracy; the last ones that it measured."""
+    messages: int
+    bytes_sent: int
+    pushes: int
+    skipped: int
+    refusals: int
+    accounts: tuple[Account, ...]
+    """What the ledger of its last life says, by shard; empty where it never opened one."""
+    model: SavedModel | None
+    rows: tuple[dict[str, Any], ...]
+    """Its metrics, of all lives."""
+    former: tuple[Former, ...] = ()
+    """How its earlier lives ended."""
+    former_accounts: tuple[Account, ...] = ()
+    """What the ledgers of those say."""
+
+    @property
+    def weight(self) -> int:
+        """What it held at its end."""
+        return sum(account.weight for account in self.accounts)
+
+    @property
+    def weight_founders(self) -> float:
+        """The same in founders; with shards, the mean over them."""
+        return founders(self.weight) / max(1, len(self.accounts))
+
+    @property
+    def end(self) -> Former:
+        """How its last life ended."""
+        known = {life for former in self.former for life in former.lives}
+        lives = frozenset(account.life for account in self.accounts) - known
+        return Former(state=self.state, why=self.why, step=self.steps, lives=lives)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it ended as a peer should."""
+        return self.state in (State.FINISHED, State.LEFT)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its weight is lost to the others: it was killed, failed, or left with some."""
+        return not self.in_order or (self.state is State.LEFT and self.weight > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """One life of a peer that took weight with it, or ended badly without any."""
+
+    outcome: Outcome
+    """Of the peer."""
+    life: int
+    """Which of its lives, counted from 1."""
+    state: State
+    """How that one ended."""
+    why: str
+    step: int
+    weight: int
+    """What it held, and its escrow that nobody accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """All ledgers of a run side by side."""
+
+    audit: Audit
+    deaths: tuple[Death, ...]
+    shards: int
+    """Into how many pieces the vector is cut: a founder's weight counts once in each."""
+
+    @property
+    def weight_total(self) -> int:
+        """Weight that is there."""
+        return self.audit.held + self.audit.in_flight + self.audit.stranded
+
+    @property
+    def weight_expected(self) -> int:
+        """Weight that should be there."""
+        return self.audit.founded - self.audit.died - self.audit.burned
+
+
+def balance(outcomes: Sequence[Outcome]) -> Balance:
+    """Account for all weight that was founded, from the ledgers alone."""
+    accounts = [account for o in outcomes for account in (*o.former_accounts, *o.accounts)]
+    dead = [
+        (outcome, number, former, former.lives)
+        for outcome in outcomes
+        for number, former in enumerate((*outcome.former, *_last(outcome)), 1)
+    ]
+    deaths = tuple(
+        Death(
+            outcome=outcome,
+            life=number,
+            state=former.state,
+            why=former.why,
+            step=former.step,
+            weight=audit(accounts, lives).died,
+        )
+        for outcome, number, former, lives in dead
+    )
+    shards = max((len(outcome.accounts) for outcome in outcomes), default=1)
+    whole = audit(accounts, frozenset().union(*(lives for *_, lives in dead)))
+    return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
+
+
+def _last(outcome: Outcome) -> tuple[Former, ...]:
+    """The last life of a peer, where it is a death; none where it ended in order."""
+    if not outcome.is_dead:
+        return ()
+    return (outcome.end,)
+
+
+def read_outcome(place: Place, sight: Sight) -> Outcome:
+    """Read what a peer left.
+
+    Args:
+        place: Where it wrote.
+        sight: How it was seen to end.
+
+    Raises:
+        TrainingError: Its ledger contradicts itself, or its model cannot be read.
+    """
+    folders = (*place.former, place.folder)
+    rows = tuple(row for folder in folders for row in Tail(folder / "metrics.jsonl").rows())
+    former, accounts = _accounts(place, sight)
+    figures = _last_figures(rows, sight) | (read_report(place.folder) or {})
+    path = place.folder / "model.safetensors"
+    return Outcome(
+        index=place.index,
+        id=place.id,
+        state=sight.state,
+        why=sight.why,
+        steps=figures["steps"],
+        steps_per_s=figures.get("steps_per_s"),
+        accuracy=figures.get("accuracy"),
+        loss=figures.get("loss"),
+        messages=figures.get("messages", 0),
+        bytes_sent=figures.get("bytes_sent", 0),
+        pushes=figures.get("pushes", 0),
+        skipped=figures.get("skipped", 0),
+        refusals=figures.get("refusals", 0),
+        accounts=accounts,
+        model=open_model(path) if path.exists() else None,
+        rows=rows,
+        former=tuple(sight.former),
+        former_accounts=former,
+    )
+
+
+def _accounts(place: Place, sight: Sight) -> tuple[tuple[Account, ...], tuple[Account, ...]]:
+    """What its ledgers say: those of its former lives, and that of the last one."""
+    accounts: tuple[Account, ...] = ()
+    try:
+        for folder in (*place.former, place.folder):
+            accounts += read_ledgers(folder)
+    except TrainingError as error:
+        raise TrainingError(f"a ledger of {place.id} is of no use: {error}") from error
+    over = {life for former in sight.former for life in former.lives}
+    count = sum(
+        account.life == accounts[-1].life and account.life not in over for account in accounts
+    )
+    return accounts[: len(accounts) - count], accounts[len(accounts) - count :]
+
+
+def _last_figures(rows: Sequence[dict[str, Any]], sight: Sight) -> dict[str, Any]:
+    """What a peer without a report is known to have reached, named as a report names it."""
+    last = rows[-1] if rows else {}
+    time_s = last.get("time_s")
+    return {
+        "steps": sight.step,
+        "steps_per_s": sight.step / time_s if time_s else None,
+        "accuracy": sight.accuracy,
+        "loss": sight.test_loss,
+        **{name: last.get(name, 0) for name in ("bytes_sent", "pushes", "skipped", "refusals")},
+    }
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Estimate the consensus distance over a run.
+
+    Sketches are linear and nearly keep distances, so that sqrt(mean_i |s_i - mean|^2) / |mean| of
+    the sketches estimates the same of the models. Peers sketch at their own times: at each
+    sketch of the peer that has most of them, the others' nearest in time is taken. A peer counts
+    from its first sketch to its last, and an instant at which fewer than two count is left out.
+
+    Args:
+        peers: Each peer's rows of metrics, in order.
+
+    Returns:
+        Steps of the peer that has most sketches, and the estimates there, dimensionless: both
+        float64, axes ``(instant,)``; empty where fewer than two peers sketched.
+    """
+    sketched = [[row for row in rows if row.get("sketch")] for rows in peers]
+    sketched = [rows for rows in sketched if rows]
+    if len(sketched) < 2:
+        return np.empty(0), np.empty(0)
+    times = [np.array([row["unix_s"] for row in rows]) for rows in sketched]
+    sketches = [np.array([row["sketch"] for row in rows], np.float64) for rows in sketched]
+    longest = max(range(len(sketched)), key=lambda index: len(sketched[index]))
+    slack_s = _interval_s(times[longest])
+    steps, distances = [], []
+    for row, now in zip(sketched[longest], times[longest], strict=True):
+        present = [
+            own[np.abs(at - now).argmin()]
+            for at, own in zip(times, sketches, strict=True)
+            if at[0] - slack_s <= now <= at[-1] + slack_s
+        ]
+        if len(present) >= 2:
+            steps.append(float(row["step"]))
+            distances.append(_spread(np.array(present)))
+    return np.array(steps), np.array(distances)
+
+
+def _interval_s(times: NDArray[np.float64]) -> float:
+    return float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+
+
+def _spread(sketches: NDArray[np.float64]) -> float:
+    mean = sketches.mean(axis=0)
+    spread = np.sqrt(np.square(sketches - mean).sum(axis=1).mean())
+    return float(spread / (np.linalg.norm(mean) or 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """The model that came out of a run."""
+
+    state: dict[str, Tensor]
+    weights: dict[str, int]
+    """What each peer counted, by id; a unit each where nobody held any."""
+    by_weight: bool
+    """Whether anybody held weight; if not, all counted alike."""
+    evaluation: Evaluation
+    consensus_distance: float
+    digest: str
+
+    def save(self, path: Path) -> None:
+        """Write it.
+
+        Raises:
+            OSError: It cannot be written; what was there still is.
+        """
+        save_model(path, self.state, _header(self.weights, self.digest))
+
+
+def merge_outcomes(outcomes: Sequence[Outcome], task: Task) -> Merged | None:
+    """Merge the models of all peers that ended in order, and measure the result.
+
+    Args:
+        outcomes: Of all peers.
+        task: What they trained.
+
+    Returns:
+        What came out; None where no peer that ended in order left a model.
+
+    Raises:
+        ConfigError: The models differ.
+    """
+    models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
+    if not models:
+        return None
+    weights = merging_weights(models)
+    chosen = [model for model in models if model.id in weights]
+    state = merge(chosen)
+    torch.manual_seed(0)
+    model = task.model()
+    names = travelling(model)
+    model.load_state_dict(state)
+    return Merged(
+        state=state,
+        weights=weights,
+        by_weight=any(model.weight > 0 for model in models),
+        evaluation=task.evaluate(model),
+        consensus_distance=consensus_distance(chosen, names),
+        digest=digest(state),
+    )
+
+
+def summarize(
+    config: LaunchConfig,
+    steps: int | None,
+    out: Path,
+    wall_s: float,
+    outcomes: Sequence[Outcome],
+    balance: Balance,
+    merged: Merged | None,
+    faults: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Build the object that ``--json`` prints.
+
+    Args:
+        config: What was asked for.
+        steps: Of each peer; None where only all together have a number of them.
+        out: The run's folder.
+        wall_s: From the first process's start to the last one's end, seconds.
+        outcomes: Of all peers.
+        balance: Where the weight is.
+        merged: The merged model, where there is one.
+        faults: What was done to peers and network, and when.
+
+    Returns:
+        JSON values only: what is not finite or not known is None.
+    """
+    rule = config.rule_spec.make()
+    evaluation = merged.evaluation if merged else Evaluation(loss=math.nan, accuracy=None)
+    return {
+        "task": config.task,
+        "rule": rule.name,
+        "rule_spec": str(config.rule_spec),
+        "topology": config.topology,
+        "peers": config.peers,
+        "seed": config.seed,
+        "steps": steps,
+        "total_steps": config.total_steps,
+        "lr_schedule": config.lr_schedule,
+        "p": getattr(rule, "p", None),
+        "emission": getattr(rule, "emission", config.emission),
+        "exchange": config.exchange.as_json(),
+        "partition": config.partition,
+        "accuracy": _finite(evaluation.accuracy),
+        "loss": _finite(evaluation.loss),
+        "consensus_distance": _finite(merged.consensus_distance) if merged else None,
+        "weight_total": founders(balance.weight_total) / balance.shards,
+        "weight_expected": founders(balance.weight_expected) / balance.shards,
+        "weight_units_total": in_units(balance.weight_total),
+        "weight_units_expected": in_units(balance.weight_expected),
+        "messages": sum(outcome.messages for outcome in outcomes),
+        "bytes_sent": sum(outcome.bytes_sent for outcome in outcomes),
+        "wall_s": round(wall_s, 3),
+        "steps_per_s": round(sum(outcome.steps_per_s or 0 for outcome in outcomes), 3),
+        "digest": merged.digest if merged else None,
+        "merged_by": _merged_by(merged),
+        "peers_detail": [_detail(outcome) for outcome in outcomes],
+        "dead": [_loss(death) for death in balance.deaths],
+        "ledger": {name: in_units(part) for name, part in asdict(balance.audit).items()},
+        "faults": list(faults),
+        "out": str(out),
+    }
+
+
+def _detail(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "peer": outcome.index,
+        "id": outcome.id,
+        "state": str(outcome.state),
+        "why": outcome.why or None,
+        "lives": len(outcome.former) + 1,
+        "ends": [_end(former) for former in (*outcome.former, outcome.end)],
+        "steps": outcome.steps,
+        "steps_per_s": _finite(outcome.steps_per_s),
+        "accuracy": _finite(outcome.accuracy),
+        "loss": _finite(outcome.loss),
+        "weight": outcome.weight_founders,
+        "weight_units": in_units(outcome.weight),
+        "messages": outcome.messages,
+        "bytes_sent": outcome.bytes_sent,
+        "pushes": outcome.pushes,
+        "skipped": outcome.skipped,
+        "refusals": outcome.refusals,
+    }
+
+
+def _end(former: Former) -> dict[str, Any]:
+    """How a life ended, and which it was: what goes on with the run would not see it any more."""
+    return {
+        "state": str(former.state),
+        "why": former.why or None,
+        "step": former.step,
+        "incarnations": sorted(number for _, number in former.lives),
+    }
+
+
+def _loss(death: Death) -> dict[str, Any]:
+    shards = max(1, len(death.outcome.accounts))
+    return {
+        "peer": death.outcome.index,
+        "id": death.outcome.id,
+        "life": death.life,
+        "state": str(death.state),
+        "why": death.why,
+        "step": death.step,
+        "weight": founders(death.weight) / shards,
+        "weight_units": in_units(death.weight),
+    }
+
+
+def _merged_by(merged: Merged | None) -> str | None:
+    if merged is None:
+        return None
+    return "weight" if merged.by_weight else "equally"
+
+
+def _header(weights: dict[str, int], name: str) -> dict[str, str]:
+    listed = ",".join(f"{peer}:{in_units(held)}" for peer, held in weights.items())
+    return {"merged_from": listed, "digest": name}
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value

@@ -1,0 +1,296 @@
+"""A simulation as a person reads it: how it goes, what it came to, and what that means."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+
+from ..gossip.weight import from_units
+from .console import Row, print_rows, progress_on, time_left
+
+if TYPE_CHECKING:
+    from ..sim.progress import Progress
+
+__all__ = [
+    "describe_faults",
+    "describe_run",
+    "display_on",
+    "estimate",
+    "part",
+    "print_run",
+    "reached",
+]
+
+LISTED_MAX = 5
+"""Workers that a sentence names before it counts the rest."""
+
+WORTH_ESTIMATING_S = 1.0
+"""Time on the wall before which the estimate of the rest would be a guess."""
+
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+@contextmanager
+def display_on(
+    stream: TextIO, title: str, time_s: float | None = None
+) -> Iterator[Callable[["Progress"], None]]:
+    """Show how a simulation goes on *stream*, in the way that it can.
+
+    Args:
+        stream: Usually stderr.
+        title: One line about what runs.
+        time_s: Virtual time that ends the run, seconds; None where steps end it.
+    """
+    with progress_on(stream, title) as display:
+
+        def show(progress: "Progress") -> None:
+            if display.is_due(progress.wall_s):
+                done, left = part(progress, time_s), estimate(progress, time_s)
+                words = ", ".join([*left, *reversed(_measured(progress)), *_place(progress)])
+                line = ", ".join([reached(progress), *left])
+                display.show(done, words, f"{progress.wall_s:.0f} s: {line}")
+
+        yield show
+
+
+def part(progress: "Progress", time_s: float | None = None) -> float | None:
+    """Say how much of a run is done, in [0, 1]; None where nothing says when it ends.
+
+    Args:
+        progress: Of the run.
+        time_s: Virtual time that ends it, seconds.
+    """
+    parts = []
+    if time_s:
+        parts.append(progress.time_s / time_s)
+    if progress.steps_total:
+        parts.append(progress.steps / progress.steps_total)
+    # Where both may end a run, what comes first does.
+    return min(1.0, max(parts)) if parts else None
+
+
+def estimate(progress: "Progress", time_s: float | None = None) -> list[str]:
+    """Estimate how long a run still takes, in words; nothing where that is a guess."""
+    return time_left(part(progress, time_s), progress.wall_s, WORTH_ESTIMATING_S)
+
+
+def reached(progress: "Progress") -> str:
+    """Say how far a run has come."""
+    return ", ".join([*_place(progress), *_measured(progress)])
+
+
+def print_run(summary: dict[str, Any], console: Console) -> None:
+    """Print how a simulation went.
+
+    Args:
+        summary: Of a run, with ``out``, the folder that it was kept in, if any.
+        console: Where to.
+    """
+    # Here, because the package that it lies in imports torch.
+    from ..sim.results.title import describe
+
+    print_rows(describe(summary), describe_run(summary), console)
+    if summary["out"] is not None:
+        console.print()
+        # A path that is folded cannot be copied.
+        console.print(f"Folder: {summary['out']}", highlight=False, markup=False, soft_wrap=True)
+
+
+def describe_run(summary: dict[str, Any]) -> list[Row]:
+    """The figures of a run in the order in which they are best understood.
+
+    Args:
+        summary: Of a run.
+    """
+    return [
+        *_quality(summary),
+        *_agreement(summary),
+        _weight(summary),
+        _time(summary),
+        *_reached(summary),
+        *_traffic(summary),
+        *_waiting(summary),
+        *_stopped(summary),
+        *describe_faults(summary),
+        _speed(summary),
+        Row("engine", str(summary["engine"]), summary.get("engine_why") or ""),
+    ]
+
+
+def _quality(summary: dict[str, Any]) -> Iterator[Row]:
+    accuracy, loss = summary.get("accuracy"), summary.get("loss")
+    if accuracy is not None:
+        yield Row("accuracy", f"{accuracy:.4f}", "of the merged model, on held-out data")
+    if loss is not None:
+        words = "of the merged model, on held-out data" if accuracy is None else "likewise"
+        yield Row("loss", f"{loss:.4g}", words)
+    elif summary.get("model_digest") is not None:
+        yield Row("loss", "not finite", "of the merged model, on held-out data")
+
+
+def _agreement(summary: dict[str, Any]) -> Iterator[Row]:
+    distance = summary.get("consensus_distance")
+    disagreement = summary.get("disagreement")
+    # Of vectors around 0, the norm of the mean says nothing.
+    if distance is not None and disagreement is None and summary["workers"] > 1:
+        words = "of its norm: how far models are from their mean" if distance else "all alike"
+        yield Row("consensus distance", f"{distance:.3g}", words)
+    if disagreement is not None:
+        words = "squared distances from the mean, per coordinate, summed over the workers"
+        yield Row("disagreement", f"{disagreement:.4g}", words)
+    stationary = summary.get("disagreement_stationary")
+    if stationary is not None:
+        yield Row("stationary", f"{stationary:.4g}", "its mean where it has settled")
+
+
+def _weight(summary: dict[str, Any]) -> Row:
+    total, expected = summary["weight_units_total"], summary["weight_units_expected"]
+    if total == expected:
+        held = f"{summary['weight_total']:,.6g}"
+        return Row("weight", "exact", f"{total} units ({held} founders), as there should be")
+    words = f"{total} units are there and {expected} should be"
+    return Row("weight", "NOT EXACT", words)
+
+
+def _time(summary: dict[str, Any]) -> Row:
+    per_worker = summary["steps"] / summary["workers"]
+    words = f"in which workers take {per_worker:.5g} steps on average"
+    return Row("virtual time", f"{summary['virtual_time_s']:.5g} s", words)
+
+
+def _reached(summary: dict[str, Any]) -> Iterator[Row]:
+    times: dict[str, float | None] = summary.get("time_to") or {}
+    reached = [(level, at_s) for level, at_s in times.items() if at_s is not None]
+    if reached:
+        *before, (best, at_s) = reached
+        never = " and ".join(level for level in times if times[level] is None)
+        earlier = ", ".join(f"{level} after {earlier_s:.4g} s" for level, earlier_s in before)
+        words = [f"to accuracy {best}", earlier, f"{never} never" if never else ""]
+        yield Row("reached after", f"{at_s:.4g} s", "; ".join(filter(None, words)))
+
+
+def _traffic(summary: dict[str, Any]) -> Iterator[Row]:
+    seconds, sent = summary["virtual_time_s"], summary["bytes_sent"]
+    rate = f", {_bytes(sent / seconds)} per virtual second" if seconds else ""
+    yield Row("messages", f"{summary['messages']:,}", f"{_bytes(sent)}{rate}")
+    skipped = summary["skipped"]
+    more = f"; {skipped:,} more were skipped" if skipped else ""
+    words = f"{summary['mixed']:,} shares were mixed in{more}"
+    yield Row("pushes", f"{summary['pushes']:,}", words)
+    staleness = summary.get("staleness_steps")
+    if staleness is not None:
+        words = "steps that a share's sender was behind who mixed it in, on average"
+        yield Row("staleness", f"{staleness:.3g}", words)
+
+
+def _waiting(summary: dict[str, Any]) -> Iterator[Row]:
+    idle = summary.get("idle")
+    if idle is not None:
+        words = "of the workers' time was spent waiting" if idle else "nobody ever waits"
+        yield Row("idle", f"{100 * idle:.2g} %", words)
+
+
+def _stopped(summary: dict[str, Any]) -> Iterator[Row]:
+    stopped = summary.get("stopped") or []
+    if stopped:
+        named = ", ".join(stopped[:LISTED_MAX])
+        more = f" and {len(stopped) - LISTED_MAX:,} more" if len(stopped) > LISTED_MAX else ""
+        yield Row("diverged", f"{len(stopped):,}", f"{named}{more}: loss or parameters not finite")
+
+
+def _speed(summary: dict[str, Any]) -> Row:
+    peak = summary.get("peak_rss_mib")
+    memory = f", at most {peak:,.0f} MiB of memory" if peak else ""
+    words = f"{summary['steps']:,} steps in {summary['wall_s']:.3g} s{memory}"
+    return Row("steps/s", f"{summary['steps_per_s']:,.0f}", words)
+
+
+def _bytes(count: float) -> str:
+    unit, name = next((pair for pair in UNITS if count >= pair[0]), UNITS[-1])
+    return f"{count / unit:.4g} {name}"
+
+
+def describe_faults(summary: dict[str, Any]) -> Iterator[Row]:
+    """The figures of what went wrong; none where nothing was to.
+
+    Args:
+        summary: Of a run.
+    """
+    faults = summary.get("faults")
+    if not faults:
+        return
+    late = summary["faults_after_end"]
+    kinds = ", ".join(dict.fromkeys(fault["kind"] for fault in faults))
+    more = f"; {late:,} of them after the end of the run" if late else ""
+    yield Row("faults", f"{len(faults):,}", f"{kinds}{more}")
+    yield from _crashes(summary)
+    yield from _arrivals(summary, "join", "joins", "newcomers came")
+    yield from _arrivals(summary, "restart", "restarts", "lives began anew")
+    yield from _healing(summary)
+    yield from _losses(summary)
+    stranded = summary["stranded"]
+    if stranded:
+        named = ", ".join(stranded[:5]) + (" and others" if len(stranded) > 5 else "")
+        yield Row("stranded", f"{len(stranded):,}", f"{named}: found no swarm, or stood still")
+    rate = summary["membership_bytes_s"]
+    words = "sent by each worker in a second, about who lives"
+    yield Row("membership", f"{rate / 1e3:.3g} kB/s", words)
+
+
+def _crashes(summary: dict[str, Any]) -> Iterator[Row]:
+    if not summary["crashes"]:
+        return
+    first_s, last_s = summary["detect_s_first"], summary["detect_s_last"]
+    words = "nobody has noticed"
+    if first_s is not None:
+        last = "not all noticed" if last_s is None else f"the last after {last_s:.4g} s"
+        words = f"the first survivor held one for dead after {first_s:.4g} s, {last}"
+    missed = summary["undetected"]
+    more = f"; {missed:,} not noticed by all" if missed and first_s is not None else ""
+    yield Row("crashes", f"{summary['crashes']:,}", words + more)
+
+
+def _arrivals(summary: dict[str, Any], word: str, name: str, what: str) -> Iterator[Row]:
+    count = summary[name]
+    if not count:
+        return
+    median_s, most_s = summary[f"{word}_s_median"], summary[f"{word}_s_most"]
+    words = f"{what}; none was admitted"
+    if median_s is not None:
+        words = f"{what} and belonged to it after {median_s:.4g} s (median), {most_s:.4g} s at most"
+    failed = summary[f"{word}s_failed"]
+    more = f"; {failed:,} never" if failed and median_s is not None else ""
+    yield Row(name, f"{count:,}", words + more)
+
+
+def _healing(summary: dict[str, Any]) -> Iterator[Row]:
+    heal_s, unhealed = summary["heal_s"], summary["unhealed"]
+    if heal_s is not None:
+        words = "at most, from the end of a cut until nobody was held for dead who ran"
+        yield Row("healed after", f"{heal_s:.4g} s", words)
+    elif unhealed:
+        yield Row("healed", "no", "somebody was still held for dead at the end who ran")
+    parts = summary.get("accuracy_of_groups")
+    if parts:
+        values = " and ".join(f"{value:.4f}" for value in parts)
+        yield Row("before healing", values, "accuracy of what each part had merged")
+
+
+def _losses(summary: dict[str, Any]) -> Iterator[Row]:
+    names = ("weight_units_died", "weight_units_burned")
+    lost = sum(from_units(summary[name]) for name in names)
+    if lost:
+        part = lost / from_units(summary["weight_units_expected"])
+        founders = part * summary["weight_expected"]
+        yield Row("weight lost", f"{founders:.4g}", "founders, with those that crashed or diverged")
+
+
+def _place(progress: "Progress") -> list[str]:
+    total = "" if progress.steps_total is None else f" of {progress.steps_total:,}"
+    return [f"step {progress.steps:,}{total}", f"virtual time {progress.time_s:.4g} s"]
+
+
+def _measured(progress: "Progress") -> list[str]:
+    known = {"loss": progress.loss, "accuracy": progress.accuracy}
+    return [f"{name} {value:.3f}" for name, value in known.items() if value is not None]

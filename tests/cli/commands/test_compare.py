@@ -1,0 +1,122 @@
+"""``rumor compare``: a live folder and a simulated one, side by side."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.sim.run import Run
+
+from ...sim.live_folders import leave_run
+from ...sim.made_up import made_up
+
+PACES = (0.1, 0.1, 0.1, 0.3)
+
+
+def compare(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "140"})
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Path:
+    return leave_run(tmp_path / "live", PACES)
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Path:
+    """Just as fast as `live`, and at 0.9 when it is."""
+    run = made_up(workers=4, points=301)
+    time_s = np.linspace(0.0, 30.0, 301)
+    steps = 25 / 3 * time_s / 1.0
+    accuracy = np.minimum(0.95, time_s / 10)
+    series = dict(run.series) | {
+        "time_s": time_s,
+        "steps": steps,
+        "bytes_sent": 4400 * steps,
+        "accuracy": accuracy,
+        "accuracy_quantiles": np.repeat(accuracy[:, None], 5, axis=1),
+    }
+    workers = dict(run.workers) | {"steps": np.array([300, 300, 300, 100])}
+    whole = Run(summary=run.summary | {"seed": 1}, series=series, workers=workers)
+    whole.save(tmp_path / "sim", picture=False)
+    return tmp_path / "sim"
+
+
+def test_runs_that_agree_are_said_to(live: Path, simulated: Path) -> None:
+    shown = compare(live, simulated)
+    assert shown.exit_code == 0, shown.output
+    assert "All within 20 %." in shown.stdout
+    assert "Rates are of the first 30 s, in which all trained." in shown.stdout
+    for name in ("steps/s of peer-3", "bytes/s without membership", "consensus distance"):
+        assert name in shown.stdout
+
+
+def test_runs_that_do_not_agree_end_with_status_1_and_say_where(
+    tmp_path: Path, simulated: Path
+) -> None:
+    shown = compare(leave_run(tmp_path / "slower", (0.1, 0.1, 0.1, 0.5)), simulated)
+    assert shown.exit_code == 1
+    assert "Not within 20 %: steps/s of peer-3." in shown.stdout
+
+
+def test_an_accuracy_that_is_never_reached_is_said_so(live: Path, simulated: Path) -> None:
+    shown = compare(live, simulated, "--target", "0.99")
+    assert shown.exit_code == 0
+    row = next(line for line in shown.stdout.splitlines() if line.startswith("time to 0.99"))
+    assert row.split()[3:5] == ["never", "never"]
+
+
+def test_as_json_it_is_one_object(live: Path, simulated: Path) -> None:
+    said = json.loads(compare(live, simulated, "--json").stdout)
+    assert said["agrees"] is True
+    by_name = {figure["name"]: figure for figure in said["figures"]}
+    assert by_name["steps/s"]["ratio"] == pytest.approx(1.0)
+    assert by_name["consensus distance"]["live"] is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("sim", "sim", "is not the folder of a live run"),
+        ("live", "live", "is not a run of the simulator"),
+        ("live", "nowhere", "nowhere does not exist"),
+    ],
+)
+def test_folders_of_the_wrong_kind_are_refused(
+    tmp_path: Path, live: Path, simulated: Path, first: str, second: str, message: str
+) -> None:
+    shown = compare(tmp_path / first, tmp_path / second)
+    assert shown.exit_code == 2
+    assert message in shown.stderr
+
+
+def test_a_target_out_of_range_is_refused(live: Path, simulated: Path) -> None:
+    shown = compare(live, simulated, "--target", "90")
+    assert shown.exit_code == 2
+    assert "target is 90: it must be an accuracy" in shown.stderr
+
+
+@pytest.mark.live
+def test_from_real_peers_to_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pace = ["--step-s-min", "0.02", "--slow", "1:10", "--eval-every", "5"]
+    runner = CliRunner()
+    for command in (
+        ["launch", "-n", "2", "--total-steps", "120", *pace, "--out", "live", "--json"],
+        ["calibrate", "live", "-o", "peers.json"],
+        ["simulate", "--from", "peers.json", "--no-plot", "--out", "sim"],
+    ):
+        done = runner.invoke(app, command)
+        assert done.exit_code == 0, done.output
+    # However busy this machine is: how far off that makes a prediction is for a person to judge.
+    said = json.loads(compare("live", "sim", "--target", "0.5", "--json").stdout)
+    by_name = {figure["name"]: figure for figure in said["figures"]}
+    assert said["differences"] == []
+    assert by_name["steps/s of peer-0"]["simulated"] > by_name["steps/s of peer-1"]["simulated"]
+    for name in ("steps/s", "bytes/s", "time to 0.5", "consensus distance", "final accuracy"):
+        assert by_name[name]["live"] > 0
+        assert by_name[name]["simulated"] > 0

@@ -1,0 +1,462 @@
+"""``rumor simulate``: what it refuses, shows, keeps, and how it ends."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import rumor.sim
+from rumor.cli.app import app, load
+from rumor.cli.commands.simulate import worked
+from rumor.cli.simulation_report import describe_run, display_on, estimate, part, reached
+from rumor.gossip.errors import ConfigError
+from rumor.sim import SimulationConfig
+from rumor.sim.progress import Progress
+from rumor.sim.run import Run
+
+from ...sim.made_up import made_up
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def simulate(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "140"})
+
+
+class Fake:
+    """In place of the simulation: tells of progress, and gives a run that was made up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[SimulationConfig] = []
+        self.run = made_up(points=5)
+        self.tell = [Progress(100, 400, 2.0, 6.0, 0.5, 0.8)]
+        self.error: BaseException | None = None
+        monkeypatch.setattr(rumor.sim, "simulate", self)
+
+    def __call__(self, config: SimulationConfig, *, progress: Callable[[Progress], None]) -> Run:
+        self.asked.append(config)
+        for one in self.tell:
+            progress(one)
+        if self.error is not None:
+            raise self.error
+        return self.run
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    return Fake(monkeypatch)
+
+
+def rows(**changes: Any) -> dict[str, tuple[str, str]]:
+    run = made_up(**changes)
+    return {name: (value, words) for name, value, words in describe_run(run.summary)}
+
+
+def test_help_says_what_virtual_time_is_and_gives_an_example() -> None:
+    shown = " ".join(simulate("--help").stdout.split())
+    assert "virtual time is what clocks on the workers' walls would show" in shown
+    assert "rumor simulate -n 256 --speeds 1x:75%,4x:25% --network wan" in shown
+    for panel in ("How fast workers are", "What lies between them", "How it is computed"):
+        assert panel in shown
+
+
+def test_without_options_the_settings_are_those_of_python(fake: Fake) -> None:
+    assert simulate("--no-plot").exit_code == 0
+    assert fake.asked == [SimulationConfig()]
+
+
+def test_every_setting_has_an_option() -> None:
+    command = load("simulate")
+    options = {option.name for option in command.params}
+    assert {field.name for field in fields(SimulationConfig)} <= options
+    assert all(field.default is not MISSING for field in fields(SimulationConfig))
+
+
+def test_options_reach_the_simulation(fake: Fake) -> None:
+    given = {
+        "task": "quadratic",
+        "workers": 8,
+        "topology": "ring",
+        "mixing": "lazy",
+        "rule": "gosgd",
+        "p": 0.5,
+        "emission": "per-second",
+        "wire": "bfloat16",
+        "shards": 4,
+        "shards_per_push": 2,
+        "shard_order": "random",
+        "push_mbit": 20.0,
+        "steps": 7,
+        "total_steps": 99,
+        "time_s": 3.0,
+        "lr": 0.01,
+        "batch_size": 4,
+        "partition": "iid",
+        "seed": 3,
+        "step_s": 0.2,
+        "pace": "lognormal:cv=0.3",
+        "speeds": "1x:50%,2x:50%",
+        "network": "wan",
+        "latency_s": 0.1,
+        "bandwidth_mbit": 50.0,
+        "loss": 0.01,
+        "duplicates": 0.02,
+        "faults": "faults.json",
+        "timing": "wan",
+        "checkpoint_every_s": 5.0,
+        "engine": "loop",
+        "threads": 2,
+        "window": 50,
+        "eval_every": 2,
+        "memory_gib": 1.0,
+    }
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    result = simulate(*flags, "--slow", "3:10", "--slow", "5:2", "--no-plot")
+    assert result.exit_code == 0, result.stderr
+    assert fake.asked == [SimulationConfig(**given, slow=("3:10", "5:2"))]  # type: ignore[arg-type]
+
+
+def test_exactness_can_be_asked_for(fake: Fake) -> None:
+    assert simulate("--exact", "--no-plot").exit_code == 0
+    assert fake.asked == [SimulationConfig(exact=True)]
+
+
+def test_a_run_ends_with_a_table_and_a_folder(fake: Fake, tmp_path: Path) -> None:
+    result = simulate("--out", "run")
+    assert result.exit_code == 0
+    for words in ("accuracy", "exact", "virtual time", "0.9 after", "batched", "Folder: run"):
+        assert words in result.stdout
+    assert Run.load(tmp_path / "run").summary == fake.run.summary
+    assert (tmp_path / "run" / "training.png").exists()
+
+
+def test_json_is_the_last_line_and_alone_on_stdout(fake: Fake) -> None:
+    result = simulate("--json", "--out", "run", "--no-plot")
+    (line,) = result.stdout.splitlines()
+    assert json.loads(line) == {**fake.run.summary, "out": "run"}
+    first, second = result.stderr.splitlines()
+    assert first == "digits on 64 workers, exponential, gosgd"
+    assert second == (
+        "6 s: step 100 of 400, virtual time 2 s, loss 0.500, accuracy 0.800, about 18 s left"
+    )
+    assert not Path("run/training.png").exists()
+
+
+def test_a_folder_is_made_up_where_none_is_named(fake: Fake) -> None:
+    for _ in range(2):
+        assert simulate("--no-plot", "--task", "a:b").exit_code == 0
+    folders = sorted(path.name for path in Path("runs").iterdir())
+    assert len(folders) == 2 and all(name.startswith("sim-a-b-") for name in folders)
+
+
+def test_parquet_is_written_where_it_is_asked_for(fake: Fake) -> None:
+    pytest.importorskip("pyarrow")
+    assert simulate("--format", "parquet", "--no-plot", "--out", "run").exit_code == 0
+    assert Path("run/series.parquet").exists() and not Path("run/series.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "0"], "workers is 0"),
+        (["--format", "csv"], "'csv': it must be npz or parquet"),
+        (["--out", "file"], "is a file"),
+        (["--out", "file/run"], "takes no new files"),
+        (["--out", "."], "holds another run (series.npz)"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_before_anything_is_computed(
+    fake: Fake, arguments: list[str], message: str
+) -> None:
+    Path("file").touch()
+    Path("series.npz").touch()
+    result = simulate(*arguments)
+    assert (result.exit_code, result.stdout, fake.asked) == (2, "", [])
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ") and message in line
+
+
+def test_what_the_simulation_refuses_is_an_error_in_a_line_or_two(fake: Fake) -> None:
+    fake.tell, fake.error = [], ConfigError("this needs 90 GiB and 8 GiB are free:\ntake fewer")
+    result = simulate()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith("error: this needs 90 GiB and 8 GiB are free:\ntake fewer\n")
+    assert not Path("runs").exists()
+    assert isinstance(simulate("--debug").exception, ConfigError)
+
+
+def test_ctrl_c_keeps_nothing_and_says_how_far_it_came(fake: Fake) -> None:
+    fake.error = KeyboardInterrupt()
+    result = simulate("--json")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr.endswith(
+        "error: stopped at step 100 of 400, virtual time 2 s, loss 0.500, accuracy 0.800; "
+        "nothing was kept\n"
+    )
+    fake.tell = []
+    assert "stopped before the first step" in simulate().stderr
+    assert not Path("runs").exists()
+
+
+def test_ctrl_c_while_files_are_written_leaves_none(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rumor.sim.run.write_summary", interrupt)
+    result = simulate("--out", "run", "--no-plot")
+    assert result.exit_code == 130 and "while the files were written" in result.stderr
+    assert not Path("run").exists()
+
+
+def test_a_run_that_cannot_be_written_is_shown_even_so(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rumor.sim.run.write_summary", no_disk)
+    result = simulate("--out", "run", "--no-plot", "--json")
+    assert result.exit_code == 1 and json.loads(result.stdout)["out"] is None
+    assert result.stderr.endswith(
+        "error: run cannot be written: No space left on device; no file was kept\n"
+    )
+
+
+def test_lost_weight_is_a_failure_that_is_kept(fake: Fake) -> None:
+    fake.run = made_up(points=3, weight_units_total=5)
+    result = simulate("--out", "run", "--no-plot")
+    assert result.exit_code == 1
+    assert "NOT EXACT" in result.stdout and "do not balance" in result.stderr
+    assert Path("run/summary.json").exists()
+
+
+def test_all_workers_diverged_is_a_failure_and_one_is_a_line(fake: Fake) -> None:
+    fake.run = made_up(workers=2, points=3, stopped=["peer-0", "peer-1"], loss=None)
+    result = simulate("--no-plot")
+    assert result.exit_code == 1 and "all workers diverged" in result.stderr
+    fake.run = made_up(workers=2, points=3, stopped=["peer-1"])
+    result = simulate("--no-plot")
+    assert result.exit_code == 0 and "peer-1: loss or parameters not finite" in result.stdout
+    assert worked(fake.run.summary)
+
+
+def test_the_table_says_when_accuracies_were_reached_and_when_not() -> None:
+    assert rows()["reached after"] == (
+        "6 s",
+        "to accuracy 0.95; 0.5 after 1 s, 0.9 after 4 s; 0.99 never",
+    )
+    assert rows(time_to={"0.5": 1.0})["reached after"] == ("1 s", "to accuracy 0.5")
+    assert "reached after" not in rows(time_to={"0.5": None})
+
+
+def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
+    noise = rows(task="noise")
+    assert not {"accuracy", "loss", "reached after"} & set(noise)
+    assert (noise["disagreement"][0], noise["stationary"][0]) == ("3", "3.1")
+    assert "stationary" not in rows(task="consensus")
+    assert "consensus distance" not in rows(workers=1)
+    bare = rows(staleness_steps=None, idle=None, consensus_distance=None, time_to=None)
+    assert not {"staleness", "idle", "consensus distance", "reached after"} & set(bare)
+    assert rows(accuracy=None)["loss"][1] == "of the merged model, on held-out data"
+    assert rows(loss=None)["loss"][0] == "not finite"
+
+
+def test_special_values_have_words_of_their_own() -> None:
+    assert rows(idle=0.0)["idle"] == ("0 %", "nobody ever waits")
+    assert rows(consensus_distance=0.0)["consensus distance"] == ("0", "all alike")
+    many = rows(stopped=[f"peer-{index}" for index in range(9)])["diverged"]
+    assert many[0] == "9" and "peer-4 and 4 more" in many[1]
+    still = rows(virtual_time_s=0.0, bytes_sent=0, peak_rss_mib=None)
+    assert still["messages"][1] == "0 B" and "MiB" not in still["steps/s"][1]
+
+
+@pytest.mark.parametrize(
+    ("progress", "time_s", "done", "left"),
+    [
+        (Progress(100, 400, 2.0, 6.0, None, None), None, 0.25, ["about 18 s left"]),
+        (Progress(100, None, 2.0, 6.0, None, None), 3.0, 2 / 3, ["about 3 s left"]),
+        (Progress(100, None, 4.0, 6.0, None, None), 3.0, 1.0, ["about 0 s left"]),
+        (Progress(0, 400, 0.0, 6.0, None, None), None, 0.0, []),
+        (Progress(100, 400, 2.0, 0.5, None, None), None, 0.25, []),
+        (Progress(100, None, 2.0, 6.0, None, None), None, None, []),
+    ],
+)
+def test_the_rest_is_estimated_from_what_is_done(
+    progress: Progress, time_s: float | None, done: float | None, left: list[str]
+) -> None:
+    assert part(progress, time_s) == done
+    assert estimate(progress, time_s) == left
+
+
+def test_what_was_not_measured_is_not_said() -> None:
+    assert reached(Progress(1000, None, 2.5, 1.0, None, None)) == "step 1,000, virtual time 2.5 s"
+
+
+def test_plain_lines_come_every_few_seconds() -> None:
+    stream = io.StringIO()
+    with display_on(stream, "a run") as show:
+        for wall_s in (1.0, 5.0, 6.0, 9.9, 10.0, 700.0):
+            show(Progress(10, 20_000, 1.0, wall_s, None, None))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "a run"
+    assert [line.partition(" s:")[0] for line in lines[1:]] == ["5", "10", "700"]
+    assert lines[1].endswith("about 167 min left")
+
+
+class Terminal(io.StringIO):
+    """What passes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("total", [400, None])
+def test_a_terminal_has_a_bar(total: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = Terminal()
+    with display_on(stream, "a run") as show:
+        for steps in (100, 101, 200):
+            show(Progress(steps, total, 2.0, steps / 20, 0.5, None))
+    shown = stream.getvalue()
+    assert "a run" in shown and "step 100" in shown and "loss 0.500" in shown
+    # Two within a tenth of a second are one.
+    assert "step 101" not in shown
+    assert ("25%" in shown) == (total is not None)
+
+
+PROMISED = {
+    *("task", "rule", "topology", "peers", "seed", "steps", "accuracy", "loss", "digest"),
+    *("consensus_distance", "weight_total", "weight_expected", "weight_units_total"),
+    *("weight_units_expected", "messages", "bytes_sent", "wall_s", "virtual_time_s"),
+    *("steps_per_s", "workers", "engine", "engine_why", "pushes", "skipped", "mixed", "stopped"),
+    *("staleness_steps", "idle", "sync_points", "peak_rss_mib", "time_to", "out"),
+}
+
+
+def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
+    result = simulate(
+        *("--task", "quadratic", "-n", "4", "--steps", "40", "--p", "0.5", "--eval-every", "10"),
+        *("--topology", "ring", "--out", "run", "--json"),
+    )
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert set(summary) >= PROMISED
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * 2**40
+    assert (summary["workers"], summary["steps"], summary["stopped"]) == (4, 160, [])
+    run = Run.load("run")
+    assert {**run.summary, "out": "run"} == summary
+    assert run.series["loss"][-1] == summary["loss"] < run.series["loss"][0]
+    assert run.model is not None and run.workers["steps"].tolist() == [40] * 4
+    assert Path("run/training.png").exists()
+
+
+def test_a_real_run_without_a_model_is_told_and_drawn() -> None:
+    result = simulate("--task", "noise", "-n", "8", "--steps", "50", "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    assert "stationary" in result.stdout and "loss" not in result.stdout
+    assert Path("run/training.png").exists() and not Path("run/model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "nope"], "nope"),
+        (["--topology", "nope"], "nope"),
+        (["--rule", "nope"], "nope"),
+        (["--network", "nope"], "nope"),
+        (["--engine", "nope"], "nope"),
+        (["--latency-s", "-1"], "latency_s is -1"),
+        (["--loss", "2"], "loss is 2"),
+        (["--pace", "trace:path=nope"], "nope"),
+        (["--speeds", "fast"], "0.5x:25%"),
+        (["--slow", "9:2"], "9"),
+        (["--partition", "iid", "-n", "5000"], "use fewer, or partition shared"),
+        (["--memory-gib", "0.000001"], "GiB"),
+        (["--steps", "0"], "steps is 0"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_status_2_a_line_or_two_and_no_file(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    result = simulate("--task", "quadratic", "-n", "4", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    error = result.stderr[result.stderr.index("error: ") :]
+    assert message in error and error.count("\n") <= 2
+    assert list(tmp_path.iterdir()) == []
+
+
+# Who runs the tests in the background may have made processes deaf to Ctrl-C.
+PROGRAM = """
+import signal
+from rumor.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
+@pytest.mark.live
+def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-c", PROGRAM, "simulate", "--steps=10000000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stderr is not None
+        title = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        *_, last = process.stderr.read().splitlines()
+    assert (process.returncode, title) == (130, "digits on 64 workers, exponential, gosgd\n")
+    assert last.startswith("error: stopped ") and last.endswith("; nothing was kept")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_a_new_folder_to_itself_from_its_start(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.cli.run_folder.time.strftime", lambda form: "now")
+    seen: list[list[str]] = []
+    run = fake.run
+
+    def another_starts(config: SimulationConfig, *, progress: object) -> Run:
+        seen.append(sorted(path.name for path in Path("runs").iterdir()))
+        if len(seen) == 1:
+            assert simulate("--no-plot").exit_code == 0
+        return run
+
+    monkeypatch.setattr(rumor.sim, "simulate", another_starts)
+    assert simulate("--no-plot").exit_code == 0
+    assert seen == [["sim-digits-now"], ["sim-digits-now", "sim-digits-now-2"]]
+    assert all((Path("runs") / name / "summary.json").exists() for name in seen[1])
+
+
+def test_a_new_folder_is_gone_where_nothing_was_kept(fake: Fake) -> None:
+    fake.error = ConfigError("that cannot be")
+    assert simulate().exit_code == 2
+    assert not Path("runs").exists()
+
+
+def test_figures_are_shown_where_another_run_took_the_folder_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, fake: Fake
+) -> None:
+    run = fake.run
+
+    def another_ends(config: SimulationConfig, *, progress: object) -> Run:
+        run.save(Path("mine"), picture=False)
+        return run
+
+    monkeypatch.setattr(rumor.sim, "simulate", another_ends)
+    done = simulate("--out", "mine", "--json", "--no-plot")
+    assert done.exit_code == 1
+    assert "mine holds another run" in done.stderr and "no file was kept" in done.stderr
+    assert json.loads(done.stdout)["out"] is None

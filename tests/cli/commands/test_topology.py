@@ -1,0 +1,283 @@
+"""``rumor topology``: facts, lists and advice, for people and for programs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.cli.facts import describe
+from rumor.topology import FAMILIES, MIXINGS, facts, parse
+from rumor.topology.families.registry import CATALOG
+
+KEYS = {
+    *("spec", "n", "directed", "degree_max", "diameter", "doubly_stochastic", "period"),
+    *("spectral_gap", "second_eigenvalue", "contraction", "rounds_to_exact", "rounds_to_1e-3"),
+    *("effective_neighbors", "articulation_points"),
+}
+
+CLUSTER = "a b 1000\nb c 10\nc d 1000\n"
+
+
+def topology(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, ["topology", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def answer(*arguments: str | Path) -> Any:
+    result = topology(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    (line,) = result.stdout.splitlines()
+    return json.loads(line)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.edgelist"
+    path.write_text(CLUSTER)
+    return path
+
+
+def test_json_is_one_object_with_the_promised_keys() -> None:
+    facts = answer("one-peer-exponential", "-n", "16")
+    assert set(facts) >= KEYS
+    assert (facts["spec"], facts["n"], facts["rounds_to_exact"]) == ("one-peer-exponential", 16, 4)
+    assert facts["directed"] is True and facts["doubly_stochastic"] is True
+
+
+def test_what_never_happens_is_null() -> None:
+    assert answer("ring", "-n", "8")["rounds_to_exact"] is None
+    assert answer("random-matching", "-n", "8")["period"] is None
+
+
+def test_seed_mixing_gamma_and_the_size_of_a_push_count() -> None:
+    given = ("--seed", "3", "--mixing", "lazy", "--gamma", "0.5", "--share-mb", "2")
+    facts = answer("ring", "-n", "8", *given)
+    assert (facts["seed"], facts["mixing"], facts["gamma"]) == (3, "lazy", 0.5)
+    assert facts["bytes_per_round"] == 16 * 2_000_000
+
+
+def test_the_table_says_in_words_what_the_figures_mean() -> None:
+    shown = topology("one-peer-exponential", "-n", "16").stdout
+    assert "one-peer-exponential, n = 16" in shown
+    for words in ("4 rounds", "all nodes hold the exact mean", "not for rules that average"):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("spec", "n", "words"),
+    [
+        ("star", 8, "losing node 0 splits the graph"),
+        ("path", 20, "splits the graph: 1, 2, 3, 4, 5, 6 and 12 more"),
+        ("ring", 8, "losing any one node leaves the others connected"),
+        ("path", 2, "losing 0/1 splits the graph"),
+        ("ring", 8, "a disagreement shrinks to a thousandth within 32 rounds"),
+        ("random-matching", 8, "each one is drawn anew"),
+        ("epidemic-local", 8, "the mean drifts"),
+        ("epidemic-local", 8, "±"),
+    ],
+)
+def test_a_fact_in_words(spec: str, n: int, words: str) -> None:
+    assert words in topology(spec, "-n", str(n)).stdout
+
+
+def test_a_file_says_how_many_nodes_there_are_and_what_they_are_called(cluster: Path) -> None:
+    shown = topology(f"file:path={cluster},weights=bandwidth").stdout
+    assert "n = 4" in shown and "splits the graph: b, c" in shown
+    assert "3.2 s" in shown and "a share of 4 MB over the slowest link" in shown
+    assert answer(f"file:path={cluster}")["articulation_points"] == [1, 2]
+
+
+def test_a_picture_is_drawn(tmp_path: Path) -> None:
+    picture = tmp_path / "ring.png"
+    result = topology("ring", "-n", "8", "--draw", picture)
+    assert result.exit_code == 0 and str(picture) in result.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_beside_json_leaves_stdout_to_the_json(tmp_path: Path) -> None:
+    assert answer("ring", "-n", "8", "--draw", tmp_path / "ring.svg")["n"] == 8
+    assert (tmp_path / "ring.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["torus", "-n", "7"], "n=6 or n=8"),
+        (["ring"], "say how many nodes"),
+        (["rign", "-n", "8"], "did you mean 'ring'?"),
+        (["ring", "-n", "8", "--mixing", "fair"], "unknown mixing 'fair'"),
+        (["ring", "-n", "8", "--gamma", "1"], "gamma is 1.0"),
+        (["ring", "-n", "8", "--share-mb", "-1"], "--share-mb is -1"),
+        (["ring", "-n", "8", "--draw", "nowhere/ring.png"], "a folder that exists"),
+        (["ring", "-n", "8", "--draw", "ring.bmp"], "it must end in"),
+        (["ring", "-n", "2001", "--draw", "ring.png"], "at most 2,000"),
+        (["complete", "-n", "300", "--draw", "ring.png"], "89,700 edges"),
+        (["ring", "-n", "8", "--share-mb", "nan"], "--share-mb is nan"),
+        (["ring", "-n", "8", "--share-mb", "1e13"], "must be in [0, 1e+12]"),
+        (["ring", "-n", "8", "--gamma", "nan"], "gamma is nan"),
+        (["ring", "-n", "8", "--draw", ""], "--draw needs the name of a file"),
+        (["ring", "-n", "8", "--draw", "/"], "--draw needs the name of a file"),
+        (["ring", "-n", "10000001"], "at most 10,000,000"),
+        (["grid:rows=4000,cols=4000"], "16,000,000 nodes is too large"),
+        (["spanning-tree:of=hosts:sizes=9999999x2"], "10,000,001 nodes is too large"),
+        (["hosts:sizes=10001x2"], "50,005,001 pairs of nodes"),
+        (["hosts:sizes=10001x2", "-n", "10003"], "50,005,001 pairs of nodes"),
+        (["spanning-tree:of=hosts:sizes=10001x2"], "50,005,001 pairs of nodes"),
+        (["hosts:sizes=1" + "x1" * 10_000 + ",between=complete"], "50,005,000 pairs of nodes"),
+        (["ring", "-n", "8", "--degree", "2"], "--degree goes with --advise, not with a topology"),
+        (["ring", "-n", "8", "--weights", "net.csv"], "--weights goes with --advise"),
+        (["--advise", "-n", "8", "--gamma", "0.95"], "--gamma goes with a topology, not with --ad"),
+        (["--advise", "-n", "8", "--mixing", "lazy"], "--mixing goes with a topology"),
+        (["--advise", "-n", "8", "--draw", "a.png"], "--draw goes with a topology"),
+        (["--list", "-n", "8"], "-n goes with a topology or --advise, not with --list"),
+        (["--list", "--seed", "0"], "--seed goes with"),
+        (["--list", "--share-mb", "4"], "--share-mb goes with"),
+        (["--list", "--degree", "4"], "--degree goes with --advise"),
+        (["file:path=none.csv"], "path=none.csv: No such file"),
+        (["--advise", "--degree", "2", "-n", "100001"], "at most 100,000"),
+        (["--advise", "--degree", "2", "--weights", "no.csv"], "--weights no.csv: No such file"),
+        (["--advise", "--degree", "2", "--weights", "no"], "--weights no: it must end in"),
+        (["ring", "--list"], "only one of them"),
+        ([], "give a topology"),
+        (["--list", "--draw", "ring.png"], "--draw goes with a topology"),
+        (["--advise", "--degree", "2"], "needs -n"),
+        (["--advise", "-n", "8"], "needs --degree"),
+        (["--advise", "-n", "8", "--degree", "0"], "degree=0"),
+        (["--advise", "--degree", "2", "--weights", "no.graphml"], "No such file"),
+    ],
+)
+def test_wrong_arguments_are_answered_in_a_line(arguments: list[str], message: str) -> None:
+    result = topology(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ") and message in line
+
+
+def test_debug_shows_where_it_went_wrong() -> None:
+    assert isinstance(topology("torus", "-n", "7", "--debug").exception, ValueError)
+
+
+def test_what_takes_long_is_announced_on_stderr() -> None:
+    result = topology("hypercube", "-n", str(2**15), "--json")
+    assert "32,768 nodes" in result.stderr
+    assert json.loads(result.stdout)["diameter"] == 15
+
+
+def test_the_list_shows_every_family_with_its_parameters_and_its_paper() -> None:
+    shown = topology("--list").stdout
+    for name, family in CATALOG.items():
+        assert name in shown and family.summary in shown and family.source in shown
+        assert all(f"{parameter.name}= " in shown for parameter in family.parameters)
+    assert all(name in shown for name in MIXINGS)
+
+
+def test_the_list_for_programs_has_the_same() -> None:
+    listed = answer("--list")
+    assert [family["name"] for family in listed["families"]] == list(FAMILIES)
+    assert set(listed["mixings"]) == set(MIXINGS)
+    (k,) = next(f for f in listed["families"] if f["name"] == "base-k")["parameters"]
+    assert (k["name"], k["default"], k["required"]) == ("k", 1, False)
+
+
+def test_advice_shows_the_best_first_and_what_does_not_fit_last() -> None:
+    shown = topology("--advise", "-n", "9", "--degree", "2").stdout
+    first, last = shown.split("These do not fit:")
+    assert first.index("base-k:k=2") < first.index("ring")
+    assert "hypercube" in last and "n must be a power of 2" in last
+
+
+def test_advice_for_programs_has_facts_and_reasons() -> None:
+    given = answer("--advise", "-n", "9", "--degree", "2")
+    assert (given["n"], given["degree"]) == (9, 2)
+    best, worst = given["advice"][0], given["advice"][-1]
+    assert best["fits"] and best["facts"]["rounds_to_exact"] == 2
+    assert not worst["fits"] and worst["facts"] is None and worst["why"]
+
+
+def test_advice_over_links_of_a_file_counts_seconds(cluster: Path) -> None:
+    given = answer("--advise", "--degree", "2", "--weights", cluster)
+    assert given["n"] == 4
+    assert given["advice"][0]["seconds_to_1e-3"] > 0
+    shown = topology("--advise", "--degree", "2", "--weights", cluster).stdout
+    assert "seconds" in shown and "over the links of cluster.edgelist" in shown
+
+
+def test_a_file_of_another_size_is_refused(cluster: Path) -> None:
+    result = topology("--advise", "-n", "5", "--degree", "2", "--weights", cluster)
+    assert result.exit_code == 2 and "has 4 nodes, not 5" in result.stderr
+
+
+def test_no_nodes_are_not_the_nodes_of_a_file(cluster: Path) -> None:
+    result = topology("--advise", "-n", "0", "--degree", "2", "--weights", cluster)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: --weights {cluster}: it has 4 nodes, not 0\n"
+
+
+@pytest.mark.parametrize(("weight", "share_mb"), [("1e-9", "1e12"), ("1e15", "0")])
+def test_json_is_strict_at_the_ends_of_what_is_taken(
+    weight: str, share_mb: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "net.csv"
+    path.write_text(f"a,b,{weight}\nb,c,1\n")
+    given = ("--share-mb", share_mb)
+    assert answer(f"file:path={path},weights=bandwidth", *given)["seconds_per_round"] < 1e23
+    best = answer("--advise", "--degree", "2", "--weights", path, *given)["advice"][0]
+    assert best["seconds_to_1e-3"] < 1e25
+
+
+def no_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_picture_that_fails_leaves_the_facts(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.cli.graph_picture.draw", no_disk)
+    picture = tmp_path / "ring.png"
+    result = topology("ring", "-n", "8", "--draw", picture, *more)
+    assert result.exit_code == 1 and "effective" in result.stdout
+    assert result.stderr == (
+        f"error: --draw {picture}: it cannot be written (No space left on device)\n"
+    )
+
+
+def test_too_little_memory_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("rumor.cli.commands.topology.facts", no_memory)
+    result = topology("ring", "-n", "8")
+    assert (result.exit_code, result.stderr) == (1, "error: not enough memory for this\n")
+    assert isinstance(topology("ring", "-n", "8", "--debug").exception, MemoryError)
+
+
+def test_a_lonely_node_has_nobody_to_lose() -> None:
+    shown = topology("ring", "-n", "1").stdout
+    assert shown.count("a lonely node") == 4
+    assert "losing" not in shown and "all of them" not in shown
+
+
+def in_words(**changes: Any) -> dict[str, tuple[str, str]]:
+    known = replace(facts(parse("ring", 8)), **changes)
+    return {name: (value, words) for name, value, words in describe(known)}
+
+
+def test_a_contraction_near_one_is_told_by_what_it_lacks() -> None:
+    rows = in_words(contraction=1 - 6.6e-8, second_eigenvalue=1 - 3.3e-8, spectral_gap=3.3e-8)
+    assert rows["contraction"][0] == "1 - 6.6e-08"
+    assert "a round leaves 1 - 6.6e-08 of" in rows["contraction"][1]
+    assert rows["spectral gap"] == ("3.3e-08", "what the second eigenvalue of W lacks to 1")
+    sampled = in_words(contraction=1 - 2e-4, contraction_error=1e-5)
+    assert sampled["contraction"][0] == "1 - 0.0002 ± 1e-05"
+    assert in_words(contraction=1.0)["contraction"][0] == "1"
+
+
+def test_never_exact_is_not_always_ever_closer() -> None:
+    assert in_words()["exact"][1] == "nodes come ever closer, but never quite agree"
+    stays = in_words(rounds_to_1e_3=None)
+    assert stays["exact"] == ("never", "some disagreement stays for ever")
+    assert stays["to a thousandth"][0] == "never"

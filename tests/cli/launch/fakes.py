@@ -1,0 +1,78 @@
+"""Runs of fake peers, and hand-made pieces of a run."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rumor.sim.results.live_plots as picture
+from rumor.cli.launch.command import run_swarm
+from rumor.cli.launch.config import LaunchConfig
+from rumor.train.durable import drafted
+
+__all__ = ["FAKE_PEER", "PNG", "detail", "draw_nothing", "run_fakes", "summary"]
+
+PNG = b"\x89PNG"
+"""How every picture begins."""
+
+FAKE_PEER = (sys.executable, str(Path(__file__).with_name("fake_peer.py")))
+
+
+def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the picture of a run be an empty one: to draw takes longer than the rest of the run."""
+
+    def draw(summary: object, peers: object, path: Path) -> None:
+        with drafted(path) as draft:
+            draft.write_bytes(PNG)
+
+    monkeypatch.setattr(picture, "draw", draw)
+
+
+def run_fakes(out: Path, **settings: Any) -> dict[str, Any]:
+    """Launch fake peers on the quadratic task and return the run's summary."""
+    return run_swarm(LaunchConfig(task="quadratic", out=out, **settings), FAKE_PEER)
+
+
+def detail(peer: int, **changes: Any) -> dict[str, Any]:
+    """One entry of ``peers_detail``."""
+    return {
+        "peer": peer,
+        "id": f"peer-{peer}",
+        "state": "finished",
+        "why": None,
+        "steps": 500,
+        "steps_per_s": 50.0,
+        "accuracy": 0.95,
+        "loss": 0.2,
+        "weight": 1.0,
+        "weight_units": 2**40,
+        "pushes": 40,
+        "skipped": 2,
+    } | changes
+
+
+def summary(**changes: Any) -> dict[str, Any]:
+    """A run of two peers that went well."""
+    units = 2 * 2**40
+    return {
+        "task": "digits",
+        "rule": "gosgd",
+        "topology": "ring",
+        "peers": 2,
+        "p": 0.1,
+        "emission": "per-step",
+        "accuracy": 0.96,
+        "loss": 0.15,
+        "consensus_distance": 0.01,
+        "weight_units_total": units,
+        "weight_units_expected": units,
+        "digest": "d" * 32,
+        "merged_by": "weight",
+        "peers_detail": [detail(0), detail(1)],
+        "dead": [],
+        "faults": [],
+        "ledger": {"founded": units, "held": units, "died": 0, "burned": 0},
+        "unwritten": [],
+        "out": "runs/x",
+    } | changes

@@ -1,0 +1,361 @@
+"""``rumor launch``: what it refuses, and what it makes of what its peers leave."""
+
+import errno
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.cli.launch.command import complaint, run_swarm, worked
+from rumor.cli.launch.faults import Chaos
+from rumor.cli.launch.watchdog import Guard
+from rumor.sim.faults import Fault, read_faults, resolve
+
+from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def without_picture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the one test that asks for it."""
+    if "a_picture" not in request.node.name:
+        draw_nothing(monkeypatch)
+
+
+def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
+    named = {peer.replace("_", "-"): fate for peer, fate in fates.items()}
+    monkeypatch.setenv("FAKE_FATES", json.dumps(named))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--peers", "0"], "--peers is 0"),
+        (["--task", "nope"], "digits, mnist, quadratic"),
+        (["--task", "nowhere:task"], "no module 'nowhere'"),
+        (["--topology", "nope"], "ring, path, star, complete"),
+        (["--rule", "nope"], "gosgd"),
+        (["--partition", "halves"], "dirichlet:ALPHA"),
+        (["--partition", "iid", "--peers", "5000"], "use fewer, or partition shared"),
+        (["--slow", "7:2"], "only 0 to 3"),
+        (["--slow", "fast"], "3:10"),
+        (["--p", "2"], "p is 2"),
+        (["--emission", "per-hour"], "per-step, per-second or adaptive"),
+        (["--lr", "0"], "--lr is 0"),
+        (["--steps", "-5"], "--steps is -5"),
+        (["--wire", "float64"], "wire is 'float64'"),
+        (["--wire", "topk:2"], "must be in (0, 1]"),
+        (["--wire", "int8", "--rule", "allreduce"], "needs numbers as they are"),
+        (["--wire", "int8", "--exact"], "with exact it must be float32"),
+        (["--shards", "0"], "shards is 0"),
+        (["--shards", "4", "--rule", "dpsgd"], "mixes by weight, such as gosgd"),
+        (["--shards", "2", "--shards-per-push", "3"], "from 1 to shards, 2"),
+        (["--shards-per-push", "0"], "shards_per_push is 0"),
+        (["--shard-order", "sorted"], "round-robin or random"),
+        (["--bandwidth", "200"], "as in 200mbit, 1gbit or 25MB/s"),
+        (["--mixing", "later"], "step, sliced, background"),
+        (["--mixing", "sliced", "--journal"], "with --journal it must be step"),
+        (["--mix-budget-ms", "0"], "mix_budget_s is 0"),
+        (["--prefetch", "-1"], "prefetch is -1"),
+        (["--total-steps", "0"], "--total-steps is 0"),
+        (["--lr-schedule", "sawtooth"], "constant, cosine, linear"),
+        (["--checkpoint-every", "often"], "60s"),
+        (["--timing", "moon"], "local, lan, wan"),
+    ],
+)
+def test_a_wrong_argument_is_status_2_two_lines_and_no_file(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(app, ["launch", "--task", "quadratic", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ") and message in result.stderr
+    assert result.stderr.count("\n") <= 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_that_raises_is_refused_with_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    (tmp_path / "broken_task.py").write_text("def task():\n    return 1 / 0\n")
+    result = CliRunner().invoke(app, ["launch", "--task", "broken_task:task"])
+    assert result.exit_code == 2
+    assert "ZeroDivisionError" in result.stderr and "broken_task.py:2" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("trace", ["peers", "summary.json", "model.safetensors"])
+def test_the_folder_of_another_run_is_refused(tmp_path: Path, trace: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / trace).touch()
+    result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--out", "run"])
+    assert result.exit_code == 2
+    assert "holds another run" in result.stderr and trace in result.stderr
+    assert [path.name for path in run.iterdir()] == [trace]
+
+
+def test_a_file_for_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--out", "run"])
+    assert result.exit_code == 2 and "is a file" in result.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = CliRunner().invoke(app, ["launch", "--peers", "0", "--debug"])
+    assert isinstance(result.exception, ValueError)
+
+
+def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> None:
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert worked(summary)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+    picture = (tmp_path / "run" / "training.png").read_bytes()
+    assert picture.startswith(PNG) and len(picture) > 10_000
+    # Of equal weight, and filled with 0, 1, 2 and 3.
+    model = load_file(tmp_path / "run" / "model.safetensors")
+    assert torch.equal(model["weight"], torch.full((1, 32), 1.5))
+    assert summary["consensus_distance"] == pytest.approx(5**0.5 / 3)
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * 2**40
+    assert (summary["weight_total"], summary["messages"], summary["bytes_sent"]) == (4.0, 28, 280)
+    assert summary["steps_per_s"] == 400
+    assert summary["accuracy"] is None and summary["loss"] > 0
+    assert [peer["peer"] for peer in summary["peers_detail"]] == [0, 1, 2, 3]
+    assert summary["dead"] == []
+
+
+def test_a_killed_peer_is_named_with_the_weight_that_died_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fate(monkeypatch, peer_2="kill")
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert worked(summary)
+    (dead,) = summary["dead"]
+    assert (dead["id"], dead["state"], dead["why"]) == ("peer-2", "killed", "SIGKILL")
+    assert (dead["step"], dead["weight_units"]) == (50, 2**40)
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 3 * 2**40
+    assert summary["ledger"]["died"] == 2**40
+    states = [peer["state"] for peer in summary["peers_detail"]]
+    assert states == ["finished", "finished", "killed", "finished"]
+    # Of the others, filled with 0, 1 and 3.
+    model = load_file(tmp_path / "run" / "model.safetensors")
+    assert torch.allclose(model["weight"], torch.full((1, 32), 4 / 3))
+
+
+def test_a_failed_peer_is_named_and_the_rest_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fate(monkeypatch, peer_0="fail")
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert worked(summary)
+    assert summary["dead"][0]["why"] == "the loss is not finite"
+    assert torch.equal(
+        load_file(tmp_path / "run" / "model.safetensors")["weight"], torch.full((1, 32), 2.0)
+    )
+
+
+@pytest.mark.parametrize("end", ["kill", "fail", "refuse"])
+def test_a_run_in_which_nobody_finished_did_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    fate(monkeypatch, peer_0=end, peer_1=end)
+    summary = run_fakes(tmp_path / "run", peers=2, steps=100)
+    assert not worked(summary)
+    assert summary["digest"] is None and summary["accuracy"] is None
+    assert len(summary["dead"]) == 2
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_progress_goes_to_stderr_in_plain_lines_where_it_is_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fate(monkeypatch, peer_1="kill")
+    run_fakes(tmp_path / "run", peers=2, steps=100)
+    stdout, stderr = capfd.readouterr()
+    assert stdout == ""
+    first, *others = stderr.splitlines()
+    assert first.startswith("quadratic on 2 peers")
+    # Where it takes long, lines about all peers come in between.
+    news = [line for line in others if not re.match(r"\d+ s: ", line)]
+    assert news == ["peer-1 was killed by SIGKILL at step 50"]
+
+
+def test_ledgers_that_do_not_balance_are_a_failure(tmp_path: Path) -> None:
+    summary = run_fakes(tmp_path / "run", peers=2, steps=100)
+    assert not worked(summary | {"weight_units_total": summary["weight_units_total"] + 1})
+
+
+def with_file(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple[Fault, ...]:
+    """Faults of a run of two peers that train until they are done, and of all that follow.
+
+    Nobody takes its last steps before the faults of the first second have fallen.
+    """
+    fallen, update = Path("fallen").absolute(), Chaos.update
+
+    def updated(chaos: Chaos) -> list[str]:
+        news = update(chaos)
+        if all(record["done"] for record in chaos.records if record["at_s"] < 1):
+            fallen.touch()
+        return news
+
+    monkeypatch.setattr(Chaos, "update", updated)
+    monkeypatch.setenv("FAKE_HOLD", str(fallen))
+    names = ("peer-0", "peer-1", "join-1")
+    monkeypatch.setenv("FAKE_FATES", json.dumps(dict.fromkeys(names, "train")))
+    return resolve(read_faults(json.dumps(faults)), ["peer-0", "peer-1"])
+
+
+def test_a_peer_that_is_killed_and_resumed_lives_twice_in_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = with_file(
+        monkeypatch,
+        {"at_s": 0.1, "kind": "crash", "peer": 1},
+        {"at_s": 0.2, "kind": "restart", "peer": 1},
+    )
+    summary = run_fakes(tmp_path / "run", peers=2, steps=500, faults=faults)
+    assert worked(summary)
+    assert [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]] == [
+        ("finished", 1),
+        ("finished", 2),
+    ]
+    (dead,) = summary["dead"]
+    assert (dead["id"], dead["life"], dead["state"], dead["why"]) == (
+        *("peer-1", 1),
+        *("killed", "SIGKILL"),
+    )
+    assert dead["weight_units"] == summary["ledger"]["died"] == 2**40 and dead["step"] < 500
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 2**40
+    whats = [done["what"] for fault in summary["faults"] for done in fault["done"]]
+    assert whats == ["peer-1 is killed", "peer-1 begins its next life with what it kept"]
+    folder = tmp_path / "run" / "peers" / "peer-1"
+    assert {"ledger.jsonl", "ledger.2.jsonl"} <= {path.name for path in folder.iterdir()}
+
+
+def test_all_are_killed_at_once_and_come_back_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = {"at_s": 0.1, "kind": "mass-restart", "for_s": 0.3, "state": "lost"}
+    faults = with_file(monkeypatch, fault)
+    summary = run_fakes(tmp_path / "run", peers=2, steps=400, faults=faults)
+    assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 2
+    assert [(dead["id"], dead["life"]) for dead in summary["dead"]] == [
+        ("peer-0", 1),
+        ("peer-1", 1),
+    ]
+    assert summary["ledger"]["founded"] == summary["ledger"]["died"] == 2 * 2**40
+    assert worked(summary)
+    folders = {path.name for path in (tmp_path / "run" / "peers").iterdir()}
+    assert folders == {"peer-0", "peer-1", "peer-0.life-2", "peer-1.life-2"}
+
+
+def test_a_newcomer_is_one_of_the_run_and_a_leaver_no_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    faults = with_file(
+        monkeypatch,
+        {"at_s": 0.1, "kind": "join"},
+        {"at_s": 0.2, "kind": "leave", "peer": 0},
+        {"at_s": 60, "kind": "heal"},
+    )
+    summary = run_fakes(tmp_path / "run", peers=2, steps=800, faults=faults)
+    states = {peer["id"]: peer["state"] for peer in summary["peers_detail"]}
+    assert states == {"peer-0": "left", "peer-1": "finished", "join-1": "finished"}
+    assert summary["dead"] == [] and worked(summary)
+    assert summary["faults"][2]["done"] == []
+    # It says when that was, which may be a little later than was asked for.
+    assert re.search(r"fault at 0\.\d s: join-1 starts", capfd.readouterr().err)
+
+
+def no_room(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the disk be full when files of these names are to be put in their place."""
+
+    def full(draft: Path, path: Path) -> None:
+        if path.name in names:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        draft.replace(path)
+
+    monkeypatch.setattr("rumor.train.durable.publish", full)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "summary.json", "training.png"])
+def test_a_file_that_cannot_be_written_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    no_room(monkeypatch, name)
+    summary = run_fakes(tmp_path / "run", peers=2, steps=50)
+    assert summary["loss"] > 0 and summary["unwritten"] == [f"{name} (No space left on device)"]
+    assert not worked(summary)
+    left = {path.name for path in (tmp_path / "run").iterdir() if path.is_file()}
+    assert left == {"model.safetensors", "summary.json", "training.png"} - {name}
+
+
+def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_room(monkeypatch, "model.safetensors", "summary.json", "training.png")
+    fate(monkeypatch, peer_1="fail")
+    # Real peers would take seconds to load.
+    monkeypatch.setattr(
+        "rumor.cli.launch.command.run_swarm",
+        lambda config, resumption: run_swarm(config, FAKE_PEER, resumption),
+    )
+    command = ["launch", "--task", "quadratic", "--peers", "2", "--steps", "50", "--out", "run"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "peer-1 failed at step 30 (the loss is not finite)" in result.stdout
+    assert "Weight is exact" in result.stdout
+    *_, said = result.stderr.splitlines()
+    assert said.startswith("error: not written to run: model.safetensors (No space left on device)")
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.is_file()] == []
+
+
+def test_why_nobody_finished_is_said_beside_what_was_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_room(monkeypatch, "summary.json")
+    fate(monkeypatch, peer_0="fail")
+    said = complaint(run_fakes(tmp_path / "run", peers=1, steps=50))
+    assert said.startswith("no peer finished: the loss is not finite")
+    assert said.endswith(f"; not written to {tmp_path}/run: summary.json (No space left on device)")
+
+
+@pytest.mark.parametrize("kind", ["pause", "slow", "crash"])
+def test_a_guard_is_kept_where_peers_are_to_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    told: list[list[int]] = []
+
+    class Kept(Guard):
+        def __init__(self) -> None:
+            super().__init__()
+            told.append([])
+
+        def watch_over(self, pid: int) -> None:
+            told[-1].append(pid)
+
+    monkeypatch.setattr("rumor.cli.launch.command.Guard", Kept)
+    # Later than the run takes: only who is told of whom counts here.
+    fault = {"at_s": 60, "kind": kind, "peer": 1} | ({"factor": 2} if kind == "slow" else {})
+    faults = resolve(read_faults(json.dumps([fault])), ["peer-0", "peer-1"])
+    run_fakes(tmp_path / "run", peers=2, steps=50, faults=faults)
+    pids = [int(path.read_text()) for path in sorted(tmp_path.glob("run/peers/*/pid"))]
+    assert told == ([] if kind == "crash" else [pids])
+
+
+def test_a_run_without_faults_opens_no_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("rumor.cli.launch.proxy.proxies.Proxies")
+    summary = run_fakes(tmp_path / "run", peers=2, steps=50)
+    assert summary["faults"] == [] and worked(summary)

@@ -1,0 +1,131 @@
+"""What a launch is checked for before it starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rumor.cli.launch.config import LaunchConfig, check, parse_slow
+from rumor.cli.launch.folder import make_folders
+from rumor.gossip.errors import ConfigError
+from rumor.topology import TopologyError
+
+
+@pytest.mark.parametrize(
+    ("texts", "factors"),
+    [([], {}), (["3:10"], {3: 10.0}), (["0:1.5", "peer-2:4"], {0: 1.5, 2: 4.0})],
+)
+def test_slow_peers_are_named_by_index_with_a_factor(
+    texts: list[str], factors: dict[int, float]
+) -> None:
+    assert parse_slow(texts, peers=4) == factors
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["3"], "PEER:FACTOR"),
+        (["a:2"], "PEER:FACTOR"),
+        (["1:0.5"], "FACTOR >= 1"),
+        (["1:-2"], "PEER:FACTOR"),
+        (["1:nan"], "PEER:FACTOR"),
+        (["4:2"], "only 0 to 3"),
+        (["1:2", "1:3"], "twice"),
+    ],
+)
+def test_a_slow_peer_that_makes_no_sense_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_slow(texts, peers=4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"peers": 0},
+        {"steps": 0},
+        {"lr": float("nan")},
+        {"lr": -1.0},
+        {"batch_size": 0},
+        {"step_s_min": -0.1},
+        {"log_every": 0},
+        {"rule": "adpsgd-2"},
+        {"p": 1.5},
+        {"emission": "per-hour"},
+        {"slow": ("9:2",)},
+    ],
+)
+def test_a_setting_out_of_range_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        LaunchConfig(**settings)
+
+
+def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
+    config = LaunchConfig(peers=12, seed=7, topology="ring")
+    places = make_folders(config, 30, tmp_path / "run", ("peer",))
+    assert [place.id for place in places] == [f"peer-{index:02}" for index in range(12)]
+    assert all(place.folder.is_dir() for place in places)
+    command = places[3].command
+    told = {"--index=3", "--count=12", "--founders=12", "--steps=30", "--seed=7"}
+    assert told | {"--topology=ring", "--id=peer-03"} <= set(command)
+    assert not any(option.startswith("--lr") for option in command)
+
+
+def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
+    config = LaunchConfig(step_s_min=0.5, slow=("3:10",))
+    places = make_folders(config, 30, tmp_path, ("peer",))
+    sleeps = [o for place in places for o in place.command if o.startswith("--step-s-min")]
+    assert sleeps == ["--step-s-min=0.5"] * 3 + ["--step-s-min=5.0"]
+
+
+def test_slow_alone_gives_all_steps_a_length_to_be_slow_against(tmp_path: Path) -> None:
+    places = make_folders(LaunchConfig(slow=("0:10",)), 30, tmp_path, ("peer",))
+    assert "--step-s-min=0.2" in places[0].command
+    assert "--step-s-min=0.02" in places[1].command
+
+
+def test_a_run_without_a_folder_gets_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = LaunchConfig(task="quadratic")
+    _, first = check(config)
+    assert not first.exists()
+    first.mkdir(parents=True)
+    _, second = check(config)
+    assert first != second and first.parent == second.parent == Path("runs")
+
+
+def test_a_folder_that_is_there_and_holds_no_run_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    assert check(LaunchConfig(task="quadratic", out=tmp_path))[1] == tmp_path
+
+
+def test_peers_are_called_as_the_nodes_of_a_file(tmp_path: Path) -> None:
+    graph = tmp_path / "cluster.edgelist"
+    graph.write_text("ada bob\nbob cyd\n")
+    config = LaunchConfig(peers=3, topology=f"file:path={graph}")
+    places = make_folders(config, 30, tmp_path / "run", ("peer",))
+    assert [place.id for place in places] == ["ada", "bob", "cyd"]
+
+
+def test_a_file_whose_nodes_no_peer_can_be_called_is_refused(tmp_path: Path) -> None:
+    graph = tmp_path / "cluster.csv"
+    graph.write_text("ada lovelace,bob\n")
+    with pytest.raises(ConfigError, match="names a node 'ada lovelace'"):
+        LaunchConfig(peers=2, topology=f"file:path={graph}")
+
+
+@pytest.mark.parametrize(
+    ("peers", "topology", "says"),
+    [
+        (6, "hypercube", "n must be a power of 2: n=4 or n=8 would do"),
+        (7, "torus", "n must be rows x cols"),
+        (5, "random-regular:d=3", "n x d must be even"),
+        (3, "hosts:sizes=2x2", "it has 4 nodes"),
+    ],
+)
+def test_a_topology_that_cannot_have_so_many_peers_is_refused(
+    peers: int, topology: str, says: str
+) -> None:
+    with pytest.raises(TopologyError, match=says):
+        LaunchConfig(peers=peers, topology=topology)

@@ -1,0 +1,153 @@
+"""How a run looks while it goes."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from rumor.cli.launch.display import (
+    LINE_EVERY_S,
+    Lines,
+    LiveTable,
+    display_on,
+    render,
+    report,
+    summarize,
+)
+from rumor.cli.launch.monitor import Sight, State
+
+from .fakes import detail, summary
+
+
+def text_of(sights: list[Sight], height: int = 1000) -> str:
+    console = Console(file=io.StringIO(), width=120, record=True)
+    console.print(render("digits on 2 peers", sights, 12.3, height))
+    return console.export_text()
+
+
+def test_a_row_says_where_its_peer_is() -> None:
+    training = Sight("peer-0", 500, State.TRAINING, 120)
+    training.take({"loss": 0.25, "accuracy": 0.9, "step_s": 0.02, "weight": 1.5, "live": 2})
+    text = text_of([training, Sight("peer-1", 500)])
+    assert "digits on 2 peers   12 s" in text
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("peer-0")]
+    assert [cell for cell in row if "━" not in cell and "╸" not in cell and "╺" not in cell] == [
+        *("peer-0", "training", "120/500", "50.0", "0.2500", "0.9000", "1.5000", "0", "2")
+    ]
+    assert "peer-1" in text and "starting" in text
+
+
+def test_a_small_terminal_shows_some_peers_and_counts_the_rest() -> None:
+    text = text_of([Sight(f"peer-{index}", 500) for index in range(40)], height=16)
+    assert "peer-9" in text and "peer-10" not in text
+    assert "and 30 more peers" in text
+
+
+def test_after_the_last_step_it_says_what_goes_on() -> None:
+    done, dead = Sight("peer-0", 5, State.FINISHED, 5), Sight("peer-1", 5, State.KILLED, 2)
+    assert "agreeing" in text_of([done])
+    assert "held for dead" in text_of([done, dead])
+    assert "all steps" not in text_of([done, Sight("peer-1", 5, State.TRAINING, 2)])
+
+
+def test_a_line_speaks_of_those_that_train() -> None:
+    sights = [
+        Sight("peer-0", 500, State.TRAINING, 100, loss=0.2, accuracy=0.9),
+        Sight("peer-1", 500, State.TRAINING, 140, loss=0.4, accuracy=0.8),
+        Sight("peer-2", 500, State.KILLED, 20, loss=9.0),
+    ]
+    assert summarize(sights, 10.0) == (
+        "10 s: step 100 to 140 of 500, loss 0.300, accuracy 0.850, 2 training, 1 killed"
+    )
+
+
+def test_plain_lines_come_now_and_then_and_news_at_once() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, "title")
+    sights = [Sight("peer-0", 500)]
+    for tenth in range(int(25 * LINE_EVERY_S)):
+        lines.show(sights, ["it died"] if tenth == 7 else [], tenth / 10)
+    written = stream.getvalue().splitlines()
+    assert written[:2] == ["title", "it died"]
+    assert len(written) == 4 and all(line.startswith(("5 s", "10 s")) for line in written[2:])
+
+
+def test_a_stream_that_is_no_terminal_gets_lines() -> None:
+    with display_on(io.StringIO(), "title") as display:
+        assert isinstance(display, Lines)
+
+
+def test_a_terminal_gets_a_table_with_the_news_above_it() -> None:
+    stream = Terminal()
+    with display_on(stream, "title") as display:
+        assert isinstance(display, LiveTable)
+        display.show([Sight("peer-0", 500)], ["peer-0 left at step 3"], 1.0)
+    assert "peer-0 left at step 3" in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+DEAD = {"id": "peer-1", "why": "SIGKILL", "state": "killed", "step": 120}
+
+
+def report_text_of(**changes: Any) -> str:
+    console = Console(file=io.StringIO(), width=100, record=True)
+    report(summary(**changes), console)
+    return console.export_text()
+
+
+def test_it_says_how_good_the_model_is_and_where_it_lies() -> None:
+    text = report_text_of()
+    assert "accuracy 0.9600 and loss 0.15 on held-out data" in text
+    assert "differ by 0.01 of their norm" in text
+    assert "runs/x/training.png" in text and "runs/x/model.safetensors" in text
+    assert "Weight is exact: 2199023255552 units" in text
+
+
+def test_it_names_the_dead_and_what_died_with_them() -> None:
+    text = report_text_of(
+        peers_detail=[detail(0), detail(1, state="killed", accuracy=None)],
+        dead=[DEAD | {"weight": 0.5, "weight_units": 2**39}],
+    )
+    assert "peer-1 was killed by SIGKILL at step 120; a weight of 0.5000 died with it" in text
+
+
+def test_of_a_life_whose_end_nobody_saw_no_signal_is_named() -> None:
+    text = report_text_of(dead=[DEAD | {"why": "", "weight": 0.0, "weight_units": 0}])
+    assert "peer-1 ended without a word at step 120; no weight died with it." in text
+
+
+def test_files_that_were_not_written_are_not_named() -> None:
+    text = report_text_of(unwritten=["training.png (No space left on device)"])
+    assert "training.png" not in text and "runs/x/model.safetensors" in text
+
+
+def test_a_failed_peer_whose_weight_was_burned_is_named_with_its_error() -> None:
+    failed = DEAD | {"state": "failed", "why": "the loss is nan", "weight": 0.0, "weight_units": 0}
+    text = report_text_of(dead=[failed])
+    assert "peer-1 failed at step 120 (the loss is nan); no weight died with it." in text
+
+
+def test_weight_that_does_not_add_up_cannot_be_overlooked() -> None:
+    assert "WEIGHT IS NOT EXACT" in report_text_of(weight_units_total=5)
+
+
+def test_without_a_model_it_points_to_the_logs() -> None:
+    text = report_text_of(digest=None, accuracy=None, loss=None, consensus_distance=None)
+    assert "there is no merged one" in text and "log.txt" in text
+    assert "training.png" not in text
+
+
+def test_a_task_without_accuracy_reports_its_loss_alone() -> None:
+    assert "has loss 0.15 on held-out" in report_text_of(accuracy=None)
+
+
+def test_models_that_agree_in_every_bit_are_called_identical() -> None:
+    assert "are identical" in report_text_of(consensus_distance=0.0)
+
+
+def test_a_mean_without_weights_is_called_one() -> None:
+    assert "all count alike" in report_text_of(merged_by="equally")

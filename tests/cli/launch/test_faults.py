@@ -1,0 +1,553 @@
+"""What is done to peers and network, and when: processes of straw, and a clock that is turned."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.cli.launch.command import with_faults
+from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.faults import Chaos, need_network, read_live_faults
+from rumor.cli.launch.folder import Place, Places
+from rumor.cli.launch.monitor import State, Watch
+from rumor.cli.launch.processes import Crew
+from rumor.gossip.errors import ConfigError
+from rumor.sim.faults import LIVE_KINDS, read_faults
+
+STEP_S = 0.001
+
+
+class Straw:
+    """A process that does as it is told."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+class Hands(Crew):
+    """A crew that writes down what is done to it."""
+
+    def __init__(self, places: Sequence[Place], stage: "Stage") -> None:
+        super().__init__(places)
+        self._stage = stage
+        self.processes: list[Any] = [Straw() for _ in places]
+
+    def add(self, place: Place) -> int:
+        self._stage.note(f"start {place.id}")
+        self.places.append(place)
+        self.processes.append(Straw())
+        return len(self.places) - 1
+
+    def restart(self, index: int, place: Place) -> None:
+        kept = any(word.startswith("--resume") for word in place.command)
+        self._stage.note(f"{'resume' if kept else 'renew'} {place.id}")
+        self.places[index], self.processes[index] = place, Straw()
+        self._held.pop(index, None)
+        self._stage.measure(index)
+
+    def kill(self, index: int) -> None:
+        self._stage.note(f"kill {self.places[index].id}")
+        self.processes[index].status = -9
+
+    def leave(self, index: int) -> None:
+        self._stage.note(f"leave {self.places[index].id}")
+
+    def hold(self, index: int, why: str) -> None:
+        self._held.setdefault(index, set()).add(why)
+        self._stage.note(f"hold {self.places[index].id}")
+
+    def release(self, index: int, why: str) -> None:
+        if why in self.holds(index):
+            self._held[index].discard(why)
+            self._stage.note(f"release {self.places[index].id}")
+
+
+class Net:
+    """A network that writes down what is imposed on it."""
+
+    def __init__(self, stage: "Stage") -> None:
+        self._stage = stage
+
+    def __getattr__(self, name: str) -> Any:
+        def does(*given: object, **more: object) -> Any:
+            words = [*map(str, given), *(key for key, value in more.items() if value)]
+            self._stage.note(" ".join([name, *words]))
+            return 5 if name == "reset" else f"{name} of {(words or [name])[0]}"
+
+        return does
+
+
+class Stage:
+    """Three peers, and faults that are done to them."""
+
+    def __init__(self, folder: Path, faults: list[dict[str, Any]]) -> None:
+        self.now_s = 100.0
+        self.noted: list[tuple[float, str]] = []
+        places = Places(LaunchConfig(peers=3), 100, folder, ("peer",))
+        self.crew = Hands(places.found(), self)
+        for place in self.crew.places:
+            (place.folder / "options.json").touch()  # they have begun
+        self.watch = Watch(self.crew.places, self.crew.processes, 100)
+        schedule = read_faults(json.dumps(faults))
+        net: Any = Net(self)
+        self.chaos = Chaos(schedule, self.crew, self.watch, places, net, lambda: self.now_s)
+        self.news: list[str] = []
+
+    def note(self, what: str) -> None:
+        self.noted.append((round(self.now_s - 100.0, 3), what))
+
+    def measure(self, index: int, step: int = 10) -> None:
+        with open(self.crew.places[index].folder / "metrics.jsonl", "a") as file:
+            file.write(json.dumps({"step": step}) + "\n")
+
+    def train(self) -> "Stage":
+        """Let everybody take a step: from now on times count."""
+        for index in range(3):
+            self.measure(index)
+        self.watch.update()
+        return self
+
+    def play(self, until_s: float, step_s: float = STEP_S) -> list[tuple[float, str]]:
+        """Turn the clock that far, and say what was done, and when."""
+        while self.now_s < 100.0 + until_s:
+            self.news += self.chaos.update()
+            self.watch.update()
+            self.now_s += step_s
+        return self.noted
+
+
+def test_times_count_from_when_all_peers_train(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, [{"at_s": 0, "kind": "crash", "peer": "peer-1"}])
+    assert stage.play(1.0) == [] and stage.chaos.next_s == float("inf")
+    stage.train()
+    assert stage.play(2.0) == [(1.0, "kill peer-1")]
+    assert stage.news == ["fault at 0.0 s: peer-1 is killed"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "done"),
+    [
+        (
+            [
+                {"at_s": 1, "kind": "crash", "peer": "peer-1"},
+                {"at_s": 2, "kind": "restart", "peer": "peer-1"},
+            ],
+            [(1, "kill peer-1"), (2, "resume peer-1")],
+        ),
+        (
+            [
+                {"at_s": 1, "kind": "crash", "peer": "peer-1"},
+                {"at_s": 1, "kind": "crash", "peer": "peer-1"},
+                {"at_s": 2, "kind": "restart", "peer": "peer-1", "state": "lost"},
+                {"at_s": 3, "kind": "restart", "peer": "peer-1"},
+                {"at_s": 3, "kind": "crash", "peer": "peer-1"},
+            ],
+            [(1, "kill peer-1"), (2, "renew peer-1"), (3, "kill peer-1")],
+        ),
+        (
+            [{"at_s": 1, "kind": "mass-restart", "for_s": 0.5}],
+            [
+                *((1, f"kill peer-{index}") for index in range(3)),
+                *((1.5, f"resume peer-{index}") for index in range(3)),
+            ],
+        ),
+        (
+            [
+                {"at_s": 1, "kind": "crash", "peer": "peer-0"},
+                {
+                    "at_s": 1,
+                    "kind": "mass-restart",
+                    "peers": ["peer-0", "peer-2"],
+                    "for_s": 0.5,
+                    "state": "lost",
+                },
+            ],
+            [(1, "kill peer-0"), (1, "kill peer-2"), (1.5, "renew peer-2")],
+        ),
+        (
+            [
+                {"at_s": 1, "kind": "pause", "peer": "peer-2", "for_s": 1},
+                {"at_s": 3, "kind": "pause", "peer": "peer-2"},
+                {"at_s": 3.5, "kind": "continue", "peer": "peer-2"},
+                {"at_s": 3.5, "kind": "continue", "peer": "peer-2"},
+            ],
+            [
+                *((1, "hold peer-2"), (2, "release peer-2")),
+                *((3, "hold peer-2"), (3.5, "release peer-2")),
+            ],
+        ),
+        (
+            [
+                {"at_s": 1, "kind": "join", "count": 2},
+                {"at_s": 2, "kind": "join"},
+                {"at_s": 3, "kind": "leave", "peer": "join-3"},
+                {"at_s": 3, "kind": "crash", "peer": "join-1"},
+            ],
+            [
+                *((1, "start join-1"), (1, "start join-2"), (2, "start join-3")),
+                *((3, "leave join-3"), (3, "kill join-1")),
+            ],
+        ),
+        (
+            [{"at_s": 1, "kind": "leave", "peer": "join-1"}, {"at_s": 2, "kind": "join"}],
+            [(2, "start join-1")],
+        ),
+        (
+            [
+                {
+                    "at_s": 1,
+                    "kind": "cut",
+                    "peer": "peer-0",
+                    "to": "peer-1",
+                    "one_way": True,
+                    "for_s": 2,
+                }
+            ],
+            [(1, "cut peer-0 peer-1 one_way"), (3, "lift cut of peer-0")],
+        ),
+        (
+            [
+                {"at_s": 1, "kind": "partition", "groups": [["peer-0"], ["peer-1"]]},
+                {"at_s": 2, "kind": "heal"},
+            ],
+            [(1, "partition [['peer-0'], ['peer-1']]"), (2, "heal")],
+        ),
+        (
+            [
+                {"at_s": 1, "kind": "loss", "rate": 0.1, "for_s": 1},
+                {"at_s": 1, "kind": "duplicate", "rate": 0.2},
+                {"at_s": 1, "kind": "delay", "by_s": 0.3, "peer": "peer-1"},
+            ],
+            [
+                *((1, "lose 0.1 None"), (1, "duplicate 0.2 None"), (1, "delay 0.3 peer-1")),
+                (2, "lift lose of 0.1"),
+            ],
+        ),
+        (
+            [{"at_s": 1, "kind": "reset", "peer": "peer-1", "every_s": 0.2, "for_s": 0.5}],
+            [(1, "reset peer-1"), (1.2, "reset peer-1"), (1.4, "reset peer-1")],
+        ),
+        ([{"at_s": 1, "kind": "reset"}], [(1, "reset None")]),
+    ],
+)
+def test_each_fault_is_done_at_its_time(
+    tmp_path: Path, faults: list[dict[str, Any]], done: list[tuple[float, str]]
+) -> None:
+    stage = Stage(tmp_path, faults).train()
+    noted = [(at_s, what) for at_s, what in stage.play(5.0)]
+    assert [what for _, what in noted] == [what for _, what in done]
+    assert [at_s for at_s, _ in noted] == pytest.approx([at_s for at_s, _ in done], abs=0.01)
+
+
+def test_a_slowed_peer_runs_a_part_of_the_time(tmp_path: Path) -> None:
+    fault = {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 4, "for_s": 2}
+    noted = Stage(tmp_path, [fault]).train().play(4.0)
+    holds = [at_s for at_s, what in noted if what == "hold peer-1"]
+    releases = [at_s for at_s, what in noted if what == "release peer-1"]
+    assert len(holds) == len(releases) > 20 and holds[0] == pytest.approx(1.0, abs=0.01)
+    stood_s = sum(releases) - sum(holds)
+    assert stood_s == pytest.approx(2 * 3 / 4, rel=0.1)
+    assert releases[-1] == pytest.approx(3.0, abs=0.05)
+
+
+def test_a_slowed_peer_that_is_paused_goes_on_only_when_both_are_over(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [
+        {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 2, "for_s": 1},
+        {"at_s": 1.2, "kind": "pause", "peer": "peer-1", "for_s": 3},
+    ]
+    stage = Stage(tmp_path, faults).train()
+    stage.play(3.0)
+    (held,) = stage.crew.holds(1)
+    assert held.startswith("pause")
+
+
+def run_of(stage: Stage, since_s: float, until_s: float) -> float:
+    """Which part of the time between two instants peer-1 ran, of one that is let go on at last."""
+    marks = [(at_s, what) for at_s, what in stage.noted if since_s <= at_s < until_s]
+    holds = [at_s for at_s, what in marks if what == "hold peer-1"]
+    releases = [at_s for at_s, what in marks if what == "release peer-1"]
+    stood_s = sum(min((r for r in releases if r >= at_s), default=until_s) - at_s for at_s in holds)
+    return 1 - stood_s / (until_s - since_s)
+
+
+@pytest.mark.parametrize(
+    ("faults", "released_s"),
+    [
+        # The end of a pause that was over before is not the end of the next one.
+        (
+            [
+                {"at_s": 1, "kind": "pause", "for_s": 3},
+                {"at_s": 2, "kind": "continue"},
+                {"at_s": 3, "kind": "pause", "for_s": 5},
+            ],
+            [2, 8],
+        ),
+        # Of two at once the one that ends last counts, whichever began first.
+        (
+            [
+                {"at_s": 1, "kind": "pause", "for_s": 2},
+                {"at_s": 2, "kind": "pause", "for_s": 5},
+            ],
+            [7],
+        ),
+        (
+            [
+                {"at_s": 1, "kind": "pause", "for_s": 6},
+                {"at_s": 2, "kind": "pause", "for_s": 1},
+            ],
+            [7],
+        ),
+        # A peer that is told to go on does, however often it was paused.
+        (
+            [
+                {"at_s": 1, "kind": "pause", "for_s": 6},
+                {"at_s": 2, "kind": "pause"},
+                {"at_s": 3, "kind": "continue"},
+            ],
+            [3],
+        ),
+    ],
+)
+def test_the_end_of_a_pause_ends_no_other(
+    tmp_path: Path, faults: list[dict[str, Any]], released_s: list[float]
+) -> None:
+    stage = Stage(tmp_path, [fault | {"peer": "peer-1"} for fault in faults]).train()
+    goes_on: list[float] = []
+    for now_s in range(1, 10):
+        before = stage.crew.holds(1)
+        stage.play(now_s + 0.5, step_s=0.05)
+        if before and not stage.crew.holds(1):
+            goes_on.append(now_s)
+    assert goes_on == released_s
+    told = [word for word in stage.news if word.endswith("goes on")]
+    assert len(told) == len(released_s)
+
+
+def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [
+        {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 3, "for_s": 4},
+        {"at_s": 2, "kind": "slow", "peer": "peer-1", "factor": 5, "for_s": 1},
+        {"at_s": 7, "kind": "slow", "peer": "peer-1", "factor": 2, "for_s": 2},
+    ]
+    stage = Stage(tmp_path, faults).train()
+    stage.play(10.0)
+    assert [round(1 / run_of(stage, k + 0.1, k + 0.9)) for k in (1, 2, 3, 4, 5, 7, 8)] == [
+        *(3, 5, 3, 3, 1, 2, 2),
+    ]
+    assert [word.partition("peer-1 ")[2] for word in stage.news] == [
+        *("runs 1/3 of the time", "runs 1/5 of the time", "runs 1/3 of the time"),
+        *("runs all of the time", "runs 1/2 of the time", "runs all of the time"),
+    ]
+    assert not stage.crew.holds(1)
+
+
+def test_a_slow_that_begins_as_another_ends_has_turns_of_its_own_alone(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [
+        {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 100, "for_s": 0.5},
+        {"at_s": 1.51, "kind": "slow", "peer": "peer-1", "factor": 4, "for_s": 4},
+    ]
+    stage = Stage(tmp_path, faults).train()
+    stage.play(5.0)
+    # The turn that was given away for a second is not waited for, nor given back a second time.
+    assert run_of(stage, 1.6, 4.9) == pytest.approx(1 / 4, abs=0.03)
+
+
+def test_a_slow_machine_is_slow_in_the_next_life_of_its_peer(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [
+        {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 4},
+        {"at_s": 2, "kind": "crash", "peer": "peer-1"},
+        {"at_s": 3, "kind": "restart", "peer": "peer-1"},
+    ]
+    stage = Stage(tmp_path, faults).train()
+    stage.play(6.0)
+    assert run_of(stage, 3.5, 5.5) == pytest.approx(1 / 4, abs=0.05)
+
+
+def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [
+        {"at_s": 1, "kind": "crash", "peer": "peer-1"},
+        {"at_s": 2, "kind": "heal"},
+        {"at_s": 2, "kind": "reset", "every_s": 0.1, "for_s": 0.25},
+        {"at_s": 90, "kind": "heal"},
+    ]
+    stage = Stage(tmp_path, faults).train()
+    stage.play(0.5)
+    for index, step in enumerate((50, 30, 70)):
+        stage.measure(index, step)
+    stage.play(5.0)
+    crash, heal, reset, never = stage.chaos.records
+    assert crash.items() >= {"at_s": 1, "kind": "crash", "peer": "peer-1"}.items()
+    assert [(done["step"], done["what"]) for done in crash["done"]] == [(30, "peer-1 is killed")]
+    assert crash["done"][0]["at_s"] == pytest.approx(1.0, abs=0.01)
+    assert [(done["step"], done["what"]) for done in heal["done"]] == [
+        (50, "all cuts and partitions end")
+    ]
+    assert [done["what"] for done in reset["done"]] == ["15 connections are reset, 3 times"]
+    assert never["done"] == []
+
+
+def test_who_is_down_and_will_come_back_is_waited_for(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [
+        {"at_s": 1, "kind": "mass-restart", "for_s": 1},
+        {"at_s": 9, "kind": "join"},
+    ]
+    stage = Stage(tmp_path, faults).train()
+    stage.play(0.5)
+    assert not stage.chaos.will_revive
+    stage.play(1.5)
+    assert stage.watch.over and stage.chaos.will_revive
+    stage.play(3.0)
+    assert not stage.watch.over and not stage.chaos.will_revive
+
+
+def test_who_has_finished_is_not_started_again(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [{"at_s": 1, "kind": "restart", "peer": "peer-0"}]
+    stage = Stage(tmp_path, faults).train()
+    (stage.crew.places[0].folder / "peer.json").write_text('{"state":"finished"}')
+    stage.crew.processes[0].status = 0
+    stage.watch.update()
+    assert not stage.chaos.will_revive
+    assert stage.play(2.0) == []
+    assert stage.news == ["fault at 1.0 s: peer-0 has finished: it is not started again"]
+
+
+def test_a_later_life_is_seen_apart_from_those_before_it(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [
+        {"at_s": 1, "kind": "crash", "peer": "peer-1"},
+        {"at_s": 2, "kind": "restart", "peer": "peer-1"},
+    ]
+    stage = Stage(tmp_path, faults).train()
+    stage.play(1.5)
+    assert stage.watch.sights[1].state is State.KILLED
+    ledger = stage.crew.places[1].folder / "ledger.jsonl"
+    ledger.write_text('{"kind":"opened","id":"peer-1","incarnation":7}\n{"kind":"fou')
+    stage.play(3.0)
+    sight = stage.watch.sights[1]
+    assert sight.state is State.TRAINING
+    (former,) = sight.former
+    assert (former.state, former.why, former.step) == (State.KILLED, "SIGKILL", 10)
+    assert former.lives == {("peer-1", 7)}
+
+
+def test_after_it_was_cancelled_nothing_more_is_done(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, [{"at_s": 1, "kind": "crash", "peer": "peer-1"}]).train()
+    stage.play(0.5)
+    stage.chaos.cancel()
+    assert stage.play(2.0) == [] and not stage.chaos.will_revive
+
+
+PEERS = ("peer-0", "peer-1")
+
+
+def schedule(folder: Path, *faults: dict[str, Any]) -> Path:
+    path = folder / "faults.json"
+    path.write_text(json.dumps(faults))
+    return path
+
+
+def fault(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"at_s": 1, "kind": kind} | fields
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (fault("clock-jump", peer=0, by_s=5), "clock-jump cannot be done here"),
+        (fault("replay", rate=0.1), "replay cannot be done here"),
+        (fault("diverge", peer=0), "diverge cannot be done here"),
+        (fault("crash", peer=0, after=2), r"fault 1 \(crash\): after is for simulations alone"),
+        (fault("crash", peer=0, accepting=True), "accepting is for simulations alone"),
+        (fault("slow", peer=0, factor=0.5), "a real process is no faster"),
+        (fault("crash", peer=2), "no peer's index in this run"),
+        (fault("crash", peer="peer-9"), "'peer-9' is no peer of this run"),
+        (fault("crush", peer=0), "did you mean 'crash'"),
+        (fault("loss", rate=2), "must be a probability"),
+    ],
+)
+def test_what_real_processes_cannot_be_done_to_is_refused(
+    tmp_path: Path, row: dict[str, Any], message: str
+) -> None:
+    path = schedule(tmp_path, row)
+    with pytest.raises(ConfigError, match=message) as refused:
+        read_live_faults(path, PEERS, journal=False)
+    assert str(refused.value).startswith(f"--faults {path}: ")
+
+
+def test_a_run_with_journals_restarts_nobody_from_what_it_kept(tmp_path: Path) -> None:
+    for kind, more in (("restart", {"peer": 0}), ("mass-restart", {"for_s": 1})):
+        path = schedule(tmp_path, fault(kind, **more))
+        with pytest.raises(ConfigError, match='state must be "lost"'):
+            read_live_faults(path, PEERS, journal=True)
+        path = schedule(tmp_path, fault(kind, **more, state="lost"))
+        assert read_live_faults(path, PEERS, journal=True)
+
+
+def test_peers_are_named_and_faults_ordered(tmp_path: Path) -> None:
+    path = schedule(tmp_path, fault("leave", peer=1), fault("crash", peer=0) | {"at_s": 0})
+    faults = read_live_faults(path, PEERS, journal=False)
+    assert [(each.kind, each.peer) for each in faults] == [("crash", "peer-0"), ("leave", "peer-1")]
+
+
+def test_newcomers_can_be_named_before_they_are_there(tmp_path: Path) -> None:
+    path = schedule(tmp_path, fault("join", count=2), fault("crash", peer="join-2"))
+    assert len(read_live_faults(path, PEERS, journal=False)) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "needed"),
+    [
+        (fault("crash", peer=0), False),
+        (fault("join"), False),
+        (fault("cut", peer=0), True),
+        (fault("reset"), True),
+        (fault("duplicate", rate=0.1), True),
+    ],
+)
+def test_faults_of_the_network_take_proxies_and_no_shared_memory(
+    tmp_path: Path, row: dict[str, Any], needed: bool
+) -> None:
+    config = with_faults(LaunchConfig(peers=2), schedule(tmp_path, row))
+    assert need_network(config.faults) is needed
+    assert config.exchange.no_shared_memory is needed
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "faults.md"
+
+with_docs = pytest.mark.skipif(not PAGE.exists(), reason="docs are not beside the tests")
+
+
+@with_docs
+def test_the_docs_say_what_is_done_to_real_processes_for_each_kind() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    section = page.split("## On real processes")[1]
+    items = "".join(line for line in section.splitlines(True) if line.startswith("- `"))
+    assert [kind for kind in LIVE_KINDS if f"`{kind}`" not in items] == []
+
+
+@with_docs
+def test_the_schedule_in_the_docs_can_be_done(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    example = page.split("## On real processes")[1].split("```json\n")[1].split("```")[0]
+    path = schedule(tmp_path, *json.loads(example))
+    assert len(read_live_faults(path, ["a", "b", "c", "d"], journal=False)) == 4
+
+
+def test_a_wrong_file_is_status_2_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path, message in (
+        (schedule(tmp_path, fault("crash")), "needs peer"),
+        (tmp_path / "none.json", "cannot be read"),
+    ):
+        result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--faults", str(path)])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith("error: --faults") and message in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["faults.json"]

@@ -1,0 +1,122 @@
+"""What a launcher sees of its peers from outside."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rumor.cli.launch.folder import Place
+from rumor.cli.launch.monitor import Sight, State, Tail, Watch, last_words
+
+
+class Ended:
+    """A process with this exit status; None while it runs."""
+
+    def __init__(self, status: int | None = None) -> None:
+        self.status = status
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+def place(folder: Path) -> Place:
+    return Place(index=0, id="peer-0", folder=folder, command=())
+
+
+def test_a_tail_gives_each_whole_row_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = Tail(path)
+    assert tail.rows() == []
+    path.write_text('{"step":1}\n{"ste')
+    assert tail.rows() == [{"step": 1}]
+    assert tail.rows() == []
+    with open(path, "a") as file:
+        file.write('p":2}\n')
+    assert tail.rows() == [{"step": 2}]
+
+
+def test_a_row_leaves_alone_what_it_does_not_say() -> None:
+    sight = Sight("peer-0", 100)
+    sight.take({"step": 50, "accuracy": 0.9, "loss": 0.4})
+    sight.take({"step": 60, "accuracy": None, "loss": 0.3})
+    assert (sight.step, sight.accuracy, sight.loss) == (60, 0.9, 0.3)
+
+
+def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
+    process = Ended()
+    watch = Watch([place(tmp_path)], [process], steps=20)
+    seen = []
+    for row in ("", '{"step":10}\n', '{"step":20}\n'):
+        with open(tmp_path / "metrics.jsonl", "a") as file:
+            file.write(row)
+        assert watch.update() == []
+        seen.append(watch.sights[0].state)
+    assert seen == [State.STARTING, State.TRAINING, State.FINISHED]
+    # It still mixes with those that train.
+    assert not watch.over
+    (tmp_path / "peer.json").write_text('{"state":"finished","error":null}')
+    process.status = 0
+    assert watch.update() == [] and watch.over
+
+
+@pytest.mark.parametrize(
+    ("status", "report", "state", "news"),
+    [
+        (-9, None, State.KILLED, "peer-0 was killed by SIGKILL at step 10"),
+        # A real-time signal, which has no name.
+        (-40, None, State.KILLED, "peer-0 was killed by signal 40 at step 10"),
+        (0, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
+        (1, {"state": "failed", "error": "NaN"}, State.FAILED, "peer-0 failed at step 10: NaN"),
+        (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
+        # Killed after it had written its report: nothing was lost.
+        (-9, {"state": "finished"}, State.FINISHED, None),
+    ],
+)
+def test_an_ending_is_told_once(
+    tmp_path: Path, status: int, report: dict[str, str] | None, state: State, news: str | None
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
+    (tmp_path / "log.txt").write_text("12:00 met peer-1\nerror: no such device\nlast line\n")
+    if report is not None:
+        (tmp_path / "peer.json").write_text(json.dumps(report))
+    watch = Watch([place(tmp_path)], [Ended(status)], steps=20)
+    assert watch.update() == ([news] if news else [])
+    assert watch.sights[0].state is state
+    assert watch.over and watch.update() == []
+
+
+def test_a_log_without_an_error_has_its_last_line_for_last_words(tmp_path: Path) -> None:
+    assert last_words(tmp_path) == ""
+    (tmp_path / "log.txt").write_text("Traceback:\n  ...\nMemoryError\n\n")
+    assert last_words(tmp_path) == "MemoryError"
+
+
+def test_a_run_of_so_many_steps_in_all_is_through_when_all_together_took_them(
+    tmp_path: Path,
+) -> None:
+    watch = Watch([place(tmp_path)], [Ended()], steps=None, steps_total=400)
+    seen = []
+    for row in ('{"step":10,"swarm_steps":100}\n', '{"step":40,"swarm_steps":400}\n'):
+        with open(tmp_path / "metrics.jsonl", "a") as file:
+            file.write(row)
+        watch.update()
+        seen.append((watch.sights[0].progress, watch.sights[0].state))
+    assert seen == [(0.25, State.TRAINING), (1.0, State.FINISHED)]
+
+
+def test_the_next_life_in_a_new_folder_is_seen_from_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
+    places, processes = [place(tmp_path)], [Ended(-9)]
+    watch = Watch(places, processes, steps=20)
+    watch.ended(0)
+    assert watch.update() == ["peer-0 was killed by SIGKILL at step 10"]
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "metrics.jsonl").write_text('{"step":5}\n')
+    places[0], processes[0] = place(tmp_path / "new"), Ended()
+    watch.reborn(0)
+    assert not watch.over and not watch.began
+    assert watch.update() == []
+    assert (watch.sights[0].step, watch.sights[0].state) == (5, State.TRAINING)
+    assert [(former.step, former.state) for former in watch.sights[0].former] == [
+        (10, State.KILLED)
+    ]

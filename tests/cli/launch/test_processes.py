@@ -1,0 +1,156 @@
+"""The launcher's processes: how they end when the user wants them to."""
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.folder import Place, make_folders
+from rumor.cli.launch.monitor import Sight, State, Watch
+from rumor.cli.launch.processes import Crew, Display, supervise
+
+from .fakes import FAKE_PEER
+
+
+class PressCtrlC:
+    """A display at which a user waits for all peers to be ready and then presses the keys."""
+
+    def __init__(self, places: Sequence[Place], times: int) -> None:
+        self._files = [place.folder / "ready" for place in places]
+        self._times = times
+
+    def show(self, sights: Sequence[Sight], news: Sequence[str], elapsed_s: float) -> None:
+        if self._times and all(file.exists() for file in self._files):
+            self._times -= 1
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def peers(folder: Path, monkeypatch: pytest.MonkeyPatch, fate: str) -> list[Place]:
+    monkeypatch.setenv("FAKE_FATES", json.dumps({"peer-0": fate, "peer-1": fate}))
+    return make_folders(LaunchConfig(peers=2), 10, folder, FAKE_PEER)
+
+
+def run(places: Sequence[Place], display: Display) -> list[Sight]:
+    crew = Crew(places)
+    return supervise(crew, Watch(crew.places, crew.processes, 10), display)
+
+
+def test_ctrl_c_makes_the_peers_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    places = peers(tmp_path, monkeypatch, "wait")
+    before = signal.getsignal(signal.SIGINT)
+    sights = run(places, PressCtrlC(places, times=1))
+    assert [sight.state for sight in sights] == [State.LEFT, State.LEFT]
+    assert "once more kills them" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_peers_that_do_not_leave_are_killed_by_a_second_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = peers(tmp_path, monkeypatch, "ignore")
+    sights = run(places, PressCtrlC(places, times=2))
+    assert {(sight.state, sight.why) for sight in sights} == {(State.KILLED, "SIGKILL")}
+
+
+def test_a_program_that_cannot_be_started_leaves_no_process(tmp_path: Path) -> None:
+    places = make_folders(LaunchConfig(peers=2), 10, tmp_path, ("/nowhere/peer",))
+    with pytest.raises(OSError):
+        run(places, PressCtrlC(places, times=0))
+
+
+def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = ("/bin/sh", "-c", 'echo "threads $OMP_NUM_THREADS"', "sh")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    (one,) = make_folders(LaunchConfig(peers=1), 10, tmp_path / "a", program)
+    run([one], PressCtrlC([one], times=0))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    (two,) = make_folders(LaunchConfig(peers=1), 10, tmp_path / "b", program)
+    run([two], PressCtrlC([two], times=0))
+    logs = [(place.folder / "log.txt").read_text() for place in (one, two)]
+    assert logs == ["threads 1\n", "threads 3\n"]
+
+
+class Once:
+    """Something that is done when a peer has been killed: another is started in its place."""
+
+    def __init__(self, crew: Crew, watch: Watch) -> None:
+        self._crew = crew
+        self._watch = watch
+        self.next_s = 0.01
+        self.will_revive = True
+        self.cancelled = False
+
+    def update(self) -> list[str]:
+        if not (self.will_revive and self._watch.over):
+            return []
+        self.will_revive = False
+        self._watch.ended(0)
+        self._crew.restart(0, self._crew.places[0])
+        self._watch.reborn(0)
+        return ["started again"]
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_a_run_is_not_over_while_somebody_is_to_be_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FATES", json.dumps({"peer-0": "kill"}))
+    crew = Crew(make_folders(LaunchConfig(peers=1), 10, tmp_path, FAKE_PEER))
+    watch = Watch(crew.places, crew.processes, 10)
+    (sight,) = supervise(crew, watch, PressCtrlC(crew.places, times=0), once := Once(crew, watch))
+    assert [former.why for former in sight.former] == ["SIGKILL"] and sight.why == "SIGKILL"
+    assert not once.cancelled
+
+
+def test_after_a_ctrl_c_nothing_more_is_done_to_peers_and_the_paused_hear_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = peers(tmp_path, monkeypatch, "wait")
+    crew = Crew(places)
+    watch = Watch(crew.places, crew.processes, 10)
+
+    class Pause(Once):
+        def update(self) -> list[str]:
+            ready = (places[0].folder / "ready").exists()
+            if ready and not self.cancelled:
+                self._crew.hold(0, "pause")
+            return []
+
+    pause = Pause(crew, watch)
+    pause.will_revive = False
+    sights = supervise(crew, watch, PressCtrlC(places, times=1), pause)
+    assert [sight.state for sight in sights] == [State.LEFT, State.LEFT]
+    assert pause.cancelled
+
+
+class Witness:
+    """Stands in for a guard, and notes whom it was told of."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def watch_over(self, pid: int) -> None:
+        self.told.append(pid)
+
+
+def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_path: Path) -> None:
+    place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
+    (tmp_path / "pid").mkdir()  # as on a full disk, nothing can be written there
+    witness = Witness()
+    crew = Crew([place], witness)  # type: ignore[arg-type]
+    with pytest.raises(OSError):
+        crew.start()
+    (started,) = witness.told
+    with pytest.raises(ProcessLookupError):
+        os.kill(started, 0)
+    assert crew.processes == []

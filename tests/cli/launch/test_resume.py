@@ -1,0 +1,293 @@
+"""``rumor launch --resume``: a run that goes on where its peers stood."""
+
+import errno
+import json
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.cli.launch.command import run_swarm
+from rumor.cli.launch.folder import Place
+from rumor.cli.launch.monitor import Former, Life, State
+from rumor.cli.launch.resume import past_of, read_run, told_by
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.rule import demands_of
+from rumor.gossip.rules import RULES, make_rule
+from rumor.train.lives import lock_folder
+
+from .fakes import FAKE_PEER, draw_nothing
+
+
+@pytest.fixture(autouse=True)
+def without_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_nothing(monkeypatch)
+
+
+def left(folder: Path, name: str, index: int, **options: Any) -> Path:
+    """What a peer has left in its folder."""
+    peer = folder / "peers" / name
+    peer.mkdir(parents=True)
+    (folder / "rendezvous").mkdir(exist_ok=True)
+    id = name.partition(".")[0]
+    given = {"id": id, "index": index, "count": 2, "task": "quadratic", "steps": 100}
+    # The stand-in for a peer keeps its options as they were typed.
+    typed = {"--id": id, "--index": str(index), "--steps": "100", "--founders": "2"}
+    typed |= {"--out": str(peer)}
+    (peer / "options.json").write_text(json.dumps(given | typed | options))
+    opened = {"kind": "opened", "id": id, "incarnation": 5}
+    rows = (opened, {"kind": "founded", "units": 8})
+    (peer / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (peer / "metrics.jsonl").write_text('{"step":40}\n')
+    (peer / "checkpoints").mkdir()
+    (peer / "checkpoints" / "checkpoint-000001.safetensors").touch()
+    return peer
+
+
+@pytest.mark.parametrize(
+    "rule", [name for name in RULES if demands_of(make_rule(name)).fixed_members]
+)
+def test_what_cannot_go_on_is_refused_before_anything_is_touched(tmp_path: Path, rule: str) -> None:
+    peer = left(tmp_path, "peer-0", 0, rule=rule)
+    (peer / "model.safetensors").touch()
+    with pytest.raises(ConfigError, match=f"trains with {rule} takes nobody in"):
+        read_run(tmp_path, {})
+    assert (peer / "model.safetensors").exists()
+
+
+def test_a_run_without_any_checkpoint_cannot_go_on(tmp_path: Path) -> None:
+    peer = left(tmp_path, "peer-0", 0)
+    (peer / "checkpoints" / "checkpoint-000001.safetensors").unlink()
+    with pytest.raises(ConfigError, match="none of its peers has a checkpoint"):
+        read_run(tmp_path, {})
+
+
+def test_a_run_is_what_its_peers_were(tmp_path: Path) -> None:
+    for index in (1, 0):
+        left(tmp_path, f"peer-{index}", index, topology="ring", p=0.5, wire="int8", lr=0.3)
+    left(tmp_path, "join-1", 0)
+    left(tmp_path, "peer-1.life-2", 1)
+    read = read_run(tmp_path, {"steps": 900, "lr": 0.1})
+    config = read.config
+    assert (config.peers, config.task, config.topology, config.p) == (2, "quadratic", "ring", 0.5)
+    assert (config.exchange.wire, config.steps, config.lr) == ("int8", 900, 0.1)
+    assert config.out == tmp_path and not read.through_proxies
+    assert read.changes == ("--steps=900", "--lr=0.1")
+    assert [(place.index, place.id) for place in read.places] == [
+        *((0, "peer-0"), (1, "peer-1"), (2, "join-1")),
+    ]
+    one = read.places[1]
+    assert (one.folder.name, [path.name for path in one.former]) == ("peer-1.life-2", ["peer-1"])
+
+
+def test_peers_go_on_in_their_folders_and_what_they_held_has_died(tmp_path: Path) -> None:
+    for index in (0, 1):
+        left(tmp_path, f"peer-{index}", index, socks_proxy="127.0.0.1:9")
+    (tmp_path / "peers" / "peer-0" / "peer.json").write_text('{"state":"left","steps":40}')
+    resumption = read_run(tmp_path, {})
+    summary = run_swarm(resumption.config, FAKE_PEER, resumption)
+    assert [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]] == [
+        ("finished", 2),
+        ("finished", 2),
+    ]
+    dead = [(each["id"], each["state"], each["weight_units"]) for each in summary["dead"]]
+    assert dead == [("peer-0", "left", 8), ("peer-1", "killed", 8)]
+    assert summary["ledger"]["died"] == 16
+    assert (tmp_path / "summary.json").exists()
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_run_whose_peers_still_run_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    peers = [left(tmp_path, f"peer-{index}", index) for index in range(3)]
+    for peer in peers:
+        (peer / "peer.json").write_text('{"state":"finished","steps":100}')
+        (peer / "model.safetensors").touch()
+    (peers[0] / "pid").write_text(f"{os.getpid()}\n")
+    # Of the one whose process has been another since then, nothing can be said.
+    (peers[1] / "pid").write_text(f"{os.getppid()}\n")
+    with lock_folder(peers[0]), lock_folder(peers[1]):
+        before = listing(tmp_path)
+        result = CliRunner().invoke(app, ["launch", "--resume", str(tmp_path)])
+        assert listing(tmp_path) == before
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"peer-0 (process {os.getpid()}) and peer-1 still run:" in result.stderr
+    assert f"stop them with `kill {os.getpid()}`;" in result.stderr
+    assert result.stderr.count("\n") == 1
+    # Looking has not locked anything.
+    assert len(read_run(tmp_path, {}).places) == 3
+
+
+def test_of_many_that_run_some_are_named(tmp_path: Path) -> None:
+    with ExitStack() as locks:
+        for index in range(7):
+            locks.enter_context(lock_folder(left(tmp_path, f"peer-{index}", index)))
+        named = "peer-0, peer-1, peer-2, peer-3 and 3 more still run"
+        with pytest.raises(ConfigError, match=f"{named}: wait until the end, or stop them;"):
+            read_run(tmp_path, {})
+
+
+def test_where_a_single_one_runs_or_locks_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        lock_folder(left(tmp_path, "peer-0", 0)),
+        pytest.raises(ConfigError, match="peer-0 still runs: wait until the end, or stop it;"),
+    ):
+        read_run(tmp_path, {})
+
+    def unsupported(file: object, how: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    assert len(read_run(tmp_path, {}).places) == 1
+
+
+def test_what_its_summary_told_of_former_lives_is_told_again(tmp_path: Path) -> None:
+    for index in (0, 1):
+        left(tmp_path, f"peer-{index}", index)
+    (tmp_path / "peers" / "peer-0" / "peer.json").write_text('{"state":"finished","steps":100}')
+    deaths = []
+    for _ in range(3):
+        resumption = read_run(tmp_path, {})
+        summary = run_swarm(resumption.config, FAKE_PEER, resumption)
+        deaths.append(
+            [(d["id"], d["life"], d["state"], d["why"], d["step"]) for d in summary["dead"]]
+        )
+    first, second = ("peer-0", 1, "finished", "", 100), ("peer-1", 1, "killed", "", 40)
+    assert deaths[0] == [first, second]
+    # Those that have finished since then are no deaths that anybody caused.
+    assert {death[2:] for death in deaths[1] if death[1] == 2} == {("finished", "", 100)}
+    assert [death for death in deaths[1] if death[1] == 1] == [first, second]
+    assert [death for death in deaths[2] if death[1] < 3] == deaths[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ({"topology": "ring"}, "--topology cannot be changed with --resume"),
+        ({"out": Path("x")}, "--out cannot be changed"),
+    ],
+)
+def test_what_a_run_cannot_go_on_with_is_refused(
+    tmp_path: Path, typed: dict[str, Any], message: str
+) -> None:
+    left(tmp_path, "peer-0", 0)
+    with pytest.raises(ConfigError, match=message):
+        read_run(tmp_path, typed)
+
+
+def test_a_folder_of_no_run_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["launch", "--resume", str(tmp_path)])
+    assert result.exit_code == 2 and "not the folder of a run" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"index": "0"}'])
+def test_options_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> None:
+    (left(tmp_path, "peer-0", 0) / "options.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"options\.json cannot be read"):
+        read_run(tmp_path, {})
+
+
+def test_only_what_was_typed_is_changed(tmp_path: Path) -> None:
+    left(tmp_path, "peer-0", 0)
+    command = ["launch", "--resume", str(tmp_path), "--rule", "sgp", "--json", "--debug"]
+    result = CliRunner().invoke(app, command)
+    assert "--rule cannot be changed" in str(result.exception)
+
+
+def wrote(folder: Path, name: str, *rows: dict[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def lived(folder: Path, *incarnations: int) -> None:
+    """A ledger for each life."""
+    for number, incarnation in enumerate(incarnations, 1):
+        name = "ledger.jsonl" if number == 1 else f"ledger.{number}.jsonl"
+        wrote(folder, name, {"kind": "opened", "id": "peer-0", "incarnation": incarnation})
+
+
+def measured(folder: Path, *at: tuple[float, int]) -> None:
+    wrote(folder, "metrics.jsonl", *({"unix_s": unix_s, "step": step} for unix_s, step in at))
+
+
+def place(folder: Path, *former: Path) -> Place:
+    return Place(index=0, id="peer-0", folder=folder, command=(), former=former)
+
+
+def past(place: Place, told: dict[Life, Former] | None = None) -> list[tuple[State, str, int]]:
+    formers = past_of(place, told or {})
+    assert all(len(former.lives) == 1 for former in formers)
+    return [(former.state, former.why, former.step) for former in formers]
+
+
+def test_each_life_stood_where_it_last_measured(tmp_path: Path) -> None:
+    lived(tmp_path, 5_000, 9_000, 20_000, 30_000)
+    # The second resumed at an earlier step; the third was over before it measured anything.
+    measured(tmp_path, (5.5, 10), (6.5, 20), (9.5, 15), (12.0, 40), (31.0, 50))
+    assert past(place(tmp_path)) == [(State.KILLED, "", step) for step in (20, 40, 40, 50)]
+
+
+def test_a_peer_that_said_how_it_ended_is_believed(tmp_path: Path) -> None:
+    lived(tmp_path, 5_000, 9_000, 20_000)
+    measured(tmp_path, (5.5, 10))
+    wrote(tmp_path, "former.peer.json", {"state": "left", "steps": 30, "lives": 2, "error": None})
+    assert past(place(tmp_path)) == [
+        (State.KILLED, "", 10),
+        (State.LEFT, "", 30),
+        (State.KILLED, "", 10),
+    ]
+    wrote(tmp_path, "peer.json", {"state": "failed", "steps": 60, "lives": 3, "error": "NaN"})
+    assert past(place(tmp_path))[1:] == [(State.LEFT, "", 30), (State.FAILED, "NaN", 60)]
+
+
+def test_lives_in_other_folders_come_first(tmp_path: Path) -> None:
+    old, new = tmp_path / "peer-0", tmp_path / "peer-0.life-2"
+    lived(old, 5_000)
+    lived(new, 9_000)
+    measured(old, (5.5, 10))
+    measured(new, (9.5, 20))
+    wrote(new, "peer.json", {"state": "finished", "steps": 100})
+    assert past(place(new, old)) == [(State.KILLED, "", 10), (State.FINISHED, "", 100)]
+
+
+def test_a_launcher_that_saw_an_end_knows_best(tmp_path: Path) -> None:
+    lived(tmp_path, 5_000, 9_000)
+    wrote(tmp_path, "peer.json", {"state": "finished", "steps": 100})
+    end = {"state": "killed", "why": "SIGKILL", "step": 33, "incarnations": [5_000]}
+    other: dict[str, Any] = {"state": "failed", "why": None, "step": 0, "incarnations": []}
+    summary = {"peers_detail": [{"id": "peer-0", "ends": [end, other]}, {"id": "peer-1"}]}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    told = told_by(tmp_path)
+    assert past(place(tmp_path), told) == [
+        (State.KILLED, "SIGKILL", 33),
+        (State.FINISHED, "", 100),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[]", '{"peers_detail": 3}', '{"peers_detail": [{"ends": [{}]}]}']
+)
+def test_a_summary_that_cannot_be_read_tells_nothing(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "summary.json").write_text(text)
+    assert told_by(tmp_path) == {}
+
+
+def test_one_that_opened_no_ledger_has_one_life_all_the_same(tmp_path: Path) -> None:
+    nothing = frozenset[Life]()
+    (former,) = past_of(place(tmp_path), {})
+    assert former == Former(state=State.KILLED, why="", step=0, lives=nothing)
+    # Killed in the middle of its first line.
+    (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"pe')
+    wrote(tmp_path, "peer.json", {"state": "failed", "steps": 0, "error": "no such device"})
+    (former,) = past_of(place(tmp_path), {})
+    assert former == Former(state=State.FAILED, why="no such device", step=0, lives=nothing)

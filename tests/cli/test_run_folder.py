@@ -1,0 +1,42 @@
+"""Folders of runs: named, taken and checked."""
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from rumor.cli.run_folder import check_free, new_folders, taken_folder
+from rumor.gossip.errors import ConfigError
+
+
+def test_a_name_says_what_was_trained_and_when_and_never_runs_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rumor.cli.run_folder.time.strftime", lambda form: "now")
+    names = [str(path) for path in islice(new_folders("my.tasks:make", "sim-"), 3)]
+    assert names == [f"runs/sim-my.tasks-make-now{end}" for end in ("", "-2", "-3")]
+
+
+def test_a_folder_that_another_run_took_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with taken_folder(iter([tmp_path / "a", tmp_path / "b"])) as folder:
+        assert folder == tmp_path / "b" and folder.is_dir()
+        (folder / "kept").touch()
+    assert folder.exists()
+
+
+def test_a_folder_in_which_nothing_was_kept_is_gone(tmp_path: Path) -> None:
+    with taken_folder(iter([tmp_path / "runs" / "a"])) as folder:
+        assert folder.is_dir()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_is_refused_where_it_is_a_file_or_holds_a_run(tmp_path: Path) -> None:
+    check_free(tmp_path / "new", ["model"])
+    (tmp_path / "other").touch()
+    check_free(tmp_path, ["model"])
+    with pytest.raises(ConfigError, match="other is a file"):
+        check_free(tmp_path / "other", ["model"])
+    (tmp_path / "model").touch()
+    with pytest.raises(ConfigError, match=r"holds another campaign \(model\)"):
+        check_free(tmp_path, ["peers", "model"], "campaign")
