@@ -316,6 +316,12 @@ def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
     assert seen == [None, False, "", ("b",)]
 
 
+def test_one_that_nobody_has_heard_of_is_gone_for_all_that_a_rule_can_tell() -> None:
+    seen: list[str] = []
+    two().turn("a", lambda turn: seen.extend([turn.fate("nobody", 1), turn.fate("b", 1)]))
+    assert seen == ["left", ""]
+
+
 def test_how_long_an_answer_takes_is_learnt_from_answers() -> None:
     scene, seen = two(), []
     look = lambda turn: seen.append(turn.roundtrip_s())  # noqa: E731
