@@ -64,6 +64,13 @@ def test_a_peer_with_an_address_greets_it_until_it_is_known() -> None:
     assert greeted(passes(scene, "a", 1.0)) == []
 
 
+def test_a_greeting_names_nobody_for_nobody_is_known_there() -> None:
+    scene = Scene()
+    scene.enter("a")
+    (envelope,) = [e.envelope for e in scene.join("a", "b") if isinstance(e, Greet)]
+    assert (envelope.destination, envelope.destination_incarnation) == ("", 0)
+
+
 def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_but_not_later() -> None:
     scene = Scene()
     scene.enter("a")
@@ -72,8 +79,9 @@ def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_but_not_later() -
     assert greeted(passes(scene, "a", 0.2)) == ["b", "c"]
     scene.enter("d")
     scene.join("d")
-    assert Founded() not in scene.join("d")
+    assert Founded() not in scene.join("d", "e")
     assert scene.peers["d"].account.founded == ONE
+    assert greeted(passes(scene, "d", 2.0)) == []
 
 
 def test_a_peer_that_was_not_told_to_join_does_nothing() -> None:

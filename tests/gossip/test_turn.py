@@ -1,6 +1,6 @@
 """What a rule sees at a step boundary, and what its actions ask for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -10,6 +10,7 @@ from rumor.gossip.effects import Combine, Drop, Halt, Mix, PushSkipped, ShareRef
 from rumor.gossip.messages import Ack, Hello, Push
 from rumor.gossip.outbox import Returned
 from rumor.gossip.state import Neighbors
+from rumor.sim.torture.peers import complete
 
 from .scene import Scene
 
@@ -48,6 +49,12 @@ def test_a_part_of_a_share_can_be_accepted() -> None:
     assert [e.fraction for e in effects if isinstance(e, Mix)] == [0.2]
     scene.deliver()
     assert scene.peers["a"].account.weight == ONE - ONE // 4
+
+
+def test_a_single_grain_of_a_share_can_be_accepted() -> None:
+    scene = arrived()
+    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], grains=1))
+    assert scene.peers["b"].account.weight == ONE + 1
 
 
 def test_nothing_of_a_share_is_a_refusal() -> None:
@@ -170,6 +177,13 @@ def test_the_topology_of_any_round_can_be_asked_for() -> None:
     seen = []
     two().turn("a", lambda turn: seen.extend([turn.neighbors(5), turn.live()]))
     assert seen == [("b",), ("a", "b")]
+
+
+def test_a_topology_without_a_matrix_gives_even_shares_of_live_peers_or_of_those_named() -> None:
+    seen: list[Mapping[PeerId, float]] = []
+    scene = founded(complete, "a", "b", "c")
+    scene.turn("a", lambda turn: seen.extend([turn.weights(0), turn.weights(0, ("a", "b"))]))
+    assert seen == [dict.fromkeys("abc", 1 / 3), dict.fromkeys("ab", 1 / 2)]
 
 
 def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
