@@ -5,7 +5,7 @@
 against the same mutants. Everything happens in copies; results that are there already are kept.
 
 The tests that cover a mutant's lines are run first, the fastest of them before all; with
-``--broad``, what survived is then held against `BROAD`.
+``--broad``, what survived is then held against more, such as `BROAD`.
 """
 
 import argparse
@@ -34,12 +34,12 @@ COVERED = ("tests/gossip", "tests/sim/test_swarm.py")
 """Whose coverage is looked at."""
 
 BROAD = ("tests/sim/torture", "tests/sim/test_swarm.py", "tests/contract", "tests/gossip")
-"""What survivors are held against in the end."""
+"""What survivors may be held against in the end: ``--broad`` takes some of these."""
 
 _FIRST = 25
 _MARKS = "not live and not slow"
 _PYTEST = ("-q", "-p", "no:cacheprovider", "-m", _MARKS)
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _REPOSITORY = Path(__file__).parents[2]
 
 
@@ -53,7 +53,7 @@ class Result:
         outcome: ``killed``, ``timed out`` or ``survived``.
         by: The first test that failed; empty where none did.
         tests: How many tests cover its lines.
-        broad: Whether it has been held against `BROAD`, too.
+        broad: Whether it has been held against more than these.
     """
 
     mutant: int
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--only", type=Path, help="run those alone that were noticed in these results"
     )
-    parser.add_argument("--broad", action="store_true", help="hold survivors against more tests")
+    parser.add_argument("--broad", nargs="*", default=(), help="what survivors are held against")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
         "--seconds-max", type=float, default=float("inf"), help="CPU time of one mutant's tests"
@@ -195,7 +195,7 @@ def _run(
     tests: Tests,
     limit_s: float,
     *,
-    broad: bool,
+    broad: Sequence[str],
 ) -> None:
     """Judge the chosen mutants side by side, one in each tree, and write each verdict at once.
 
@@ -215,7 +215,7 @@ def _run(
                 number, mutants[number], bench, tests, limit_s, likely=chosen[number]
             )
             if broad and after.outcome == "survived" and not after.broad:
-                after = _held_against_more(after, mutants[number], bench)
+                after = _held_against_more(after, mutants[number], bench, broad)
         finally:
             free.put(bench)
         with lock:
@@ -254,8 +254,10 @@ def judge(
     return result
 
 
-def _held_against_more(result: Result, mutant: Mutant, bench: Bench) -> Result:
-    outcome, by = _attempt(mutant, bench, BROAD, 3600.0)
+def _held_against_more(
+    result: Result, mutant: Mutant, bench: Bench, broad: Sequence[str]
+) -> Result:
+    outcome, by = _attempt(mutant, bench, broad, 3600.0)
     return replace(result, outcome=outcome, by=by, broad=True)
 
 
