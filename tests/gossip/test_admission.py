@@ -197,6 +197,15 @@ def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -
     assert len(second) == 1 and second != first
 
 
+def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
+    scene = Scene(replace(SMALL, gossip_s=50.0))
+    b = scene.enter("b")
+    scene.join("b", "a")
+    scene.receive(scene.letter("a", "b", hello(member("a", Phase.TRAINING))))
+    assert b.phase is Phase.JOINING
+    assert b.deadline() <= scene.now + scene.config.seek_s
+
+
 def test_a_newcomer_that_gets_a_copy_asks_nobody_else() -> None:
     scene = Scene(replace(SMALL, stall_s=0.5))
     scene.enter("a")
