@@ -58,6 +58,13 @@ def test_a_peer_with_an_address_greets_it_until_it_is_known() -> None:
     assert greeted(passes(scene, "a", 1.0)) == []
 
 
+def test_a_greeting_names_nobody_for_nobody_is_known_there() -> None:
+    scene = Scene()
+    scene.enter("a")
+    (envelope,) = [e.envelope for e in scene.join("a", "b") if isinstance(e, Greet)]
+    assert (envelope.destination, envelope.destination_incarnation) == ("", 0)
+
+
 def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_but_not_later() -> None:
     scene = Scene()
     scene.enter("a")
@@ -66,8 +73,9 @@ def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_but_not_later() -
     assert greeted(passes(scene, "a", 0.2)) == ["b", "c"]
     scene.enter("d")
     scene.join("d")
-    assert Founded() not in scene.join("d")
+    assert Founded() not in scene.join("d", "e")
     assert scene.peers["d"].account.founded == ONE
+    assert greeted(passes(scene, "d", 2.0)) == []
 
 
 def test_a_peer_that_was_not_told_to_join_does_nothing() -> None:
@@ -181,6 +189,15 @@ def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -
     assert set(asked(passes(scene, "a", 9.6))) == set(first), "the question may have been lost"
     second = asked(passes(scene, "a", 0.8))
     assert len(second) == 1 and second != first
+
+
+def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
+    scene = Scene(replace(SMALL, gossip_s=50.0))
+    b = scene.enter("b")
+    scene.join("b", "a")
+    scene.receive(scene.letter("a", "b", hello(member("a", Phase.TRAINING))))
+    assert b.phase is Phase.JOINING
+    assert b.deadline() <= scene.now + scene.config.seek_s
 
 
 def test_a_newcomer_that_gets_a_copy_asks_nobody_else() -> None:

@@ -54,6 +54,14 @@ def test_everybody_founds_at_the_first_call_and_says_nothing() -> None:
     assert not any(isinstance(effect, Send | Greet) for effect in effects)
 
 
+def test_everybody_begins_at_step_zero() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    ada = peers["ada"]
+    assert ada.clock.rows() == {"ada": 0} and ada.clock.total == 0
+
+
 def test_a_share_travels_between_two_of_a_crew() -> None:
     peers = protocols()
     for peer in peers.values():

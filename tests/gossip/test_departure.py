@@ -222,6 +222,18 @@ def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() ->
     assert a.done
 
 
+def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE)
+    later = Member(id="a", incarnation=5, heartbeat=1, phase=Phase.TRAINING, step=0)
+    entry = Member(id="b", incarnation=1, heartbeat=99, phase=Phase.TRAINING, step=0)
+    hello = Hello(members=(entry, later), rooted=True, reply=False)
+    scene.receive(scene.letter("b", "a", hello))
+    scene.leave("a")
+    assert scene.peers["a"].phase is Phase.LEFT
+
+
 @pytest.mark.parametrize("phase", [Phase.SEEKING, Phase.JOINING])
 def test_a_newcomer_that_comes_too_late_keeps_nobody(phase: Phase) -> None:
     scene = Scene(ProtocolConfig(merge_rounds=1))

@@ -4,11 +4,42 @@ from itertools import pairwise
 
 import pytest
 
-from rumor.gossip import ONE, LocalProtocolError, Phase, RemoteProtocolError
+from rumor.gossip import (
+    ONE,
+    GoSGD,
+    LocalProtocolError,
+    Phase,
+    Protocol,
+    RemoteProtocolError,
+    stream,
+)
 from rumor.gossip.effects import Wait
 from rumor.gossip.messages import Ack, Hello, Leave, Push
+from rumor.sim.torture.peers import complete
+from rumor.sim.torture.vector import SCHEMA
 
-from .scene import Scene
+from .scene import ANCHOR, Scene
+
+
+def plain() -> Protocol:
+    """A peer of which nothing is said that need not be."""
+    return Protocol(
+        id="a",
+        incarnation=1,
+        schema=SCHEMA,
+        anchor=ANCHOR,
+        rule=GoSGD(1.0),
+        neighbors=complete,
+        rng=lambda purpose: stream(0, "a", purpose),
+    )
+
+
+def test_unless_told_a_peer_keeps_no_anchor_and_has_been_of_no_swarm() -> None:
+    founder, newcomer = plain(), plain()
+    founder.join(0.0)
+    newcomer.join(0.0, ["b"])
+    assert founder.swarm == ANCHOR and not founder.is_anchored
+    assert newcomer.swarm == b""
 
 
 def test_a_peer_that_finished_takes_no_step() -> None:

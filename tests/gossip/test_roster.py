@@ -73,9 +73,10 @@ def test_hearsay_is_believed_when_the_heartbeat_has_risen_twice() -> None:
 def test_a_peer_whose_heartbeat_stands_still_is_dead_until_it_is_heard() -> None:
     view = roster()
     list(view.learn(B, 0.0, direct=True))
+    assert view.takers() == ("a", "b")
     changes = [change for second in range(1, 12) for change in view.tick(float(second))]
     assert changes == [PeerDied("b")]
-    assert view.others(alive=False) == (B,)
+    assert view.others(alive=False) == (B,) and view.takers() == ("a",)
     assert view.heard("b", 1, 12.0)
     assert ids(view) == ["a", "b"]
 
@@ -242,6 +243,7 @@ def test_what_others_know_of_ones_own_steps_is_taken_over() -> None:
     view = Roster(member("a"), WARY, {"a": 3, "b": 10})
     assert (view.step, view.clock.total) == (3, 13)
     list(view.learn(replace(member("a"), step=8), 0.0, direct=False))
+    assert view.me.step == 8
     view.count("a", 5)
     view.count("b", 11)
     assert (view.step, view.me.step, view.clock.total) == (8, 8, 19)

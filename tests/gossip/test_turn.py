@@ -1,6 +1,6 @@
 """What a rule sees at a step boundary, and what its actions ask for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from rumor.gossip.events import PushSkipped, ShareRefused
 from rumor.gossip.messages import Ack, Hello, Push
 from rumor.gossip.outbox import Returned
 from rumor.gossip.state import Neighbors
+from rumor.sim.torture.peers import complete
 
 from .scene import Scene
 
@@ -49,6 +50,12 @@ def test_a_part_of_a_share_can_be_accepted() -> None:
     assert [e.fraction for e in effects if isinstance(e, Mix)] == [0.2]
     scene.deliver()
     assert scene.peers["a"].account.weight == ONE - ONE // 4
+
+
+def test_a_single_grain_of_a_share_can_be_accepted() -> None:
+    scene = arrived()
+    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], grains=1))
+    assert scene.peers["b"].account.weight == ONE + 1
 
 
 def test_nothing_of_a_share_is_a_refusal() -> None:
@@ -171,6 +178,13 @@ def test_the_topology_of_any_round_can_be_asked_for() -> None:
     seen = []
     two().turn("a", lambda turn: seen.extend([turn.neighbors(5), turn.live()]))
     assert seen == [("b",), ("a", "b")]
+
+
+def test_a_topology_without_a_matrix_gives_even_shares_of_live_peers_or_of_those_named() -> None:
+    seen: list[Mapping[PeerId, float]] = []
+    scene = founded(complete, "a", "b", "c")
+    scene.turn("a", lambda turn: seen.extend([turn.weights(0), turn.weights(0, ("a", "b"))]))
+    assert seen == [dict.fromkeys("abc", 1 / 3), dict.fromkeys("ab", 1 / 2)]
 
 
 def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
@@ -315,6 +329,12 @@ def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
         ),
     )
     assert seen == [None, False, "", ("b",)]
+
+
+def test_one_that_nobody_has_heard_of_is_gone_for_all_that_a_rule_can_tell() -> None:
+    seen: list[str] = []
+    two().turn("a", lambda turn: seen.extend([turn.fate("nobody", 1), turn.fate("b", 1)]))
+    assert seen == ["left", ""]
 
 
 def test_how_long_an_answer_takes_is_learnt_from_answers() -> None:

@@ -153,9 +153,9 @@ class _Finder:
                 yield *self._span(node), f"({self._text(node.operand)})", "negation"
             case ast.Constant(value=bool()):
                 yield *self._span(node), str(not node.value), "negation"
-            case ast.Constant(value=int() | float()):
-                for value in (node.value + 1, node.value - 1):
-                    if value != node.value:
+            case ast.Constant(value=int() | float() as number):
+                for value in (number + 1, number - 1):
+                    if value != number:
                         yield *self._span(node), repr(value), "constant"
             case ast.If() | ast.While() | ast.IfExp() if not _is_not(node.test):
                 yield *self._span(node.test), f"not ({self._text(node.test)})", "negation"

@@ -5,7 +5,7 @@
 against the same mutants. Everything happens in copies; results that are there already are kept.
 
 The tests that cover a mutant's lines are run first, the fastest of them before all; with
-``--broad``, what survived is then held against `BROAD`.
+``--broad``, what survived is then held against more, such as `BROAD`.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
@@ -33,12 +34,12 @@ COVERED = ("tests/gossip", "tests/sim/test_swarm.py")
 """Whose coverage is looked at."""
 
 BROAD = ("tests/sim/torture", "tests/sim/test_swarm.py", "tests/contract", "tests/gossip")
-"""What survivors are held against in the end."""
+"""What survivors may be held against in the end: ``--broad`` takes some of these."""
 
 _FIRST = 25
 _MARKS = "not live and not slow"
 _PYTEST = ("-q", "-p", "no:cacheprovider", "-m", _MARKS)
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _REPOSITORY = Path(__file__).parents[2]
 
 
@@ -52,7 +53,7 @@ class Result:
         outcome: ``killed``, ``timed out`` or ``survived``.
         by: The first test that failed; empty where none did.
         tests: How many tests cover its lines.
-        broad: Whether it has been held against `BROAD`, too.
+        broad: Whether it has been held against more than these.
     """
 
     mutant: int
@@ -93,6 +94,8 @@ class Tests:
 
     lines: dict[str, dict[int, list[str]]]
     seconds: dict[str, float]
+    seconds_max: float = float("inf")
+    """So much CPU time the tests of one mutant may take in all."""
 
     @classmethod
     def read(cls, data: Path, times: Path) -> "Tests":
@@ -104,7 +107,7 @@ class Tests:
         return cls(lines, dict(json.loads(line) for line in times.read_text().splitlines()))
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Those that ran a mutant's lines, the fastest first.
+        """Those that ran a mutant's lines, the fastest first, as many as the time allows.
 
         A line that runs at import alone, such as a default, is covered by all that use the module.
         """
@@ -113,7 +116,9 @@ class Tests:
         here = range(mutant.line, mutant.line + count)
         found = self._known(test for line in here for test in of_module.get(line, ()))
         found = found or self._known(test for tests in of_module.values() for test in tests)
-        return sorted(found, key=lambda test: (self.seconds[test], test))
+        ordered = sorted(found, key=lambda test: (self.seconds[test], test))
+        until_s = accumulate(self.seconds[test] for test in ordered)
+        return [test for test, s in zip(ordered, until_s, strict=True) if s <= self.seconds_max]
 
     def _known(self, tests: Iterable[str]) -> set[str]:
         return {test for test in tests if test in self.seconds}
@@ -128,8 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--only", type=Path, help="run those alone that were noticed in these results"
     )
-    parser.add_argument("--broad", action="store_true", help="hold survivors against more tests")
+    parser.add_argument("--broad", nargs="*", default=(), help="what survivors are held against")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--seconds-max", type=float, default=float("inf"), help="CPU time of one mutant's tests"
+    )
     parser.add_argument("--limit-s", type=float, default=60.0, help="for the tests of one mutant")
     parser.add_argument("--work", type=Path, default=Path("runs/mutants"), help="scratch folder")
     told = parser.parse_args(arguments)
@@ -142,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if told.only:
         noticed = [each for each in _read(told.only) if each.outcome != "survived"]
         chosen = {each.mutant: each.by for each in noticed}
+    tests = replace(tests, seconds_max=told.seconds_max)
     _run(chosen, told.results, trees, tests, told.limit_s, broad=told.broad)
     print(_summary(_read(told.results)))
 
@@ -186,7 +195,7 @@ def _run(
     tests: Tests,
     limit_s: float,
     *,
-    broad: bool,
+    broad: Sequence[str],
 ) -> None:
     """Judge the chosen mutants side by side, one in each tree, and write each verdict at once.
 
@@ -206,7 +215,7 @@ def _run(
                 number, mutants[number], bench, tests, limit_s, likely=chosen[number]
             )
             if broad and after.outcome == "survived" and not after.broad:
-                after = _held_against_more(after, mutants[number], bench)
+                after = _held_against_more(after, mutants[number], bench, broad)
         finally:
             free.put(bench)
         with lock:
@@ -245,8 +254,10 @@ def judge(
     return result
 
 
-def _held_against_more(result: Result, mutant: Mutant, bench: Bench) -> Result:
-    outcome, by = _attempt(mutant, bench, BROAD, 3600.0)
+def _held_against_more(
+    result: Result, mutant: Mutant, bench: Bench, broad: Sequence[str]
+) -> Result:
+    outcome, by = _attempt(mutant, bench, broad, 3600.0)
     return replace(result, outcome=outcome, by=by, broad=True)
 
 
