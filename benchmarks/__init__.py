@@ -1,6 +1,6 @@
 """Speed, measured as ratios within one run."""
 
 from .registry import BENCHMARKS
-from .result import Result, Row
+from .results import Result, Row
 
 __all__ = ["BENCHMARKS", "Result", "Row"]

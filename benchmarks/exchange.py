@@ -1,23 +1,252 @@
 """``exchange``: a share's way from snapshot to mixed between two processes, beside its limits."""
 
 import logging
+import multiprocessing
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import torch
+import zmq
+from torch import nn
 
-from ..gossip import ONE, GoSGD, ProtocolConfig, Turn
+from ..gossip import ONE, GoSGD, ProtocolConfig, RuleContext
 from ..train import Peer, PeerConfig
-from ..train.allocator import keep_pages
-from .machine import machine
-from .partner import Flat, Partner, Pipe, admit, partner
-from .raw import RawReceiver, RawSender
-from .result import Result, Row
-from .timing import alternate, rate_gb_s, timed
+from ..train.tensors.buffers import keep_pages
+from .results import Result, Row, alternate, machine, rate_gb_s, timed
 
-__all__ = ["OnDemand", "Way", "measure_exchange"]
+__all__ = [
+    "FRAME_BYTES",
+    "Flat",
+    "OnDemand",
+    "Partner",
+    "Pipe",
+    "RawReceiver",
+    "RawSender",
+    "Way",
+    "admit",
+    "measure_exchange",
+    "partner",
+    "partners",
+]
+
+
+FRAME_BYTES: Final = 1 << 20
+
+_FRAMES_MAX: Final = 8
+_FRACTION: Final = 0.25
+
+
+class _Pair:
+    """One end of a connection, and room for one vector in flight."""
+
+    def __init__(self, n_params: int) -> None:
+        self.vector = torch.ones(n_params)
+        self.staged = torch.zeros(n_params)
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self.context.socket(zmq.PAIR)
+        self.socket.setsockopt(zmq.SNDHWM, _FRAMES_MAX)
+        self.socket.setsockopt(zmq.RCVHWM, _FRAMES_MAX)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.context.destroy(linger=0)
+
+
+class RawSender(_Pair):
+    """Copies its vector out and sends it in frames.
+
+    Args:
+        n_params: Length of the float32 vector.
+        address: Where a `RawReceiver` listens.
+    """
+
+    def __init__(self, n_params: int, address: str) -> None:
+        super().__init__(n_params)
+        self.socket.connect(address)
+
+    def send(self) -> float:
+        """Send the vector as it is now.
+
+        Returns:
+            When the copying out began, seconds on the clock that all processes share.
+        """
+        start_s = time.monotonic()
+        self.staged.copy_(self.vector)
+        payload = self.staged.numpy().data.cast("B")
+        for start in range(0, len(payload), FRAME_BYTES):
+            self.socket.send(payload[start : start + FRAME_BYTES], copy=False)
+        return start_s
+
+
+class RawReceiver(_Pair):
+    """Receives into a buffer that it keeps, and mixes at the end."""
+
+    def __init__(self, n_params: int) -> None:
+        super().__init__(n_params)
+        self.socket.bind("tcp://127.0.0.1:*")
+        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def receive(self) -> float:
+        """Take in one vector.
+
+        Returns:
+            When it was mixed, seconds on the clock that all processes share.
+        """
+        room = self.staged.numpy().data.cast("B")
+        for start in range(0, len(room), FRAME_BYTES):
+            self.socket.recv_into(room[start : start + FRAME_BYTES])
+        self.vector.lerp_(self.staged, _FRACTION)
+        return time.monotonic()
+
+
+if TYPE_CHECKING:
+    Pipe = Connection[Any, Any]
+else:
+    # It takes no parameters at run time.
+    Pipe = Connection
+"""A process's end of the way to the one that started it."""
+
+_EXIT_S: Final = 20.0
+_PATIENCE_S: Final = 120.0
+_ADMIT_POLL_S: Final = 0.002
+
+
+class Flat(nn.Module):
+    """Nothing but so many parameters.
+
+    Args:
+        n_params: How many float32 numbers.
+    """
+
+    def __init__(self, n_params: int) -> None:
+        super().__init__()
+        self.flat = nn.Parameter(torch.ones(n_params))
+
+    @torch.no_grad()
+    def drift(self) -> None:
+        """Change every number a little, as training would."""
+        noise = torch.empty_like(self.flat).uniform_(-0.01, 0.01)
+        self.flat.add_(noise)
+
+
+class Partner:
+    """Another process, and our end of the pipe to it."""
+
+    def __init__(self, pipe: Pipe, process: SpawnProcess) -> None:
+        self._pipe = pipe
+        self._process = process
+
+    def say(self, words: Any) -> None:
+        """Tell it something."""
+        self._pipe.send(words)
+
+    def speaks(self, timeout_s: float = 0.0) -> bool:
+        """Whether it has said something, or does within so many seconds."""
+        return self._pipe.poll(timeout_s)
+
+    def hear(self, timeout_s: float = _PATIENCE_S) -> Any:
+        """Wait for what it says next.
+
+        Raises:
+            TimeoutError: It says nothing for so many seconds, or has ended.
+        """
+        try:
+            if self._pipe.poll(timeout_s):
+                return self._pipe.recv()
+        except (EOFError, ConnectionError):
+            raise TimeoutError("another process of the benchmark has ended") from None
+        raise TimeoutError("another process of the benchmark does not answer")
+
+    def ask(self, words: Any) -> Any:
+        """Tell it something, and wait for its answer."""
+        self.say(words)
+        return self.hear()
+
+    @property
+    def pid(self) -> int:
+        """Its number at the system."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.kill()
+        self._process.join()
+
+    def dismiss(self) -> None:
+        """Tell it to end, unless it has."""
+        if self._process.is_alive():
+            try:
+                self.say(None)
+            except BrokenPipeError:
+                pass
+
+    def end(self, patience_s: float) -> None:
+        """Wait for its end, and bring it about where it does not come."""
+        self._process.join(patience_s)
+        self.kill()
+        self._pipe.close()
+
+
+@contextmanager
+def partner(serve: Callable[..., None], *arguments: Any) -> Iterator[Partner]:
+    """Run ``serve(pipe, *arguments)`` in a process of its own.
+
+    Args:
+        serve: A function of a module; it ends when it reads None from its pipe.
+        arguments: What it is given beside the pipe.
+    """
+    with partners(serve, [arguments]) as (other,):
+        yield other
+
+
+@contextmanager
+def partners(
+    serve: Callable[..., None], arguments: Sequence[Sequence[Any]]
+) -> Iterator[list[Partner]]:
+    """Run several processes as `partner` does; they are told to end together.
+
+    Args:
+        serve: As for `partner`.
+        arguments: Those of each process.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    patience_s = 0.0
+    with ExitStack() as stack:
+        started = []
+        for given in arguments:
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=serve, args=(theirs, *given), daemon=True)
+            process.start()
+            theirs.close()
+            started.append(Partner(ours, process))
+            stack.callback(lambda one: one.end(patience_s), started[-1])
+        yield started
+        # After an error nobody has to be polite.
+        patience_s = _EXIT_S
+        for one in started:
+            one.dismiss()
+
+
+def admit(peer: Peer, newcomer: Partner) -> Any:
+    """Step until a newcomer has had its copy and says something; return that."""
+    while not newcomer.speaks(_ADMIT_POLL_S):
+        peer.step()
+    return newcomer.hear()
+
 
 _log = logging.getLogger("rumor.benchmarks")
 
@@ -46,7 +275,7 @@ class OnDemand:
         self.pushed_s = 0.0
         """When the last one was decided, right before its snapshot; seconds, monotonic."""
 
-    def step(self, turn: Turn) -> None:
+    def step(self, turn: RuleContext) -> None:
         """Take one turn."""
         for share in turn.shares():
             turn.mix(share)

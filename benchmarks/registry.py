@@ -2,18 +2,14 @@
 
 from collections.abc import Callable
 
-from .control import measure_control
 from .exchange import measure_exchange
-from .joining import measure_joining
-from .joining_simulated import measure_joining_simulated
-from .membership import measure_membership
-from .memory import measure_memory
+from .joining import measure_joining, measure_joining_simulated
+from .membership import measure_control, measure_membership, measure_memory
 from .protocol import measure_protocol
-from .result import Result
-from .sim import measure_sim
+from .results import Result
+from .simulator import measure_sim
 from .soak import measure_soak
-from .stall import measure_stall
-from .straggler import measure_straggler
+from .stall import measure_stall, measure_straggler
 from .topology import measure_topology
 
 __all__ = ["BENCHMARKS"]

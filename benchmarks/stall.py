@@ -2,27 +2,86 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ..gossip import GoSGD
 from ..train import Peer, PeerConfig
-from ..train.tally import Tally
-from . import rival_decent, rival_hivemind
-from .machine import machine
-from .partner import Flat, Partner, Pipe, admit, partner
-from .result import Result, Row
-from .rivals import DECENT, HIVEMIND, Rival, RivalError
-from .rivals import measure as measure_rival
-from .stepping import Burst, train
-from .timing import alternate, percentile
+from ..train.runtime.counters import Counters
+from .exchange import Flat, Partner, Pipe, admit, partner, partners
+from .results import Result, Row, alternate, machine, percentile
+from .rivals import decent as rival_decent
+from .rivals import hivemind as rival_hivemind
+from .rivals.rivals import DECENT, HIVEMIND, Rival, RivalError
+from .rivals.rivals import measure as measure_rival
 
-__all__ = ["RIVALS", "measure_stall"]
+__all__ = [
+    "RIVALS",
+    "Burst",
+    "measure_stall",
+    "measure_straggler",
+    "serve_ddp",
+    "train",
+    "train_until",
+]
+
+
+@dataclass(slots=True)
+class Burst:
+    """Some steps in a row."""
+
+    steps_s: list[float] = field(default_factory=list)
+    """How long each took as a whole."""
+    stalls_s: list[float] = field(default_factory=list)
+    """The part of each that was gossip."""
+
+    @property
+    def rate(self) -> float:
+        """Steps per second."""
+        return len(self.steps_s) / sum(self.steps_s)
+
+    def step(self, gossip: Callable[[], None], step_s: float) -> None:
+        """Take one more: sleep, as an optimizer on a device of its own has it, then gossip."""
+        start_s = time.perf_counter()
+        time.sleep(step_s)
+        slept_s = time.perf_counter()
+        gossip()
+        end_s = time.perf_counter()
+        self.steps_s.append(end_s - start_s)
+        self.stalls_s.append(end_s - slept_s)
+
+
+def train(gossip: Callable[[], None], step_s: float, steps: int) -> Burst:
+    """Take so many steps.
+
+    Args:
+        gossip: Called after each.
+        step_s: How long each sleeps, seconds.
+        steps: How many.
+    """
+    burst = Burst()
+    for _ in range(steps):
+        burst.step(gossip, step_s)
+    return burst
+
+
+def train_until(gossip: Callable[[], None], step_s: float, end_s: float) -> Burst:
+    """Take steps until a time on the clock that all processes share (monotonic, seconds)."""
+    burst = Burst()
+    while time.monotonic() < end_s:
+        burst.step(gossip, step_s)
+    return burst
+
 
 _log = logging.getLogger("rumor.benchmarks")
 
@@ -87,7 +146,7 @@ class _Found:
     name: str
     gossiping: list[Burst]
     bare: list[Burst]
-    counted: Tally
+    counted: Counters
     """What the peer that was measured did meanwhile."""
 
     @property
@@ -117,14 +176,14 @@ def _measure(n_params: int, p: float, step_s: float, steps: int, rounds: int) ->
         partner(_serve, peer.address, n_params, p, step_s) as other,
     ):
         admit(peer, other)
-        tallies: list[Tally] = []
+        tallies: list[Counters] = []
         ways = {
             "with": lambda: _beside_partner(peer, other, step_s, steps, tallies),
             "without": lambda: [train(_no_gossip, step_s, steps)],
         }
         found = alternate(ways, rounds)
     # The first turn is not counted, here as there.
-    counted = Tally(
+    counted = Counters(
         pushes=sum(tally.pushes for tally in tallies[1:]),
         skipped=sum(tally.skipped for tally in tallies[1:]),
         mixed=sum(tally.mixed for tally in tallies[1:]),
@@ -218,7 +277,7 @@ def _rows(found: _Found, name: str, theirs: _Theirs) -> Iterator[Row]:
 
 
 def _beside_partner(
-    peer: Peer, other: Partner, step_s: float, steps: int, tallies: list[Tally]
+    peer: Peer, other: Partner, step_s: float, steps: int, tallies: list[Counters]
 ) -> list[Burst]:
     before = replace(peer.tally)
     other.say(steps)
@@ -226,7 +285,7 @@ def _beside_partner(
     other.hear()
     after = peer.tally
     tallies.append(
-        Tally(
+        Counters(
             pushes=after.pushes - before.pushes,
             skipped=after.skipped - before.skipped,
             mixed=after.mixed - before.mixed,
@@ -247,3 +306,168 @@ def _serve(pipe: Pipe, address: str, n_params: int, p: float, step_s: float) -> 
         while (steps := pipe.recv()) is not None:
             train(peer.step, step_s, steps)
             pipe.send("done")
+
+
+_PATIENCE_S: Final = 60.0
+
+
+class _First(nn.Module):
+    """A loss whose gradient costs next to nothing."""
+
+    def __init__(self, n_params: int) -> None:
+        super().__init__()
+        self.model = Flat(n_params)
+
+    def forward(self) -> Tensor:
+        """The first parameter."""
+        return self.model.flat[0]
+
+
+def serve_ddp(pipe: Pipe, pace_s: float, rank: int, peers: int, folder: str, n_params: int) -> None:
+    """Train when told to, in step with the others.
+
+    Args:
+        pipe: Brings what to do, when to begin and when to end, monotonic; takes steps per second.
+        pace_s: How long a step sleeps, seconds.
+        rank: Which of them this is, from 0.
+        peers: How many there are.
+        folder: Where they find one another.
+        n_params: Parameters of the model.
+    """
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo",
+        init_method=(Path(folder) / "meeting").as_uri(),
+        rank=rank,
+        world_size=peers,
+        timeout=timedelta(seconds=_PATIENCE_S),
+    )
+    model = DistributedDataParallel(_First(n_params))
+    pipe.send("ready")
+    while (asked := pipe.recv()) is not None:
+        _, start_s, end_s = asked
+        time.sleep(max(0.0, start_s - time.monotonic()))
+        steps = 0
+        began_s = time.monotonic()
+        go_on = torch.ones(1)
+        while go_on.item():
+            time.sleep(pace_s)
+            model().backward()
+            steps += 1
+            # All must stop at the same step: the first one's clock decides.
+            go_on.fill_(float(time.monotonic() < end_s))
+            distributed.broadcast(go_on, 0)
+        pipe.send(steps / (time.monotonic() - began_s))
+    distributed.destroy_process_group()
+
+
+# All begin when the last has been told to.
+_HEAD_START_S: Final = 0.1
+
+
+def measure_straggler(
+    peers: int = 4,
+    slowdown: float = 10.0,
+    step_s: float = 0.02,
+    n_params: int = 1_000_000,
+    p: float = 0.1,
+    burst_s: float = 5.0,
+    rounds: int = 4,
+) -> Result:
+    """Count the fleet's samples per second where one peer is slow; a step is one sample.
+
+    A step of the optimizer is a sleep, so that cores do not limit.
+
+    Args:
+        peers: How many.
+        slowdown: How many times as long the last one's steps take.
+        step_s: How long a step of the others sleeps, seconds.
+        n_params: Parameters of the model.
+        p: Probability of a push at a step.
+        burst_s: How long each way runs at a time, seconds.
+        rounds: How often each has its turn.
+    """
+    start_s = time.perf_counter()
+    paces_s = [*[step_s] * (peers - 1), step_s * slowdown]
+    with _gossiping(paces_s, n_params, p) as fleet, _in_step(paces_s, n_params) as barrier:
+        _log.info("straggling: %d peers, one %g times slower", peers, slowdown)
+        ways = {
+            "alone": lambda: [_rates(fleet, "alone", burst_s)],
+            "rumor": lambda: [_rates(fleet, "gossip", burst_s)],
+            "ddp": lambda: [_rates(barrier, "train", burst_s)],
+        }
+        found = alternate(ways, rounds)
+    return Result(
+        name="straggler",
+        title=f"Samples per second of {peers} peers, one {slowdown:g} times slower; steps of "
+        f"{step_s * 1e3:g} ms and {step_s * slowdown * 1e3:g} ms, {n_params / 1e6:g} M parameters",
+        columns=("what", "fleet", "reference", "ratio", "unit", "reference and notes"),
+        rows=tuple(_straggler_rows(found, p)),
+        machine=machine(),
+        wall_s=time.perf_counter() - start_s,
+    )
+
+
+def _straggler_rows(found: dict[str, list[list[float]]], p: float) -> Iterator[Row]:
+    fleets = {way: median(sum(rates) for rates in bursts) for way, bursts in found.items()}
+    slowest = {way: median(rates[-1] for rates in bursts) for way, bursts in found.items()}
+    fast = {way: median(sum(rates[:-1]) for rates in bursts) for way, bursts in found.items()}
+    alone = "the sum of what each does alone"
+    yield _row(f"rumor, p = {p:g}", fleets["rumor"], fleets["alone"], alone)
+    yield _row("torch DDP over gloo", fleets["ddp"], fleets["alone"], alone)
+    yield _row("rumor beside DDP", fleets["rumor"], fleets["ddp"], "torch DDP over gloo")
+    yield _row("rumor, the fast ones", fast["rumor"], fast["alone"], "the same, alone")
+    yield _row("rumor, the slow one", slowest["rumor"], slowest["alone"], "the same, alone")
+
+
+def _row(name: str, ours: float, reference: float, note: str) -> Row:
+    return Row(name=name, ours=ours, reference=reference, unit="samples/s", note=note)
+
+
+def _rates(fleet: Sequence[Partner], how: str, burst_s: float) -> list[float]:
+    """Let all run for a while at the same time; steps per second of each."""
+    start_s = time.monotonic() + _HEAD_START_S
+    for one in fleet:
+        one.say((how, start_s, start_s + burst_s))
+    return [float(one.hear()) for one in fleet]
+
+
+@contextmanager
+def _gossiping(paces_s: Sequence[float], n_params: int, p: float) -> Iterator[list[Partner]]:
+    with TemporaryDirectory() as folder:
+        given = [(pace_s, len(paces_s), folder, n_params, p) for pace_s in paces_s]
+        with partners(_serve_straggler, given) as fleet:
+            for one in fleet:
+                one.hear()
+            yield fleet
+
+
+@contextmanager
+def _in_step(paces_s: Sequence[float], n_params: int) -> Iterator[list[Partner]]:
+    with TemporaryDirectory() as folder:
+        given = [(pace_s, i, len(paces_s), folder, n_params) for i, pace_s in enumerate(paces_s)]
+        with partners(serve_ddp, given) as fleet:
+            for one in fleet:
+                one.hear()
+            yield fleet
+
+
+def _serve_straggler(
+    pipe: Pipe, pace_s: float, peers: int, folder: str, n_params: int, p: float
+) -> None:
+    torch.set_num_threads(1)
+    config = PeerConfig(
+        rendezvous=Path(folder), founders=peers, rule=GoSGD(p), linger_s=0, leave_s=1
+    )
+    with Peer(Flat(n_params), config) as peer:
+        pipe.send("founded")
+        while (asked := pipe.recv()) is not None:
+            how, start_s, end_s = asked
+            time.sleep(max(0.0, start_s - time.monotonic()))
+            gossip = peer.step if how == "gossip" else _no_straggler_gossip
+            burst = train_until(gossip, pace_s, end_s)
+            pipe.send(burst.rate)
+
+
+def _no_straggler_gossip() -> None:
+    pass

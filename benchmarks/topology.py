@@ -13,10 +13,8 @@ from statistics import median
 import networkx as nx
 
 from ..topology import View, over
-from . import alone
-from .machine import machine
-from .result import Result, Row
-from .timing import alternate, timed
+from .results import Result, Row, alternate, machine, timed
+from .rivals import plain_networkx as alone
 
 __all__ = ["measure_topology"]
 

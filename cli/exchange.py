@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Any, Final
 
-from ..gossip.config import ProtocolConfig
+from ..gossip.config import ProtocolConfig, timing
 from ..gossip.errors import ConfigError
-from ..gossip.timing import timing
-from ..gossip.wire import NATIVE
+from ..gossip.wire.formats import NATIVE
 
 __all__ = ["ExchangeConfig", "RuleConfig", "parse_rate"]
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 
-from ..gossip.rules import parameter_default, parameter_help, rules_help
+from ..gossip.rules.registry import parameter_default, parameter_help, rules_help
 
 __all__ = [
     "COMPUTING",

@@ -10,7 +10,7 @@ from ..gossip.weight import from_units
 from .console import Row, print_rows, progress_on, time_left
 
 if TYPE_CHECKING:
-    from ..sim.progress import Progress
+    from ..sim.batched.schedule import Progress
 
 __all__ = [
     "describe_faults",

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rumor.gossip.events import Joined, PeerDied
+from rumor.gossip.effects.events import Joined, PeerDied
 from rumor.sim import Swarm
 from rumor.train import Task
 

@@ -1,13 +1,11 @@
 """The protocol core: what peers decide, without time, sockets or values.
 
 `Protocol` is the state machine, a `Rule` the algorithm it follows, an `Account` what a peer holds.
-`rumor.gossip.codec` and `rumor.gossip.transport` put messages on the wire.
+`rumor.gossip.wire.codec` and `rumor.gossip.transport.zmq_transport` put messages on the wire.
 """
 
-from .adpsgd import ADPSGD
-from .allreduce import AllReduce
 from .config import ProtocolConfig
-from .dpsgd import DPSGD
+from .effects.ledger import Account, Audit, Entry, Kind, audit
 from .errors import (
     ConfigError,
     DecodeError,
@@ -18,18 +16,20 @@ from .errors import (
     TrainingError,
     TransportError,
 )
-from .gosgd import Emission, GoSGD
-from .ledger import Account, Audit, Entry, Kind, audit
-from .messages import Envelope, Member, PeerId, Phase
-from .parameter import Parameter, checked
-from .protocol import Protocol
-from .rule import Rule
-from .rules import make_rule
-from .schema import Schema, TensorSpec
-from .sgp import SGP
-from .streams import stream
-from .turn import Share, Turn
+from .protocol.context import RuleContext, Share
+from .protocol.protocol import Protocol
+from .protocol.rule import Rule
+from .rng import stream
+from .rules.asynchronous.adpsgd import ADPSGD
+from .rules.asynchronous.gosgd import Emission, GoSGD
+from .rules.asynchronous.sgp import SGP
+from .rules.parameter import Parameter, checked
+from .rules.registry import make_rule
+from .rules.synchronous.allreduce import AllReduce
+from .rules.synchronous.dpsgd import DPSGD
 from .weight import ONE, UNIT, from_units, in_units
+from .wire.messages import Envelope, Member, PeerId, Phase
+from .wire.schema import Schema, TensorSpec
 
 __all__ = [
     "ADPSGD",
@@ -57,13 +57,13 @@ __all__ = [
     "ProtocolConfig",
     "RemoteProtocolError",
     "Rule",
+    "RuleContext",
     "RumorError",
     "Schema",
     "Share",
     "TensorSpec",
     "TrainingError",
     "TransportError",
-    "Turn",
     "audit",
     "checked",
     "from_units",

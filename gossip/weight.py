@@ -204,7 +204,7 @@ def shown(value: Any, /, **weights: str) -> str:
         value: What to show.
         weights: Names of those fields, and what each is called once it is told so.
 
-    >>> from rumor.gossip.ledger import Outstanding
+    >>> from rumor.gossip.effects.ledger import Outstanding
     >>> shown(Outstanding(7, 3 * UNIT // 2), escrow="units")
     "Outstanding(seq=7, units='3/2^1', stranded=False)"
     """

@@ -1,8 +1,8 @@
 """A swarm under virtual time: many workers in one process, deciding as live peers do.
 
 `simulate` runs a whole study of one setting and gives a `Run`; `Swarm` is for tests: a few live
-peers and whatever goes wrong with them. `rumor.sim.torture` looks for what breaks the protocol, and
-`rumor.sim.faults` reads lists of faults; neither needs torch.
+peers and whatever goes wrong with them. `rumor.sim.fuzz` looks for what breaks the protocol, and
+`rumor.sim.kernel.faults` reads lists of faults; neither needs torch.
 """
 
 import typing
@@ -10,15 +10,15 @@ import typing
 from .lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
+    from .batched.schedule import Progress
+    from .batched.vector_tasks import VectorTask, consensus, noise
     from .config import SimulationConfig
-    from .network import NetworkConfig
-    from .progress import Progress
-    from .replay import replay
-    from .replay_result import Replay
-    from .run import Run
+    from .models.network import NetworkConfig
+    from .replay.replay import replay
+    from .replay.result import Replay
+    from .results.run import Run
     from .simulate import simulate
-    from .swarm import Swarm
-    from .vectors import VectorTask, consensus, noise
+    from .swarm.swarm import Swarm
 
 __all__ = [
     "NetworkConfig",
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "NetworkConfig": "network",
-    "Progress": "progress",
-    "Replay": "replay_result",
-    "Run": "run",
+    "NetworkConfig": "models.network",
+    "Progress": "batched.schedule",
+    "Replay": "replay.result",
+    "Run": "results.run",
     "SimulationConfig": "config",
-    "Swarm": "swarm",
-    "VectorTask": "vectors",
-    "consensus": "vectors",
-    "noise": "vectors",
-    "replay": "replay",
+    "Swarm": "swarm.swarm",
+    "VectorTask": "batched.vector_tasks",
+    "consensus": "batched.vector_tasks",
+    "noise": "batched.vector_tasks",
+    "replay": "replay.replay",
     "simulate": "simulate",
 }
 

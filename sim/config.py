@@ -9,15 +9,14 @@ from sys import float_info
 from typing import Any
 
 from ..gossip import ProtocolConfig
-from ..gossip.config import ShardOrder
+from ..gossip.config import ShardOrder, timing
 from ..gossip.errors import ConfigError
-from ..gossip.rules import RuleSpec, read_rule
-from ..gossip.timing import timing
-from ..gossip.wire import NATIVE
-from ..train.task import Task
-from .faults import Fault
-from .network import NetworkConfig
-from .vectors import VectorTask
+from ..gossip.rules.registry import RuleSpec, read_rule
+from ..gossip.wire.formats import NATIVE
+from ..train.tasks.task import Task
+from .batched.vector_tasks import VectorTask
+from .kernel.faults import Fault
+from .models.network import NetworkConfig
 
 __all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig"]
 

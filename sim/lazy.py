@@ -25,7 +25,7 @@ def be_lazy(package: str, homes: Mapping[str, str]) -> None:
             return value
 
         def __setattr__(self, name: str, value: object) -> None:
-            # Importing rumor.sim.replay, the module, must not hide replay, the function.
+            # Importing rumor.sim.replay.replay, the module, must not hide replay, the function.
             if not (name in homes and isinstance(value, types.ModuleType)):
                 super().__setattr__(name, value)
 

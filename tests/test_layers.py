@@ -26,8 +26,8 @@ LAYERS_BELOW: dict[str, set[str]] = {
 # Layers whose dependencies are counted, and the modules that may have one more.
 THIRD_PARTY = {"topology": {"networkx", "numpy", "scipy"}, "gossip": {"numpy"}}
 THIRD_PARTY_OF_MODULE = {
-    "rumor.gossip.codec": {"msgpack", "xxhash"},
-    "rumor.gossip.transport*": {"zmq"},
+    "rumor.gossip.wire.codec": {"msgpack", "xxhash"},
+    "rumor.gossip.transport.zmq_transport*": {"zmq"},
     "rumor.topology.drawing": {"matplotlib"},
     "rumor.topology.schedules.reweigh": {"cvxpy"},
 }
@@ -105,7 +105,7 @@ def test_a_lower_layer_needs_only_the_libraries_it_is_allowed(module: str) -> No
 
 @pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.topology*"))
 def test_the_core_has_no_clock_no_chance_and_no_network(module: str) -> None:
-    if not fnmatch(module, "rumor.gossip.transport*"):
+    if not fnmatch(module, "rumor.gossip.transport.zmq_transport*"):
         assert not outside(module) & IMPURE
 
 
@@ -186,7 +186,7 @@ def nearest_module(name: str) -> str | None:
 )
 def test_every_form_of_import_is_seen(source: str, expected: Set[str]) -> None:
     tree = ast.parse(source)
-    assert set(imports(tree, "rumor.gossip.codec", is_package=False)) == expected
+    assert set(imports(tree, "rumor.gossip.wire.codec", is_package=False)) == expected
 
 
 def test_relative_imports_of_a_package_start_from_itself() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip.rules import RULES
+from rumor.gossip.rules.registry import RULES
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs" / "scripts" / "rules.py"

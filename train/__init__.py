@@ -1,10 +1,10 @@
 """Training on live peers: tasks, data, the model as a vector, and `Peer` for one's own loop."""
 
 from .config import CheckpointConfig, PeerConfig
+from .loop.trainer import RunConfig, run
 from .peer import Peer
-from .run import RunConfig, run
-from .task import Evaluation, Task
-from .tasks import load_task
+from .tasks.registry import load_task
+from .tasks.task import Evaluation, Task
 
 __all__ = [
     "CheckpointConfig",

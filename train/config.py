@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
-from ..gossip.address import parse_address
-from ..gossip.messages import is_name
-from ..gossip.rule import require_fit
-from ..gossip.rules import make_rule
+from ..gossip.protocol.rule import require_fit
+from ..gossip.rules.registry import make_rule
+from ..gossip.transport.addresses import parse_address
+from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
 from .interval import Interval, parse_interval
 from .lr_schedule import parse_lr_schedule
-from .mixing import MIXINGS, Mixing
+from .tensors.mixing import MIXINGS, Mixing
 
 __all__ = ["CheckpointConfig", "PeerConfig", "RunConfig"]
 

@@ -10,23 +10,19 @@ from typing import Any, Final, Self
 
 from torch import nn
 
-from ..gossip import (
-    ConfigError,
-    LocalProtocolError,
-    Rule,
-    RumorError,
-)
+from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError
 from ..gossip.weight import Units, founders, in_units
-from ..gossip.wire import parse_wire
-from . import beginning, ending
-from .checkpointing import Stateful
+from ..gossip.wire.formats import parse_wire
 from .config import PeerConfig
-from .driver import Driver
-from .journal import Journal
-from .life import Life, Made
-from .memory import Memory
-from .tally import Tally
-from .vector import Vector
+from .runtime import join as beginning
+from .runtime import shutdown as ending
+from .runtime.counters import Counters
+from .runtime.peer_folder import PeerFolder
+from .runtime.runner import PeerRuntime
+from .runtime.session import Made, PeerSession
+from .storage.checkpointer import Stateful
+from .storage.journal import Journal
+from .tensors.vector import Vector
 
 __all__ = ["Peer"]
 
@@ -94,10 +90,10 @@ class Peer:
         self.notes: Mapping[str, Any] = {}
         """What else to put into its folder when the peer starts: values that JSON has, by the
         name of the file."""
-        self.tally = Tally()
+        self.tally = Counters()
         """What was sent, mixed and refused so far."""
-        self._memory = Memory(self.config, model, self.vector)
-        self._life: Life | None = None
+        self._memory = PeerFolder(self.config, model, self.vector)
+        self._life: PeerSession | None = None
         self._left = False
         self._stepped_s: float | None = None
         self._pace_s = _PACE_S
@@ -355,7 +351,7 @@ class Peer:
         driver.settle()
         ending.leave(driver, self.tally, self.config.leave_s, self._pace_s, self.vector)
 
-    def _running(self) -> Driver:
+    def _running(self) -> PeerRuntime:
         return self._living().driver
 
     def _held(self) -> tuple[int, ...]:
@@ -365,7 +361,7 @@ class Peer:
         accounts = self._life.driver.look(lambda protocol: protocol.accounts)
         return tuple(account.weight for account in accounts)
 
-    def _living(self) -> Life:
+    def _living(self) -> PeerSession:
         if self._life is None:
             raise LocalProtocolError("the peer is not running: use it inside `with Peer(...)`")
         return self._life

@@ -63,7 +63,7 @@ def measure(names: Sequence[str]) -> list["Result"]:
 def _print(results: Sequence["Result"]) -> None:
     from rich.console import Console
 
-    from ...benchmarks.table import print_result
+    from ...benchmarks.results import print_result
 
     console = Console()
     for result in results:

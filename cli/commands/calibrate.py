@@ -19,10 +19,9 @@ from ..exchange import parse_rate
 from ..options import OUTPUT, Debug, Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.calibration import Calibration, PeerPace
-    from ...sim.live_run import LiveRun
-    from ...sim.network import NetworkConfig
-    from ...train.sounding import LinkSounding, Sounder
+    from ...sim.calibration import Calibration, LiveRun, PeerPace
+    from ...sim.models.network import NetworkConfig
+    from ...train.runtime.probe import LinkProbe, Probe
 
 __all__ = ["calibrate", "network_between"]
 
@@ -125,7 +124,7 @@ def calibrate(
             fail(complaint, FAILED)
 
 
-def network_between(links: "Sequence[LinkSounding]") -> "NetworkConfig":
+def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
     """The network that soundings speak for, the same between all.
 
     Half of the shortest round trip is the latency, and the rest of the mean one is jitter; the
@@ -133,7 +132,7 @@ def network_between(links: "Sequence[LinkSounding]") -> "NetworkConfig":
     """
     from statistics import median
 
-    from ...sim.network import NetworkConfig
+    from ...sim.models.network import NetworkConfig
 
     latency_s = median(link.roundtrip_s for link in links) / 2
     mean_s = median(link.roundtrip_s_mean for link in links) / 2
@@ -150,19 +149,19 @@ def _measure(
     watch_s: float,
     bytes_max: int,
     socks_proxy: str | None,
-) -> "tuple[Calibration, list[LinkSounding]]":
+) -> "tuple[Calibration, list[LinkProbe]]":
     run: LiveRun | None = None
     if folder is not None:
-        from ...sim.live_run import read_live_run
+        from ...sim.calibration import read_live_run
 
         # Before anybody is bothered with questions.
         run = read_live_run(folder)
     if not join:
         assert run is not None
         return _of_run(run, None), []
-    from ...train.sounding import Sounder
+    from ...train.runtime.probe import Probe
 
-    with Sounder(socks_proxy=socks_proxy) as sounder:
+    with Probe(socks_proxy=socks_proxy) as sounder:
         addresses = _addresses(sounder, join)
         links = [sounder.sound(address, bytes_max=bytes_max) for address in addresses]
         network = network_between(links)
@@ -172,14 +171,14 @@ def _measure(
 
 
 def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
-    from ...sim.live_pace import calibrate as calibrate_run
+    from ...sim.calibration import calibrate as calibrate_run
 
     rate = run.peers[0].options.get("bandwidth")
     push_mbit = None if rate is None else parse_rate(rate) * 8e-6
     return calibrate_run(run, network=network, push_mbit=push_mbit)
 
 
-def _addresses(sounder: "Sounder", join: Sequence[str]) -> list[str]:
+def _addresses(sounder: "Probe", join: Sequence[str]) -> list[str]:
     """The first address of everybody who trains, as those who are named know it."""
     found: dict[str, str] = {}
     for address in join:
@@ -192,7 +191,7 @@ def _addresses(sounder: "Sounder", join: Sequence[str]) -> list[str]:
 
 
 def _watched(
-    sounder: "Sounder", addresses: Sequence[str], watch_s: float, network: "NetworkConfig"
+    sounder: "Probe", addresses: Sequence[str], watch_s: float, network: "NetworkConfig"
 ) -> "Calibration":
     """Paces from how many steps peers say they have taken, twice."""
     from ...sim.calibration import Calibration
@@ -220,7 +219,7 @@ def _pace(id: str, before: tuple[float, int], after: tuple[float, int]) -> "Peer
 
 
 def _as_json(
-    found: "Calibration", links: "Sequence[LinkSounding]", path: Path | None
+    found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -230,7 +229,7 @@ def _as_json(
 
 def _check_place(path: Path) -> None:
     """See whether the file can be written, before anything is measured."""
-    from ...sim.run_files import check_writable
+    from ...sim.results.files import check_writable
 
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: name a file")
@@ -248,7 +247,7 @@ def _keep(found: "Calibration", path: Path) -> str:
     return ""
 
 
-def _print(found: "Calibration", links: "Sequence[LinkSounding]", path: Path | None) -> None:
+def _print(found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None) -> None:
     console = Console()
     table = plain_table()
     for name in ("peer", "step", "varies by", "steps seen"):
@@ -269,7 +268,7 @@ def _print(found: "Calibration", links: "Sequence[LinkSounding]", path: Path | N
         console.print(command, highlight=False, markup=False, soft_wrap=True)
 
 
-def _links_table(links: "Sequence[LinkSounding]") -> Table:
+def _links_table(links: "Sequence[LinkProbe]") -> Table:
     table = plain_table()
     for name in ("link to", "round trip, least", "mean", "carries"):
         table.add_column(name, justify="left" if name == "link to" else "right", no_wrap=True)
@@ -284,7 +283,7 @@ def _links_table(links: "Sequence[LinkSounding]") -> Table:
 
 
 def _network_in_words(network: "NetworkConfig") -> str:
-    from ...sim.network import PRESETS
+    from ...sim.models.network import PRESETS
 
     name = next((name for name, preset in PRESETS.items() if preset == network), "its own")
     return f"{name}, not measured"

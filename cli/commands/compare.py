@@ -13,8 +13,8 @@ from ..errors import FAILED, edge
 from ..options import Debug, Json
 
 if TYPE_CHECKING:
-    from ...sim.live_run import LiveRun
-    from ...sim.side_by_side import Figure, SideBySide
+    from ...sim.calibration import LiveRun
+    from ...sim.compare import Figure, SideBySide
 
 __all__ = ["compare", "print_side_by_side"]
 
@@ -43,8 +43,8 @@ def compare(
     wrong arguments.
     """
     with edge(debug=debug):
-        from ...sim.live_run import read_live_run
-        from ...sim.side_by_side import put_side_by_side, read_simulated
+        from ...sim.calibration import read_live_run
+        from ...sim.compare import put_side_by_side, read_simulated
 
         run = read_live_run(live)
         found = put_side_by_side(

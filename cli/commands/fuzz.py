@@ -23,7 +23,7 @@ from ..options import OUTPUT, Debug, Json
 from ..run_folder import check_free
 
 if TYPE_CHECKING:
-    from ...sim.torture import Broken, Campaign, Order, Progress, Trial
+    from ...sim.fuzz import Broken, Campaign, Order, Progress, Trial
 
 __all__ = [
     "as_json",
@@ -156,8 +156,8 @@ def fuzz(
     stopped.
     """
     with edge(debug=debug):
-        from ...sim.faults import read_faults
-        from ...sim.torture import Order
+        from ...sim.fuzz import Order
+        from ...sim.kernel.faults import read_faults
 
         order = Order(
             seeds=parse_seeds(seeds),
@@ -207,7 +207,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 def command_of(broken: "Broken", plant: str | None) -> str:
     """The command that repeats a failure."""
-    from ...sim.faults import as_json as faults_as_json
+    from ...sim.kernel.faults import faults_as_json
 
     draft = broken.draft
     words = ["rumor", "fuzz", "--seeds", str(draft.seed), "--workers", str(draft.workers)]
@@ -219,9 +219,9 @@ def command_of(broken: "Broken", plant: str | None) -> str:
     return shlex.join(words)
 
 
-def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
+def faults_as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
     """What ``--json`` prints."""
-    from ...sim.torture.source import commit, release
+    from ...sim.fuzz.campaign import commit, release
 
     worst = campaign.worst
     return {
@@ -241,7 +241,7 @@ def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
 
 
 def _told(broken: "Broken", plant: str | None) -> dict[str, Any]:
-    from ...sim.faults import as_json as faults_as_json
+    from ...sim.kernel.faults import faults_as_json
 
     failure, draft = broken.failure, broken.draft
     return {
@@ -260,7 +260,7 @@ def _told(broken: "Broken", plant: str | None) -> dict[str, Any]:
 
 def _run(order: "Order") -> "Campaign":
     """Run it, and tell stderr how it goes."""
-    from ...sim.torture import run_campaign
+    from ...sim.fuzz import run_campaign
 
     done, broke = 0, ""
     try:
@@ -321,7 +321,7 @@ def _broke(trial: "Trial") -> str:
 
 def _check_folder(out: Path) -> None:
     """See whether a result can be kept there, before anything is tried."""
-    from ...sim.run_files import check_writable
+    from ...sim.results.files import check_writable
 
     check_free(out, [RESULT], "campaign")
     check_writable(out)
@@ -329,9 +329,9 @@ def _check_folder(out: Path) -> None:
 
 def _keep(campaign: "Campaign", order: "Order", out: Path) -> None:
     """Write what came of it; its figures were shown before."""
-    from ...sim.run_files import staged
+    from ...sim.results.files import staged
 
-    told = as_json(campaign, order)
+    told = faults_as_json(campaign, order)
     try:
         with staged(out, last=RESULT) as draft:
             _write(draft / RESULT, told)
@@ -349,9 +349,9 @@ def _show(campaign: "Campaign", order: "Order", *, line: bool) -> None:
     from rich.console import Console
 
     console = Console(stderr=line)
-    print_campaign(as_json(campaign, order), console)
+    print_campaign(faults_as_json(campaign, order), console)
     if line:
-        print(json.dumps(as_json(campaign, order), allow_nan=False))
+        print(json.dumps(faults_as_json(campaign, order), allow_nan=False))
 
 
 def _cores() -> int:
@@ -406,7 +406,7 @@ def share(part: float) -> str:
 
 
 def _coverage(coverage: Mapping[str, float]) -> Table:
-    from ...sim.torture.rare import RARE
+    from ...sim.fuzz.campaign import RARE
 
     table = plain_table("event", "seeds", "what happened", right=["seeds"])
     table.columns[0].no_wrap = True

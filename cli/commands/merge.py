@@ -74,7 +74,7 @@ def merge_folders(folders: Sequence[Path], output: Path, *, force: bool) -> dict
         raise ConfigError(f"{output} cannot be written: name a file in a folder that exists")
     peers = [peer for folder in folders for peer in peer_folders(folder)]
 
-    from ...train import merged
+    from ...train.storage import merge as merged
 
     opened = [merged.open_model(peer / MODEL) for peer in peers]
     models = [model for model in opened if not _failed(model.path.parent)]

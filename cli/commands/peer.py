@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ...gossip.errors import ConfigError
-from ...gossip.rules import make_rule
+from ...gossip.rules.registry import make_rule
 from ..errors import edge
 from ..exchange import ExchangeConfig
 from ..options import EXCHANGE, GOSSIP, OUTPUT, TRAINING, Debug, Json, Source, given, options_of
 
 if TYPE_CHECKING:
     from ...train.config import PeerConfig
-    from ...train.run import RunConfig
+    from ...train.loop.trainer import RunConfig
 
 __all__ = [
     "kept_options",
@@ -121,9 +121,9 @@ def stop_on_signals(stop: threading.Event) -> None:
 def _run(
     run_config: "RunConfig", peer_config: "PeerConfig", stop: threading.Event
 ) -> dict[str, Any]:
-    from ...gossip.transport_files import allow_more_files
-    from ...train.allocator import keep_pages
-    from ...train.run import run
+    from ...gossip.transport.addresses import allow_more_files
+    from ...train.loop.trainer import run
+    from ...train.tensors.buffers import keep_pages
 
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
@@ -159,7 +159,7 @@ def make_settings(options: Mapping[str, Any]) -> "tuple[RunConfig, PeerConfig]":
     exchange = ExchangeConfig(**{name: options[name] for name in _EXCHANGE})
     # torch takes a second to import: a typo is answered before.
     from ...train.config import PeerConfig
-    from ...train.run import RunConfig
+    from ...train.loop.trainer import RunConfig
 
     peer_config = PeerConfig(
         **{name: options[name] for name in _PEER.settings() if name != "bind"}

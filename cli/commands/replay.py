@@ -12,7 +12,7 @@ from ..errors import FAILED, WRONG_ARGUMENTS, edge, fail
 from ..options import Debug, Json
 
 if TYPE_CHECKING:
-    from ...sim.replay_result import PeerVerdict, Replay
+    from ...sim.replay.result import PeerVerdict, Replay
 
 __all__ = ["replay"]
 
@@ -41,7 +41,7 @@ def replay(
     """
     with edge(debug=debug):
         # torch takes a second to import.
-        from ...sim.replay import replay as run_again
+        from ...sim.replay.replay import replay as run_again
 
         found = run_again(*folders, tell=_Teller())
     for warning in found.warnings:

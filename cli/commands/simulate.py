@@ -18,7 +18,7 @@ from ..run_folder import new_folders, taken_folder
 
 if TYPE_CHECKING:
     from ...sim import Run, SimulationConfig
-    from ...sim.progress import Progress
+    from ...sim.batched.schedule import Progress
 
 __all__ = ["simulate", "worked"]
 
@@ -100,8 +100,8 @@ def simulate(
     """
     with edge(debug=debug):
         from ...sim import SimulationConfig
-        from ...sim.array_files import check_format
-        from ...train.allocator import keep_pages
+        from ...sim.results.files import check_format
+        from ...train.tensors.buffers import keep_pages
 
         settings["slow"] = tuple(settings["slow"] or ())
         config = SimulationConfig(**settings | {"faults": settings["faults"] or ()})
@@ -184,7 +184,7 @@ def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
 
     A new one in which nothing was kept is gone afterwards.
     """
-    from ...sim.run_files import check_folder, check_writable
+    from ...sim.results.files import check_folder, check_writable
 
     if out is not None:
         check_folder(out)

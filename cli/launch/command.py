@@ -15,17 +15,7 @@ from rich.console import Console
 
 from ..errors import FAILED, edge, fail
 from ..exchange import ExchangeConfig
-from ..options import (
-    EXCHANGE,
-    FAULTS,
-    GOSSIP,
-    OUTPUT,
-    Debug,
-    Json,
-    Source,
-    given,
-    options_of,
-)
+from ..options import EXCHANGE, FAULTS, GOSSIP, OUTPUT, Debug, Json, Source, given, options_of
 from .config import LaunchConfig, check
 from .display import display_on
 from .folder import PROGRAM, Places, listening
@@ -34,7 +24,7 @@ from .processes import Crew, supervise
 from .watchdog import Guard
 
 if TYPE_CHECKING:
-    from ...train.tasks import Task
+    from ...train.tasks.registry import Task
     from .faults import Chaos
     from .proxy.proxies import Proxies
     from .resume import Resumption
@@ -263,7 +253,7 @@ def _conclude(
     faults: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     from ...sim.results.live_plots import draw
-    from ...train.durable import write_json
+    from ...train.storage.files import write_json
     from .summary import balance, estimate, merge_outcomes, summarize
 
     merged = merge_outcomes(outcomes, task)

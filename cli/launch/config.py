@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...gossip.errors import ConfigError
-from ...gossip.messages import is_name
-from ...gossip.rules import RuleSpec, read_rule
+from ...gossip.rules.registry import RuleSpec, read_rule
+from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ..exchange import ExchangeConfig
 from ..run_folder import check_free, new_folders
 
 if TYPE_CHECKING:
-    from ...sim.faults import Fault
-    from ...train.tasks import Task
+    from ...sim.kernel.faults import Fault
+    from ...train.tasks.registry import Task
 
 __all__ = ["LaunchConfig", "check", "parse_slow", "step_s_min"]
 
@@ -184,8 +184,8 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     from ...train.config import PeerConfig
     from ...train.interval import parse_interval
     from ...train.lr_schedule import parse_lr_schedule
-    from ...train.partition import split
-    from ...train.tasks import load_task
+    from ...train.tasks.data import split
+    from ...train.tasks.registry import load_task
 
     # Each peer would refuse it, after the folders were made.
     PeerConfig(rule=config.rule_spec.make(), **config.exchange.settings())

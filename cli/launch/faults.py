@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...gossip.errors import ConfigError
-from ...sim.fault_kinds import LIVE_KINDS
-from ...sim.faults import Fault, as_json, check_faults, read_faults, resolve
-from ...sim.slowness import Slowness
+from ...sim.kernel.faults import (
+    LIVE_KINDS,
+    Fault,
+    check_faults,
+    faults_as_json,
+    read_faults,
+    resolve,
+)
+from ...sim.kernel.topology import Slowness
 from .folder import Places
 from .monitor import State, Watch
 from .processes import Crew
@@ -92,7 +98,7 @@ class Chaos:
         ``unix_s`` by the calendar) and at which ``step`` of its peer, or of the one in the middle;
         empty where the run was over before."""
         for fault in faults:
-            record: dict[str, Any] = as_json([fault])[0] | {"done": []}
+            record: dict[str, Any] = faults_as_json([fault])[0] | {"done": []}
             self.records.append(record)
             revives = {str(fault.peer)} if fault.kind == "restart" else set()
             self._at(fault.at_s, partial(self._begin, fault, record), revives)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ...gossip.address import split_address
 from ...gossip.errors import ConfigError
+from ...gossip.transport.addresses import split_address
 from .config import LaunchConfig, step_s_min
 
 __all__ = ["PROGRAM", "RENDEZVOUS", "Place", "Places", "listening", "make_folders"]

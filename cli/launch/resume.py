@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...gossip.errors import ConfigError
-from ...gossip.rule import demands_of
-from ...gossip.rules import make_rule
-from ...train.ledger_file import ledger_paths
+from ...gossip.protocol.rule import requirements_of
+from ...gossip.rules.registry import make_rule
+from ...train.storage.ledger_file import ledger_paths
 from ..exchange import ExchangeConfig
 from .config import LaunchConfig
 from .folder import Place, Places
@@ -209,7 +209,7 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
 
 def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
     """Refuse a run whose peers outlived its launcher: their next lives could not begin."""
-    from ...train.lives import is_locked
+    from ...train.storage.incarnation import is_locked
 
     running = [
         (id, folder)
@@ -233,7 +233,7 @@ def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
 
 def _process_in(folder: Path) -> int | None:
     """The process of a peer that runs, if it is the one that a launcher started there."""
-    from ...train.lives import is_held_by
+    from ...train.storage.incarnation import is_held_by
 
     try:
         pid = int((folder / "pid").read_text())
@@ -243,14 +243,14 @@ def _process_in(folder: Path) -> int | None:
 
 
 def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:
-    from ...train.run import CHECKPOINTS
+    from ...train.loop.trainer import CHECKPOINTS
 
     if not any(any((place.folder / CHECKPOINTS).glob("*.safetensors")) for place in places):
         raise ConfigError(
             f"--resume {out}: none of its peers has a checkpoint (--checkpoint-every), so that "
             "nothing could go on: start the run again"
         )
-    if demands_of(make_rule(rule)).fixed_members:
+    if requirements_of(make_rule(rule)).fixed_members:
         raise ConfigError(
             f"--resume {out}: a swarm that trains with {rule} takes nobody in once it has started, "
             "so that no peer of it can resume: start the run again"

@@ -14,8 +14,8 @@ from torch import Tensor
 from ...gossip import Account, Audit, audit
 from ...gossip.errors import TrainingError
 from ...gossip.weight import founders, in_units
-from ...train.ledger_file import read_ledgers
-from ...train.merged import (
+from ...train.storage.ledger_file import read_ledgers
+from ...train.storage.merge import (
     SavedModel,
     consensus_distance,
     digest,
@@ -25,7 +25,7 @@ from ...train.merged import (
     save_model,
     travelling,
 )
-from ...train.tasks import Evaluation, Task
+from ...train.tasks.registry import Evaluation, Task
 from .config import LaunchConfig
 from .folder import Place
 from .monitor import Former, Sight, State, Tail, read_report

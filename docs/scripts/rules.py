@@ -6,8 +6,8 @@ hand, and kept.
 
 from pathlib import Path
 
-from rumor.gossip.parameter import Parameter, parameters_of
-from rumor.gossip.rules import RULES
+from rumor.gossip.rules.parameter import Parameter, parameters_of
+from rumor.gossip.rules.registry import RULES
 
 __all__ = ["BEGIN", "END", "PAGE", "main", "rewritten", "table"]
 

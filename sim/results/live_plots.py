@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...train.durable import drafted
+from ...train.storage.files import drafted
 from .curves import INK, PALETTE, STYLE, Floats, Mark, mark, mark_lines, new_figure
 
 if TYPE_CHECKING:

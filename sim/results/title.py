@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...gossip.rules import parts_of_spec
-from ...gossip.wire import NATIVE
+from ...gossip.rules.registry import parts_of_spec
+from ...gossip.wire.formats import NATIVE
 
 __all__ = ["describe", "describe_world"]
 

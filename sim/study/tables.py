@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any, Final
 
-from ...train.durable import drafted, write_json
+from ...train.storage.files import drafted, write_json
 from .metrics import FACTS, METRICS
 from .results import CURVES, Results
 

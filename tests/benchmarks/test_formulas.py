@@ -2,9 +2,9 @@
 
 import pytest
 
-from rumor.benchmarks.dead_neighbor import fitting
 from rumor.benchmarks.joining import Wire, chain_s, tree_s, turns_s
-from rumor.benchmarks.stepping import Burst
+from rumor.benchmarks.membership import fitting
+from rumor.benchmarks.stall import Burst
 
 __all__: list[str] = []
 

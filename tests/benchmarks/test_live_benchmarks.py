@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rumor.benchmarks import control
-from rumor.benchmarks.cable import CableError
-from rumor.benchmarks.control import measure_control
-from rumor.benchmarks.exchange import Way, measure_exchange
+from rumor.benchmarks import membership as control
+from rumor.benchmarks.exchange import Pipe, Way, measure_exchange, partner
 from rumor.benchmarks.joining import measure_joining
-from rumor.benchmarks.memory import measure_memory
-from rumor.benchmarks.partner import Pipe, partner
-from rumor.benchmarks.rivals import Rival
-from rumor.benchmarks.stall import measure_stall
-from rumor.benchmarks.straggler import measure_straggler
+from rumor.benchmarks.membership import measure_control, measure_memory
+from rumor.benchmarks.netns import CableError
+from rumor.benchmarks.rivals.rivals import Rival
+from rumor.benchmarks.stall import measure_stall, measure_straggler
 
 from .checked import checked
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rumor.benchmarks.results import vitals
 from rumor.benchmarks.soak import measure_soak
-from rumor.benchmarks.vitals import vitals
 
 from .checked import checked
 

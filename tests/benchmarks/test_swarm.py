@@ -1,6 +1,6 @@
 """The swarm without a network: everybody knows everybody, and messages find their way."""
 
-from rumor.benchmarks.swarm import Swarm
+from rumor.benchmarks.protocol import Swarm
 
 __all__: list[str] = []
 

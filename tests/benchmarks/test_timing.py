@@ -2,7 +2,7 @@
 
 import pytest
 
-from rumor.benchmarks.timing import alternate, percentile, rate_gb_s, timed
+from rumor.benchmarks.results import alternate, percentile, rate_gb_s, timed
 
 __all__: list[str] = []
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from rumor.benchmarks.alone import find, measure, plain
+from rumor.benchmarks.rivals.plain_networkx import find, measure, plain
 from rumor.benchmarks.topology import measure_topology
 from rumor.topology import parse
 

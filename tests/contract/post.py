@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from rumor.gossip import Envelope
-from rumor.gossip.messages import Ack, Chunk
+from rumor.gossip.wire.messages import Ack, Chunk
 
 __all__ = ["End", "Letter", "Post", "letter", "numbers"]
 

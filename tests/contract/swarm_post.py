@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rumor.gossip.codec import Buffer, decode, encode
-from rumor.sim.network import NetworkConfig
-from rumor.sim.swarm_clock import Clock
-from rumor.sim.swarm_post import Post, address_of
+from rumor.gossip.wire.codec import Buffer, decode, encode
+from rumor.sim.kernel.post import Clock, Post, address_of
+from rumor.sim.models.network import NetworkConfig
 
 from .post import Letter
 

@@ -6,18 +6,16 @@ from types import SimpleNamespace
 from typing import cast
 
 from rumor.gossip import Envelope, GoSGD
-from rumor.sim.torture.host import Host
-from rumor.sim.torture.network import Network
-from rumor.sim.torture.peers import Peers
-from rumor.sim.torture.weather import Weather
+from rumor.sim.fuzz.network import Network, NetworkFaults, Peers
+from rumor.sim.fuzz.peer import FuzzPeer
 
 from .post import Letter
 
 __all__ = ["CALM", "WORST", "TorturePost"]
 
-CALM = Weather(orderly=True, tells=True)
+CALM = NetworkFaults(orderly=True, tells=True)
 
-WORST = Weather(loss=0.05, duplicates=0.05, replays=0.02, delay_s=0.05)
+WORST = NetworkFaults(loss=0.05, duplicates=0.05, replays=0.02, delay_s=0.05)
 
 _SETTLED_S = 20.0
 _TIMEOUT_S = 200.0
@@ -25,7 +23,7 @@ _STEP_S = 0.01
 
 
 class _End:
-    """A life of a process: what the network sees of a `Host`, and no protocol in it."""
+    """A life of a process: what the network sees of a `FuzzPeer`, and no protocol in it."""
 
     def __init__(self, network: Network, name: str, incarnation: int) -> None:
         self.name = self.id = name
@@ -38,12 +36,12 @@ class _End:
         self._refused = False
 
     def greet(self, name: str, message: Letter) -> bool:
-        self._network.greet(cast(Host, self), name, message.envelope)
+        self._network.greet(cast(FuzzPeer, self), name, message.envelope)
         return True  # nobody is told
 
     def send(self, name: str, message: Letter) -> bool:
         self._refused = False
-        self._network.send(cast(Host, self), message.envelope, message.frame)
+        self._network.send(cast(FuzzPeer, self), message.envelope, message.frame)
         return not self._refused
 
     def arrive(self, envelope: Envelope, frame: bytes) -> None:
@@ -54,7 +52,7 @@ class _End:
 
 
 class TorturePost:
-    """Processes on `rumor.sim.torture`'s network.
+    """Processes on `rumor.sim.fuzz`'s network.
 
     Args:
         weather: What the network is like.
@@ -63,7 +61,7 @@ class TorturePost:
 
     takes_unread_max: int | None = None
 
-    def __init__(self, weather: Weather = CALM, seed: int = 0) -> None:
+    def __init__(self, weather: NetworkFaults = CALM, seed: int = 0) -> None:
         peers = Peers(rule=lambda peer: GoSGD(), dials_out=lambda peer: peer in self._hidden)
         self._network = Network(seed, peers, weather)
         self._ends: dict[str, _End] = {}
@@ -73,7 +71,7 @@ class TorturePost:
     def open(self, name: str, *, listens: bool = True) -> _End:
         (self._hidden.discard if listens else self._hidden.add)(name)
         end = self._ends[name] = _End(self._network, name, next(self._lives))
-        self._network.hosts[name] = cast(Host, end)
+        self._network.hosts[name] = cast(FuzzPeer, end)
         return end
 
     def meet(self, one: str, other: str) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rumor.cli.launch.proxy.proxies import Proxies
-from rumor.gossip.codec import decode, encode
 from rumor.gossip.errors import TransportError
-from rumor.gossip.transport import Transport
+from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.wire.codec import decode, encode
 
 from .post import Letter
 

@@ -5,19 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from rumor.gossip import PeerId, ProtocolConfig, Rule, Turn
-from rumor.gossip.effects import Halt, Wait
-from rumor.gossip.rule import Demands, demands_of
-from rumor.gossip.state import Neighbors
-from rumor.sim.torture.host import Host
-from rumor.sim.torture.network import Network
-from rumor.sim.torture.peers import Peers
-from rumor.sim.torture.vector import SIZE, Values
-from rumor.sim.torture.weather import CALM, Weather
+from rumor.gossip import PeerId, ProtocolConfig, Rule, RuleContext
+from rumor.gossip.effects.effects import Halt, Wait
+from rumor.gossip.protocol.rule import Requirements, requirements_of
+from rumor.gossip.protocol.state import Neighbors
+from rumor.sim.fuzz.network import CALM, Network, NetworkFaults, Peers
+from rumor.sim.fuzz.peer import FuzzPeer
+from rumor.sim.fuzz.vector import SIZE, Values
 
 __all__ = ["BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed", "gradient", "starts"]
 
-BAD = Weather(loss=0.15, duplicates=0.1, delay_s=0.02)
+BAD = NetworkFaults(loss=0.15, duplicates=0.1, delay_s=0.02)
 
 CONFIG = ProtocolConfig(
     query_s_min=0.1, query_s_max=1.0, stall_s=2.0, gossip_s=0.5, retry_s=0.2, dead_s=1e6
@@ -58,11 +56,11 @@ class Witnessed:
         self.halts: list[str] = []
 
     @property
-    def demands(self) -> Demands:
+    def demands(self) -> Requirements:
         """Those of the rule."""
-        return demands_of(self.rule)
+        return requirements_of(self.rule)
 
-    def step(self, turn: Turn) -> Wait | Halt | None:
+    def step(self, turn: RuleContext) -> Wait | Halt | None:
         """Take the rule's turn."""
         hindrance = self.rule.step(turn)
         self.waits += isinstance(hindrance, Wait)
@@ -91,7 +89,7 @@ class Crowd:
         rule: Callable[[PeerId], Rule],
         n: int,
         neighbors: Neighbors,
-        weather: Weather = CALM,
+        weather: NetworkFaults = CALM,
         *,
         steps: Callable[[PeerId], int] | int | None = None,
         config: ProtocolConfig = CONFIG,
@@ -119,7 +117,7 @@ class Crowd:
             self.network.start(peer, seeds=others, founders=n, values=values)
 
     @property
-    def hosts(self) -> list[Host]:
+    def hosts(self) -> list[FuzzPeer]:
         """All of them, by id, whether they run or not."""
         return [self.network.hosts[peer] for peer in self.ids]
 
@@ -145,7 +143,7 @@ class Crowd:
         after = [self.before[peer][1 : rounds + 1] for peer in self.ids]
         return np.array(after).swapaxes(0, 1)
 
-    def _train(self, host: Host) -> None:
+    def _train(self, host: FuzzPeer) -> None:
         if host.id not in self.before:
             return  # a newcomer that only looks on
         place = self.ids.index(host.id)

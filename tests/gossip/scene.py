@@ -13,17 +13,17 @@ from rumor.gossip import (
     Protocol,
     ProtocolConfig,
     Rule,
+    RuleContext,
     Schema,
-    Turn,
     stream,
 )
-from rumor.gossip.effects import Effect, Greet, Inspect, Send, ShareId, SnapshotId, Wait
-from rumor.gossip.events import Event
-from rumor.gossip.messages import Body, Hello, Offer
-from rumor.gossip.rule import Demands
-from rumor.gossip.state import Neighbors
-from rumor.sim.torture.peers import complete
-from rumor.sim.torture.vector import SCHEMA, schema_of
+from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, ShareId, SnapshotId, Wait
+from rumor.gossip.effects.events import Event
+from rumor.gossip.protocol.rule import Requirements
+from rumor.gossip.protocol.state import Neighbors
+from rumor.gossip.wire.messages import Body, Hello, Offer
+from rumor.sim.fuzz.network import complete
+from rumor.sim.fuzz.vector import SCHEMA, schema_of
 
 from .transcript import line_of
 
@@ -46,13 +46,13 @@ class Scripted:
 
     name = "scripted"
     registers: tuple[str, ...] = ()
-    demands = Demands(whole=False)
+    demands = Requirements(whole=False)
 
     def __init__(self, outstanding_max: int = 2) -> None:
         self.outstanding_max = outstanding_max
-        self.next: Callable[[Turn], Wait | None] | None = None
+        self.next: Callable[[RuleContext], Wait | None] | None = None
 
-    def step(self, turn: Turn) -> Wait | None:
+    def step(self, turn: RuleContext) -> Wait | None:
         """Do what was last said."""
         act, self.next = self.next, None
         return act(turn) if act else None
@@ -154,11 +154,11 @@ class Scene:
         return self._do(id, "takes a turn", lambda p, now: p.step(now, trained=trained))
 
     def turn(
-        self, id: PeerId, act: Callable[[Turn], object], *, trained: bool = True
+        self, id: PeerId, act: Callable[[RuleContext], object], *, trained: bool = True
     ) -> list[Effect | Event]:
         """Let a peer take a turn in which its rule does this."""
 
-        def once(turn: Turn) -> None:
+        def once(turn: RuleContext) -> None:
             act(turn)
 
         self.rules[id].next = once
@@ -171,7 +171,7 @@ class Scene:
     def mix_all(self, id: PeerId, *, trained: bool = True) -> list[Effect | Event]:
         """Let a peer mix whatever has come."""
 
-        def mix(turn: Turn) -> None:
+        def mix(turn: RuleContext) -> None:
             for share in turn.shares():
                 turn.mix(share)
 
@@ -180,7 +180,7 @@ class Scene:
     def refuse_all(self, id: PeerId) -> list[Effect | Event]:
         """Let a peer send back whatever has come."""
 
-        def refuse(turn: Turn) -> None:
+        def refuse(turn: RuleContext) -> None:
             for share in turn.shares():
                 turn.refuse(share, "no")
 

@@ -1,4 +1,4 @@
-"""Small rules of quite different shapes, written with nothing but a `Turn`.
+"""Small rules of quite different shapes, written with nothing but a `RuleContext`.
 
 A synchronous round may still be fenced at a neighbor when this peer has gone on to the next one,
 so what is sent is kept in two registers, one of even and one of odd rounds. More are never needed:
@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rumor.gossip import PeerId, Share, Turn
-from rumor.gossip.effects import Wait, X
+from rumor.gossip import PeerId, RuleContext, Share
+from rumor.gossip.effects.effects import Wait, X
 from rumor.gossip.weight import token
 
 __all__ = ["D2", "RelaySum"]
@@ -37,7 +37,7 @@ class Exchange:
         """Send a register in this round, as soon as the share before it is settled."""
         self._waiting[peer].append(Letter(register, self.round, note))
 
-    def pump(self, turn: Turn) -> None:
+    def pump(self, turn: RuleContext) -> None:
         """Push what can be pushed, what came back first."""
         for back in turn.returned:
             self._waiting[back.peer].appendleft(self._last[back.peer])
@@ -46,7 +46,7 @@ class Exchange:
                 letter = self._last[peer] = letters.popleft()
                 turn.push(peer, token(turn.weight), **letter._asdict())
 
-    def received(self, turn: Turn) -> dict[PeerId, Share]:
+    def received(self, turn: RuleContext) -> dict[PeerId, Share]:
         """This round's shares, by sender; a neighbor may be a round ahead."""
         return {share.sender: share for share in turn.shares() if share.round == self.round}
 
@@ -54,14 +54,14 @@ class Exchange:
         """Say whose shares are missing."""
         return Wait(self.round, tuple(peer for peer in self.neighbors if peer not in shares))
 
-    def post_model(self, turn: Turn) -> None:
+    def post_model(self, turn: RuleContext) -> None:
         """Begin a round in which everybody gets ``x``."""
         self.round += 1
         turn.combine(self.parity("out"), [(1.0, X)])
         for peer in self.neighbors:
             self.post(peer, self.parity("out"))
 
-    def average(self, turn: Turn, own: float) -> Wait | None:
+    def average(self, turn: RuleContext, own: float) -> Wait | None:
         """Average ``x`` with all neighbors' models, once they are here."""
         self.pump(turn)
         shares = self.received(turn)
@@ -94,7 +94,7 @@ class D2:
         self._exchange = Exchange(neighbors)
         self._own = own
 
-    def step(self, turn: Turn) -> Wait | None:
+    def step(self, turn: RuleContext) -> Wait | None:
         """Send this round's corrected model, average, and keep what averaging did to it."""
         if turn.trained:
             turn.combine("stepped", [(1.0, X)])
@@ -126,7 +126,7 @@ class RelaySum:
         self._counts = dict.fromkeys(neighbors, 0)
         self._n = n
 
-    def step(self, turn: Turn) -> Wait | None:
+    def step(self, turn: RuleContext) -> Wait | None:
         """Relay the sums of the last round, average with them, and wait for the next ones."""
         exchange = self._exchange
         if turn.trained:
@@ -145,7 +145,7 @@ class RelaySum:
             self._counts[peer] = share.note
         return None
 
-    def _relay(self, turn: Turn, peer: PeerId) -> None:
+    def _relay(self, turn: RuleContext, peer: PeerId) -> None:
         register = self._exchange.parity(f"out/{peer}")
         turn.combine(register, [(1.0, term) for term in (X, *self._sums(but=peer))])
         count = 1 + sum(count for other, count in self._counts.items() if other != peer)

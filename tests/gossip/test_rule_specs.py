@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, Parameter, Turn, checked
-from rumor.gossip.effects import Wait
-from rumor.gossip.parameter import parameters_of
-from rumor.gossip.rule import Demands
-from rumor.gossip.rules import (
+from rumor.gossip import ConfigError, Parameter, RuleContext, checked
+from rumor.gossip.effects.effects import Wait
+from rumor.gossip.protocol.rule import Requirements
+from rumor.gossip.rules.parameter import parameters_of
+from rumor.gossip.rules.registry import (
     RULES,
     make_rule,
     parameter_default,
@@ -30,7 +30,7 @@ class EveryNth:
     summary = "gossip by the clock"
     registers: tuple[str, ...] = ()
     outstanding_max = 2
-    demands = Demands(whole=False)
+    demands = Requirements(whole=False)
 
     @checked
     def __init__(
@@ -45,7 +45,7 @@ class EveryNth:
         self.silent = silent
         self._steps = 0
 
-    def step(self, turn: Turn) -> Wait | None:
+    def step(self, turn: RuleContext) -> Wait | None:
         """Push where it is time, and mix all that came."""
         self._steps += turn.trained
         if turn.merging or (turn.trained and self._steps % self.every == 0 and not self.silent):

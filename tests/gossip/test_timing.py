@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from rumor.gossip import ConfigError, ProtocolConfig
-from rumor.gossip.timing import TIMINGS, Timing, timing
+from rumor.gossip.config import TIMINGS, Timing, timing
 
 NAMES = ("local", "lan", "wan")
 

@@ -1,7 +1,7 @@
 """Effects and messages as lines that a person can read and a diff can show."""
 
 from rumor.gossip import Entry, Envelope, Kind
-from rumor.gossip.effects import (
+from rumor.gossip.effects.effects import (
     Attach,
     Drop,
     Effect,
@@ -18,10 +18,10 @@ from rumor.gossip.effects import (
     Snapshot,
     Stage,
 )
-from rumor.gossip.events import Event
-from rumor.gossip.messages import Ack, Chunk, Grant, Hello, Leave, Offer
+from rumor.gossip.effects.events import Event
 from rumor.gossip.weight import founders
-from rumor.gossip.wire import NATIVE, Form
+from rumor.gossip.wire.formats import NATIVE, Form
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer
 
 __all__ = ["line_of"]
 

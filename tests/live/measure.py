@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rumor.benchmarks.machine import machine
+from rumor.benchmarks.results import machine
 
 from .scenes import (
     Outcome,

@@ -14,9 +14,9 @@ from statistics import median
 from typing import Any, Self
 
 from rumor.gossip import Audit, audit
-from rumor.gossip.ledger import Life
-from rumor.train.ledger_file import ledger_paths, read_ledgers
-from rumor.train.metrics import read_metrics
+from rumor.gossip.effects.ledger import Life
+from rumor.train.storage.jsonl import read_metrics
+from rumor.train.storage.ledger_file import ledger_paths, read_ledgers
 
 from .trainee import Orders
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from rumor.benchmarks.partner import Flat
+from rumor.benchmarks.exchange import Flat
 from rumor.gossip import GoSGD, ProtocolConfig
-from rumor.gossip.timing import timing
+from rumor.gossip.config import timing
 from rumor.train import Peer, PeerConfig
-from rumor.train.allocator import keep_pages
-from rumor.train.metrics import MetricsLog
+from rumor.train.storage.jsonl import MetricsLog
+from rumor.train.tensors.buffers import keep_pages
 
 __all__ = ["Orders", "train"]
 

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from rumor.gossip import ProtocolConfig, Rule
 from rumor.sim import NetworkConfig, VectorTask
-from rumor.sim.links import Links
-from rumor.sim.neighborhood import Neighborhood
-from rumor.sim.network import read_network
-from rumor.sim.pace import make_pace
-from rumor.sim.plan import FleetPlan
-from rumor.sim.schedule import Reading, schedule
-from rumor.sim.vectors import VectorRows
+from rumor.sim.batched.schedule import Reading, schedule
+from rumor.sim.batched.vector_tasks import VectorRows
+from rumor.sim.kernel.links import Links
+from rumor.sim.kernel.plan import FleetPlan
+from rumor.sim.kernel.topology import WorkerTopology
+from rumor.sim.models.network import read_network
+from rumor.sim.models.step_time import make_step_time
 from rumor.topology import parse
 
 __all__ = ["STEP_S", "Point", "run_bare"]
@@ -87,8 +87,8 @@ def run_bare(
         schema=values.schema,
         anchor=values.anchor,
         rule=rule,
-        neighbors=Neighborhood(parse(topology, workers, seed=seed), ids),
-        pace=make_pace(pace, ids=ids, step_s=STEP_S, speeds=speeds, seed=seed),
+        neighbors=WorkerTopology(parse(topology, workers, seed=seed), ids),
+        pace=make_step_time(pace, ids=ids, step_s=STEP_S, speeds=speeds, seed=seed),
         links=partial(Links, net, ids, seed),
         seed=seed,
         steps=None,

@@ -5,16 +5,16 @@ from functools import partial
 from typing import Any
 
 from rumor.gossip import ProtocolConfig, Schema, TensorSpec
-from rumor.gossip.rules import make_rule
-from rumor.gossip.timing import timing
-from rumor.sim.fault_plan import given, names_of
-from rumor.sim.faults import check_faults, resolve
-from rumor.sim.fleet import Fleet
-from rumor.sim.links import Links
-from rumor.sim.neighborhood import LiveNeighborhood
-from rumor.sim.network import NetworkConfig, read_network
-from rumor.sim.pace import InTurn, make_pace
-from rumor.sim.plan import FaultPlan, FleetPlan
+from rumor.gossip.config import timing
+from rumor.gossip.rules.registry import make_rule
+from rumor.sim.kernel.faults import check_faults, resolve
+from rumor.sim.kernel.fleet import Fleet
+from rumor.sim.kernel.links import Links
+from rumor.sim.kernel.plan import FaultPlan, FleetPlan
+from rumor.sim.kernel.topology import LiveWorkerTopology
+from rumor.sim.models.network import NetworkConfig, read_network
+from rumor.sim.models.step_time import InTurn, make_step_time
+from rumor.sim.simulate import given, names_of
 
 __all__ = ["LARGE", "SMALL", "Fault", "fault", "fleet_of", "live_on", "plan_of"]
 
@@ -56,8 +56,8 @@ def plan_of(
         schema=schema,
         anchor=bytes(16),
         rule=partial(make_rule, rule, p),
-        neighbors=LiveNeighborhood("complete", seed),
-        pace=InTurn(make_pace("constant", ids=names, step_s=0.1, seed=seed), n),
+        neighbors=LiveWorkerTopology("complete", seed),
+        pace=InTurn(make_step_time("constant", ids=names, step_s=0.1, seed=seed), n),
         links=partial(Links, found, ids, seed),
         seed=seed,
         steps=steps,

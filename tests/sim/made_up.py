@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rumor.sim.run import Run, time_to
+from rumor.sim.results.run import Run, time_to
 
 __all__ = ["made_up"]
 

@@ -11,8 +11,8 @@ import pytest
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
 from rumor.sim.calibration import Calibration, PeerPace, read_calibration
-from rumor.sim.network import PRESETS
-from rumor.sim.pace import make_pace
+from rumor.sim.models.network import PRESETS
+from rumor.sim.models.step_time import make_step_time
 
 STEPS_S = (0.1021, 0.1, 0.3001)
 
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(
 def test_each_worker_steps_as_long_as_its_peer_did() -> None:
     config = SimulationConfig(**measured().simulation())
     ids = [f"peer-{worker}" for worker in range(config.workers)]
-    pace = make_pace(config.pace, ids=ids, step_s=config.step_s, slow=config.slow, seed=0)
+    pace = make_step_time(config.pace, ids=ids, step_s=config.step_s, slow=config.slow, seed=0)
     found = [pace.mean_s(worker) for worker in range(config.workers)]
     assert found == pytest.approx(STEPS_S, rel=1e-5)
     assert config.rule == "sgp"

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim.live_pace import calibrate
-from rumor.sim.live_run import read_live_run
-from rumor.sim.network import PRESETS, NetworkConfig
+from rumor.sim.calibration import calibrate, read_live_run
+from rumor.sim.models.network import PRESETS, NetworkConfig
 
 from .live_folders import leave_peer, leave_run, rows_of
 

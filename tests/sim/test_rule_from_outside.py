@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from rumor.gossip import ConfigError, Parameter, Turn, checked
-from rumor.gossip.effects import Wait
-from rumor.gossip.rule import Demands
+from rumor.gossip import ConfigError, Parameter, RuleContext, checked
+from rumor.gossip.effects.effects import Wait
+from rumor.gossip.protocol.rule import Requirements
 from rumor.sim import SimulationConfig, Swarm, simulate
 
 
@@ -16,7 +16,7 @@ class EveryNth:
     name = "every-nth"
     registers: tuple[str, ...] = ()
     outstanding_max = 2
-    demands = Demands(whole=False)
+    demands = Requirements(whole=False)
 
     @checked
     def __init__(
@@ -25,7 +25,7 @@ class EveryNth:
         self.every = every
         self._steps = 0
 
-    def step(self, turn: Turn) -> Wait | None:
+    def step(self, turn: RuleContext) -> Wait | None:
         """Push where it is time, and mix all that came."""
         self._steps += turn.trained
         if turn.merging or (turn.trained and self._steps % self.every == 0):

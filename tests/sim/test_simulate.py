@@ -12,7 +12,7 @@ from rumor.gossip import ConfigError
 from rumor.sim import Progress, SimulationConfig, consensus, simulate
 from rumor.sim.config import ENGINES
 from rumor.topology import TopologyError
-from rumor.train.task import Task
+from rumor.train.tasks.task import Task
 
 
 def tiny(**changes: Any) -> Task:

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rumor.train.device import Mark
+from rumor.train.tensors.cuda import Mark
 
 _T = TypeVar("_T")
 

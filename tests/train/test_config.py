@@ -7,8 +7,7 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.train import CheckpointConfig, PeerConfig, RunConfig
-from rumor.train.reach import advertised
-from rumor.train.rendezvous import Rendezvous
+from rumor.train.runtime.search import Rendezvous, advertised
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from rumor.gossip import (
     audit,
 )
 from rumor.train import Peer, PeerConfig
-from rumor.train.ledger_file import read_ledger
+from rumor.train.storage.ledger_file import read_ledger
 
 pytestmark = pytest.mark.live
 

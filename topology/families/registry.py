@@ -4,17 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..errors import TopologyError
-from . import (
-    base_k,
-    equitopo,
-    exponential,
-    files,
-    hosts,
-    lattices,
-    random,
-    random_rounds,
-    trees,
-)
+from . import base_k, equitopo, exponential, files, hosts, lattices, random, random_rounds, trees
 from .family import Family
 
 __all__ = ["CATALOG", "FAMILIES", "register", "unregister"]

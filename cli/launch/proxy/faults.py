@@ -1,6 +1,6 @@
 """Faults of a schedule as what is imposed on the network between real peers, and in words."""
 
-from ....sim.faults import Fault
+from ....sim.kernel.faults import Fault
 from .conditions import Condition
 from .proxies import Proxies
 

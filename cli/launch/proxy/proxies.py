@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Self, TypeVar
 
-from ....gossip.address import split_address
-from ....gossip.transport_files import allow_more_files
+from ....gossip.transport.addresses import allow_more_files, split_address
 from .conditions import Condition, between, from_peer, of_peer, terms
 from .connection import Connection
 from .pump import Link

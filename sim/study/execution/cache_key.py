@@ -18,8 +18,8 @@ from typing import Any, Final
 from ....gossip.errors import ConfigError
 from ....topology.spec import Spec, read
 from ...config import SimulationConfig
-from ...fault_plan import given
-from ...faults import as_json
+from ...kernel.faults import faults_as_json
+from ...simulate import given
 from ..study_file import RUNNER_SETTINGS
 
 __all__ = ["code_version", "config_of", "settings_as_json", "trial_key", "versions"]
@@ -100,7 +100,9 @@ def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
         if not isinstance(found[name], str):
             raise ConfigError(f"{name} is an object: a study needs its name, or that of a file")
     faults = found["faults"]
-    found["faults"] = str(faults) if isinstance(faults, str | Path) else as_json(given(faults))
+    found["faults"] = (
+        str(faults) if isinstance(faults, str | Path) else faults_as_json(given(faults))
+    )
     return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from ....gossip.errors import ConfigError, RumorError
 from ....topology import TopologyError
-from ....train.task import Task
+from ....train.tasks.task import Task
+from ...batched.engines import alone
+from ...batched.vector_tasks import VectorTask
 from ...config import SimulationConfig
-from ...cores import alone
-from ...simulation import Simulation, find_task
-from ...vectors import VectorTask
+from ...simulate import Simulation, find_task
 from ..study import Trial
 from .cache_key import config_of, settings_as_json, trial_key
 

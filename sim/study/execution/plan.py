@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import Any
 
 from ....gossip.errors import ConfigError, TransportError
-from ...cores import alone, usable_cores
-from ...memory import free_gib
-from ...simulation import Simulation
+from ...batched.engines import alone, usable_cores
+from ...batched.values import free_gib
+from ...simulate import Simulation
 from ..study import Study
 from .backends import Backend, WorkerLost, one_by_one, read_backend
 from .cache_key import config_of

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....gossip.errors import ConfigError
-from ....train.durable import drafted, remove_drafts, write_json
-from ...faults import Fault, as_json
-from ...run_files import check_writable
+from ....train.storage.files import drafted, remove_drafts, write_json
+from ...kernel.faults import Fault, faults_as_json
+from ...results.files import check_writable
 from ..study import Axis, Condition, Point, Study
 
 __all__ = [
@@ -234,7 +234,7 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: str(v) if isinstance(v, Path) else v for name, v in settings.items()}
     faults = found.get("faults")
     if isinstance(faults, Sequence) and not isinstance(faults, str):
-        found["faults"] = [as_json([f])[0] if isinstance(f, Fault) else f for f in faults]
+        found["faults"] = [faults_as_json([f])[0] if isinstance(f, Fault) else f for f in faults]
     return found
 
 

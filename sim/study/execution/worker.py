@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 from ....gossip.errors import RumorError
 from ....topology import TopologyError, facts, parse
 from ....topology.families.files import forget_files
+from ...batched.values import peak_rss_mib
 from ...config import SimulationConfig
-from ...memory import peak_rss_mib
-from ...run_files import as_json
+from ...results.files import as_json
 from ...simulate import simulate
 from .cache_key import code_version, config_of, trial_key, versions
 

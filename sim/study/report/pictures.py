@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from ....train.durable import drafted
+from ....train.storage.files import drafted
 from ..format import number
 from ..metrics import METRICS
 from ..results import Result, Results

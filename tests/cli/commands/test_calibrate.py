@@ -17,10 +17,10 @@ from rumor.cli.commands.calibrate import network_between
 from rumor.cli.launch.proxy.proxies import Proxies
 from rumor.sim import SimulationConfig
 from rumor.sim.calibration import read_calibration
-from rumor.sim.network import PRESETS
-from rumor.sim.run import Run
+from rumor.sim.models.network import PRESETS
+from rumor.sim.results.run import Run
 from rumor.train import Peer, PeerConfig
-from rumor.train.sounding import LinkSounding, Sounder
+from rumor.train.runtime.probe import LinkProbe, Probe
 
 from ...sim.live_folders import leave_run
 from ...sim.made_up import made_up
@@ -50,9 +50,9 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, [*arguments], env={"COLUMNS": "140"})
 
 
-def sounding(**changes: Any) -> LinkSounding:
+def sounding(**changes: Any) -> LinkProbe:
     given: dict[str, Any] = {"address": "tcp://a:1", "roundtrip_s": 0.02, "share_bytes": 100}
-    return LinkSounding(**given | {"roundtrip_s_mean": 0.03, "bytes_s": 1e6} | changes)
+    return LinkProbe(**given | {"roundtrip_s_mean": 0.03, "bytes_s": 1e6} | changes)
 
 
 def test_a_live_folder_gets_its_calibration(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_slow_link_is_measured_as_slow(peer: Peer) -> None:
     with Proxies(seed=0, who_listens=lambda port: "ada") as network:
         network.delay(0.02, peer="ada")
         network.limit(5e5, peer="ada")
-        with Sounder(socks_proxy=network.socks_proxy("me")) as sounder:
+        with Probe(socks_proxy=network.socks_proxy("me")) as sounder:
             found = sounder.sound(peer.address, bytes_max=200_000)
     assert found.roundtrip_s >= 0.04
     assert found.bytes_s < 6e5

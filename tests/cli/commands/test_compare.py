@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.sim.run import Run
+from rumor.sim.results.run import Run
 
 from ...sim.live_folders import leave_run
 from ...sim.made_up import made_up

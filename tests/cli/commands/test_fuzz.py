@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from rumor.cli.app import app
 from rumor.cli.commands.fuzz import parse_seeds, words
 from rumor.gossip import ConfigError
-from rumor.sim.faults import read_faults
-from rumor.sim.torture import OPTIONS, PLANTS
+from rumor.sim.fuzz import MUTANTS, OPTIONS
+from rumor.sim.kernel.faults import read_faults
 
 PLANTED = ["--seeds", "0-999", "--plant", "no-deduplication", "--failures-max", "1"]
 
@@ -162,7 +162,7 @@ def test_the_help_names_every_option_of_a_swarm_and_every_plant() -> None:
     done = CliRunner().invoke(app, ["fuzz", "--help"], env={"COLUMNS": "200"})
     plain = " ".join(done.output.replace("│", " ").split())
     assert ", ".join(OPTIONS) in plain
-    assert all(plant in plain for plant in PLANTS)
+    assert all(plant in plain for plant in MUTANTS)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.train.merged import save_model
+from rumor.train.storage.merge import save_model
 
 
 def peer(folder: Path, value: float, units: int, state: str = "finished", n: int = 3) -> Path:

@@ -19,8 +19,8 @@ from rumor.cli.commands.simulate import worked
 from rumor.cli.simulation_report import describe_run, display_on, estimate, part, reached
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
-from rumor.sim.progress import Progress
-from rumor.sim.run import Run
+from rumor.sim.batched.schedule import Progress
+from rumor.sim.results.run import Run
 
 from ...sim.made_up import made_up
 
@@ -215,7 +215,7 @@ def test_ctrl_c_while_files_are_written_leaves_none(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rumor.sim.run.write_summary", interrupt)
+    monkeypatch.setattr("rumor.sim.results.run.write_summary", interrupt)
     result = simulate("--out", "run", "--no-plot")
     assert result.exit_code == 130 and "while the files were written" in result.stderr
     assert not Path("run").exists()
@@ -227,7 +227,7 @@ def test_a_run_that_cannot_be_written_is_shown_even_so(
     def no_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rumor.sim.run.write_summary", no_disk)
+    monkeypatch.setattr("rumor.sim.results.run.write_summary", no_disk)
     result = simulate("--out", "run", "--no-plot", "--json")
     assert result.exit_code == 1 and json.loads(result.stdout)["out"] is None
     assert result.stderr.endswith(

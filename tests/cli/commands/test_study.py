@@ -248,7 +248,7 @@ def test_what_fails_in_a_process_is_no_folder_that_cannot_be_written(
 
 OWN_TASK = """
 import os, signal, torch
-from rumor.train.task import Task
+from rumor.train.tasks.task import Task
 def make(seed):
     x = torch.ones(32, 2)
     def loss(outputs, targets):

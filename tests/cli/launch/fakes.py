@@ -9,7 +9,7 @@ import pytest
 import rumor.sim.results.live_plots as picture
 from rumor.cli.launch.command import run_swarm
 from rumor.cli.launch.config import LaunchConfig
-from rumor.train.durable import drafted
+from rumor.train.storage.files import drafted
 
 __all__ = ["FAKE_PEER", "PNG", "detail", "draw_nothing", "run_fakes", "summary"]
 

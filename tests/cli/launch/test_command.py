@@ -15,7 +15,7 @@ from rumor.cli.app import app
 from rumor.cli.launch.command import complaint, run_swarm, worked
 from rumor.cli.launch.faults import Chaos
 from rumor.cli.launch.watchdog import Guard
-from rumor.sim.faults import Fault, read_faults, resolve
+from rumor.sim.kernel.faults import Fault, read_faults, resolve
 
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
 
@@ -285,7 +285,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
         draft.replace(path)
 
-    monkeypatch.setattr("rumor.train.durable.publish", full)
+    monkeypatch.setattr("rumor.train.storage.files.publish", full)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "summary.json", "training.png"])

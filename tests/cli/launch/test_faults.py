@@ -16,7 +16,7 @@ from rumor.cli.launch.folder import Place, Places
 from rumor.cli.launch.monitor import State, Watch
 from rumor.cli.launch.processes import Crew
 from rumor.gossip.errors import ConfigError
-from rumor.sim.faults import LIVE_KINDS, read_faults
+from rumor.sim.kernel.faults import LIVE_KINDS, read_faults
 
 STEP_S = 0.001
 

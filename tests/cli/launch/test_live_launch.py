@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rumor.gossip import ONE
-from rumor.sim.replay import replay
-from rumor.train.ledger_file import read_ledger
-from rumor.train.metrics import read_metrics
+from rumor.sim.replay.replay import replay
+from rumor.train.storage.jsonl import read_metrics
+from rumor.train.storage.ledger_file import read_ledger
 
 pytestmark = pytest.mark.live
 

@@ -16,9 +16,9 @@ from rumor.cli.launch.folder import Place
 from rumor.cli.launch.monitor import Former, Life, State
 from rumor.cli.launch.resume import past_of, read_run, told_by
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.rule import demands_of
-from rumor.gossip.rules import RULES, make_rule
-from rumor.train.lives import lock_folder
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.train.storage.incarnation import lock_folder
 
 from .fakes import FAKE_PEER, draw_nothing
 
@@ -49,7 +49,7 @@ def left(folder: Path, name: str, index: int, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    "rule", [name for name in RULES if demands_of(make_rule(name)).fixed_members]
+    "rule", [name for name in RULES if requirements_of(make_rule(name)).fixed_members]
 )
 def test_what_cannot_go_on_is_refused_before_anything_is_touched(tmp_path: Path, rule: str) -> None:
     peer = left(tmp_path, "peer-0", 0, rule=rule)

@@ -134,7 +134,7 @@ def test_from_the_command_line_to_the_end_twice(
     # What a program may do to its process, a test may not do to pytest's.
     monkeypatch.setattr(peer_command, "stop_on_signals", lambda stop: None)
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: None)
-    monkeypatch.setattr("rumor.train.allocator.keep_pages", lambda: False)
+    monkeypatch.setattr("rumor.train.tensors.buffers.keep_pages", lambda: False)
     out = tmp_path / "a"
     given = ["peer", "--task=quadratic", "--steps=20", "--json", f"--out={out}"]
     for arguments, steps in (

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from rumor.sim.results.curves import set_scale
 from rumor.sim.results.plots import draw
-from rumor.sim.run import Run
+from rumor.sim.results.run import Run
 
 from ..made_up import made_up
 

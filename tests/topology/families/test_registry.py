@@ -4,15 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rumor.topology import (
-    FAMILIES,
-    LiveTopology,
-    TopologyError,
-    advise,
-    facts,
-    over,
-    parse,
-)
+from rumor.topology import FAMILIES, LiveTopology, TopologyError, advise, facts, over, parse
 from rumor.topology.drawing import headline
 from rumor.topology.families import CATALOG, Built, Family, Site, register, unregister
 from rumor.topology.families.family import Values, at_least, below_n, clipped, counts

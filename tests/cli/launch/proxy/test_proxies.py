@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.proxy.proxies import Proxies
-from rumor.gossip.codec import Buffer
 from rumor.gossip.errors import TransportError
-from rumor.gossip.transport import Transport
+from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.wire.codec import Buffer
 
 pytestmark = pytest.mark.live
 

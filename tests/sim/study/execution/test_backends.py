@@ -147,7 +147,7 @@ def test_a_dask_cluster_gives_the_same_bytes(
 
 DEADLY = """
 import os, torch
-from rumor.train.task import Task
+from rumor.train.tasks.task import Task
 def make(seed):
     x = torch.ones(32, 2)
     def loss(outputs, targets):

@@ -12,7 +12,7 @@ import pytest
 import rumor.sim.study.execution.cache_key as module
 from rumor.gossip import ConfigError
 from rumor.sim import NetworkConfig
-from rumor.sim.faults import Fault
+from rumor.sim.kernel.faults import Fault
 from rumor.sim.study.execution.cache_key import (
     code_version,
     config_of,

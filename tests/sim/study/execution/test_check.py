@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip.rules import RULES
+from rumor.gossip.rules.registry import RULES
 from rumor.sim import simulate
 from rumor.sim.study.execution.cache_key import config_of
 from rumor.sim.study.execution.check import InvalidTrial, InvalidTrials, check_trials

@@ -9,7 +9,7 @@ import pytest
 
 import rumor.sim.study.execution.plan as module
 from rumor.gossip import ConfigError
-from rumor.sim.simulation import Simulation
+from rumor.sim.simulate import Simulation
 from rumor.sim.study.execution.backends import WorkerLost
 from rumor.sim.study.execution.check import check_trials
 from rumor.sim.study.execution.plan import StudyPlan, estimate_s, plan_study

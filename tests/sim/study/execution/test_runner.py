@@ -209,7 +209,7 @@ def test_a_trial_that_fails_stops_no_other_and_is_tried_again(
 ) -> None:
     Path("failing_task.py").write_text(
         "import os, torch\n"
-        "from rumor.train.task import Task\n"
+        "from rumor.train.tasks.task import Task\n"
         "def make(seed):\n"
         "    x = torch.ones(32, 2)\n"
         "    def loss(outputs, targets):\n"

@@ -68,7 +68,7 @@ def test_a_full_disk_leaves_the_old_trial_and_no_draft(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("rumor.train.durable.os.fsync", full)
+    monkeypatch.setattr("rumor.train.storage.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         store.put(KEY, RECORD | {"wall_s": 9.0})
     with pytest.raises(OSError, match="No space left"):

@@ -1,0 +1,3 @@
+"""Other systems, each measured in a virtual environment of its own."""
+
+__all__: list[str] = []

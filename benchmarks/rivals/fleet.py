@@ -1,0 +1,107 @@
+"""One measurement of our own for ``sim``, in a process of its own: run as a script."""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rumor.benchmarks.rivals.networks import make
+from rumor.gossip.errors import ConfigError
+from rumor.sim.batched.values import peak_rss_mib
+
+__all__ = ["TOPOLOGY", "measure"]
+
+_MB_PER_MIB = 2**20 / 1e6
+
+TOPOLOGY = "random-regular:d=6"
+"""Whom a worker may push to; the rival gets the same graph."""
+
+_WARM_N = 8
+
+
+def measure(
+    net: str, *, workers: int, batch_size: int, steps: int, engine: str, threads: int
+) -> dict[str, Any]:
+    """Simulate GoSGD, every step of every worker pushing.
+
+    Set-up and evaluations are not counted, as they are not at the rival: runs of one step, which
+    have as much of both, are subtracted, the quicker of two.
+
+    Args:
+        net: One of `rumor.benchmarks.rivals.networks.NETS`.
+        workers: How many.
+        batch_size: Samples per step.
+        steps: Of the optimizer, for each worker; 2 or more.
+        engine: ``auto``, ``batched``, ``loop`` or ``fast``.
+        threads: That the simulator may use.
+
+    Returns:
+        ``steps``, over all workers, without the first of each, and ``wall_s`` that they took
+        (set-up and all where that was too short to tell apart); ``whole_s``, the call as a whole;
+        ``accuracy`` of the merged model; ``digest`` of its parameters; ``loaded_mb`` and
+        ``peak_mb``, the most resident memory before the simulation and in all, in 10**6 bytes;
+        ``engine`` that was used, and ``why``. Only ``failed``, a line that says why, where that
+        engine is not to be had.
+    """
+    # What is only done once, a small simulation has done before.
+    try:
+        _simulate(net, _WARM_N, batch_size, 2, engine, threads)
+    except ConfigError as error:
+        return {"failed": str(error)}
+    loaded_mb = peak_rss_mib() * _MB_PER_MIB
+    bare_s = min(
+        _simulate(net, workers, batch_size, 1, engine, threads).summary["wall_s"] for _ in range(2)
+    )
+    start_s = time.perf_counter()
+    run = _simulate(net, workers, batch_size, steps, engine, threads)
+    whole_s = time.perf_counter() - start_s
+    summary = run.summary
+    return {
+        "steps": summary["steps"] - workers,
+        "wall_s": summary["wall_s"] - (bare_s if bare_s < summary["wall_s"] else 0.0),
+        "whole_s": whole_s,
+        "accuracy": summary["accuracy"],
+        "digest": _digest(run.model),
+        "loaded_mb": loaded_mb,
+        "peak_mb": peak_rss_mib() * _MB_PER_MIB,
+        "engine": summary["engine"],
+        "why": summary["engine_why"],
+    }
+
+
+def _simulate(
+    net: str, workers: int, batch_size: int, steps: int, engine: str, threads: int
+) -> Any:
+    from rumor.sim import simulate
+
+    return simulate(
+        task=make(net),
+        workers=workers,
+        topology=TOPOLOGY,
+        rule="gosgd",
+        p=1.0,
+        batch_size=batch_size,
+        steps=steps,
+        partition="shared",
+        network="lan",
+        engine=engine,
+        threads=threads,
+        # No more measurements than there must be.
+        eval_every=steps,
+        seed=0,
+    )
+
+
+def _digest(model: Mapping[str, torch.Tensor]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(model):
+        found.update(model[name].contiguous().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(**json.loads(sys.argv[1]))))

@@ -1,0 +1,91 @@
+"""What the protocol has asked for so far, in the order in which it must happen."""
+
+from dataclasses import replace
+
+from ..wire.messages import Body, Envelope, Incarnation, PeerId
+from .effects import Effect, Record, Send, SnapshotId
+from .events import Event
+from .ledger import Account, Entry
+
+__all__ = ["EffectLog"]
+
+
+class EffectLog:
+    """Collects effects until the driver takes them.
+
+    Weight only changes through `record`, so that the account and the ledger on disk cannot
+    drift apart, and every entry stands before the messages that follow from it.
+
+    Args:
+        account: The peer's own account, of one shard.
+        schema: Hash of its model's schema.
+        swarm: Hash of its swarm's anchor, empty while it is not known.
+    """
+
+    def __init__(self, account: Account, schema: bytes, swarm: bytes) -> None:
+        self.account = account
+        self.swarm = swarm
+        self._schema = schema
+        self._shard = account.shard
+        self._effects: list[Effect | Event] = []
+
+    def beside(self, account: Account) -> "EffectLog":
+        """The agenda of another shard of the same peer: what either asks for is one list."""
+        other = EffectLog(account, self._schema, self.swarm)
+        other._effects = self._effects
+        return other
+
+    def ask(self, effect: Effect | Event) -> None:
+        """Add an effect."""
+        self._effects.append(effect)
+
+    def record(self, entry: Entry) -> None:
+        """Change the account, and ask for the change to be written down."""
+        if self._shard:
+            entry = replace(entry, shard=self._shard)
+        self._effects.append(Record(self.account.apply(entry)))
+
+    def envelope(
+        self, peer: PeerId, incarnation: Incarnation, body: Body, frame_bytes: int = 0
+    ) -> Envelope:
+        """Address *body* to one life of a peer; empty and 0 where it is not known."""
+        return Envelope(
+            swarm=self.swarm,
+            schema=self._schema,
+            source=self.account.id,
+            source_incarnation=self.account.incarnation,
+            destination=peer,
+            destination_incarnation=incarnation,
+            body=body,
+            frame_bytes=frame_bytes,
+            shard=self._shard,
+        )
+
+    def send(
+        self,
+        peer: PeerId,
+        incarnation: Incarnation,
+        body: Body,
+        *,
+        frame: tuple[SnapshotId, int, int] | None = None,
+        shown: bool = False,
+    ) -> None:
+        """Ask for a message to be sent.
+
+        Args:
+            peer: To whom.
+            incarnation: To which life of it.
+            body: What it says.
+            frame: Snapshot, start and length in bytes of the frame beside it, if there is one.
+            shown: Whether the snapshot's place in shared memory is to be named.
+        """
+        snapshot, start, size = frame or (None, 0, 0)
+        envelope = self.envelope(peer, incarnation, body, size)
+        self._effects.append(Send(envelope, snapshot, start, shown))
+
+    def take(self) -> list[Effect | Event]:
+        """Hand over what was asked for, and begin anew."""
+        effects = self._effects[:]
+        # The list stays the same one: the agendas of all shards share it.
+        self._effects.clear()
+        return effects

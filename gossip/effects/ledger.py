@@ -1,0 +1,216 @@
+"""Every change of weight, one entry each, and the accounts that follow from them.
+
+An account is nothing but the fold of its entries. An audit lays the accounts of all peers side by
+side: an escrow is in flight, stranded, burned or dead exactly as far as no receiver's account
+says that it was accepted.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from ..errors import LocalProtocolError
+from ..types import frozen, frozen_keywords
+from ..weight import shown
+from ..wire.messages import Incarnation, PeerId
+
+__all__ = ["Account", "Audit", "Entry", "Kind", "Outstanding", "audit"]
+
+Life = tuple[PeerId, Incarnation]
+
+
+class Kind(StrEnum):
+    """What happened to some weight."""
+
+    FOUNDED = "founded"
+    """Created, by a founder."""
+    PUSHED = "pushed"
+    """Moved from the weight into escrow."""
+    SETTLED = "settled"
+    """The receiver accepted this much; the rest of the escrow came back."""
+    ACCEPTED = "accepted"
+    """Taken from another's escrow; 0 where its share was refused or fenced."""
+    STRANDED = "stranded"
+    """The receiver is held for dead, and nobody can say what became of the escrow."""
+    FOUND = "found"
+    """The receiver of a stranded escrow was heard again."""
+    WRITTEN_OFF = "written-off"
+    """The receiver's incarnation is over: what it had not accepted is burned."""
+    BURNED = "burned"
+    """Destroyed: a swarm was given up, or nobody was left to take the weight."""
+
+
+@frozen
+class Entry:
+    """One line of a ledger."""
+
+    kind: Kind
+    weight: int
+    peer: PeerId = ""
+    """The other side, where there is one."""
+    incarnation: Incarnation = 0
+    """The other side's incarnation."""
+    seq: int = 0
+    shard: int = 0
+
+    def __repr__(self) -> str:
+        return shown(self, weight="units")
+
+
+@dataclass(slots=True)
+class Outstanding:
+    """An escrow that is not settled."""
+
+    seq: int
+    escrow: int
+    stranded: bool = False
+
+
+@dataclass(slots=True)
+class Account:
+    """What one life of a peer holds of one shard, as its entries so far say."""
+
+    id: PeerId
+    incarnation: Incarnation
+    shard: int = 0
+    founded: int = 0
+    weight: int = 0
+    burned: int = 0
+    outstanding: dict[Life, Outstanding] = field(default_factory=dict)
+    """By receiver: at most one escrow each."""
+    written_off: list[tuple[Life, Outstanding]] = field(default_factory=list)
+    decided: dict[Life, tuple[int, int]] = field(default_factory=dict)
+    """By sender: the last decision, as ``(seq, accepted)``."""
+
+    @property
+    def life(self) -> Life:
+        """The peer and which of its lives this is."""
+        return self.id, self.incarnation
+
+    def apply(self, entry: Entry) -> Entry:
+        """Take *entry* into the account and hand it back.
+
+        Raises:
+            LocalProtocolError: The entry contradicts those before it; the account is unchanged.
+        """
+        other = entry.peer, entry.incarnation
+        match entry.kind:
+            case Kind.PUSHED:
+                # Not _require: these three are on the way of every share.
+                if not 0 <= entry.weight <= self.weight:
+                    raise LocalProtocolError(f"{entry}: more than is held")
+                if other in self.outstanding:
+                    raise LocalProtocolError(f"{entry}: an escrow is outstanding there")
+                self.weight -= entry.weight
+                self.outstanding[other] = Outstanding(entry.seq, entry.weight)
+            case Kind.ACCEPTED:
+                last = self.decided.get(other, (0, 0))[0]
+                if entry.weight < 0 or entry.seq <= last:
+                    raise LocalProtocolError(f"{entry}: decided already")
+                self.weight += entry.weight
+                self.decided[other] = entry.seq, entry.weight
+            case Kind.FOUNDED:
+                self.founded += entry.weight
+                self.weight += entry.weight
+            case Kind.BURNED:
+                _require(0 <= entry.weight <= self.weight, entry, "more than is held")
+                self.weight -= entry.weight
+                self.burned += entry.weight
+            case _:
+                self._close(entry, other)
+        return entry
+
+    def _close(self, entry: Entry, other: Life) -> None:
+        escrow = self.outstanding.get(other)
+        if escrow is None or escrow.seq != entry.seq:
+            raise LocalProtocolError(f"{entry} names no outstanding escrow")
+        if entry.kind is Kind.SETTLED:
+            _require(0 <= entry.weight <= escrow.escrow, entry, "more than the escrow")
+            self.weight += escrow.escrow - entry.weight
+            del self.outstanding[other]
+        elif entry.kind is Kind.WRITTEN_OFF:
+            self.written_off.append((other, escrow))
+            del self.outstanding[other]
+        else:
+            escrow.stranded = entry.kind is Kind.STRANDED
+
+
+def _require(condition: bool, entry: Entry, why: str) -> None:
+    if not condition:
+        raise LocalProtocolError(f"{entry}: {why}")
+
+
+@frozen_keywords
+class Audit:
+    """Where every founder's weight is; each field is counted on its own."""
+
+    founded: int
+    held: int
+    """Weight of peers that live, or ended in good order."""
+    in_flight: int
+    """In escrow of such peers and not accepted yet."""
+    stranded: int
+    """The same, toward peers that are held for dead."""
+    burned: int
+    died: int
+    """Went down with dead peers: their weight, and their escrow that nobody accepted."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether nothing was lost and nothing created (invariant I1)."""
+        accounted = self.held + self.in_flight + self.stranded + self.burned + self.died
+        return self.founded == accounted
+
+    def __repr__(self) -> str:
+        return shown(self, **{field.name: field.name for field in fields(self)})
+
+
+def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
+    """Account for all weight that was ever founded.
+
+    Args:
+        accounts: One account for each shard of each life of each peer, the dead ones included.
+        dead: The lives that ended without handing their weight on.
+
+    Returns:
+        Where the weight is.
+    """
+    lives = {(account.life, account.shard): account for account in accounts}
+    held = in_flight = stranded = burned = died = 0
+    for account in lives.values():
+        open_escrow = stuck_escrow = 0
+        for receiver, escrow in account.outstanding.items():
+            left = escrow.escrow - _accepted(lives, account, receiver, escrow.seq)
+            if escrow.stranded:
+                stuck_escrow += left
+            else:
+                open_escrow += left
+        burned += account.burned + sum(
+            escrow.escrow - _accepted(lives, account, receiver, escrow.seq)
+            for receiver, escrow in account.written_off
+        )
+        if account.life in dead:
+            died += account.weight + open_escrow + stuck_escrow
+        else:
+            held += account.weight
+            in_flight += open_escrow
+            stranded += stuck_escrow
+    return Audit(
+        founded=sum(account.founded for account in lives.values()),
+        held=held,
+        in_flight=in_flight,
+        stranded=stranded,
+        burned=burned,
+        died=died,
+    )
+
+
+def _accepted(
+    lives: dict[tuple[Life, int], Account], sender: Account, receiver: Life, seq: int
+) -> int:
+    """What *receiver* accepted of the sender's push *seq*, by the receiver's account."""
+    theirs = lives.get((receiver, sender.shard))
+    if theirs is None:
+        return 0
+    last, accepted = theirs.decided.get(sender.life, (0, 0))
+    return accepted if last == seq else 0

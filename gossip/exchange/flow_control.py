@@ -1,0 +1,321 @@
+"""What is known of the way toward one neighbor: how long an answer takes, and how fast bytes go."""
+
+from collections.abc import Callable
+
+from ..config import ProtocolConfig
+from ..effects.effect_log import EffectLog
+from ..errors import RemoteProtocolError
+from ..wire.messages import Chunk, End, Incarnation, PeerId
+from .transfer import OutgoingTransfer
+
+__all__ = [
+    "FRAMES_MAX",
+    "FlowControl",
+    "LinkEstimator",
+    "LinkEstimators",
+    "RateLimiter",
+    "RttEstimator",
+    "Turn",
+    "messages_max",
+    "patience_s",
+    "window_bytes",
+]
+
+
+Turn = tuple[int, PeerId]
+"""A transfer: of which shard, and to whom."""
+
+
+class RateLimiter:
+    """Says when the next bytes may go out, for a rate that holds on average.
+
+    One transfer at a time has the link, from its offer to its end, so that each is done as early as
+    it can be; the others wait, and are not even offered, since a share that was offered and does
+    not come would be given up by its receiver.
+
+    Args:
+        bytes_s: Bytes per second; None for as much as there is.
+    """
+
+    def __init__(self, bytes_s: float | None) -> None:
+        self._bytes_s = bytes_s
+        self._free_s = float("-inf")
+        self._holder: Turn | None = None
+        self._paused = False
+        self._waiting: dict[Turn, None] = {}
+
+    def is_free(self, now: float) -> bool:
+        """Whether something new may be pushed: nothing has the link, and it is idle."""
+        return self._holder is None and not self._waiting and now >= self._free_s
+
+    def acquire(self, turn: Turn) -> bool:
+        """Let a transfer have the link, if no other has it; if not, it waits, see `front`."""
+        if self._bytes_s is None:
+            return True
+        if self._holder is None and next(iter(self._waiting), turn) == turn:
+            self._waiting.pop(turn, None)
+            self._holder, self._paused = turn, False
+        if self._holder == turn:
+            return True
+        self._waiting.setdefault(turn)
+        return False
+
+    def may_send(self, now: float) -> bool:
+        """Whether the next frame of the transfer that has the link may go out now."""
+        if self._bytes_s is None:
+            return True
+        self._paused = now < self._free_s
+        return not self._paused
+
+    def release(self, turn: Turn) -> None:
+        """Note that a transfer has no more to send."""
+        self._waiting.pop(turn, None)
+        if self._holder == turn:
+            self._holder, self._paused = None, False
+
+    def sent(self, size_bytes: int, now: float) -> None:
+        """Note that so many bytes go out now."""
+        if self._bytes_s is not None:
+            self._free_s = max(self._free_s, now) + size_bytes / self._bytes_s
+
+    @property
+    def due_s(self) -> float:
+        """When a transfer may go on that only bandwidth holds up, seconds."""
+        held_up = self._paused or (self._holder is None and self._waiting)
+        return self._free_s if held_up else float("inf")
+
+    def front(self, now: float) -> Turn | None:
+        """The transfer that may go on now, where only bandwidth held it up."""
+        if now < self._free_s:
+            return None
+        if self._holder is not None:
+            return self._holder if self._paused else None
+        return next(iter(self._waiting), None)
+
+
+_FIRST_S = 1.0
+
+
+class RttEstimator:
+    """Smoothed time from a push to its ACK, the receiver's wait for a step included.
+
+    Source: Jacobson, SIGCOMM 1988, appendix A; RFC 6298, section 2.
+
+    >>> trip = RoundTrip()
+    >>> trip.timeout_s()
+    1.0
+    >>> trip.measured(0.2)
+    >>> round(trip.timeout_s(), 3)
+    0.6
+    """
+
+    def __init__(self) -> None:
+        self._mean_s: float | None = None
+        self._deviation_s = 0.0
+
+    @property
+    def mean_s(self) -> float | None:
+        """Smoothed round trip, seconds; None where none was measured."""
+        return self._mean_s
+
+    def measured(self, seconds: float) -> None:
+        """Take one measured round trip into account."""
+        if self._mean_s is None:
+            self._mean_s, self._deviation_s = seconds, seconds / 2
+            return
+        self._deviation_s += (abs(seconds - self._mean_s) - self._deviation_s) / 4
+        self._mean_s += (seconds - self._mean_s) / 8
+
+    def timeout_s(self) -> float:
+        """How long to wait for an answer before asking, seconds."""
+        if self._mean_s is None:
+            return _FIRST_S
+        return self._mean_s + 4 * self._deviation_s
+
+
+FRAMES_MAX = 1 << 16
+"""Frames of one share at most: a receiver keeps count of each."""
+
+# A new measurement counts as much as all before it: links change, and frames may be off by half.
+_SMOOTHING = 0.5
+
+
+_WINDOW_FRAMES = 64
+
+# A pause twenty times as long as any before is none that will end by itself.
+_STALL_GAPS = 20
+_STALL_SPAN = 5, 12
+_MEMORY_RETRY_S = 60.0
+
+
+def window_bytes(config: ProtocolConfig, frame_bytes: int, shards: int) -> int:
+    """How much of one share may be on its way: so many bytes, and not too many frames.
+
+    Sockets bound what they queue by counting messages: 64 frames of all shards together, and four
+    messages for each shard, see `messages_max`.
+    """
+    frames = max(2, _WINDOW_FRAMES // shards)
+    # A sender with frames of its own size must be able to send one.
+    return max(frame_bytes, min(config.window_bytes, frames * frame_bytes))
+
+
+def patience_s(config: ProtocolConfig, gap_s: float) -> float:
+    """How long a transfer may stand still before it is given up, seconds.
+
+    Args:
+        config: Sizes and times.
+        gap_s: The longest time that it, or another on the same way, stood still so far and then
+            went on; 0 where that is not known.
+    """
+    if gap_s <= 0:
+        return config.stall_s
+    least_s, most_s = config.stall_s / _STALL_SPAN[0], config.stall_s * _STALL_SPAN[1]
+    return min(max(_STALL_GAPS * gap_s, least_s), most_s)
+
+
+def messages_max(shards: int) -> int:
+    """How many messages about shares can be on their way to one neighbor, and some more."""
+    return _WINDOW_FRAMES + 4 * shards + 12
+
+
+class LinkEstimator:
+    """The way toward one neighbor.
+
+    Args:
+        config: Sizes and times.
+        incarnation: Which life of the neighbor; what is known of an earlier one is of no use.
+    """
+
+    def __init__(self, config: ProtocolConfig, incarnation: Incarnation) -> None:
+        self.incarnation = incarnation
+        self.roundtrip = RttEstimator()
+        self._memory_due_s = float("-inf")
+        self._config = config
+        self._bytes_s = 0.0
+
+    def reads_memory(self, now: float) -> bool:
+        """Whether it can read this peer's shared memory, as far as is known."""
+        return now >= self._memory_due_s
+
+    def did_not_read(self, now: float) -> None:
+        """Note that it could not, which may be for want of files: it is tried again later."""
+        self._memory_due_s = now + _MEMORY_RETRY_S
+
+    def carried(self, size_bytes: int, seconds: float) -> None:
+        """Note that so many bytes have arrived in so many seconds."""
+        if seconds > 0 and size_bytes > 0:
+            found = size_bytes / seconds
+            before = self._bytes_s or found
+            self._bytes_s = before + _SMOOTHING * (found - before)
+
+    def frame_bytes(self, size_bytes: int) -> int:
+        """Size of the frames of a share: a power of two, near what takes ``frame_s``.
+
+        Args:
+            size_bytes: Of the share.
+        """
+        config = self._config
+        frame, bytes_s = config.frame_bytes, self._bytes_s
+        if config.bandwidth_bytes_s is not None:
+            bytes_s = min(bytes_s or config.bandwidth_bytes_s, config.bandwidth_bytes_s)
+        if bytes_s:
+            wanted = max(1, int(bytes_s * config.frame_s))
+            frame = 1 << (wanted.bit_length() - 1)
+        frame = max(config.frame_bytes_min, min(config.frame_bytes_max, frame))
+        return max(frame, -(-size_bytes // FRAMES_MAX))
+
+
+class LinkEstimators:
+    """The ways toward all neighbors, the same for all shards."""
+
+    def __init__(self, config: ProtocolConfig) -> None:
+        self._config = config
+        self._links: dict[PeerId, LinkEstimator] = {}
+
+    def roundtrip_s(self, lives: Callable[[PeerId], bool]) -> float | None:
+        """From a push to its answer, the mean over neighbors, seconds; None where none is known.
+
+        Args:
+            lives: Whether a neighbor counts: a slow one that is gone must not slow the others.
+        """
+        known = [link.roundtrip.mean_s for peer, link in self._links.items() if lives(peer)]
+        trips = [mean_s for mean_s in known if mean_s is not None]
+        return sum(trips) / len(trips) if trips else None
+
+    def forget(self, peer: PeerId) -> None:
+        """Keep nothing of the way toward one that is gone."""
+        self._links.pop(peer, None)
+
+    def to(self, peer: PeerId, incarnation: Incarnation) -> LinkEstimator:
+        """The way toward one life of a peer."""
+        link = self._links.get(peer)
+        if link is None or link.incarnation < incarnation:
+            link = self._links[peer] = LinkEstimator(self._config, incarnation)
+        return link
+
+
+class FlowControl:
+    """Sends the frames of one peer's transfers.
+
+    Args:
+        config: Sizes and times.
+        agenda: Where effects go.
+        links: Learn from grants how fast frames arrive.
+        pacer: What may be sent at all.
+    """
+
+    def __init__(
+        self, config: ProtocolConfig, agenda: EffectLog, links: LinkEstimators, pacer: RateLimiter
+    ) -> None:
+        self._config = config
+        self._agenda = agenda
+        self._links = links
+        self._pacer = pacer
+
+    def grant(self, transfer: OutgoingTransfer, credit_bytes: int, now: float) -> None:
+        """Take in that the receiver has room up to this offset.
+
+        Raises:
+            RemoteProtocolError: That is more than a window beyond what it can have received.
+        """
+        if credit_bytes > transfer.sent_bytes + self._config.window_bytes:
+            raise RemoteProtocolError("GRANT of more than a window", transfer.peer)
+        more_bytes = credit_bytes - transfer.granted_bytes
+        if more_bytes > 0:
+            if transfer.granted_bytes:
+                transfer.gap_s = max(transfer.gap_s, now - transfer.granted_s)
+                link = self._links.to(transfer.peer, transfer.incarnation)
+                link.carried(more_bytes, now - transfer.granted_s)
+            transfer.granted_bytes, transfer.granted_s = credit_bytes, now
+
+    def go_on(self, transfer: OutgoingTransfer, now: float) -> bool:
+        """Send what credit and bandwidth allow.
+
+        Returns:
+            Whether that was the rest of it.
+        """
+        transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
+        offer, life = transfer.offer, (transfer.peer, transfer.incarnation)
+        while transfer.sent_bytes < offer.size_bytes:
+            start, stop = transfer.sent_bytes, transfer.next_stop_bytes
+            if stop > transfer.granted_bytes:
+                return False
+            if not self._pacer.may_send(now):
+                # It is not stalled: it goes on when there is bandwidth.
+                transfer.deadline_s = float("inf")
+                return False
+            body = Chunk(offer.seq, start // offer.frame_bytes, start)
+            self._agenda.send(*life, body, frame=(transfer.snapshot, start, stop - start))
+            self._pacer.sent(stop - start, now)
+            transfer.sent_bytes = stop
+        self._agenda.send(*life, End(offer.seq))
+        self.give_up(transfer)
+        return True
+
+    def acquire(self, transfer: OutgoingTransfer) -> bool:
+        """Whether a transfer may be offered now; if not, it will be its turn later."""
+        return self._pacer.acquire((self._agenda.account.shard, transfer.peer))
+
+    def give_up(self, transfer: OutgoingTransfer) -> None:
+        """Send no more of a transfer."""
+        self._pacer.release((self._agenda.account.shard, transfer.peer))

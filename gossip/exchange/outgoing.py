@@ -1,0 +1,534 @@
+"""Shares on their way out: escrow until the receiver has said how much it accepted.
+
+What an event leads to, the table in `rumor.gossip.exchange.escrow` says; here is how each of its actions is
+done. Once a share is sent, only the receiver's word settles it: the receiver is asked again and
+again, and if it is considered dead the escrow is stranded until it is heard, or until a later life
+of it shows that the old one is over.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..config import ProtocolConfig
+from ..effects.effect_log import EffectLog
+from ..effects.effects import Reclaim, Release, SnapshotId
+from ..effects.ledger import Entry, Kind
+from ..errors import RemoteProtocolError
+from ..types import frozen
+from ..weight import mixing_fraction
+from ..wire.messages import Ack, Grant, Incarnation, Offer, PeerId, Push, Query
+from .escrow import TRANSITIONS, EscrowAction, EscrowEvent, EscrowState
+from .flow_control import FlowControl, LinkEstimators, RateLimiter, window_bytes
+from .transfer import OutgoingTransfer
+
+__all__ = ["Outbox", "Returned", "SnapshotRefs"]
+
+
+class SnapshotRefs:
+    """Counts the transfers that read a snapshot, and lets it go after the last one.
+
+    Args:
+        agenda: Where effects go.
+    """
+
+    def __init__(self, agenda: EffectLog) -> None:
+        self._agenda = agenda
+        self.unread: list[SnapshotId] = []
+        """Snapshots that may be let go at the end of the call at hand."""
+        self._counts: dict[SnapshotId, int] = {}
+        self._abandoned: set[SnapshotId] = set()
+
+    def add(self, snapshot: SnapshotId) -> None:
+        """Note one more reader."""
+        self._counts[snapshot] = self._counts.get(snapshot, 0) + 1
+
+    def remove(self, snapshot: SnapshotId, *, abandoned: bool = False) -> None:
+        """Note one reader less.
+
+        Args:
+            snapshot: What it read.
+            abandoned: Whether a neighbor that is held for dead may read it all the same.
+        """
+        self._counts[snapshot] -= 1
+        if abandoned:
+            self._abandoned.add(snapshot)
+        if self._counts[snapshot] == 0:
+            self.unread.append(snapshot)
+
+    def release_unread(self) -> None:
+        """Let go of what has no reader any more; at the end of a call.
+
+        Not earlier: a second push of the same turn may read a snapshot that the first is done with.
+        """
+        for snapshot in self.unread:
+            if self._counts.get(snapshot) == 0:
+                del self._counts[snapshot]
+                abandoned = snapshot in self._abandoned
+                self._abandoned.discard(snapshot)
+                self._agenda.ask(Release(snapshot, abandoned))
+        self.unread.clear()
+
+
+_NEVER = float("inf")
+
+_EXCUSED_AFTER = 2
+"""Questions without an answer: one may be lost, and its answer, too."""
+
+_VALUES_KEPT = 10
+"""So many times ``dead_s`` the values of a stranded share are kept for its return: most who come
+back at all are back by then, and each that does not would cost the memory of a model for good."""
+
+_LENT = frozenset({EscrowState.LENT, EscrowState.LENT_STRANDED})
+
+_WITHOUT_CREDIT = frozenset(
+    {EscrowState.STRANDED, EscrowState.LENT_STRANDED, EscrowState.SETTLED, EscrowState.WRITTEN_OFF}
+)
+
+
+@frozen
+class Returned:
+    """A push that came back whole: refused, fenced, or never sent."""
+
+    peer: PeerId
+    epoch: int
+    round: int
+
+
+class Outbox:
+    """Every share of one shard that a peer has pushed and that is not settled.
+
+    Args:
+        config: Sizes and times.
+        agenda: Where effects go.
+        links: What is known of the ways toward neighbors; shared by all shards.
+        pacer: What may be sent at all; shared by all shards.
+        readers: Who needs which snapshot; shared by all shards.
+        shards: Into how many the vector is cut.
+    """
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        agenda: EffectLog,
+        links: LinkEstimators,
+        pacer: RateLimiter,
+        readers: SnapshotRefs,
+        shards: int = 1,
+    ) -> None:
+        self._shards = shards
+        self._config = config
+        self._agenda = agenda
+        self._links = links
+        self._pacer = pacer
+        self._transfers: dict[PeerId, OutgoingTransfer] = {}
+        self._last_seq: dict[PeerId, int] = {}
+        self._readers = readers
+        self._streamer = FlowControl(config, agenda, links, pacer)
+        # So much may be sent along with the next offer, as the last answer said.
+        self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
+        self._returned: list[Returned] = []
+        self._in_flight = 0
+        # Of whom a share is on its way and two questions were not answered.
+        self._unanswering: set[PeerId] = set()
+        # Toward whom a share of a swarm is on its way that was given up: what comes back is burned.
+        self._renounced: set[PeerId] = set()
+
+    def is_busy(self, peer: PeerId) -> bool:
+        """Whether an escrow toward *peer* is unresolved, so that no other may be opened."""
+        return peer in self._transfers
+
+    def free_of(self, peers: Sequence[PeerId]) -> list[PeerId]:
+        """Those of *peers* toward whom a share may be pushed."""
+        busy = self._transfers
+        return [peer for peer in peers if peer not in busy] if busy else list(peers)
+
+    def in_flight(self) -> int:
+        """How many shares use up credit; a stranded one does not."""
+        return self._in_flight
+
+    def excused(self) -> int:
+        """How many of these use up none after all: their receivers do not answer questions.
+
+        They may be dead, long before anybody can say so. A few of them must not keep a peer from
+        pushing to those who do answer.
+        """
+        return len(self._unanswering) if self._unanswering else 0
+
+    def take_returned(self) -> tuple[Returned, ...]:
+        """Hand over which pushes came back since this was last asked."""
+        if not self._returned:
+            return ()
+        returned, self._returned = tuple(self._returned), []
+        return returned
+
+    def next_seq(self, peer: PeerId) -> int:
+        """Number of the next share toward *peer*; a number is used once."""
+        seq = self._last_seq[peer] = self._last_seq.get(peer, 0) + 1
+        return seq
+
+    def push(
+        self,
+        peer: PeerId,
+        incarnation: Incarnation,
+        offer: Offer,
+        snapshot: SnapshotId,
+        now: float,
+        *,
+        shown: bool = False,
+    ) -> None:
+        """Move the offered weight into escrow and send the share, or offer it if it is large.
+
+        Args:
+            peer: To whom.
+            incarnation: To which life of it.
+            offer: What is pushed; how large its frames are is filled in here.
+            snapshot: Where the values are.
+            now: Seconds.
+            shown: Whether the peer may read the snapshot from memory, if it can.
+        """
+        self._agenda.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
+        transfer = OutgoingTransfer(peer, incarnation, offer, snapshot, now, _NEVER)
+        self._transfers[peer] = transfer
+        self._in_flight += 1
+        self._readers.add(snapshot)
+        if isinstance(offer, Push):
+            self._on(transfer, EscrowEvent.WHOLE, now)
+        elif shown and self._links.to(peer, incarnation).reads_memory(now):
+            self._on(transfer, EscrowEvent.LEND, now)
+        elif self._streamer.acquire(transfer):
+            self._on(transfer, EscrowEvent.GO_ON, now)
+
+    def grant(self, peer: PeerId, incarnation: Incarnation, message: Grant, now: float) -> None:
+        """Send as many frames as the receiver has room for.
+
+        Raises:
+            RemoteProtocolError: It grants more than a window beyond what it can have received.
+        """
+        transfer = self._find(peer, incarnation, message.seq)
+        if transfer is not None:
+            self._on(transfer, EscrowEvent.GRANT, now, message.credit_bytes)
+
+    def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
+        """Settle: what was not accepted comes back.
+
+        Raises:
+            RemoteProtocolError: More was accepted than was offered, or than was sent.
+        """
+        transfer = self._find(peer, incarnation, message.seq)
+        if transfer is None:
+            return
+        if self._on(transfer, EscrowEvent.ACK, now, message.accepted) and message.credit_bytes:
+            credit_bytes = min(message.credit_bytes, self._config.window_bytes)
+            self._credits[peer] = incarnation, credit_bytes
+
+    def pending(self, peer: PeerId, incarnation: Incarnation, seq: int, now: float) -> None:
+        """Wait on: the share is there, and its receiver has not come to it yet."""
+        transfer = self._find(peer, incarnation, seq)
+        if transfer is not None:
+            self._on(transfer, EscrowEvent.PENDING, now)
+
+    def unsent(self, peer: PeerId, seq: int, now: float) -> None:
+        """Take back a share of which the network refused a part."""
+        transfer = self._transfers.get(peer)
+        if transfer is not None and transfer.offer.seq == seq:
+            self._on(transfer, EscrowEvent.UNSENT, now)
+
+    def query_due(self, now: float) -> None:
+        """Ask about shares whose answer is late, and give up those that never got going."""
+        for transfer in tuple(self._transfers.values()):
+            if now >= transfer.deadline_s:
+                self._on(transfer, EscrowEvent.TIMEOUT, now)
+
+    def go_on(self, peer: PeerId, now: float) -> None:
+        """Send what bandwidth has held back, as far as it allows now."""
+        self._on(self._transfers[peer], EscrowEvent.GO_ON, now)
+
+    def reclaim(self, weight: int, now: float) -> None:
+        """Mix back the values of what came back; called where values may be changed.
+
+        Args:
+            weight: What the peer holds.
+            now: Seconds.
+        """
+        returning = [t for t in self._transfers.values() if t.state is EscrowState.RETURNING]
+        for transfer in returning:
+            self._on(transfer, EscrowEvent.STEP, now, weight)
+            weight += transfer.offer.escrow - transfer.accepted
+
+    def died(self, peer: PeerId, now: float) -> None:
+        """Free the credit; the escrow stays with nobody until *peer* is heard again.
+
+        In exact mode its values are kept for it, but not for ever.
+        """
+        transfer = self._transfers.get(peer)
+        if transfer is not None:
+            self._on(transfer, EscrowEvent.DIED, now)
+
+    def heard(self, peer: PeerId, incarnation: Incarnation, now: float, *, gone: bool) -> None:
+        """Act on a sign of life: ask about what is stranded, write off what an old life had.
+
+        Args:
+            peer: Who was heard; an escrow toward it is unresolved.
+            incarnation: Which life of it.
+            now: Seconds.
+            gone: Whether it is no member any more. It may still answer, but its escrow stays
+                stranded until then: nobody would notice when it closes.
+        """
+        transfer = self._transfers[peer]
+        if transfer.incarnation > incarnation:
+            return
+        event = EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD
+        if transfer.incarnation < incarnation:
+            event = EscrowEvent.LATER_LIFE
+        # Every message is a sign of life, and hardly any of them changes anything.
+        if TRANSITIONS[transfer.state, event][0] is not EscrowAction.IGNORE:
+            self._on(transfer, event, now)
+
+    def renounce(self) -> None:
+        """Note that the swarm is given up: what is outstanding is of no use in another."""
+        self._renounced.update(self._transfers)
+
+    def ask_about(self, peer: PeerId, now: float) -> None:
+        """Ask *peer*, which is about to go, what became of the share toward it."""
+        transfer = self._transfers.get(peer)
+        if transfer is not None:
+            self._on(transfer, EscrowEvent.LEAVING, now)
+
+    def deadline(self) -> float:
+        """When `query_due` has something to do next, seconds."""
+        if not self._transfers:
+            return _NEVER
+        return min([transfer.deadline_s for transfer in self._transfers.values()])
+
+    def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> OutgoingTransfer | None:
+        transfer = self._transfers.get(peer)
+        if transfer is None or (transfer.incarnation, transfer.offer.seq) != (incarnation, seq):
+            return None
+        return transfer
+
+    def _on(
+        self, transfer: OutgoingTransfer, event: EscrowEvent, now: float, amount: int = 0
+    ) -> bool:
+        """Do what the table says about an event, and about those that follow from it at once.
+
+        Args:
+            transfer: What it happens to.
+            event: What happens.
+            now: Seconds.
+            amount: The number that comes with it: bytes, or weight.
+
+        Returns:
+            Whether there was anything to do.
+        """
+        following: EscrowEvent | None = event
+        while following is not None:
+            before = transfer.state
+            action, after = TRANSITIONS[before, following]
+            if action is EscrowAction.IGNORE:
+                return False
+            # It may raise; then nothing has happened.
+            following = _ACTIONS[action](self, transfer, now, amount)
+            if after is not before:
+                transfer.state = after
+                self._in_flight += (before in _WITHOUT_CREDIT) - (after in _WITHOUT_CREDIT)
+        return True
+
+    # The actions. Each answers with the event that follows from it at once, or with None.
+
+    def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        offer, life = transfer.offer, (transfer.peer, transfer.incarnation)
+        self._agenda.send(*life, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
+        self._pacer.sent(offer.size_bytes, now)
+        self._await(transfer, now, 0)
+
+    def _show(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        self._send_offer(transfer, now, eager=False)
+        transfer.deadline_s = now + self._patience_s(transfer)
+
+    def _offer(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
+        """Offer a share, and let as much of it follow as there is credit for."""
+        self._streamer.acquire(transfer)
+        eager_bytes = self._send_offer(transfer, now, eager=True)
+        if not eager_bytes:
+            return None
+        self._streamer.grant(transfer, eager_bytes, now)
+        return EscrowEvent.GO_ON
+
+    def _take_credit(
+        self, transfer: OutgoingTransfer, now: float, credit_bytes: int
+    ) -> EscrowEvent:
+        self._streamer.grant(transfer, credit_bytes, now)
+        return EscrowEvent.GO_ON
+
+    def _send_instead(
+        self, transfer: OutgoingTransfer, now: float, credit_bytes: int
+    ) -> EscrowEvent:
+        self._streamer.grant(transfer, credit_bytes, now)
+        self._links.to(transfer.peer, transfer.incarnation).did_not_read(now)
+        # The memory may have been abandoned in between: then it can never become whole there.
+        return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
+
+    def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
+        if not self._streamer.acquire(transfer):
+            transfer.deadline_s = _NEVER
+            return None
+        return EscrowEvent.ALL_SENT if self._streamer.go_on(transfer, now) else None
+
+    def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        transfer.deadline_s = now + self._patience_s(transfer)
+        if not self._config.exact:
+            self._stop_reading(transfer)
+
+    def _wait_on(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        self._unanswering.discard(transfer.peer)
+        transfer.deadline_s = now + self._patience_s(transfer)
+
+    def _ask(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        self._ask_gone(transfer, now, 0)
+        transfer.deadline_s = now + self._patience_s(transfer)
+        if transfer.questions >= _EXCUSED_AFTER:
+            self._unanswering.add(transfer.peer)
+
+    def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        transfer.questions += 1
+        self._agenda.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
+
+    def _answered(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
+        following = self._take_answer(transfer, now, accepted)
+        # A question may have been answered instead of the push (Karn's rule).
+        if transfer.questions == 0:
+            roundtrip = self._links.to(transfer.peer, transfer.incarnation).roundtrip
+            roundtrip.measured(now - transfer.pushed_s)
+        return following
+
+    def _take_answer(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
+        if accepted > transfer.offer.escrow:
+            raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
+        transfer.accepted = accepted
+        comes_back = accepted < transfer.offer.escrow and transfer.peer not in self._renounced
+        if self._config.exact and comes_back and transfer.snapshot:
+            return EscrowEvent.VALUES_BACK
+        return EscrowEvent.BOOK
+
+    def _take_refusal(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
+        if accepted:
+            raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
+        return self._take_answer(transfer, now, 0)
+
+    def _take_back(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent:
+        return self._take_answer(transfer, now, 0)
+
+    def _strand(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        self._note(Kind.STRANDED, transfer)
+        self._unanswering.discard(transfer.peer)
+        if self._config.exact and transfer.snapshot:
+            transfer.deadline_s = now + _VALUES_KEPT * self._config.dead_s
+        else:
+            self._let_go(transfer, now, 0)
+
+    def _let_go(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        transfer.deadline_s = _NEVER
+        self._stop_reading(transfer, abandoned=transfer.state in _LENT)
+
+    def _recover(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        self._note(Kind.FOUND, transfer)
+        self._ask(transfer, now, 0)
+
+    def _keep(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        # Values may only change between two steps: the weight waits for them.
+        transfer.deadline_s = _NEVER
+        self._streamer.give_up(transfer)
+
+    def _mix_back(self, transfer: OutgoingTransfer, now: float, weight: int) -> None:
+        back = transfer.offer.escrow - transfer.accepted
+        self._agenda.ask(Reclaim(transfer.snapshot, mixing_fraction(weight, back)))
+        self._close(transfer, now, 0)
+
+    def _close(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        offer, accepted, renounced = transfer.offer, transfer.accepted, self._forget(transfer)
+        self._note(Kind.SETTLED, transfer, accepted)
+        if renounced and accepted < offer.escrow:
+            self._agenda.record(Entry(Kind.BURNED, offer.escrow - accepted))
+        if accepted == 0:
+            self._returned.append(Returned(transfer.peer, offer.epoch, offer.round))
+
+    def _write_off(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        self._forget(transfer)
+        self._note(Kind.WRITTEN_OFF, transfer)
+
+    # What the actions have in common.
+
+    def _send_offer(self, transfer: OutgoingTransfer, now: float, *, eager: bool) -> int:
+        """Send the offer; returns how much of the share may follow it at once."""
+        peer, incarnation, offer = transfer.peer, transfer.incarnation, transfer.offer
+        frame_bytes = self._links.to(peer, incarnation).frame_bytes(offer.size_bytes)
+        eager_bytes = self._credit(transfer, frame_bytes) if eager else 0
+        offer = replace(offer, frame_bytes=frame_bytes, eager_bytes=eager_bytes)
+        transfer.offer, transfer.pushed_s = offer, now
+        transfer.deadline_s = now + self._config.stall_s
+        frame = transfer.snapshot, 0, 0
+        self._agenda.send(peer, incarnation, offer, frame=frame, shown=not eager)
+        return eager_bytes
+
+    def _credit(self, transfer: OutgoingTransfer, frame_bytes: int) -> int:
+        """How much of a share may follow its offer; the credit is used up then."""
+        life, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
+        if life != transfer.incarnation:
+            return 0
+        window = window_bytes(self._config, frame_bytes, self._shards)
+        return min(credit_bytes, window, transfer.offer.size_bytes)
+
+    def _stop_reading(self, transfer: OutgoingTransfer, *, abandoned: bool = False) -> None:
+        if transfer.snapshot:
+            self._readers.remove(transfer.snapshot, abandoned=abandoned)
+            transfer.snapshot = 0
+
+    def _patience_s(self, transfer: OutgoingTransfer) -> float:
+        roundtrip = self._links.to(transfer.peer, transfer.incarnation).roundtrip
+        wait_s = roundtrip.timeout_s() * 2.0 ** min(transfer.questions, 10)
+        return min(max(wait_s, self._config.query_s_min), self._config.query_s_max)
+
+    def _forget(self, transfer: OutgoingTransfer) -> bool:
+        """Let go of all that is kept for a transfer; returns whether it was renounced."""
+        if transfer.snapshot:
+            self._stop_reading(transfer)
+        self._streamer.give_up(transfer)
+        peer = transfer.peer
+        del self._transfers[peer]
+        if peer in self._unanswering:
+            self._unanswering.remove(peer)
+        if peer not in self._renounced:
+            return False
+        self._renounced.remove(peer)
+        return True
+
+    def _note(self, kind: Kind, transfer: OutgoingTransfer, weight: int = 0) -> None:
+        seq = transfer.offer.seq
+        self._agenda.record(Entry(kind, weight, transfer.peer, transfer.incarnation, seq))
+
+
+_Do = Callable[[Outbox, OutgoingTransfer, float, int], EscrowEvent | None]
+
+_ACTIONS: dict[EscrowAction, _Do] = {
+    EscrowAction.PUSH: Outbox._push,
+    EscrowAction.SHOW: Outbox._show,
+    EscrowAction.OFFER: Outbox._offer,
+    EscrowAction.TAKE_CREDIT: Outbox._take_credit,
+    EscrowAction.SEND_INSTEAD: Outbox._send_instead,
+    EscrowAction.STREAM: Outbox._stream,
+    EscrowAction.AWAIT: Outbox._await,
+    EscrowAction.WAIT_ON: Outbox._wait_on,
+    EscrowAction.ASK: Outbox._ask,
+    EscrowAction.ASK_GONE: Outbox._ask_gone,
+    EscrowAction.ANSWERED: Outbox._answered,
+    EscrowAction.TAKE_ANSWER: Outbox._take_answer,
+    EscrowAction.TAKE_REFUSAL: Outbox._take_refusal,
+    EscrowAction.TAKE_BACK: Outbox._take_back,
+    EscrowAction.STRAND: Outbox._strand,
+    EscrowAction.LET_GO: Outbox._let_go,
+    EscrowAction.RECOVER: Outbox._recover,
+    EscrowAction.KEEP: Outbox._keep,
+    EscrowAction.MIX_BACK: Outbox._mix_back,
+    EscrowAction.CLOSE: Outbox._close,
+    EscrowAction.WRITE_OFF: Outbox._write_off,
+}

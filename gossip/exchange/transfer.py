@@ -1,0 +1,212 @@
+"""One share on its way out, and what is still to happen to it."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
+
+from ..effects.effects import ShareId, SnapshotId
+from ..wire.messages import Chunk, Incarnation, Offer, PeerId
+from .escrow import EscrowState
+
+__all__ = ["ARRIVALS", "ArrivalEvent", "ArrivalState", "IncomingTransfer", "OutgoingTransfer"]
+
+
+@dataclass(slots=True)
+class OutgoingTransfer:
+    """One share that was pushed and is not settled."""
+
+    peer: PeerId
+    incarnation: Incarnation
+    offer: Offer
+    snapshot: SnapshotId
+    """What it is cut from; 0 once that is no longer needed."""
+    pushed_s: float
+    deadline_s: float
+    state: EscrowState = EscrowState.QUEUED
+    sent_bytes: int = 0
+    granted_bytes: int = 0
+    """Up to here its frames may be sent."""
+    granted_s: float = 0.0
+    """When that was last heard, seconds."""
+    gap_s: float = 0.0
+    """The longest time between two such answers so far."""
+    questions: int = 0
+    accepted: int = 0
+    """What the receiver accepted of it, once that is known."""
+
+    @property
+    def next_stop_bytes(self) -> int:
+        """Where its next frame ends."""
+        return min(self.offer.size_bytes, self.sent_bytes + self.offer.frame_bytes)
+
+
+class ArrivalState(IntEnum):
+    """How far a share on its way in has come; from STAGED on it is whole."""
+
+    OFFERED = auto()
+    """Let in; no share rests here."""
+    ATTACHING = auto()
+    """It is being looked whether it can be read from its sender's memory."""
+    ARRIVING = auto()
+    """Frame by frame."""
+    ENDED = auto()
+    """All frames were sent, and some are not here."""
+    STAGED = auto()
+    """All of it is here, and is being inspected."""
+    READY = auto()
+    """It is finite, so that a step may take it."""
+    DECIDED = auto()
+    """Its sender was told how much was accepted, if anything."""
+
+
+class ArrivalEvent(IntEnum):
+    """What can happen to it."""
+
+    WHOLE = auto()
+    """It came in one message."""
+    ATTACH = auto()
+    """Its offer says where in memory it lies."""
+    OFFER = auto()
+    """It is to come in frames, or that is said again."""
+    READABLE = auto()
+    UNREADABLE = auto()
+    FRAME = auto()
+    END = auto()
+    COMPLETE = auto()
+    """The last frame is here, and so is the END."""
+    FINITE = auto()
+    NOT_FINITE = auto()
+    STALLED = auto()
+    """Nothing of it has come for too long."""
+    RESTARTED = auto()
+    """A later life of its sender is heard."""
+    SUPERSEDED = auto()
+    """Its sender goes on to another share."""
+    REFUSED = auto()
+    """This peer takes none, or its rule does not take this one."""
+    TAKEN = auto()
+
+
+_S, _E = ArrivalState, ArrivalEvent
+
+_ENDS = {
+    _E.STALLED: _S.DECIDED,
+    _E.RESTARTED: _S.DECIDED,
+    _E.SUPERSEDED: _S.DECIDED,
+    _E.REFUSED: _S.DECIDED,
+}
+
+_COMES_AGAIN = {_E.WHOLE: None, _E.ATTACH: None, _E.OFFER: None}
+
+_NOT_INSPECTED = {_E.FINITE: None, _E.NOT_FINITE: None}
+
+_NOT_ATTACHING = {_E.READABLE: None, _E.UNREADABLE: None}
+
+_IS_WHOLE = {
+    **_COMES_AGAIN,
+    **_NOT_ATTACHING,
+    _E.FRAME: None,
+    _E.END: None,
+    _E.STALLED: None,
+    _E.RESTARTED: None,
+    _E.REFUSED: _S.DECIDED,
+}
+
+ARRIVALS: dict[ArrivalState, dict[ArrivalEvent, ArrivalState | None]] = {
+    _S.OFFERED: {_E.WHOLE: _S.STAGED, _E.ATTACH: _S.ATTACHING, _E.OFFER: _S.ARRIVING},
+    _S.ATTACHING: {
+        **_COMES_AGAIN,
+        **_NOT_INSPECTED,
+        _E.READABLE: _S.STAGED,
+        _E.UNREADABLE: _S.ARRIVING,
+        _E.FRAME: None,
+        _E.END: None,
+        **_ENDS,
+    },
+    _S.ARRIVING: {
+        **_NOT_ATTACHING,
+        **_NOT_INSPECTED,
+        _E.WHOLE: None,
+        _E.ATTACH: _S.ARRIVING,
+        _E.OFFER: _S.ARRIVING,
+        _E.FRAME: _S.ARRIVING,
+        _E.END: _S.ENDED,
+        **_ENDS,
+    },
+    _S.ENDED: {
+        **_COMES_AGAIN,
+        **_NOT_ATTACHING,
+        **_NOT_INSPECTED,
+        _E.FRAME: _S.ENDED,
+        _E.END: None,
+        _E.COMPLETE: _S.STAGED,
+        **_ENDS,
+    },
+    # One that is superseded although it is whole breaks the protocol: see `Inbox`.
+    _S.STAGED: {**_IS_WHOLE, _E.FINITE: _S.READY, _E.NOT_FINITE: _S.DECIDED},
+    _S.READY: {**_IS_WHOLE, **_NOT_INSPECTED, _E.TAKEN: _S.DECIDED},
+    _S.DECIDED: {},
+}
+"""By state, the state that an event leads to; None where it is ignored. What is left out cannot
+happen."""
+
+
+@dataclass(slots=True)
+class IncomingTransfer:
+    """A share that is not decided yet."""
+
+    id: ShareId
+    offer: Offer
+    progress_s: float
+    """When it last came on."""
+    gap_s: float = 0.0
+    """The longest pause between two of its frames so far."""
+    began_s: float = 0.0
+    """When its first frame came."""
+    chunks: set[int] = field(default_factory=set)
+    received_bytes: int = 0
+    granted_bytes: int = 0
+    granted_s: float = 0.0
+    """When its sender was told last."""
+    paced_bytes: int = 0
+    """How much beyond what had come was granted last."""
+    state: ArrivalState = ArrivalState.OFFERED
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its bytes are staged."""
+        return self.state >= ArrivalState.STAGED
+
+    def on(self, event: ArrivalEvent) -> bool:
+        """Go on to the state that an event leads to; returns False where it is ignored."""
+        after = ARRIVALS[self.state][event]
+        if after is None:
+            return False
+        self.state = after
+        return True
+
+    def came_on(self, size_bytes: int, now: float) -> None:
+        """Note that a frame has come."""
+        if self.received_bytes:
+            self.gap_s = max(self.gap_s, now - self.progress_s)
+        else:
+            self.began_s = now
+        self.received_bytes += size_bytes
+        self.progress_s = now
+
+    def bytes_in(self, seconds: float) -> float:
+        """How much of it comes in so many seconds, at the pace so far; without end if unknown."""
+        past_s = self.progress_s - self.began_s
+        # The first frame came with the offer, as it were: only what followed it tells a pace.
+        come = self.received_bytes - self.offer.frame_bytes
+        return come / past_s * seconds if past_s > 0 and come > 0 else float("inf")
+
+    def wants(self, index: int) -> bool:
+        """Whether there is room for a frame: in memory of its sender's there is none."""
+        return ARRIVALS[self.state][ArrivalEvent.FRAME] is not None and index not in self.chunks
+
+    def has_frame(self, message: Chunk, frame_bytes: int) -> bool:
+        """Whether a frame is where it says, and as long as it must be."""
+        start, size = message.offset_bytes, self.offer.size_bytes
+        if not 0 <= start < size or start != message.index * self.offer.frame_bytes:
+            return False
+        return frame_bytes == min(self.offer.frame_bytes, size - start)

@@ -1,0 +1,256 @@
+"""A swarm whose members all know one another from the start, and share one view of it.
+
+What a fleet of simulated workers uses in place of one `MemberTable` each: n rosters of n entries would
+be n^2, and gossip would spend its time on telling everybody what everybody knows. Changes of
+phase are seen by all at once; nothing is sent, and silence kills nobody.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from ..wire.messages import ClockRow, Incarnation, Member, PeerId, Phase
+from .table import Change
+
+__all__ = ["StaticMemberTable", "StaticMembership", "StaticProgress"]
+
+
+class StaticMembership:
+    """The one view: who belongs to it, and in which phase everybody is.
+
+    Args:
+        ids: All members, ascending and distinct.
+        anchored: Whether all of them know the anchor.
+    """
+
+    def __init__(self, ids: Sequence[PeerId], *, anchored: bool = False) -> None:
+        self.ids = tuple(ids)
+        self.anchored = anchored
+        self.phases = dict.fromkeys(self.ids, Phase.SEEKING)
+        self.present = dict.fromkeys(self.ids)
+        """Members that take part: neither leaving nor gone, in order of ids."""
+        self.over = not self.ids
+        """Whether everybody has taken all its steps, or has left."""
+        self.steps = 0
+        """Optimizer steps of all members together."""
+        self._running = len(self.ids)
+        self._takers: tuple[PeerId, ...] | None = None
+
+    def takers(self) -> tuple[PeerId, ...]:
+        """Members that take shares, ascending; the same tuple until that changes."""
+        if self._takers is None:
+            self._takers = tuple([id for id in self.present if self.phases[id].takes_shares])
+        return self._takers
+
+    def enter(self, id: PeerId, phase: Phase) -> None:
+        """Note that a member has come to another phase."""
+        before, self.phases[id] = self.phases[id], phase
+        self._running -= before < Phase.FINISHED <= phase
+        self.over = self._running == 0
+        if before.takes_shares is not phase.takes_shares:
+            self._takers = None
+        if phase >= Phase.LEAVING:
+            self.present.pop(id, None)
+
+
+class StaticProgress:
+    """What `Clock` tells, where everybody sees every step at once.
+
+    Args:
+        crew: What all members share.
+        roster: Whose sight it is.
+    """
+
+    def __init__(self, crew: StaticMembership, roster: "StaticMemberTable") -> None:
+        self._crew = crew
+        self._roster = roster
+
+    @property
+    def total(self) -> int:
+        """Steps of all members."""
+        return self._crew.steps
+
+    def rows(self) -> dict[PeerId, int]:
+        """Only this member's own: nobody has to be told the others'."""
+        return {self._roster.id: self._roster.step}
+
+    def rows_beside(self, told: Mapping[PeerId, int]) -> tuple[ClockRow, ...]:
+        """None: nobody is absent."""
+        return ()
+
+    def forget_others(self) -> None:
+        """Do nothing: members belong to one swarm."""
+
+
+class StaticMemberTable:
+    """One member's sight of the crew: what `MemberTable` offers to the protocol.
+
+    Args:
+        me: The member's own entry at its start.
+        crew: What all members share.
+
+    Attributes:
+        id: The member's name.
+        phase: Where it stands in its life.
+        step: Optimizer steps that it has taken.
+    """
+
+    news: tuple[Change, ...] = ()
+    """Nothing: nobody falls silent, and nobody is heard again."""
+
+    def __init__(self, me: Member, crew: StaticMembership) -> None:
+        self.id = me.id
+        self.phase = me.phase
+        self.step = me.step
+        self.clock = StaticProgress(crew, self)
+        self.outward: Set[PeerId] = frozenset()
+        self._crew = crew
+        self._passed_over: dict[PeerId, float] = {}
+
+    @property
+    def me(self) -> Member:
+        """The member's own entry."""
+        return _entry(self.id, self.phase, self.step)
+
+    @property
+    def over(self) -> bool:
+        """Whether all members have taken their last step."""
+        return self._crew.over
+
+    def stepped(self) -> None:
+        """Count an optimizer step of this member."""
+        self.step += 1
+        self._crew.steps += 1
+
+    def count(self, peer: PeerId, steps: int) -> None:
+        """Do nothing: every step was seen."""
+
+    def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
+        """Change this member's own entry; whether it knows the anchor, the crew says."""
+        if phase is not None:
+            self.phase = phase
+            self._crew.enter(self.id, phase)
+
+    def is_anchored(self, peer: PeerId) -> bool:
+        """Whether *peer* knows the anchor."""
+        return self._crew.anchored
+
+    def shares_memory(self, peer: PeerId) -> bool:
+        """Never: simulated workers have no memory to read."""
+        return False
+
+    def incarnation(self, peer: PeerId) -> Incarnation:
+        """The only life of a member."""
+        return 1 if peer in self._crew.phases else 0
+
+    def others(self, *, alive: bool) -> tuple[Member, ...]:
+        """Nobody: there is nothing that another member would have to be told."""
+        return ()
+
+    def is_reachable(self, peer: PeerId, now: float) -> bool:
+        """Whether a push toward *peer* is worth trying."""
+        until_s = self._passed_over.get(peer) if self._passed_over else None
+        return peer in self._crew.present and (until_s is None or now >= until_s)
+
+    def is_alive(self, peer: PeerId) -> bool:
+        """Whether *peer* takes part."""
+        return peer in self._crew.present
+
+    def can_meet(self, member: Member) -> bool:
+        """Always."""
+        return True
+
+    def take_news(self) -> list[Change]:
+        """Hand over nothing."""
+        return []
+
+    def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
+        """Always: there are no other lives."""
+        return True
+
+    def spoke_since(self, peer: PeerId, since_s: float) -> bool:
+        """Whether *peer* takes part: members see one another without a word."""
+        return peer in self._crew.present
+
+    def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
+        """Those of *peers* toward whom a push is worth trying."""
+        if self._passed_over:
+            return [peer for peer in peers if self.is_reachable(peer, now)]
+        present = self._crew.present
+        return [peer for peer in peers if peer in present]
+
+    def pass_over(self, peer: PeerId, until_s: float) -> None:
+        """Note that *peer* could not be reached just now."""
+        self._passed_over[peer] = until_s
+
+    def live(self) -> tuple[Member, ...]:
+        """Every member that has not left, sorted by id."""
+        return tuple(_entry(id, self._crew.phases[id], 0) for id in self._crew.present)
+
+    def takers(self) -> tuple[PeerId, ...]:
+        """Members that take shares, sorted."""
+        return self._crew.takers()
+
+    def __len__(self) -> int:
+        return len(self._crew.ids)
+
+    def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
+        """What is told to others: no more than this member's own entry."""
+        return (self.me,)
+
+    def member(self, peer: PeerId) -> Member | None:
+        """The entry of *peer*, without its steps."""
+        phase = self._crew.phases.get(peer)
+        return None if phase is None else _entry(peer, phase, 0)
+
+    def is_known(self, peer: PeerId) -> bool:
+        """Whether *peer* is a member."""
+        return peer in self._crew.phases
+
+    def has_left(self, peer: PeerId) -> bool:
+        """Whether *peer* is gone, or never was."""
+        return self._crew.phases.get(peer, Phase.LEFT) is Phase.LEFT
+
+    def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
+        """Whether a message of *peer* is to be taken in; those of members always are."""
+        return True
+
+    def absorb(self, members: Sequence[Member], now: float) -> list[Member]:
+        """Take in nothing: everything is known."""
+        return []
+
+    def lacks_room_for(self, member: Member, now: float) -> bool:
+        """Never: nobody is new."""
+        return False
+
+    def spare(self) -> list[PeerId]:
+        """Nobody: there is room for all."""
+        return []
+
+    def dead(self) -> list[Member]:
+        """Nobody."""
+        return []
+
+    def departed(self) -> list[PeerId]:
+        """Nobody that would have to be remembered."""
+        return []
+
+    def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
+        """Learn nothing: everything is known."""
+        return iter(())
+
+    def disown(self, peer: PeerId) -> None:
+        """Do nothing: members belong to one swarm."""
+
+    def left(self, peer: PeerId) -> Iterator[Change]:
+        """Learn nothing: it was seen when it happened."""
+        return iter(())
+
+    def leaving(self, peer: PeerId) -> None:
+        """Do nothing: it was seen when it happened."""
+
+    def tick(self, now: float) -> Iterator[Change]:
+        """Learn nothing: nobody falls silent."""
+        return iter(())
+
+
+def _entry(id: PeerId, phase: Phase, step: int) -> Member:
+    return Member(id=id, incarnation=1, heartbeat=0, phase=phase, step=step)

@@ -1,0 +1,497 @@
+"""Who is there: every peer's view of the swarm, spread by heartbeats.
+
+A peer raises its own heartbeat once per gossip interval. An entry whose heartbeat stands still
+for too long is held for dead, until it rises again or its owner is heard. What is only known from
+hearsay does not count as live before its owner speaks or its heartbeat has risen twice.
+
+An entry that stands still for a while is first *suspected*: pushes pass it over, and it is asked.
+
+Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure detection); Das, Gupta
+and Motivala, DSN 2002, section 4.2 (suspicion).
+"""
+
+from bisect import insort
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from ..config import ProtocolConfig
+from ..effects.effects import Meet, Part
+from ..effects.events import (
+    PeerDied,
+    PeerLeft,
+    PeerMet,
+    PeerRecovered,
+    PeerSuspected,
+    StaleIncarnation,
+)
+from ..wire.messages import HEARTBEAT_MAX, Incarnation, Member, PeerId, Phase
+from .failure_detector import LocalHealth
+from .progress import StepCounts
+
+__all__ = ["Change", "MemberTable"]
+
+Change = (
+    Meet | Part | PeerMet | PeerSuspected | PeerRecovered | PeerDied | PeerLeft | StaleIncarnation
+)
+
+_RISES_TO_BELIEVE = 2
+
+# Long enough for the news that a peer has left to overtake the last hearsay of its life.
+_TOMBSTONE = 10
+
+
+@dataclass(slots=True)
+class _Known:
+    member: Member
+    progress_s: float
+    """When its heartbeat last rose, or it was last heard."""
+    spoke_s: float = float("-inf")
+    """When it was last heard itself."""
+    rises: int = 0
+    alive: bool = True
+    suspected: bool = False
+    passed_over_until_s: float = 0.0
+
+    @property
+    def believed(self) -> bool:
+        return self.rises >= _RISES_TO_BELIEVE
+
+
+class MemberTable:
+    """The view of one peer, its own entry included.
+
+    Args:
+        me: The peer's own entry at its start.
+        config: How long silence may last, and how many peers are kept in mind.
+        clock: Steps of peers, as they are remembered from an earlier life.
+    """
+
+    def __init__(
+        self, me: Member, config: ProtocolConfig, clock: Mapping[PeerId, int] | None = None
+    ) -> None:
+        self.clock = StepCounts(me.id, clock)
+        """Steps of all peers that ever were."""
+        self.me = replace(me, step=self.clock.own)
+        self.news: list[Change] = []
+        """Who was heard again, in order, until that is taken."""
+        self._config = config
+        self._others: dict[PeerId, _Known] = {}
+        self._lag = LocalHealth(config.gossip_s)
+        self._started_s: float | None = None
+        self._ticked_s = 0.0
+        # Asked for at every draw of a neighbor, and changed by few messages.
+        self._takers: tuple[PeerId, ...] | None = None
+        self._order: list[_Known] | None = None
+        self._outward: Set[PeerId] = frozenset()
+
+    @property
+    def id(self) -> PeerId:
+        """The peer's own name."""
+        return self.me.id
+
+    @property
+    def phase(self) -> Phase:
+        """Where this peer stands in its life."""
+        return self.me.phase
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps that this peer has taken, in this and earlier lives."""
+        return self.me.step
+
+    @property
+    def over(self) -> bool:
+        """Whether all live peers, this one included, have taken their last step."""
+        others = (k.member for k in self._others.values() if k.alive and k.believed)
+        return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
+
+    def stepped(self) -> None:
+        """Count an optimizer step of this peer; others learn of it with the next heartbeat."""
+        self.clock.tick()
+        self.me = _at_step(self.me, self.clock.own)
+
+    def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
+        """Change this peer's own entry; it is news, so that others take it in."""
+        if phase is not None:
+            self.me = replace(self.me, phase=phase, heartbeat=self.me.heartbeat + 1)
+            self._takers = None
+        if anchored is not None and anchored != self.me.anchored:
+            self.me = replace(self.me, anchored=anchored, heartbeat=self.me.heartbeat + 1)
+
+    def is_anchored(self, peer: PeerId) -> bool:
+        """Whether *peer* knows the anchor."""
+        known = self._others.get(peer)
+        return known is not None and known.member.anchored
+
+    def shares_memory(self, peer: PeerId) -> bool:
+        """Whether *peer* may be able to read this peer's memory."""
+        known = self._others.get(peer)
+        return known is not None and bool(self.me.host) and known.member.host == self.me.host
+
+    def incarnation(self, peer: PeerId) -> Incarnation:
+        """The latest life of *peer* that is known, 0 where none is."""
+        known = self._others.get(peer)
+        return known.member.incarnation if known else 0
+
+    def others(self, *, alive: bool) -> tuple[Member, ...]:
+        """Everybody else who is held for alive, or for dead but not gone, sorted by id."""
+        members = (known.member for known in self._in_order() if known.alive is alive)
+        return tuple([member for member in members if member.phase is not Phase.LEFT])
+
+    def _in_order(self) -> list[_Known]:
+        """Everybody else, sorted by id."""
+        if self._order is None:
+            self._order = [known for _, known in sorted(self._others.items())]
+        return self._order
+
+    def is_reachable(self, peer: PeerId, now: float) -> bool:
+        """Whether a push toward *peer* is worth trying."""
+        known = self._others.get(peer)
+        return (
+            known is not None
+            and known.alive
+            and not known.suspected
+            and now >= known.passed_over_until_s
+            and self.can_meet(known.member)
+        )
+
+    def is_alive(self, peer: PeerId) -> bool:
+        """Whether *peer* is held for alive, even if it was silent for a while."""
+        known = self._others.get(peer)
+        return known is not None and known.alive
+
+    def spoke_since(self, peer: PeerId, since_s: float) -> bool:
+        """Whether *peer* itself was heard at that time or later."""
+        known = self._others.get(peer)
+        return known is not None and known.spoke_s >= since_s
+
+    def can_meet(self, member: Member) -> bool:
+        """Whether one of the two can dial the other: two that only dial out never meet."""
+        return bool(self.me.addresses or member.addresses)
+
+    @property
+    def outward(self) -> Set[PeerId]:
+        """Those among `takers` who only dial out."""
+        self.takers()
+        return self._outward
+
+    def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
+        """Those of *peers* toward whom a push is worth trying."""
+        return [peer for peer in peers if self.is_reachable(peer, now)]
+
+    def pass_over(self, peer: PeerId, until_s: float) -> None:
+        """Note that *peer* could not be reached just now."""
+        if peer in self._others:
+            self._others[peer].passed_over_until_s = until_s
+
+    def live(self) -> tuple[Member, ...]:
+        """Everybody who is believed to run, this peer included, sorted by id."""
+        members = [k.member for k in self._in_order() if k.alive and k.believed]
+        insort(members, self.me, key=lambda member: member.id)
+        return tuple(members)
+
+    def takers(self) -> tuple[PeerId, ...]:
+        """Live peers that take shares, this one included where it does, sorted."""
+        if self._takers is None:
+            takers = [member for member in self.live() if member.phase.takes_shares]
+            self._takers = tuple([member.id for member in takers])
+            self._outward = frozenset([m.id for m in takers if not m.addresses])
+        return self._takers
+
+    def __len__(self) -> int:
+        return 1 + len(self._others)
+
+    def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
+        """What is told to others: this peer's entry first, then those it vouches for, sorted.
+
+        These are the live ones and the lately departed. A peer that passed on what it only has
+        from hearsay, or holds for dead, would teach it anew to whoever has just forgotten it.
+
+        Args:
+            unconfirmed: Whether to tell of those, too, who are alive from hearsay only.
+        """
+        rises = 0 if unconfirmed else _RISES_TO_BELIEVE
+        vouched = [
+            known.member
+            for known in self._in_order()
+            if (known.alive and known.rises >= rises) or self._is_lately_gone(known)
+        ]
+        return self.me, *vouched
+
+    def member(self, peer: PeerId) -> Member | None:
+        """The latest entry of *peer*."""
+        known = self._others.get(peer)
+        return known.member if known else None
+
+    def is_known(self, peer: PeerId) -> bool:
+        """Whether anything was ever heard of *peer*, and is remembered."""
+        return peer in self._others
+
+    def has_left(self, peer: PeerId) -> bool:
+        """Whether *peer* is gone of its own accord, or nothing is known of it."""
+        known = self._others.get(peer)
+        return known is None or known.member.phase is Phase.LEFT
+
+    def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
+        """Take any message of *peer* as evidence of life.
+
+        Returns:
+            False where a later life of *peer* is known, so that the message is stale.
+        """
+        known = self._others.get(peer)
+        if known is None or known.member.incarnation < incarnation:
+            return True
+        if known.member.incarnation > incarnation:
+            return False
+        known.progress_s = known.spoke_s = now
+        if known.suspected or not (known.alive and known.believed):
+            self._recover(known)
+            known.rises = _RISES_TO_BELIEVE
+        return True
+
+    def take_news(self) -> list[Change]:
+        """Hand over what `heard` and `learn` have changed, and begin anew."""
+        news, self.news = self.news, []
+        return news
+
+    def _recover(self, known: _Known) -> None:
+        alive = known.member.phase is not Phase.LEFT
+        if alive and (known.suspected or not known.alive):
+            self.news.append(PeerRecovered(known.member.id))
+        known.alive, known.suspected = alive, False
+        self._takers = None
+
+    def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
+        """Whether there can be such a life by now, as this peer's own life tells the time."""
+        if self._started_s is None:
+            self._started_s = now
+        age = int((now - self._started_s) * 1000)
+        return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
+
+    def absorb(self, members: Sequence[Member], now: float) -> list[Member]:
+        """Take in all of a view that only says that somebody goes on, which is nearly all.
+
+        Args:
+            members: The view.
+            now: Seconds.
+
+        Returns:
+            The rest, which is for `learn`.
+        """
+        others, rest = self._others, []
+        for member in members:
+            known = others.get(member.id)
+            if known is None:
+                rest.append(member)
+                continue
+            before = known.member
+            if member.incarnation == before.incarnation and (
+                member.heartbeat <= before.heartbeat or self._goes_on(known, member)
+            ):
+                if member.heartbeat > before.heartbeat:
+                    known.member, known.progress_s = member, now
+                    if member.step != before.step:
+                        self.clock.merge(member.id, member.step)
+            elif member.incarnation >= before.incarnation:
+                rest.append(member)
+        return rest
+
+    @staticmethod
+    def _goes_on(known: _Known, member: Member) -> bool:
+        """Whether nothing about a peer has changed but the heartbeat and the step."""
+        before = known.member
+        return (
+            known.alive
+            and not known.suspected
+            and known.rises >= _RISES_TO_BELIEVE
+            and member.phase is before.phase
+            and member.addresses == before.addresses
+        )
+
+    def lacks_room_for(self, member: Member, now: float) -> bool:
+        """Whether *member* is new, would be kept in mind, and finds the view full."""
+        return (
+            len(self._others) >= self._config.members_max
+            and member.id not in self._others
+            and member.id != self.me.id
+            and member.phase is not Phase.LEFT
+            and self.is_plausible(member.incarnation, now)
+        )
+
+    def spare(self) -> list[PeerId]:
+        """Those who might be forgotten, in the order in which they should.
+
+        First come those who fell silent before they were members, or have long left; then all
+        others who are held for dead; in either case those who were heard longest ago.
+        """
+        gone = [k for k in self._others.values() if not k.alive and not self._is_lately_gone(k)]
+        gone.sort(key=lambda k: (Phase.JOINING < k.member.phase < Phase.LEFT, k.progress_s))
+        return [known.member.id for known in gone]
+
+    def dead(self) -> list[Member]:
+        """Everybody else who is held for dead, but not gone; those who were heard last first."""
+        known = [k for k in self._in_order() if not k.alive and k.member.phase is not Phase.LEFT]
+        known.sort(key=lambda k: -k.progress_s)
+        return [each.member for each in known]
+
+    def departed(self) -> list[PeerId]:
+        """Those who have left and are remembered, sorted."""
+        members = [known.member for known in self._in_order()]
+        return [member.id for member in members if member.phase is Phase.LEFT]
+
+    def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
+        """Take in one entry of somebody's view.
+
+        Args:
+            member: The entry.
+            now: Seconds.
+            direct: Whether it comes from the member itself.
+
+        Yields:
+            What changed.
+        """
+        if member.id == self.me.id:
+            yield from self._learn_of_me(member, now)
+            return
+        known = self._others.get(member.id)
+        if known is None and len(self._others) >= self._config.members_max:
+            return
+        if known is None or known.member.incarnation < member.incarnation:
+            if self.is_plausible(member.incarnation, now):
+                yield from self._admit(member, now, direct=direct)
+        elif known.member.phase is not Phase.LEFT and (
+            (known.member.incarnation, known.member.heartbeat)
+            < (member.incarnation, member.heartbeat)
+        ):
+            yield from self._refresh(known, member, now)
+            if direct:
+                known.rises = _RISES_TO_BELIEVE
+
+    def _learn_of_me(self, member: Member, now: float) -> Iterator[Change]:
+        if member.incarnation > self.me.incarnation and self.is_plausible(member.incarnation, now):
+            yield StaleIncarnation(member.incarnation)
+        self.count(member.id, member.step)
+
+    def count(self, peer: PeerId, steps: int) -> None:
+        """Take in how many steps a peer has taken."""
+        self.clock.merge(peer, steps)
+        if peer == self.me.id:
+            self.me = _at_step(self.me, self.clock.own)
+
+    def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
+        gone, met_before = member.phase is Phase.LEFT, member.id in self._others
+        known = _Known(member, now, rises=_RISES_TO_BELIEVE if direct else 0, alive=not gone)
+        if direct:
+            known.spoke_s = now
+        self._others[member.id] = known
+        self._order = None
+        self.clock.merge(member.id, member.step)
+        self._takers = None
+        if not gone:
+            yield Meet(member.id, member.addresses)
+            yield PeerMet(member.id)
+        elif met_before:
+            yield from self._bury(known)
+
+    def _refresh(self, known: _Known, member: Member, now: float) -> Iterator[Change]:
+        before, known.member = known.member, member
+        if member.step != before.step:
+            self.clock.merge(member.id, member.step)
+        known.progress_s = now
+        known.rises += 1
+        if before.phase is not member.phase or known.rises <= _RISES_TO_BELIEVE or not known.alive:
+            self._takers = None
+        if member.phase is Phase.LEFT:
+            yield from self._bury(known)
+            return
+        if known.suspected or not known.alive:
+            self._recover(known)
+        if member.addresses != before.addresses:
+            self._takers = None
+            yield Meet(member.id, member.addresses)
+
+    def disown(self, peer: PeerId) -> None:
+        """Forget a peer that turned out to belong to another swarm."""
+        self._others.pop(peer, None)
+        self._takers = self._order = None
+
+    def left(self, peer: PeerId) -> Iterator[Change]:
+        """Note the last word of *peer*."""
+        known = self._others.get(peer)
+        if known is not None and known.member.phase is not Phase.LEFT:
+            before = known.member
+            known.member = replace(
+                before, phase=Phase.LEFT, heartbeat=min(before.heartbeat + 1, HEARTBEAT_MAX)
+            )
+            known.progress_s = max(known.progress_s, self._ticked_s)
+            yield from self._bury(known)
+
+    def leaving(self, peer: PeerId) -> None:
+        """Note that *peer* refuses shares from now on."""
+        known = self._others.get(peer)
+        if known is not None and known.member.phase < Phase.LEAVING:
+            known.member = replace(known.member, phase=Phase.LEAVING)
+            self._takers = None
+
+    def _bury(self, known: _Known) -> Iterator[Change]:
+        known.alive = False
+        self._takers = None
+        yield Part(known.member.id)
+        yield PeerLeft(known.member.id)
+
+    def tick(self, now: float) -> Iterator[Change]:
+        """Raise the own heartbeat and look who has fallen silent; once per gossip interval."""
+        self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
+        stalled_s, self._ticked_s = self._lag.ticked(now), now
+        if stalled_s:
+            self._forgive(stalled_s, now)
+        dead_s = self._config.dead_s * self._lag.factor
+        suspect_s = min(self._config.suspect_s * self._lag.factor, dead_s)
+        for peer, known in tuple(self._others.items()):
+            silent_s = now - known.progress_s
+            if silent_s <= suspect_s:
+                continue
+            if self._is_forgettable(known, silent_s):
+                del self._others[peer]
+                self._takers = self._order = None
+                yield Part(peer)
+            elif known.alive and silent_s > dead_s:
+                known.alive = known.suspected = False
+                self._takers = None
+                yield PeerDied(peer)
+            elif known.alive and not known.suspected and silent_s > suspect_s:
+                known.suspected = True
+                yield PeerSuspected(peer)
+
+    def _is_lately_gone(self, known: _Known) -> bool:
+        silent_s = self._ticked_s - known.progress_s
+        return known.member.phase is Phase.LEFT and silent_s <= self._config.dead_s
+
+    def _is_forgettable(self, known: _Known, silent_s: float) -> bool:
+        """Whether an entry is of no more use: it was never believed, or has long left.
+
+        One that is held for dead is kept, to be dialled again, until its place is needed.
+        """
+        if known.member.phase is Phase.LEFT:
+            return silent_s > _TOMBSTONE * self._config.dead_s
+        return not known.believed and silent_s > self._config.dead_s
+
+    def _forgive(self, stalled_s: float, now: float) -> None:
+        # A peer that was stopped itself has heard nobody. Without this it would wake up, hold
+        # everybody for dead and spread the news.
+        for known in self._others.values():
+            known.progress_s = min(known.progress_s + stalled_s, now)
+
+
+def _at_step(member: Member, step: int) -> Member:
+    """A member that has taken another step: written out, because every turn makes one."""
+    return Member(
+        id=member.id,
+        incarnation=member.incarnation,
+        heartbeat=member.heartbeat,
+        phase=member.phase,
+        step=step,
+        addresses=member.addresses,
+        anchored=member.anchored,
+        host=member.host,
+    )

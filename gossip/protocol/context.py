@@ -1,0 +1,463 @@
+"""One peer's turn at a step boundary: what its rule may see and do."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+import numpy as np
+
+from ..effects.effects import Combine, Drop, Mix, ShareId, Snapshot, SnapshotId, X
+from ..effects.events import PushSkipped, ShareMixed
+from ..errors import LocalProtocolError
+from ..exchange.outgoing import Returned
+from ..exchange.transfer import IncomingTransfer
+from ..membership.dialing import pair
+from ..types import frozen
+from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
+from ..wire.formats import NATIVE, Form, parse_wire
+from ..wire.messages import Incarnation, Offer, PeerId, Phase, Push
+from .state import State, Weighing
+
+__all__ = ["RuleContext", "Share"]
+
+ROUNDS_PASSED_MAX = 64
+"""Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
+
+_PLAIN = Form()
+
+
+@frozen
+class Share:
+    """A share that has come whole and waits for the rule's decision."""
+
+    id: ShareId
+    weight: int
+    epoch: int
+    round: int
+    note: int
+    step: int
+    """Optimizer steps that its sender had taken."""
+    form: Form = _PLAIN
+
+    @property
+    def sender(self) -> PeerId:
+        """Who pushed it."""
+        return self.id.sender
+
+
+class RuleContext:
+    """What a rule reads, and what it can do; each action counts at once, in the order called.
+
+    Attributes:
+        now: Seconds, on the peer's own clock.
+        elapsed_s: Seconds since the turn before, 0 at the first.
+        trained: Whether an optimizer step was taken since the turn before.
+        merging: Whether all peers have finished, and only agreement is left to reach.
+        returned: Pushes that came back whole since the turn before.
+    """
+
+    def __init__(self, state: State, now: float, *, trained: bool, merging: bool) -> None:
+        self._state = state
+        self.now = now
+        self.elapsed_s = 0.0 if state.turned_s is None else now - state.turned_s
+        self.trained = trained
+        self.merging = merging
+        self._lanes = state.lanes
+        self.returned: tuple[Returned, ...] = ()
+        self._arrivals: dict[ShareId, IncomingTransfer] = {}
+        # One for each shard, nearly always one in all, and nearly always without either.
+        for lane in state.lanes:
+            self.returned += lane.outbox.take_returned()
+            for arrival in lane.inbox.ready():
+                self._arrivals[arrival.id] = arrival
+        # Pushes of a register that has not changed in between share one snapshot.
+        self._fresh: dict[tuple[str, Form, int, bool], SnapshotId] = {}
+        self._chosen: tuple[int, ...] | None = None
+        state.turned_s = now
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The rule's own random stream."""
+        return self._state.rng
+
+    @property
+    def me(self) -> PeerId:
+        """Whose turn it is."""
+        return self._state.roster.id
+
+    @property
+    def founders(self) -> int:
+        """How many peers found together, this one included."""
+        return self._state.founders
+
+    @property
+    def roll_s(self) -> float:
+        """How long founders wait for one another, seconds."""
+        return self._state.config.roll_s
+
+    @property
+    def merge_rounds(self) -> int:
+        """How many rounds of merging there are to be."""
+        return self._state.config.merge_rounds
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken so far."""
+        return self._state.roster.step
+
+    @property
+    def round(self) -> int:
+        """Shares pushed so far."""
+        return self._state.round
+
+    @property
+    def weight(self) -> int:
+        """Weight held now, escrow not counted; of the first shard, where there are several."""
+        return self._lanes[0].weight
+
+    def roundtrip_s(self) -> float | None:
+        """From a push to its answer, the mean over neighbors who live, seconds; None where none is
+        known."""
+        return self._state.links.roundtrip_s(self._state.roster.is_alive)
+
+    def weight_of(self, shard: int) -> int:
+        """Weight of one shard held now, escrow not counted."""
+        return self._lanes[shard].weight
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards whose turn it is to be pushed; (0,) for a vector that is not cut."""
+        if self._chosen is None:
+            self._chosen = self._choose()
+        return self._chosen
+
+    def next_shards(self) -> None:
+        """Let the next push carry other shards than the last one."""
+        state = self._state
+        state.cursor = (state.cursor + len(self.shards)) % len(self._lanes)
+        self._chosen = None
+
+    def _choose(self) -> tuple[int, ...]:
+        state, every = self._state, len(self._lanes)
+        count = min(state.config.shards_per_push, every)
+        if count == every or self.merging:
+            return tuple(range(every))
+        if state.config.shard_order == "random":
+            drawn = self.rng.choice(every, count, replace=False, shuffle=False)
+            return tuple(sorted(int(shard) for shard in drawn))
+        return tuple((state.cursor + k) % every for k in range(count))
+
+    def shares(self) -> tuple[Share, ...]:
+        """Shares that wait for a decision, in order of arrival; undecided ones stay."""
+        return tuple(_share(arrival) for arrival in self._arrivals.values())
+
+    def live(self) -> tuple[PeerId, ...]:
+        """Live peers that take shares, this one included where it does, sorted."""
+        return self._state.roster.takers()
+
+    def neighbors(
+        self, round: int | None = None, members: Sequence[PeerId] | None = None
+    ) -> tuple[PeerId, ...]:
+        """Whom the topology lets this peer push to.
+
+        Args:
+            round: Round of the topology; unless given, the count of pushes and of rounds passed
+                over.
+            members: Whom the topology is laid over, sorted; the live peers unless given.
+        """
+        state = self._state
+        round = state.round + state.passed if round is None else round
+        members = self.live() if members is None else members
+        me, outward = state.roster.id, state.roster.outward
+        if len(outward) < 2:
+            return tuple(state.neighbors(members, me, round))
+        return pair(lambda peer: state.neighbors(members, peer, round), me, members, outward)
+
+    @property
+    def outward(self) -> Set[PeerId]:
+        """Live peers that take shares and only dial out: two of them cannot exchange."""
+        return self._state.roster.outward
+
+    def weights(
+        self, round: int, members: Sequence[PeerId] | None = None
+    ) -> Mapping[PeerId, float]:
+        """What to take of whom, this peer included: its row of the topology's mixing matrix.
+
+        Even shares of itself and its neighbors, where the topology knows no matrix.
+
+        Args:
+            round: Round of the topology.
+            members: As for `neighbors`.
+        """
+        members, neighbors = self.live() if members is None else members, self._state.neighbors
+        if isinstance(neighbors, Weighing):
+            return neighbors.weights(members, self.me, round)
+        those = sorted({self.me, *neighbors(members, self.me, round)})
+        return dict.fromkeys(those, 1 / len(those))
+
+    def incarnation(self, peer: PeerId) -> Incarnation:
+        """The latest life of *peer* that is known, 0 where none is."""
+        return self._state.roster.incarnation(peer)
+
+    def fate(self, peer: PeerId, incarnation: Incarnation) -> str:
+        """What has become of one life of a peer: nothing while it takes part, else a word.
+
+        Returns:
+            ``""``, ``"leaving"``, ``"left"``, ``"died"`` or ``"restarted"``.
+        """
+        roster = self._state.roster
+        member = roster.member(peer)
+        if member is None or member.phase is Phase.LEFT:
+            return "left"
+        if member.incarnation != incarnation:
+            return "restarted"
+        is_there = roster.is_alive(peer)
+        if member.phase > Phase.FINISHED:
+            return "leaving" if is_there else "left"
+        return "" if is_there else "died"
+
+    def steps_at_end(self, peer: PeerId) -> int | None:
+        """Steps of a peer that has finished; None of one that has not, or that tells no steps."""
+        member = self._state.roster.member(peer)
+        if member is None or member.phase is not Phase.FINISHED:
+            return None
+        return member.step or None
+
+    def can_push(self, peer: PeerId) -> bool:
+        """Whether there is credit toward *peer*, and reason to think that it can be reached."""
+        busy = any([self._lanes[shard].outbox.is_busy(peer) for shard in self.shards])
+        free = self._has_credit() and not busy
+        return free and self._state.roster.is_reachable(peer, self.now)
+
+    def is_outstanding(self, peer: PeerId) -> bool:
+        """Whether a push toward *peer* is not settled yet."""
+        return any([lane.outbox.is_busy(peer) for lane in self._lanes])
+
+    def draw(
+        self,
+        among: Sequence[PeerId] | None = None,
+        shards: Sequence[int] | None = None,
+        *,
+        urgent: bool = False,
+    ) -> PeerId | None:
+        """A peer at random that a share can be pushed to now, None where there is none.
+
+        One with unresolved escrow is passed over, so that a stuck peer stalls nobody.
+
+        Args:
+            among: Whom to choose from, the neighbors of this round unless given.
+            shards: What is to be pushed, the shards whose turn it is unless given.
+            urgent: Whether credit is no matter, because the peer is about to go.
+        """
+        among = self.neighbors() if among is None else among
+        if not (urgent or self._has_credit()):
+            return None
+        for shard in self.shards if shards is None else shards:
+            among = self._lanes[shard].outbox.free_of(among)
+        open_ones = self._state.roster.reachable(among, self.now)
+        return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
+
+    def mix(self, share: Share, weight: int | None = None) -> None:
+        """Average a share into ``x`` by weight: ``x += w_s / (w_s + w) (x_s - x)``, ``w += w_s``.
+
+        Args:
+            share: One of `shares`.
+            weight: How much of it to accept, all unless given.
+        """
+        arrival = self._take(share)
+        accepted = arrival.offer.escrow if weight is None else weight
+        lane = self._lanes[share.id.shard]
+        if accepted <= 0:
+            lane.inbox.decide(arrival, 0, "the rule accepted nothing of it")
+            return
+        fraction = mixing_fraction(lane.weight, accepted)
+        self._state.agenda.ask(Mix(share.id, fraction, arrival.offer.form))
+        self._touch(X)
+        self._accepted(arrival, accepted)
+
+    def accept(self, share: Share) -> None:
+        """Take a share's whole weight, its values having been used by `combine` or of no use."""
+        arrival = self._take(share)
+        self._state.agenda.ask(Drop(share.id))
+        self._accepted(arrival, arrival.offer.escrow)
+
+    def refuse(self, share: Share, reason: str) -> None:
+        """Send a share back."""
+        self._lanes[share.id.shard].inbox.decide(self._take(share), 0, reason)
+
+    def combine(self, register: str, terms: Iterable[tuple[float, str | Share]]) -> None:
+        """Set ``register = sum of coefficient * term``; terms are registers and shares."""
+        resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
+        self._state.agenda.ask(Combine(register, resolved))
+        self._touch(register)
+
+    def push(
+        self,
+        peer: PeerId,
+        weight: int,
+        *,
+        register: str = X,
+        shard: int = 0,
+        copy: bool = False,
+        anchor: bool = False,
+        whole: bool = False,
+        epoch: int = 0,
+        round: int | None = None,
+        note: int = 0,
+    ) -> None:
+        """Push a register, and weight with it, toward a peer.
+
+        Args:
+            peer: To whom; `can_push` must hold for it.
+            weight: What goes with it, moved into escrow now, at least 1. A rule without
+                weights sends a `token`: whether that comes back is how a refused share is told
+                from an accepted one.
+            register: What to send.
+            shard: Which part of it.
+            copy: Whether local buffers go along, for a newcomer.
+            anchor: Whether the anchor goes along, for a newcomer that needs it.
+            whole: Whether all numbers must arrive as they are, whatever format this peer uses.
+            epoch: The rule's own count of memberships.
+            round: The rule's own count of rounds; the count of pushes unless given.
+            note: A number for the rule's own use.
+
+        Raises:
+            LocalProtocolError: No weight, more than are held, or an escrow is open there.
+        """
+        state, lane = self._state, self._lanes[shard]
+        if not 1 <= weight <= lane.weight or lane.outbox.is_busy(peer):
+            given, held = in_units(weight), in_units(lane.weight)
+            raise LocalProtocolError(f"cannot push {given} of {held} units to {peer}")
+        form = self._form(peer, copy=copy, anchor=anchor, whole=whole)
+        size = form.size_bytes(state.schema, shard)
+        make = Push if size <= state.config.inline_bytes_max else Offer
+        offer = make(
+            seq=lane.outbox.next_seq(peer),
+            escrow=weight,
+            size_bytes=size,
+            form=form,
+            epoch=epoch,
+            round=self.round if round is None else round,
+            note=note,
+            step=self.step,
+        )
+        incarnation = state.roster.incarnation(peer)
+        shown = make is Offer and state.roster.shares_memory(peer)
+        snapshot = self._snapshot(register, form, shard, shown)
+        lane.outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
+        state.round += 1
+
+    def push_shards(
+        self,
+        peer: PeerId,
+        weights: Mapping[int, int],
+        *,
+        round: int | None = None,
+        copy: bool = False,
+        anchor: bool = False,
+        whole: bool = False,
+    ) -> None:
+        """Push several shards to one peer, which counts as one push.
+
+        Args:
+            peer: To whom.
+            weights: What goes with each shard.
+            round: As for `push`.
+            copy: As for `push`.
+            anchor: As for `push`.
+            whole: As for `push`.
+        """
+        before = self._state.round
+        for shard, given in weights.items():
+            self.push(
+                peer,
+                given,
+                shard=shard,
+                copy=copy,
+                anchor=anchor,
+                whole=whole,
+                round=before if round is None else round,
+            )
+        self._state.round = before + 1
+
+    def _form(self, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
+        """What a share consists of: in the wire's format, unless that would not do."""
+        state = self._state
+        if copy:
+            return Form(copy=True, anchor=anchor and state.is_anchored)
+        if whole or self.merging or state.config.wire == NATIVE:
+            return _PLAIN
+        needs_anchor = parse_wire(state.config.wire).needs_anchor
+        if needs_anchor and not (state.is_anchored and state.roster.is_anchored(peer)):
+            return _PLAIN
+        return Form(state.config.wire)
+
+    def skip(self, reason: str) -> None:
+        """Note that a push that was due cannot be."""
+        self._state.agenda.ask(PushSkipped(reason))
+
+    def may_close(self, yes: bool) -> None:
+        """Say whether this peer may fall quiet, once all have finished.
+
+        Unless a rule ever says so, that is told by the number of its pushes since then.
+        """
+        self._state.may_close = yes
+
+    def push_half(self) -> None:
+        """Push half of the weight to a random neighbor, or note why that cannot be.
+
+        A round in which the topology gives this peer nobody, or nobody who can be reached, is
+        passed over, so that a schedule of single links does not stall at one of them.
+        """
+        shards = [shard for shard in self.shards if self.weight_of(shard) >= WEIGHT_MIN]
+        if not shards:
+            self.skip("too little weight")
+            self.next_shards()
+            return
+        peer = self.draw()
+        for _ in range(ROUNDS_PASSED_MAX):
+            if peer is not None or not self._has_credit():
+                break
+            self._state.passed += 1
+            peer = self.draw()
+        if peer is None:
+            self.skip("no neighbor free" if self._state.pacer.is_free(self.now) else "no bandwidth")
+        else:
+            self.push_shards(peer, {shard: half(self.weight_of(shard)) for shard in shards})
+            self.next_shards()
+
+    def _has_credit(self) -> bool:
+        state = self._state
+        if not state.pacer.is_free(self.now):
+            return False
+        # With shards, so many pushes may be outstanding, each of several shares.
+        return state.credit_used() < state.outstanding_max * len(self.shards)
+
+    def _snapshot(self, register: str, form: Form, shard: int, shown: bool) -> SnapshotId:
+        key = (register, form, shard, shown)
+        if key not in self._fresh:
+            self._state.snapshots += 1
+            self._fresh[key] = self._state.snapshots
+            self._state.agenda.ask(Snapshot(self._state.snapshots, *key))
+        return self._fresh[key]
+
+    def _touch(self, register: str) -> None:
+        if self._fresh:
+            self._fresh = {key: id for key, id in self._fresh.items() if key[0] != register}
+
+    def _take(self, share: Share) -> IncomingTransfer:
+        arrival = self._arrivals.pop(share.id, None)
+        if arrival is None:
+            raise LocalProtocolError(f"{share.id} is not among this turn's shares")
+        return arrival
+
+    def _accepted(self, arrival: IncomingTransfer, weight: int) -> None:
+        self._state.rooted = True
+        self._lanes[arrival.id.shard].inbox.decide(arrival, weight)
+        behind = self.step - arrival.offer.step
+        self._state.agenda.ask(ShareMixed(arrival.id.sender, weight, behind))
+
+
+def _share(arrival: IncomingTransfer) -> Share:
+    offer = arrival.offer
+    return Share(
+        arrival.id, offer.escrow, offer.epoch, offer.round, offer.note, offer.step, offer.form
+    )

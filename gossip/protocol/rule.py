@@ -1,0 +1,100 @@
+"""What an algorithm is, to the protocol: it says when to push, to whom, and how to combine.
+
+A rule is called at every step boundary with a `RuleContext`, which it reads and acts on. It never sees a
+value and never a socket, so the same rule drives a live peer, a simulated one and a replay.
+docs/design.md shows how synchronous, two-sided, register-keeping and tree rules fit.
+"""
+
+from typing import Protocol, runtime_checkable
+
+from ..effects.effects import Halt, Wait
+from ..errors import ConfigError
+from ..types import frozen_keywords
+from ..wire.formats import NATIVE, parse_wire
+from .context import RuleContext
+
+__all__ = ["Requirements", "Rule", "require_fit", "requirements_of"]
+
+_OTHERWISE = "use one that mixes by weight, such as gosgd"
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """One algorithm, for one peer. It may keep state of its own between turns."""
+
+    @property
+    def name(self) -> str:
+        """What users type."""
+
+    @property
+    def registers(self) -> tuple[str, ...]:
+        """Vectors it keeps beside ``x``, each as large as the model, all zeros at first."""
+
+    @property
+    def outstanding_max(self) -> int:
+        """Shares that may be outstanding at once, over all neighbors."""
+
+    def step(self, turn: RuleContext) -> Wait | Halt | None:
+        """Take one turn.
+
+        Returns:
+            None where the optimizer may go on; a `Wait` where shares are missing, in which case
+            the rule is called again as soon as something has arrived, with ``turn.trained``
+            false; a `Halt` where they will never come.
+        """
+
+
+@frozen_keywords
+class Requirements:
+    """What a rule needs of the protocol beyond the ordinary; it says so by ``rule.demands``."""
+
+    fixed_members: bool = False
+    """Whether those who found together stay the only members, so that nobody can join."""
+    staged_max: int = 0
+    """Shares that must find room at a peer, where that is more than the configuration allows."""
+    whole: bool = True
+    """Whether it combines whole vectors, instead of mixing shares by their weight: then the vector
+    cannot be cut into shards, ``topk`` is no format, and nothing can be mixed back."""
+    lossless: bool = False
+    """Whether every number must arrive as it was."""
+
+
+@runtime_checkable
+class _Demanding(Protocol):
+    @property
+    def demands(self) -> Requirements: ...
+
+
+def requirements_of(rule: Rule) -> Requirements:
+    """What *rule* demands; whole vectors, unless it says so."""
+    return rule.demands if isinstance(rule, _Demanding) else Requirements()
+
+
+def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
+    """See whether a rule can work with shares of this kind.
+
+    Args:
+        rule: The algorithm.
+        wire: The format, as people type it.
+        shards: Into how many the vector is cut.
+        exact: Whether what comes back is mixed back.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    demands, format = requirements_of(rule), parse_wire(wire)
+    if demands.whole and shards > 1:
+        raise ConfigError(
+            f"shards is {shards}: rule {rule.name!r} works on whole vectors; {_OTHERWISE}"
+        )
+    if demands.whole and exact:
+        raise ConfigError(
+            f"exact is {exact}: rule {rule.name!r} does not push weight with its values; "
+            f"{_OTHERWISE}"
+        )
+    if demands.whole and not format.is_dense:
+        raise ConfigError(f"wire is {wire!r}: rule {rule.name!r} needs every number; {_OTHERWISE}")
+    if demands.lossless and not format.is_native:
+        raise ConfigError(
+            f"wire is {wire!r}: rule {rule.name!r} needs numbers as they are; use {NATIVE}"
+        )

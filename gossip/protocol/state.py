@@ -1,0 +1,139 @@
+"""Everything that one peer's protocol remembers, in one place that its parts share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from ..config import ProtocolConfig
+from ..effects.effect_log import EffectLog
+from ..effects.effects import SnapshotId
+from ..exchange.flow_control import LinkEstimators, RateLimiter
+from ..exchange.incoming import Inbox
+from ..exchange.outgoing import Outbox, SnapshotRefs
+from ..membership.static import StaticMemberTable
+from ..membership.table import MemberTable
+from ..wire.messages import PeerId
+from ..wire.schema import Schema
+
+__all__ = ["Neighbors", "ShardState", "State", "Weighing"]
+
+Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
+"""A topology on a live view: ``(sorted live ids, peer, round) -> whom it may push to``."""
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """`Neighbors` that know a mixing matrix, too."""
+
+    def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
+        """Row of the matrix: what *peer* takes of itself and of whom it mixes from."""
+
+
+@dataclass(slots=True)
+class ShardState:
+    """All that a peer keeps for one shard: weight and shares of the others never touch it."""
+
+    shard: int
+    agenda: EffectLog
+    inbox: Inbox
+    outbox: Outbox
+    copied: bool = False
+    """Whether a newcomer has got its copy of this shard."""
+    anchored: bool = False
+    """Whether that brought this part of the anchor."""
+
+    @property
+    def weight(self) -> int:
+        """Weight held now, escrow not counted."""
+        return self.agenda.account.weight
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """The parts of a protocol; `Protocol` makes them, turns and admission act on them."""
+
+    config: ProtocolConfig
+    schema: Schema
+    neighbors: Neighbors
+    agenda: EffectLog
+    """Where all effects go; it is that of the first shard."""
+    roster: MemberTable | StaticMemberTable
+    lanes: tuple[ShardState, ...]
+    """One for each shard."""
+    links: LinkEstimators
+    """What is known of the ways toward neighbors."""
+    pacer: RateLimiter
+    """What may be sent at all."""
+    readers: SnapshotRefs
+    """Who needs which snapshot."""
+    rng: np.random.Generator
+    """The rule's own stream."""
+    anchor: bytes
+    """Hash of the anchor that the vector keeps; empty where it keeps none."""
+    outstanding_max: int
+    """Shares that may be outstanding at once, as the rule says."""
+    cursor: int = 0
+    """The shard whose turn it is to be pushed."""
+    rooted: bool = False
+    """Whether a share of this swarm was ever accepted, by this peer or from it."""
+    swarm_is_rooted: bool = False
+    """Whether a member of this swarm has said that it accepted a share."""
+    returning: set[PeerId] = field(default_factory=set)
+    """Newcomers that have been of this swarm before."""
+    outlived: bool = False
+    """Whether a later life of this peer has begun, so that nobody deals with this one any more."""
+    round: int = 0
+    """Shares pushed so far."""
+    swarm_steps: int = 0
+    """Steps of the whole swarm, as they were known at the last turn."""
+    passed: int = 0
+    """Rounds of the topology that were passed over, for want of anybody to push to."""
+    snapshots: SnapshotId = 0
+    """Snapshots asked for so far."""
+    turned_s: float | None = None
+    """When the last turn was, seconds."""
+    founders: int = 1
+    """How many peers found together, this one included."""
+    may_close: bool | None = None
+    """Whether the rule has nothing left to agree on; None where the count of pushes tells."""
+
+    @property
+    def weight(self) -> int:
+        """Weight held now of all shards together, escrow not counted."""
+        return sum([lane.weight for lane in self.lanes])
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether the anchor that is kept is the swarm's."""
+        return bool(self.anchor) and self.anchor == self.agenda.swarm
+
+    def in_flight(self) -> int:
+        """How many shares use up credit."""
+        if len(self.lanes) == 1:
+            return self.lanes[0].outbox.in_flight()
+        return sum([lane.outbox.in_flight() for lane in self.lanes])
+
+    def credit_used(self) -> int:
+        """How many shares use up credit; those toward peers that do not answer do not."""
+        if len(self.lanes) == 1:
+            outbox = self.lanes[0].outbox
+            return outbox.in_flight() - outbox.excused()
+        return sum([lane.outbox.in_flight() - lane.outbox.excused() for lane in self.lanes])
+
+    def refuse_all(self, reason: str) -> None:
+        """Send all shares back that are not decided."""
+        for lane in self.lanes:
+            lane.inbox.refuse_all(reason)
+
+    def reclaim(self, now: float) -> None:
+        """Mix back what came back, where that is asked for; values may be changed now."""
+        for lane in self.lanes:
+            lane.outbox.reclaim(lane.weight, now)
+
+    def enter(self, swarm: bytes) -> None:
+        """Belong to a swarm from now on."""
+        for lane in self.lanes:
+            lane.agenda.swarm = swarm
+        self.roster.advance(anchored=self.is_anchored)

@@ -1,0 +1,3 @@
+"""The algorithms a peer can follow, found by name."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Rules that never wait for another peer."""
+
+__all__: list[str] = []

@@ -1,0 +1,199 @@
+"""AD-PSGD: after a step, average with one random neighbor, both ways, and wait for nobody."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...effects.effects import Wait, X
+from ...protocol.context import RuleContext, Share
+from ...weight import token
+from ...wire.messages import Incarnation, PeerId
+from ..parameter import Parameter, checked
+
+__all__ = ["ADPSGD"]
+
+ROUNDS_PASSED_MAX = 64
+"""Rounds of the topology that one exchange may pass over for want of anybody to ask."""
+
+# What a share is, in its epoch. A leaver hands its weight on with 0.
+_QUESTION = 1
+_ANSWER = 2
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """An average with another peer that is not complete."""
+
+    peer: PeerId
+    incarnation: Incarnation
+    number: int
+    """By which the asker knows its exchange."""
+
+
+class ADPSGD:
+    """Averages of pairs, asynchronous: ``x_i, x_j <- (x_i + x_j) / 2`` of a random edge.
+
+    The asker pushes its model and trains on. At its next turn the asked peer keeps its own model
+    for the answer, and moves half the way to what came: ``x += (asked - x) / 2``. The asker, when
+    the answer is there, moves by as much the other way, ``x += (answer - sent) / 2``, where *sent*
+    is what it had asked with. The two add up to nothing, whatever either did in between, so that
+    every complete exchange keeps the mean of all models. An asked peer that has a question of its
+    own open moves a quarter of the way, and so does its asker: the answer says which.
+
+    One exchange of its own is open at a time, ``answers_max`` more may be open that others have
+    begun; a question beyond that is refused, and has changed nothing. No turn waits, and an answer
+    waits for nothing but the network: on no graph can peers wait for one another in a circle.
+
+    A share carries one unit; the weights of peers are not used.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Source: Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1. There an averaging is atomic, which
+    needs a lock at both ends; the differences here need none.
+    """
+
+    name = "adpsgd"
+    summary = "averages of pairs"
+
+    @checked
+    def __init__(
+        self,
+        p: Annotated[
+            float,
+            Parameter(
+                "probability of beginning an exchange after a step; 1 in the paper.", low=0, high=1
+            ),
+        ] = 1.0,
+        *,
+        answers_max: Annotated[
+            int,
+            Parameter(
+                "questions that may be in hand at once, each with a register of its own; further "
+                "ones are refused.",
+                low=1,
+            ),
+        ] = 2,
+    ) -> None:
+        self.p = p
+        self.answers_max = answers_max
+        self.registers = ("sent", *(_register(slot) for slot in range(answers_max)))
+        self.outstanding_max = 1 + answers_max
+        self._own: _Exchange | None = None
+        self._answers: list[_Exchange | None] = [None] * answers_max
+        self._parts = [2] * answers_max
+        self._unsent: set[int] = set()
+        self._begun = 0
+        self._round = 0
+        self._merged = 0
+
+    def step(self, turn: RuleContext) -> Wait | None:
+        """Take in answers and questions, answer, and perhaps begin an exchange."""
+        for share in turn.shares():
+            if share.epoch == _ANSWER:
+                self._take_answer(turn, share)
+            elif share.epoch == _QUESTION:
+                self._take_question(turn, share)
+            else:
+                turn.mix(share)
+        self._look_after(turn)
+        if turn.merging:
+            self._merge(turn)
+        elif turn.rng.random() < self.p:
+            self._begin(turn)
+        return None
+
+    def _take_answer(self, turn: RuleContext, share: Share) -> None:
+        own = self._own
+        # An exchange is given up when its other end is held for dead; that may have been wrong.
+        if own is not None and own == _Exchange(*share.id[:2], share.round):
+            part = 1.0 / max(2, share.note)
+            turn.combine(X, [(1.0, X), (part, share), (-part, "sent")])
+            self._own = None
+        turn.accept(share)
+
+    def _take_question(self, turn: RuleContext, share: Share) -> None:
+        if None not in self._answers:
+            turn.refuse(share, "busy with other questions")
+            return
+        slot = self._answers.index(None)
+        self._answers[slot] = _Exchange(*share.id[:2], share.round)
+        self._unsent.add(slot)
+        # One that is moved by an exchange of its own as well goes a quarter of the way. With halves
+        # two that ask one another at the same time would swap their models, for ever.
+        self._parts[slot] = 2 if self._own is None else 4
+        part = 1.0 / self._parts[slot]
+        turn.combine(_register(slot), [(1.0, X)])
+        turn.combine(X, [(1.0 - part, X), (part, share)])
+        # Only then can an asker that is asked at the same time answer: one share each way.
+        turn.accept(share)
+
+    def _look_after(self, turn: RuleContext) -> None:
+        """See which exchanges are over, and push the answers that can be pushed."""
+        back = {(returned.peer, returned.epoch) for returned in turn.returned}
+        own = self._own
+        # A question that was refused or fenced has changed nothing, at either end.
+        if own is not None and ((own.peer, _QUESTION) in back or _is_gone(turn, own)):
+            self._own = None
+        for slot, answer in enumerate(self._answers):
+            if answer is None:
+                continue
+            if (answer.peer, _ANSWER) in back:
+                self._unsent.add(slot)
+            if self._is_over(turn, slot, answer):
+                self._answers[slot] = None
+                self._unsent.discard(slot)
+            elif slot in self._unsent and turn.can_push(answer.peer):
+                self._unsent.remove(slot)
+                turn.push(
+                    answer.peer,
+                    token(turn.weight),
+                    register=_register(slot),
+                    epoch=_ANSWER,
+                    round=answer.number,
+                    note=self._parts[slot],
+                )
+
+    def _is_over(self, turn: RuleContext, slot: int, answer: _Exchange) -> bool:
+        """Whether an answer was accepted, or has nobody to go to any more."""
+        if slot not in self._unsent and not turn.is_outstanding(answer.peer):
+            return True
+        return bool(turn.fate(answer.peer, answer.incarnation))
+
+    def _begin(self, turn: RuleContext) -> None:
+        if self._own is not None:
+            turn.skip("an exchange is open")
+            return
+        peer = self._draw(turn)
+        if peer is None:
+            turn.skip("no neighbor free")
+            return
+        self._begun += 1
+        self._own = _Exchange(peer, turn.incarnation(peer), self._begun)
+        turn.combine("sent", [(1.0, X)])
+        turn.push(peer, token(turn.weight), epoch=_QUESTION, round=self._begun)
+
+    def _draw(self, turn: RuleContext) -> PeerId | None:
+        """A random neighbor; rounds of the topology that give this peer nobody are passed over."""
+        for _ in range(ROUNDS_PASSED_MAX if len(turn.live()) > 1 else 0):
+            peer = turn.draw(turn.neighbors(self._round))
+            self._round += 1
+            if peer is not None:
+                return peer
+        return None
+
+    def _merge(self, turn: RuleContext) -> None:
+        """Average some more, then close no exchange half way."""
+        if self._merged < turn.merge_rounds and self._own is None:
+            self._begin(turn)
+            self._merged += 1
+        is_over = self._own is None and all(answer is None for answer in self._answers)
+        turn.may_close(is_over and self._merged >= turn.merge_rounds)
+
+
+def _is_gone(turn: RuleContext, exchange: _Exchange) -> bool:
+    """Whether no answer can come; one that is leaving may still have an answer under way."""
+    return turn.fate(exchange.peer, exchange.incarnation) in ("died", "left", "restarted")
+
+
+def _register(slot: int) -> str:
+    return f"answer/{slot}"

@@ -1,0 +1,86 @@
+"""Stochastic gradient push: after every step, share out to all out-neighbors of the round."""
+
+from typing import Annotated
+
+from ...effects.effects import Wait
+from ...protocol.context import RuleContext
+from ...protocol.rule import Requirements
+from ...weight import WEIGHT_MIN, coarse
+from ...wire.messages import PeerId
+from ..parameter import Parameter, checked
+
+__all__ = ["SGP"]
+
+
+class SGP:
+    """Push-sum, overlapped and asynchronous: nobody ever waits.
+
+    After every step a peer splits its weight evenly between itself and its d out-neighbors of the
+    round, which needs no way back, and mixes by weight what has come. A round passes with every
+    step, whatever the others do.
+
+    The paper keeps a numerator x and a weight w, and takes gradients at z = x / w. Here the vector
+    *is* z: mixing by weight adds up numerators and weights, and divides. So the optimizer, any
+    optimizer, steps on z, where the paper's step on x would move z by ``lr / w``. Where all have
+    as many in- as out-neighbors, w stays near 1 and the two are alike; elsewhere a peer here moves
+    the swarm's mean in proportion to its weight.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Source: Assran, Loizou, Ballas and Rabbat, ICML 2019, algorithm 2 (overlapped); the weights are
+    those of Kempe, Dobra and Gehrke, FOCS 2003.
+    """
+
+    name = "sgp"
+    summary = "push-sum to all neighbors"
+    registers: tuple[str, ...] = ()
+
+    @checked
+    def __init__(
+        self,
+        *,
+        outstanding_max: Annotated[
+            int,
+            Parameter(
+                "shares that may be outstanding at once. A push that finds its neighbor busy, or "
+                "no credit, is skipped, and its weight stays.",
+                low=1,
+            ),
+        ] = 64,
+    ) -> None:
+        self.outstanding_max = outstanding_max
+        self.demands = Requirements(staged_max=outstanding_max, whole=False)
+        self._round = 0
+        self._passed_over: PeerId | None = None
+
+    def step(self, turn: RuleContext) -> Wait | None:
+        """Take the turn between two optimizer steps."""
+        if turn.merging:
+            # Nobody trains any more: one half at a time agrees in fewer messages.
+            turn.push_half()
+        else:
+            self._share_out(turn)
+        for share in turn.shares():
+            turn.mix(share)
+        return None
+
+    def _share_out(self, turn: RuleContext) -> None:
+        neighbors = turn.neighbors(self._round)
+        self._round += 1
+        parts = len(neighbors) + 1
+        weights = {shard: coarse(turn.weight_of(shard) // parts) for shard in turn.shards}
+        # Who went away empty-handed comes first the next time: where credit or bandwidth is short,
+        # the last of the order would give all its weight away and never get any.
+        first = neighbors.index(self._passed_over) if self._passed_over in neighbors else 0
+        self._passed_over = None
+        for peer in (*neighbors[first:], *neighbors[:first]):
+            heavy = {s: given for s, given in weights.items() if turn.weight_of(s) >= WEIGHT_MIN}
+            if not heavy:
+                turn.skip("too little weight")
+            elif turn.can_push(peer):
+                turn.push_shards(peer, heavy, round=self._round)
+            else:
+                turn.skip("no credit")
+                self._passed_over = self._passed_over or peer
+        turn.next_shards()

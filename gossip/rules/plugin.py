@@ -1,0 +1,75 @@
+"""Objects of the user's own, found by what was typed: ``module:name``."""
+
+import sys
+import sysconfig
+import traceback
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from ..errors import ConfigError
+
+__all__ = ["import_module_of", "what_was_raised", "where_it_was_raised"]
+
+_LAYERS = ("gossip", "topology", "train", "sim", "cli", "benchmarks")
+
+
+def import_module_of(name: str, what: str) -> ModuleType:
+    """Import a module of the user's.
+
+    The working directory is put first on ``sys.path`` and stays there, as it would for a script.
+
+    Args:
+        name: Of the module, as in an import.
+        what: What it is needed for, such as ``task mine:rings``; errors begin with it.
+
+    Raises:
+        ConfigError: There is no such module, or importing it raised something (the message says
+            where).
+    """
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(
+            f"{what}: {name!r} is not a module's name: "
+            "write it as in an import, without folders or .py"
+        )
+    folder = str(Path.cwd())
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
+    try:
+        return import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"{what}: there is no module {error.name!r} in {folder} "
+                "or among the installed packages"
+            ) from error
+        raise ConfigError(
+            f"{what}: importing {name} raised {what_was_raised(error)}\n"
+            f"at {where_it_was_raised(error)}"
+        ) from error
+
+
+def what_was_raised(error: BaseException) -> str:
+    """An exception in one line: some of torch carry a page."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def where_it_was_raised(error: BaseException) -> str:
+    """Say ``file:line``, innermost of the user's own code, for "inside torch" helps nobody."""
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = ([f for f in frames if _is_users(f.filename)] or frames)[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def _is_users(filename: str) -> bool:
+    path = Path(filename)
+    root = Path(__file__).parent.parent
+    not_theirs = (*(root / layer for layer in _LAYERS), Path(sysconfig.get_path("stdlib")))
+    return (
+        not filename.startswith("<")
+        and not {"site-packages", "dist-packages"} & set(path.parts)
+        and not any(path.is_relative_to(folder) for folder in not_theirs)
+    )

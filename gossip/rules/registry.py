@@ -1,0 +1,277 @@
+"""All rules by name, and the specs that name them: ``gosgd:p=0.1,emission=per-second``.
+
+A rule of one's own is ``module:Class``, its parameters behind another colon: ``mine:Rule:p=0.5``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import ConfigError
+from ..protocol.rule import Rule, requirements_of
+from .asynchronous.adpsgd import ADPSGD
+from .asynchronous.gosgd import GoSGD
+from .asynchronous.sgp import SGP
+from .parameter import Parameter, Value, parameters_of
+from .plugin import import_module_of, what_was_raised, where_it_was_raised
+from .synchronous.allreduce import AllReduce
+from .synchronous.dpsgd import DPSGD
+
+__all__ = [
+    "RULES",
+    "RuleSpec",
+    "make_rule",
+    "parameter_default",
+    "parameter_help",
+    "parts_of_spec",
+    "read_rule",
+    "rules_help",
+    "spec_of",
+    "takers_of",
+]
+
+RULES: Mapping[str, type[Rule]] = MappingProxyType(
+    {rule.name: rule for rule in (GoSGD, SGP, ADPSGD, DPSGD, AllReduce)}
+)
+"""All that are built in, by the name that people type."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleSpec:
+    """A spec that was read: a rule that exists, and values that its parameters may have."""
+
+    name: str
+    """A key of `RULES`, or ``module:Class``."""
+
+    make_with: Callable[..., Rule]
+    """The class."""
+
+    values: Mapping[str, Value]
+    """What was given, in the order of the class's parameters."""
+
+    def make(self) -> Rule:
+        """A rule, for one peer.
+
+        Raises:
+            ConfigError: The values do not go together, or the user's class raised something.
+        """
+        if self.name in RULES:
+            return self.make_with(**self.values)
+        try:
+            rule = self.make_with(**self.values)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"rule {self} raised {what_was_raised(error)}\nat {where_it_was_raised(error)}"
+            ) from error
+        if not isinstance(rule, Rule):
+            raise ConfigError(
+                f"rule {self} is a {type(rule).__name__}: a rule has name, registers, "
+                "outstanding_max and step(turn)"
+            )
+        return rule
+
+    def short_forms(self) -> dict[str, Any]:
+        """The same with ``p`` and ``emission`` apart, as the settings of runs have them."""
+        others = {k: v for k, v in self.values.items() if k not in ("p", "emission")}
+        rest = RuleSpec(name=self.name, make_with=self.make_with, values=others)
+        return {
+            "rule": str(rest),
+            "p": self.values.get("p"),
+            "emission": self.values.get("emission", "per-step"),
+        }
+
+    def __str__(self) -> str:
+        given = ",".join(f"{key}={_typed(value)}" for key, value in self.values.items())
+        return f"{self.name}:{given}" if given else self.name
+
+
+def make_rule(spec: str, p: float | None = None, emission: str = "per-step") -> Rule:
+    """Make a rule.
+
+    Args:
+        spec: ``name`` or ``name:key=value,key=value``, where the name is one of `RULES` or
+            ``module:Class``.
+        p: Short for ``p=`` in the spec; None for what stands there, or the rule's own default.
+        emission: Short for ``emission=`` in the spec; ``"per-step"`` leaves it to that.
+
+    Raises:
+        ConfigError: There is no such rule, or it does not take these parameters.
+
+    >>> make_rule("gosgd:p=0.25").p
+    0.25
+    """
+    return read_rule(spec, p, emission).make()
+
+
+def read_rule(spec: str, p: float | None = None, emission: str = "per-step") -> RuleSpec:
+    """Read a spec; arguments and errors are those of `make_rule`.
+
+    >>> str(read_rule("gosgd:emission=per-second", p=2.0))
+    'gosgd:p=2.0,emission=per-second'
+    """
+    name, pairs = parts_of_spec(spec)
+    make = _find(name, spec)
+    try:
+        parameters = {parameter.name: parameter for parameter in parameters_of(make)}
+        values = dict(_values(name, parameters, pairs))
+    except ConfigError as error:
+        raise ConfigError(f"rule {spec!r}: {error}") from None
+    short = {"p": p, "emission": None if emission == "per-step" else emission}
+    for key, value in short.items():
+        if value is None:
+            continue
+        if key not in parameters:
+            takers = " and ".join(takers_of(key))
+            raise ConfigError(
+                f"{key} is {value}: rule {name!r} does not take it, only {takers}; leave it out"
+            )
+        if key in values:
+            raise ConfigError(f"{key} is {value}, and rule {spec!r} gives it, too: give it once")
+        parameters[key].check(value)
+        # A number of numpy prints otherwise than one of Python.
+        values[key] = parameters[key].kind(value)
+    missing = [each for each in parameters.values() if each.default is None]
+    for parameter in missing:
+        if parameter.name not in values:
+            raise ConfigError(f"rule {spec!r}: it needs {parameter.name}=, {parameter.allowed}")
+    ordered = {key: values[key] for key in parameters if key in values}
+    return RuleSpec(name=name, make_with=make, values=MappingProxyType(ordered))
+
+
+def parts_of_spec(spec: str) -> tuple[str, list[str]]:
+    """Split a spec into the rule's name and its ``key=value`` pairs, without looking at either.
+
+    >>> parts_of_spec("mine:Rule:p=0.5,k=3")
+    ('mine:Rule', ['p=0.5', 'k=3'])
+    """
+    name, colon, given = spec.partition(":")
+    own, another, rest = given.partition(":")
+    if colon and name not in RULES and own and "=" not in own:
+        name, colon, given = f"{name}:{own}", another, rest
+    return name, given.split(",") if colon else []
+
+
+def spec_of(rule: Rule) -> str:
+    """The spec that makes such a rule again, from its class and from what is not as by default.
+
+    A rule keeps each parameter in an attribute of the same name.
+
+    Raises:
+        ConfigError: It does not, or its class cannot be imported by a name.
+    """
+    make = type(rule)
+    name = rule.name if RULES.get(rule.name) is make else f"{make.__module__}:{make.__qualname__}"
+    values: dict[str, Value] = {}
+    for parameter in parameters_of(make):
+        if not hasattr(rule, parameter.name):
+            raise ConfigError(
+                f"rule {name} has no attribute {parameter.name}: keep each parameter under its "
+                "name, and a spec can be made of it"
+            )
+        value = getattr(rule, parameter.name)
+        if value != parameter.default:
+            values[parameter.name] = parameter.kind(value)
+    spec = str(RuleSpec(name=name, make_with=make, values=values))
+    found = read_rule(spec)
+    if found.make_with is not make:
+        raise ConfigError(f"rule {name} is another class when it is imported by that name")
+    return spec
+
+
+def takers_of(parameter: str) -> dict[str, Parameter]:
+    """The built-in rules that take a parameter, and how each declares it."""
+    return {
+        name: declared
+        for name, rule in RULES.items()
+        for declared in parameters_of(rule)
+        if declared.name == parameter
+    }
+
+
+def rules_help() -> str:
+    """All rules in a few sentences, for the help of a command."""
+    waiting: dict[bool, list[str]] = {False: [], True: []}
+    for name, rule in RULES.items():
+        waits = requirements_of(read_rule(name).make()).fixed_members
+        waiting[waits].append(f"{name} ({getattr(rule, 'summary', name)})")
+    return (
+        f"Nobody waits: {', '.join(waiting[False])}. Everybody waits: {', '.join(waiting[True])}. "
+        "With parameters: NAME:key=value,key=value. One of yours: MODULE:CLASS:key=value."
+    )
+
+
+def parameter_help(name: str) -> str:
+    """What a parameter is to each rule that takes it, for the help of its short form."""
+    return " ".join(f"{rule}: {declared.help}" for rule, declared in takers_of(name).items())
+
+
+def parameter_default(name: str) -> str:
+    """What holds where a parameter is not given, rule by rule."""
+    return ", ".join(
+        f"{'' if each.default is None else _shortest(each.default)} for {rule}"
+        for rule, each in takers_of(name).items()
+    )
+
+
+def _find(name: str, spec: str) -> Callable[..., Rule]:
+    if name in RULES:
+        return RULES[name]
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        close = get_close_matches(name, RULES, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else "."
+        raise ConfigError(
+            f"unknown rule {name!r}{hint} Valid names: {', '.join(RULES)}, or module:Class, a "
+            "rule of yours"
+        )
+    module = import_module_of(module_name, f"rule {spec}")
+    make = getattr(module, attribute, None)
+    if not callable(make):
+        raise ConfigError(
+            f"rule {spec}: {module_name} ({getattr(module, '__file__', 'built in')}) has no class "
+            f"{attribute!r}"
+        )
+    found: Callable[..., Rule] = make
+    return found
+
+
+def _values(
+    name: str, parameters: Mapping[str, Parameter], pairs: Iterable[str]
+) -> Iterable[tuple[str, Value]]:
+    seen = set()
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"{pair!r} is not key=value; {_listed(name, parameters)}")
+        if key not in parameters:
+            raise ConfigError(f"{_listed(name, parameters)}, not {key!r}")
+        if key in seen:
+            raise ConfigError(f"{key} is given twice")
+        seen.add(key)
+        yield key, parameters[key].read(text)
+
+
+def _listed(name: str, parameters: Mapping[str, Parameter]) -> str:
+    if not parameters:
+        return f"{name} takes no parameters"
+    each = (f"{p.name}= ({p.allowed}{_otherwise(p)})" for p in parameters.values())
+    return f"{name} takes {' and '.join(each)}"
+
+
+def _otherwise(parameter: Parameter) -> str:
+    return "" if parameter.default is None else f"; {_typed(parameter.default)} unless given"
+
+
+def _shortest(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else _typed(value)
+
+
+def _typed(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    # repr, the shortest text that reads back as the same number.
+    return value if isinstance(value, str) else repr(value)

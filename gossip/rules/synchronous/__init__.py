@@ -1,0 +1,3 @@
+"""Rules that take rounds together."""
+
+__all__: list[str] = []

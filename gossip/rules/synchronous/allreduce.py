@@ -1,0 +1,147 @@
+"""All-reduce: after every step, everybody gets the mean of all."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...effects.effects import Halt, Wait, X
+from ...protocol.context import RuleContext, Share
+from ...protocol.rule import Requirements
+from ...wire.messages import PeerId
+from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
+
+__all__ = ["AllReduce"]
+
+
+class _Stage(NamedTuple):
+    """One exchange of whole vectors with one partner."""
+
+    number: int
+    """Within a round; the same at both ends."""
+    partner: PeerId
+    sends: bool
+    takes: bool
+
+
+class AllReduce:
+    """``x_i <- mean of all x_j``, synchronous: a barrier after every optimizer step.
+
+    By recursive doubling. In stage s, peer i swaps partial sums with peer ``i ^ 2^(s-1)`` and adds
+    the two, so that ``2^k`` peers have the whole sum after k stages. Where there are n more than
+    that, each of them first hands its model to one of the others, and gets the mean at the end.
+    The topology plays no part: anybody may be anybody's partner.
+
+    All peers end a round with identical bits, for any n: the two of a pair add the same two
+    numbers, and who got its mean from another has a copy. Each model is divided by n before it is
+    added, so that sums of 16-bit floats do not overflow; that is exact where n is a power of two,
+    and elsewhere rounds each term once.
+
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.
+    """
+
+    name = "allreduce"
+    summary = "the mean of all"
+    registers: tuple[str, ...] = ("part/0", "part/1")
+    outstanding_max = NEIGHBORS_MAX
+    demands: Requirements = replace(SYNCHRONOUS, lossless=True)
+
+    def __init__(self) -> None:
+        self._rounds = Rounds(self.name, agrees=True)
+        self._round = 0
+        self._is_due = False
+        self._todo: deque[_Stage] | None = None
+        self._sent = -1
+        self._parity = 0
+
+    def step(self, turn: RuleContext) -> Wait | Halt | None:
+        """Go as far through the stages of this round as what has come allows."""
+        self._rounds.tend(turn, self._tag)
+        self._is_due = self._is_due or turn.trained
+        if self._is_due:
+            hindrance = self._rounds.open(turn) or self._begin(turn) or self._go_on(turn)
+            if hindrance is not None:
+                return hindrance
+            self._round += 1
+            self._is_due, self._todo = False, None
+        self._rounds.rest(turn)
+        return None
+
+    def _begin(self, turn: RuleContext) -> Wait | Halt | None:
+        members = self._rounds.members
+        if self._todo is not None or len(members) == 1:
+            return None
+        hindrance = self._fill(turn, [(1 / len(members), X)])
+        if hindrance is None:
+            self._todo = deque(_stages(members, members.index(turn.me)))
+        return hindrance
+
+    def _go_on(self, turn: RuleContext) -> Wait | Halt | None:
+        if self._todo is None:
+            return None
+        while self._todo:
+            hindrance = self._pass(turn, self._todo[0])
+            if hindrance is not None:
+                return hindrance
+            self._todo.popleft()
+        turn.combine(X, [(1.0, self._part)])
+        return None
+
+    def _pass(self, turn: RuleContext, stage: _Stage) -> Wait | Halt | None:
+        """Do what one stage asks for, as far as that was not done before."""
+        rounds, partner = self._rounds, stage.partner
+        last = len(rounds.members).bit_length()
+        tag = self._tag + stage.number
+        if stage.sends and self._sent < tag:
+            rounds.post(turn, tag, self._part, [partner])
+            self._sent = tag
+        if not stage.takes:
+            return None
+        shares = rounds.gather(turn, tag, [partner])
+        if not shares:
+            return rounds.wait_for(turn, self._round, [partner])
+        share = shares[partner]
+        kept = [] if stage.number == last else [(1.0, self._part)]
+        hindrance = self._fill(turn, [*kept, (1.0, share)])
+        if hindrance is None:
+            turn.accept(share)
+        return hindrance
+
+    @property
+    def _tag(self) -> int:
+        """That of the first stage of this round; all rounds have as many."""
+        return self._round * (len(self._rounds.members).bit_length() + 1)
+
+    @property
+    def _part(self) -> str:
+        """The register that holds the partial sum."""
+        return f"part/{self._parity}"
+
+    def _fill(
+        self, turn: RuleContext, terms: list[tuple[float, str | Share]]
+    ) -> Wait | Halt | None:
+        """Put the next partial sum into the other register, once nobody needs that any more."""
+        other = f"part/{1 - self._parity}"
+        hindrance = self._rounds.unaccepted(turn, self._round, other)
+        if hindrance is None:
+            turn.combine(other, terms)
+            self._parity = 1 - self._parity
+        return hindrance
+
+
+def _stages(members: Sequence[PeerId], place: int) -> Iterator[_Stage]:
+    """What the member at a *place* has to do in one round."""
+    doublings = len(members).bit_length() - 1
+    inner = 1 << doublings
+    if place >= inner:
+        partner = members[place - inner]
+        yield _Stage(0, partner, sends=True, takes=False)
+        yield _Stage(doublings + 1, partner, sends=False, takes=True)
+        return
+    has_outer = place + inner < len(members)
+    if has_outer:
+        yield _Stage(0, members[place + inner], sends=False, takes=True)
+    for doubling in range(doublings):
+        yield _Stage(doubling + 1, members[place ^ (1 << doubling)], sends=True, takes=True)
+    if has_outer:
+        yield _Stage(doublings + 1, members[place + inner], sends=True, takes=False)

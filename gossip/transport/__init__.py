@@ -1,0 +1,3 @@
+"""Messages over ZeroMQ."""
+
+__all__: list[str] = []

@@ -1,0 +1,226 @@
+"""Names of hosts turned into numbers, beside the network's thread.
+
+ZeroMQ looks a name up in its only I/O thread. A name server that does not answer would hold up
+every message of every connection, for as long as it pleases, and again at each redial.
+"""
+
+import ipaddress
+import re
+import resource
+import socket as sockets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import ConfigError
+
+__all__ = [
+    "Resolver",
+    "allow_more_files",
+    "is_loopback",
+    "is_wildcard",
+    "join_address",
+    "local_host",
+    "parse_address",
+    "sockets_max",
+    "split_address",
+]
+
+
+_SHAPE = re.compile(
+    r"(?:tcp://)?(?P<host>\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[\w.-]+|\*):(?P<port>\d{1,9}|\*)", re.ASCII
+)
+_PORT_MAX = 65_535
+
+
+def parse_address(text: str, *, any_port: bool = False) -> str:
+    """Bring an address into the one form that is used inside.
+
+    Args:
+        text: Such as ``node-a:7700``, ``tcp://10.0.0.5:7700`` or ``[::1]:7700``.
+        any_port: Whether port ``*`` (or 0), "the system's choice", and host ``*``, "all
+            interfaces", are allowed: for binding only.
+
+    Returns:
+        The address as ``tcp://host:port``.
+
+    Raises:
+        ConfigError: It has another form, or the port is out of range.
+
+    >>> parse_address("node-a:7700")
+    'tcp://node-a:7700'
+    """
+    match = _SHAPE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(
+            f"address {text!r} is malformed: write HOST:PORT, such as 10.0.0.5:7700, "
+            f"node-a:7700 or [::1]:7700"
+        )
+    host, port = match["host"], match["port"].lstrip("0") or "*"
+    if port == "*" and not any_port:
+        raise ConfigError(f"address {text!r} needs a port from 1 to {_PORT_MAX}")
+    if host == "*" and not any_port:
+        raise ConfigError(f"address {text!r} needs a host: * is no place to dial")
+    if port != "*" and int(port) > _PORT_MAX:
+        raise ConfigError(f"address {text!r}: the port must be from 1 to {_PORT_MAX}")
+    return f"tcp://{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Host, without brackets, and port of an address in the inner form.
+
+    >>> split_address("tcp://[::1]:7700")
+    ('::1', '7700')
+    """
+    host, port = address.removeprefix("tcp://").rsplit(":", 1)
+    return host.strip("[]"), port
+
+
+def join_address(host: str, port: str) -> str:
+    """The address in the inner form of a host, without brackets, and a port.
+
+    >>> join_address("::1", "7700")
+    'tcp://[::1]:7700'
+    """
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach an address."""
+    host = split_address(address)[0]
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def is_wildcard(address: str) -> bool:
+    """Whether an address binds all of a machine's interfaces."""
+    return split_address(address)[0] in ("0.0.0.0", "::", "*")
+
+
+# What is found is believed so long; after that it is looked up again if it is still asked for.
+_BELIEVED_S: Final = 30.0
+_NAMES_MAX: Final = 1024
+_THREADS_MAX: Final = 16
+_PLACES_MAX: Final = 4
+
+
+@dataclass(slots=True)
+class _Found:
+    places: tuple[str, ...] = ()
+    since_s: float | None = None
+    searching: bool = False
+
+
+class Resolver:
+    """What addresses with a name stand for; looking one up never holds the caller up."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[str, _Found] = OrderedDict()
+        self._threads = 0
+        self._lock = threading.Lock()
+
+    def places(self, address: str) -> tuple[str, ...]:
+        """Addresses of numbers that an address stands for.
+
+        Args:
+            address: In the inner form, such as ``tcp://node-a:7700``.
+
+        Returns:
+            The address itself where it has no name; otherwise what was last found, which is
+            nothing at first: ask again later.
+        """
+        if _is_number(split_address(address)[0]):
+            return (address,)
+        with self._lock:
+            found = self._found.setdefault(address, _Found())
+            self._found.move_to_end(address)
+            # Strangers make names up; the one that was asked for longest ago is forgotten.
+            if len(self._found) > _NAMES_MAX:
+                self._found.popitem(last=False)
+            is_old = found.since_s is None or time.monotonic() - found.since_s > _BELIEVED_S
+            if is_old and not found.searching and self._threads < _THREADS_MAX:
+                found.searching = True
+                self._threads += 1
+                # Nothing ends a lookup early: a daemon does not keep the process waiting for it.
+                threading.Thread(target=self._search, args=(address, found), daemon=True).start()
+            return found.places
+
+    def forget(self, address: str) -> None:
+        """Do nothing: what was found is forgotten in its time."""
+
+    def close(self) -> None:
+        """Do nothing: lookups end by themselves."""
+
+    def _search(self, address: str, found: _Found) -> None:
+        places = _look_up(address)
+        with self._lock:
+            # A name server that is out of reach says nothing of where the host is.
+            found.places = places or found.places
+            found.since_s = time.monotonic()
+            found.searching = False
+            self._threads -= 1
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _look_up(address: str) -> tuple[str, ...]:
+    host, port = split_address(address)
+    try:
+        answers = sockets.getaddrinfo(host, int(port), type=sockets.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    places = dict.fromkeys(join_address(str(answer[4][0]), port) for answer in answers)
+    return tuple(places)[:_PLACES_MAX]
+
+
+def local_host(toward: str | None = None) -> str:
+    """This machine's address on the network.
+
+    Args:
+        toward: A host: the address is that of the interface which leads to it. The interface of
+            the default route unless given.
+
+    Returns:
+        An IPv4 address; an IPv6 one toward a host that is given by such a one; or the machine's
+        name where it has no route.
+    """
+    family = sockets.AF_INET6 if ":" in (toward or "") else sockets.AF_INET
+    with sockets.socket(family, sockets.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; it only looks the route up.
+            probe.connect((toward or "192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except (OSError, UnicodeError):  # the latter for a name that can be none
+            return sockets.gethostname()
+
+
+_FILES_WANTED: Final = 65_536
+_SOCKETS_MAX: Final = 8192
+
+
+def allow_more_files() -> None:
+    """Let this process, and those that it starts, open more files, as far as it may decide that.
+
+    A neighbor takes two sockets, which are four files, and as many where it dials as well: the
+    usual 1,024 are not enough for 128 neighbors.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(_FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def sockets_max() -> int:
+    """How many sockets a process may have, for the files that it may open."""
+    # A socket that dials takes two files. As many are left for those who dial us, and for others.
+    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        _SOCKETS_MAX if files_max == resource.RLIM_INFINITY else min(_SOCKETS_MAX, files_max // 4)
+    )

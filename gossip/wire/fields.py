@@ -1,0 +1,302 @@
+"""What a header may say: every field of every message, with its type and range.
+
+The order of a table is that of the fields on the wire.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..errors import ConfigError
+from ..weight import decode_weight, encode_weight
+from .formats import Form, parse_wire
+from .messages import (
+    HEARTBEAT_MAX,
+    ROWS_TOLD_MAX,
+    STEPS_MAX,
+    Ack,
+    Ask,
+    Body,
+    Chunk,
+    ClockRow,
+    Describe,
+    End,
+    Grant,
+    Hello,
+    Leave,
+    Member,
+    Offer,
+    Pending,
+    Phase,
+    Push,
+    Query,
+    Refer,
+)
+from .schema import HASH_BYTES, Schema, TensorSpec, itemsize
+
+__all__ = [
+    "BODIES",
+    "ENVELOPE",
+    "FRAME_BYTES_MAX",
+    "MEMBER",
+    "REFERRED_MAX",
+    "SEGMENT_LENGTH_MAX",
+    "SHARDS_MAX",
+    "TENSOR",
+    "WEIGHT_BYTES_MAX",
+    "Check",
+    "FieldError",
+    "each",
+    "fields",
+    "flag",
+    "integer",
+    "octets",
+    "text",
+    "weight",
+]
+
+
+Check = Callable[[Any], Any]
+"""Takes one value and hands it on as what it must be, or raises `FieldError`."""
+
+
+class FieldError(Exception):
+    """A field is not what it must be."""
+
+
+def integer(low: int, high: int) -> Check:
+    """A whole number in [low, high]; a truth value is none."""
+
+    def check(value: Any) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise FieldError(f"an integer in [{low}, {high}]")
+        return value
+
+    return check
+
+
+def weight(units_max: int) -> Check:
+    """A weight of at most so many units: their number, or bytes where that is not whole.
+
+    One weight has one form (`encode_weight`): whole units that came as bytes are refused, and so
+    are leading zeros.
+    """
+    weight_max = decode_weight(units_max)
+
+    def check(value: Any) -> int:
+        if type(value) is int and 0 <= value <= units_max:
+            return decode_weight(value)
+        if type(value) is not bytes:
+            raise FieldError(f"an integer in [0, {units_max}], or bytes")
+        decoded = decode_weight(value)
+        if not 0 < decoded <= weight_max or not value[0]:
+            raise FieldError(f"a weight of at most {units_max} units, without leading zeros")
+        if encode_weight(decoded) != value:
+            raise FieldError("a number where its units are whole")
+        return decoded
+
+    return check
+
+
+def text(length_min: int, length_max: int) -> Check:
+    """Printable text of so many characters."""
+
+    def check(value: Any) -> str:
+        if type(value) is not str or not length_min <= len(value) <= length_max:
+            raise FieldError(f"text of {length_min} to {length_max} characters")
+        if not value.isprintable():
+            raise FieldError("printable text")
+        return value
+
+    return check
+
+
+def octets(*lengths: int) -> Check:
+    """Bytes of one of these lengths."""
+
+    def check(value: Any) -> bytes:
+        if type(value) is not bytes or len(value) not in lengths:
+            raise FieldError(f"bytes of length {lengths}")
+        return value
+
+    return check
+
+
+def flag(value: Any) -> bool:
+    """True or false.
+
+    Raises:
+        Bad: It is neither.
+    """
+    if type(value) is not bool:
+        raise FieldError("true or false")
+    return value
+
+
+def each(check: Check, count_max: int) -> Check:
+    """An array of at most so many, each of which passes *check*."""
+
+    def check_all(value: Any) -> tuple[Any, ...]:
+        if type(value) is not tuple or len(value) > count_max:
+            raise FieldError(f"an array of at most {count_max}")
+        return tuple(check(item) for item in value)
+
+    return check_all
+
+
+def fields(value: Any, table: dict[str, Check]) -> dict[str, Any]:
+    """Name the items of an array by the names of a table, whose checks they pass, in its order.
+
+    Raises:
+        Bad: There are more or fewer, or one does not pass; the message names it.
+    """
+    if type(value) is not tuple or len(value) != len(table):
+        raise FieldError(f"an array of {len(table)}")
+    found = {}
+    for (name, check), item in zip(table.items(), value, strict=True):
+        try:
+            found[name] = check(item)
+        except FieldError as bad:
+            raise FieldError(f"{name} must be {bad}") from None
+    return found
+
+
+FRAME_BYTES_MAX = 4 << 20
+"""Largest second part of a message, in bytes."""
+
+SHARDS_MAX = 1 << 14
+"""Most pieces that a vector is cut into."""
+
+WEIGHT_BYTES_MAX = 128
+"""Longest weight that is not a whole number of units, in bytes."""
+
+REFERRED_MAX = 64
+"""Most donors that one message names."""
+
+SEGMENT_LENGTH_MAX = 128
+"""Longest name of a place in shared memory."""
+
+_U64: Final = 2**64 - 1
+_U63: Final = 2**63 - 1
+_U32: Final = 2**32 - 1
+
+_COUNT = integer(0, _U63)
+_WEIGHT = weight(_U63)
+_SEQ = integer(1, _U63)
+_PEER = text(1, 64)
+
+MEMBER: dict[str, Check] = {
+    "id": _PEER,
+    "incarnation": integer(1, _U63),
+    "heartbeat": integer(0, HEARTBEAT_MAX),
+    "phase": lambda value: Phase(integer(0, max(Phase))(value)),
+    "step": integer(0, STEPS_MAX),
+    "addresses": each(text(1, 256), 16),
+    "anchored": flag,
+    "host": octets(0, HASH_BYTES),
+}
+
+
+def _member(value: Any) -> Member:
+    return Member(**fields(value, MEMBER))
+
+
+def _clock_row(value: Any) -> ClockRow:
+    peer, steps = fields(value, {"peer": _PEER, "steps": integer(0, STEPS_MAX)}).values()
+    return peer, steps
+
+
+def _dtype(value: Any) -> str:
+    if type(value) is not str or itemsize(value) is None:
+        raise FieldError("a dtype that can travel")
+    return value
+
+
+TENSOR: dict[str, Check] = {
+    "name": text(1, 1024),
+    "shape": each(integer(0, 2**48), 32),
+    "dtype": _dtype,
+    "shared": flag,
+}
+
+
+_SCHEMA: dict[str, Check] = {
+    "tensors": each(lambda item: TensorSpec(**fields(item, TENSOR)), 1 << 16),
+    "shards": integer(1, SHARDS_MAX),
+}
+
+
+def _schema(value: Any) -> Schema:
+    try:
+        return Schema(**fields(value, _SCHEMA))
+    except ConfigError as error:
+        raise FieldError(f"a vector that can be cut so: {error}") from None
+
+
+def _wire(value: Any) -> str:
+    name: str = text(1, 32)(value)
+    try:
+        parse_wire(name)
+    except ConfigError:
+        raise FieldError("a format that can travel") from None
+    return name
+
+
+_FORM: dict[str, Check] = {"wire": _wire, "copy": flag, "anchor": flag}
+
+
+def _form(value: Any) -> Form:
+    return Form(**fields(value, _FORM))
+
+
+_OFFER: dict[str, Check] = {
+    "seq": _SEQ,
+    "escrow": _WEIGHT,
+    "size_bytes": _COUNT,
+    "frame_bytes": integer(0, FRAME_BYTES_MAX),
+    "eager_bytes": _COUNT,
+    "form": _form,
+    "segment": text(0, SEGMENT_LENGTH_MAX),
+    "epoch": _COUNT,
+    "round": _COUNT,
+    "note": _COUNT,
+    "step": _COUNT,
+}
+
+# The number of a message on the wire is its place in this table: append, never insert.
+BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
+    (
+        Hello,
+        {
+            "members": each(_member, 1 << 14),
+            "clock": each(_clock_row, ROWS_TOLD_MAX),
+            "rooted": flag,
+            "reply": flag,
+        },
+    ),
+    (Describe, {"schema": _schema}),
+    (Ask, {"anchor": flag}),
+    (Push, _OFFER),
+    (Offer, _OFFER),
+    (Grant, {"seq": _SEQ, "credit_bytes": _COUNT}),
+    (Chunk, {"seq": _SEQ, "index": integer(0, _U32), "offset_bytes": _COUNT}),
+    (End, {"seq": _SEQ}),
+    (Ack, {"seq": _SEQ, "accepted": _WEIGHT, "credit_bytes": _COUNT}),
+    (Query, {"seq": _SEQ}),
+    (Pending, {"seq": _SEQ}),
+    (Leave, {"gone": flag}),
+    (Refer, {"donors": each(_member, REFERRED_MAX)}),
+)
+
+ENVELOPE: dict[str, Check] = {
+    "swarm": octets(0, HASH_BYTES),
+    "schema": octets(HASH_BYTES),
+    "source": _PEER,
+    "source_incarnation": integer(1, _U63),
+    "destination": text(0, 64),
+    "destination_incarnation": _COUNT,
+    "shard": integer(0, SHARDS_MAX - 1),
+    "frame_bytes": integer(0, FRAME_BYTES_MAX),
+    "frame_check": integer(0, _U64),
+    "kind": integer(0, len(BODIES) - 1),
+    "body": lambda value: value,
+}

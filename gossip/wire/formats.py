@@ -1,0 +1,152 @@
+"""In what form numbers travel: how many bytes they take, and what else goes along.
+
+Only sizes are known here, so that every peer can tell from its own schema how long a share must
+be. Values are written and read by the vector.
+"""
+
+from functools import lru_cache
+from math import ceil
+from typing import Final
+
+from ..errors import ConfigError
+from ..types import frozen
+from .schema import ALIGNMENT_BYTES, Schema
+
+__all__ = ["INT8_BLOCK", "NATIVE", "WIRES", "Form", "Wire", "parse_wire"]
+
+WIRES: Final = ("float32", "bfloat16", "float16", "int8", "topk")
+"""Names of the formats; ``topk`` takes a fraction."""
+
+INT8_BLOCK: Final = 1024
+"""Numbers that share a scale."""
+
+NATIVE: Final = "float32"
+"""The format in which a share holds the numbers as the model does."""
+
+# Strangers may ask for any fraction.
+_SIZES_MAX: Final = 4096
+
+# What is no wider than this already travels as it is in any format.
+_CONVERTED: Final = ("float32", "float64")
+
+
+@frozen
+class Wire:
+    """A format for the numbers of a share. Models of other dtypes than float32 and float64 travel
+    as they are in any of them.
+
+    ``float32``: as the model holds them. ``bfloat16``, ``float16``: the difference from the
+    anchor. ``int8``: the same, with a scale for each block of `INT8_BLOCK` numbers, rounded up or
+    down by chance so that the mean is right. ``topk``: only so many numbers, those that have moved
+    most since they were last sent; the others wait for their turn.
+    """
+
+    name: str
+    fraction: float = 1.0
+    """The part of all numbers that one share carries, in (0, 1]."""
+
+    @property
+    def is_native(self) -> bool:
+        """Whether numbers arrive exactly as they were."""
+        return self.name == NATIVE
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every number is there."""
+        return self.name != "topk"
+
+    @property
+    def needs_anchor(self) -> bool:
+        """Whether a receiver must know the anchor to read it."""
+        return self.name in ("bfloat16", "float16", "int8")
+
+    def converts(self, dtype: str) -> bool:
+        """Whether numbers of *dtype* do not travel as they are."""
+        return not self.is_native and dtype in _CONVERTED
+
+    def kept(self, n_numbers: int) -> int:
+        """How many of *n_numbers* travel, at least one."""
+        if self.is_dense:
+            return n_numbers
+        return max(1, min(n_numbers, ceil(self.fraction * n_numbers)))
+
+    def room_bytes(self, dtype: str, n_numbers: int, itemsize: int) -> int:
+        """Bytes of so many numbers on the wire, padded to whole cache lines.
+
+        ``int8`` puts the codes first, then a float32 scale for each block; ``topk`` the indices,
+        int32, then the values, float32. Each of these is padded by itself.
+        """
+        if not self.converts(dtype):
+            return _padded(n_numbers * itemsize)
+        if self.name == "int8":
+            return _padded(n_numbers) + _padded(4 * -(-n_numbers // INT8_BLOCK))
+        if self.name == "topk":
+            return 2 * _padded(4 * self.kept(n_numbers))
+        return _padded(2 * n_numbers)
+
+    def __str__(self) -> str:
+        return self.name if self.is_dense else f"{self.name}:{self.fraction:g}"
+
+
+@lru_cache(maxsize=64)
+def parse_wire(text: str) -> Wire:
+    """Read a format as people type it.
+
+    Raises:
+        ConfigError: There is no such format, or its fraction is out of range.
+
+    >>> parse_wire("topk:0.01").fraction
+    0.01
+    """
+    name, colon, rest = text.partition(":")
+    if name not in WIRES or bool(colon) != (name == "topk"):
+        raise ConfigError(f"wire is {text!r}: it must be {', '.join(WIRES[:-1])} or topk:FRACTION")
+    if not colon:
+        return Wire(name)
+    try:
+        fraction = float(rest)
+    except ValueError:
+        fraction = 0.0
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"wire is {text!r}: the fraction of topk must be in (0, 1]")
+    return Wire(name, fraction)
+
+
+@frozen
+class Form:
+    """What one share consists of."""
+
+    wire: str = NATIVE
+    """The format, as people type it."""
+    copy: bool = False
+    """Whether a newcomer shall be able to take it over whole: the bytes of local buffers follow
+    those of shard 0."""
+    anchor: bool = False
+    """Whether the same part of the anchor follows, as it is."""
+
+    def size_bytes(self, schema: Schema, shard: int) -> int:
+        """Bytes of such a share of one shard."""
+        # Not lru_cache: a schema's hash takes all its tensors.
+        found = schema.sizes.get((self, shard))
+        if found is None:
+            if len(schema.sizes) >= _SIZES_MAX:
+                schema.sizes.clear()
+            found = schema.sizes[self, shard] = _size_bytes(self, schema, shard)
+        return found
+
+
+def _size_bytes(form: Form, schema: Schema, shard: int) -> int:
+    wire, pieces = parse_wire(form.wire), schema.pieces(shard)
+    size = 0
+    for piece in pieces:
+        itemsize = (piece.stop_bytes - piece.start_bytes) // piece.n_numbers
+        size += wire.room_bytes(piece.dtype, piece.n_numbers, itemsize)
+    if form.copy and shard == 0:
+        size += schema.copy_bytes - schema.share_bytes
+    if form.anchor:
+        size += sum(piece.stop_bytes - piece.start_bytes for piece in pieces)
+    return size
+
+
+def _padded(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

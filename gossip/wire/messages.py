@@ -1,0 +1,288 @@
+"""What peers say to one another: one envelope, a handful of frozen bodies.
+
+A body that announces bytes (PUSH, CHUNK) does not hold them. They travel as one raw frame beside
+the envelope, and only the driver and the vector ever look into it.
+"""
+
+import re
+from enum import IntEnum
+
+from ..types import frozen, frozen_keywords
+from ..weight import shown
+from .formats import Form
+from .schema import Schema
+
+__all__ = [
+    "HEARTBEAT_MAX",
+    "ROWS_TOLD_MAX",
+    "STEPS_MAX",
+    "Ack",
+    "Ask",
+    "Body",
+    "Chunk",
+    "ClockRow",
+    "Describe",
+    "End",
+    "Envelope",
+    "Grant",
+    "Hello",
+    "Incarnation",
+    "Leave",
+    "Member",
+    "Offer",
+    "PeerId",
+    "Pending",
+    "Phase",
+    "Push",
+    "Query",
+    "Refer",
+    "is_name",
+    "later_life",
+]
+
+PeerId = str
+
+_NAME = re.compile(r"[\w.-]{1,64}")
+
+
+def is_name(text: str) -> bool:
+    """Whether a peer can be called so: 1 to 64 letters, digits, '.', '_' or '-'."""
+    return _NAME.fullmatch(text) is not None
+
+
+HEARTBEAT_MAX = 2**62
+ROWS_TOLD_MAX = 1 << 10
+"""Clock rows of absent peers in one HELLO; the rest follows with the next ones."""
+
+STEPS_MAX = 2**62
+
+Incarnation = int
+"""Which life of a peer: larger after every restart, 0 where it is not known."""
+
+
+_LIVES_APART = 4096
+
+
+def later_life(known: Incarnation, own: Incarnation) -> Incarnation:
+    """Number of a life that outdoes one of the same name which others know of.
+
+    Not just the next: a peer that has lost its disk, and whose clock has gone back, may have begun
+    that one before, and nobody may have heard of it. How far it goes on depends on when it began.
+
+    Args:
+        known: The latest life that others know of.
+        own: That of the peer, which is too early.
+    """
+    return known + 1 + own % _LIVES_APART
+
+
+class Phase(IntEnum):
+    """Where a peer stands in its life; it only ever moves on, but for a swarm given up."""
+
+    SEEKING = 0
+    """Started, belongs to no swarm yet."""
+    JOINING = 1
+    """Holds no weight and has asked a donor for a share."""
+    TRAINING = 2
+    """Holds weight and takes optimizer steps."""
+    FINISHED = 3
+    """Takes no more steps; pushes and mixes on."""
+    QUIET = 4
+    """Pushes no more, takes no more, has nothing outstanding; still answers."""
+    LEAVING = 5
+    """Refuses shares and hands its weight on."""
+    LEFT = 6
+    """Gone of its own accord."""
+
+    @property
+    def takes_shares(self) -> bool:
+        """Whether a rule may push to a peer in this phase."""
+        return Phase.TRAINING <= self <= Phase.FINISHED
+
+
+@frozen_keywords
+class Member:
+    """What is known of one peer, as it spreads from peer to peer."""
+
+    id: PeerId
+    incarnation: Incarnation
+    heartbeat: int
+    """Rises once per gossip interval, at its owner only; at most `HEARTBEAT_MAX`."""
+    phase: Phase
+    step: int
+    """Optimizer steps taken, those of earlier lives included, as far as it knows of them."""
+    addresses: tuple[str, ...] = ()
+    """Where it listens, as ``tcp://host:port``; empty for one that only dials out."""
+    anchored: bool = False
+    """Whether it knows the anchor, so that shares may come as differences from it."""
+    host: bytes = b""
+    """Alike for peers that can read one another's memory, 16 bytes; empty where none can."""
+
+
+ClockRow = tuple[PeerId, int]
+"""A peer, and how many optimizer steps it has taken."""
+
+
+@frozen_keywords
+class Hello:
+    """Who I am and whom I know; the sender's own entry comes first."""
+
+    members: tuple[Member, ...]
+    clock: tuple[ClockRow, ...] = ()
+    """Steps of peers that are not among the members any more."""
+    rooted: bool
+    """Whether the sender ever accepted a share of its swarm, or had one accepted."""
+    reply: bool
+    """Whether an answer is wanted."""
+
+
+@frozen
+class Describe:
+    """The sender's schema in full, so that the first difference can be named."""
+
+    schema: Schema
+
+
+@frozen
+class Ask:
+    """A newcomer that holds nothing asks a member for its first share."""
+
+    anchor: bool = False
+    """Whether it needs the anchor, too."""
+
+
+@frozen_keywords
+class Offer:
+    """A share is to be had: what it weighs and how large it is."""
+
+    seq: int
+    escrow: int
+    """Weight set aside for the receiver, at least 1."""
+    size_bytes: int
+    frame_bytes: int = 0
+    """Size of its frames but the last; 0 where it comes in one message."""
+    eager_bytes: int = 0
+    """Up to here its frames follow unasked."""
+    form: Form = Form()
+    """What it consists of."""
+    segment: str = ""
+    """Where in its sender's shared memory it lies; empty where it will be sent."""
+    epoch: int
+    round: int
+    note: int
+    """A number for the rule's own use, such as RelaySum's count."""
+    step: int
+    """Optimizer steps behind the vector that was sent."""
+
+    def __repr__(self) -> str:
+        return shown(self, escrow="escrow")
+
+
+@frozen_keywords
+class Push(Offer):
+    """Offer, payload and end in one; the payload is the frame beside it."""
+
+    __repr__ = Offer.__repr__
+
+
+@frozen
+class Grant:
+    """The sender may send up to this offset. An offset, so that repeating it adds nothing."""
+
+    seq: int
+    credit_bytes: int
+
+
+@frozen
+class Chunk:
+    """One frame of a share; the bytes travel beside it."""
+
+    seq: int
+    index: int
+    offset_bytes: int
+
+
+@frozen
+class End:
+    """All frames of the share have been sent."""
+
+    seq: int
+
+
+@frozen
+class Ack:
+    """The receiver's decision: how much of the escrow it accepted."""
+
+    seq: int
+    accepted: int
+    credit_bytes: int = 0
+    """So much of the next share may be sent along with its offer."""
+
+    def __repr__(self) -> str:
+        return shown(self, accepted="accepted")
+
+
+@frozen
+class Query:
+    """What became of the share? One that has not been seen is fenced by the question."""
+
+    seq: int
+
+
+@frozen
+class Pending:
+    """The share has come, or is coming, and is not decided yet."""
+
+    seq: int
+
+
+@frozen
+class Leave:
+    """The sender goes of its own accord."""
+
+    gone: bool
+    """False while it still hands its weight on, True with its last word."""
+
+
+@frozen
+class Refer:
+    """Answers a newcomer that would have to wait: these have just got what it asks for."""
+
+    donors: tuple[Member, ...]
+
+
+Body = (
+    Hello
+    | Describe
+    | Ask
+    | Push
+    | Offer
+    | Grant
+    | Chunk
+    | End
+    | Ack
+    | Query
+    | Pending
+    | Leave
+    | Refer
+)
+
+
+@frozen_keywords
+class Envelope:
+    """What every message says beside its body."""
+
+    swarm: bytes
+    """Hash of the swarm's anchor, 16 bytes; empty where it is not known yet."""
+    schema: bytes
+    """Hash of the model's schema, 16 bytes."""
+    source: PeerId
+    source_incarnation: Incarnation
+    destination: PeerId
+    """Empty in a first HELLO, which goes to an address."""
+    destination_incarnation: Incarnation
+    body: Body
+    frame_bytes: int = 0
+    """Length of the raw frame beside this message."""
+    shard: int = 0
+    """Which shard a message about a share is about."""

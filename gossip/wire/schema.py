@@ -1,0 +1,165 @@
+"""What a model looks like from outside: names, shapes and dtypes, in order."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import groupby, zip_longest
+from math import prod
+from typing import NamedTuple
+
+from ..errors import ConfigError
+
+__all__ = ["ALIGNMENT_BYTES", "HASH_BYTES", "Piece", "Schema", "TensorSpec", "itemsize"]
+
+HASH_BYTES = 16
+
+# Matrix kernels may round differently on addresses that are not cache lines, and a one-peer run
+# must equal plain SGD in every bit.
+ALIGNMENT_BYTES = 64
+
+_ITEMSIZE = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+
+
+def itemsize(dtype: str) -> int | None:
+    """Bytes of one number of *dtype*, or None for a dtype that cannot travel."""
+    return _ITEMSIZE.get(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    shared: bool = True
+    """Mixed with every share; False for what only a copy carries, such as integer buffers."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its numbers, without padding."""
+        return prod(self.shape) * _ITEMSIZE[self.dtype]
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes it takes in a flat vector, padded to whole cache lines."""
+        return -(-self.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shape} {self.dtype}" + ("" if self.shared else " (local)")
+
+
+class Piece(NamedTuple):
+    """A run of the vector in which all numbers have one dtype; padding counts as numbers."""
+
+    dtype: str
+    start_bytes: int
+    stop_bytes: int
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers it holds."""
+        return (self.stop_bytes - self.start_bytes) // _ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Every tensor that travels, shared ones first, then those of a copy; and how it is cut.
+
+    Raises:
+        ConfigError: There are more shards than the vector has cache lines.
+    """
+
+    tensors: tuple[TensorSpec, ...]
+    shards: int = 1
+    """Pieces of nearly equal size into which the vector is cut, each with weights of its own."""
+
+    def __post_init__(self) -> None:
+        if self.shards == 1:
+            return
+        shards_max = max(1, self.share_bytes // ALIGNMENT_BYTES)
+        if not 1 <= self.shards <= shards_max:
+            raise ConfigError(
+                f"shards is {self.shards}: it must be from 1 to {shards_max} for a vector of "
+                f"{self.share_bytes} bytes"
+            )
+
+    @cached_property
+    def hash(self) -> bytes:
+        """Names the schema: peers of one swarm have the same, 16 bytes."""
+        text = "\n".join(str(tensor) for tensor in self.tensors)
+        if self.shards > 1:
+            text += f"\nshards {self.shards}"
+        return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
+
+    @cached_property
+    def share_bytes(self) -> int:
+        """Bytes of the whole vector, which holds the shared tensors only."""
+        return _room(tensor for tensor in self.tensors if tensor.shared)
+
+    @cached_property
+    def copy_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return _room(self.tensors)
+
+    def shard_bounds(self, shard: int) -> tuple[int, int]:
+        """Where in the vector a shard begins and ends, in bytes; whole cache lines."""
+        lines = self.share_bytes // ALIGNMENT_BYTES
+        start, stop = (lines * k // self.shards for k in (shard, shard + 1))
+        return start * ALIGNMENT_BYTES, stop * ALIGNMENT_BYTES
+
+    def pieces(self, shard: int = 0) -> tuple[Piece, ...]:
+        """A shard as runs of one dtype, in the order in which they travel."""
+        low, high = self.shard_bounds(shard)
+        return tuple(
+            Piece(run.dtype, max(low, run.start_bytes), min(high, run.stop_bytes))
+            for run in self._runs
+            if run.start_bytes < high and low < run.stop_bytes
+        )
+
+    @cached_property
+    def sizes(self) -> dict[object, int]:
+        """What shares of different forms measure, remembered by `Form.size_bytes`."""
+        return {}
+
+    @cached_property
+    def _runs(self) -> tuple[Piece, ...]:
+        return tuple(_runs(tensor for tensor in self.tensors if tensor.shared))
+
+    def difference(self, other: "Schema") -> str | None:
+        """Name the first tensor in which *other* differs, or None where nothing does.
+
+        >>> mine = Schema((TensorSpec("weight", (2, 3), "float32"),))
+        >>> mine.difference(Schema((TensorSpec("weight", (2, 4), "float32"),)))
+        'tensor 0 is weight (2, 3) float32 here and weight (2, 4) float32 there'
+        """
+        for index, (ours, theirs) in enumerate(zip_longest(self.tensors, other.tensors)):
+            if ours != theirs:
+                return f"tensor {index} is {ours or 'absent'} here and {theirs or 'absent'} there"
+        if self.shards != other.shards:
+            return f"it is cut into {self.shards} shards here and {other.shards} there"
+        return None
+
+
+def _runs(tensors: Iterable[TensorSpec]) -> Iterator[Piece]:
+    start = 0
+    for dtype, run in groupby(tensors, key=lambda tensor: tensor.dtype):
+        stop = start + _room(run)
+        yield Piece(dtype, start, stop)
+        start = stop
+
+
+def _room(tensors: Iterable[TensorSpec]) -> int:
+    return sum(tensor.room_bytes for tensor in tensors)

@@ -1,0 +1,353 @@
+"""All steps of a level at once: one batched gradient over the rows of many workers.
+
+``torch.func`` turns the model and the loss that a user wrote into a function of a stack of
+vectors. For fully connected models it gives the loop's bits; for convolutions it gives others,
+which do not depend on how workers are grouped.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn import functional
+from torch.optim import SGD, Optimizer
+
+from ...gossip.errors import ConfigError
+from ...train.tasks.task import Task
+from ..kernel.program import Level
+from .loop import Batches, Replica
+from .parameters import ParameterMatrix, view_of
+from .stepper import Failures
+
+__all__ = ["BatchedStepper", "Gradient", "stacked_gradient", "unbatchable", "written_out"]
+
+
+Gradient = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Stacked vectors, inputs and targets to stacked gradients and losses."""
+
+# Wide enough that calling costs little, and narrow enough that a group stays in the cache.
+_NUMBERS_PER_GROUP = 1 << 19
+_GROUP_MIN, _GROUP_MAX = 8, 256
+
+
+def unbatchable(rows: ParameterMatrix) -> str:
+    """Why a model cannot be batched at all, or nothing."""
+    if len(rows.segments) != 1:
+        return "its parameters have several dtypes"
+    names = {name for name, _ in rows.module.named_buffers()}
+    if any(placed.spec.name in names for placed in rows.segments[0].tensors) or rows.local:
+        return "it has buffers that change in training, such as batch normalization's"
+    return ""
+
+
+class BatchedStepper:
+    """Steps of many workers as one stacked computation.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        batches: On what.
+        lr: Learning rate.
+        failures: Where a step that fails is noted.
+        threads: How many groups of workers at a time; it changes no bit.
+        gradient: Makes another way to the gradients than ``torch.func``.
+
+    Raises:
+        ConfigError: The model has what cannot be batched.
+    """
+
+    def __init__(
+        self,
+        rows: ParameterMatrix,
+        task: Task,
+        batches: Batches,
+        lr: float,
+        failures: Failures,
+        threads: int = 1,
+        *,
+        gradient: Callable[[ParameterMatrix, Task], Gradient] | None = None,
+    ) -> None:
+        if why := unbatchable(rows):
+            raise ConfigError(f"engine batched cannot take the task {task.name}: {why}")
+        self._rows = rows
+        self._batches = batches
+        self._failures = failures
+        # ``functional_call`` lends the module other tensors: each thread needs one of its own.
+        self._own = threading.local()
+        self._make_gradient = partial(gradient or stacked_gradient, rows, task)
+        self._replica = Replica(rows, task, lr)
+        self._sgd = _Momentum.of(self._replica.optimizer, rows.x[0])
+        self._group = max(_GROUP_MIN, min(_GROUP_MAX, _NUMBERS_PER_GROUP // rows.x[0].shape[1]))
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 and self._sgd else None
+
+    def take(self, level: Level) -> None:
+        """Take all steps of a level."""
+        groups = [
+            range(start, min(start + self._group, len(level.workers)))
+            for start in range(0, len(level.workers), self._group)
+        ]
+        if self._pool is None or len(groups) == 1:
+            for group in groups:
+                self._take_group(level, group)
+        else:
+            list(self._pool.map(lambda group: self._take_group(level, group), groups))
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return self._replica.keep(worker) if self._sgd is None else self._sgd.keep(worker)
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        (self._replica if self._sgd is None else self._sgd).restore(worker, kept)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _take_group(self, level: Level, group: range) -> None:
+        part = slice(group.start, group.stop)
+        workers, steps, orders = level.workers[part], level.steps[part], level.orders[part]
+        indices = self._batches.indices(workers, steps)
+        # Where the data does not divide evenly, small parts may make batches of different sizes.
+        sizes = [len(batch) for batch in indices]
+        if len(set(sizes)) == 1:
+            self._take_alike(workers, steps, orders, indices)
+            return
+        by_size = sorted(range(len(workers)), key=sizes.__getitem__)
+        for _, same in groupby(by_size, key=sizes.__getitem__):
+            at = list(same)
+            self._take_alike(
+                [workers[i] for i in at],
+                [steps[i] for i in at],
+                [orders[i] for i in at],
+                [indices[i] for i in at],
+            )
+
+    def _take_alike(
+        self,
+        workers: Sequence[int],
+        steps: Sequence[int],
+        orders: Sequence[int],
+        indices: Sequence[NDArray[np.int64]],
+    ) -> None:
+        x = self._rows.x[0]
+        chosen = torch.tensor(workers)
+        values = x.index_select(0, chosen)
+        inputs, targets = self._batches.stacked(indices)
+        gradients, losses = self._gradient()(values, inputs, targets)
+        if self._sgd is not None:
+            self._sgd.update(values, gradients, chosen, steps)
+            x.index_copy_(0, chosen, values)
+        else:
+            self._update_each(workers, gradients)
+            values = x.index_select(0, chosen)
+        # One sum for all: only where it is not finite is each looked at.
+        if not bool(torch.isfinite(values.sum() + losses.sum())):
+            finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
+            for at in torch.nonzero(~finite).flatten().tolist():
+                self._failures.note(orders[at], workers[at], steps[at])
+
+    def _gradient(self) -> Gradient:
+        found: Gradient | None = getattr(self._own, "gradient", None)
+        if found is None:
+            found = self._own.gradient = self._make_gradient()
+        return found
+
+    def _update_each(self, workers: Sequence[int], gradients: Tensor) -> None:
+        """Let the task's own optimizer update worker after worker."""
+        replica, segment = self._replica, self._rows.segments[0]
+        for worker, row in zip(workers, gradients, strict=True):
+            replica.lay_over(worker)
+            for placed, parameter in zip(segment.tensors, replica.parameters, strict=True):
+                parameter.grad = view_of(placed, segment.start_bytes, row)
+            replica.apply()
+
+
+class _Momentum:
+    """torch's SGD on stacked vectors: the same operations on the same numbers in the same order.
+
+    Args:
+        settings: Of the optimizer's only group.
+        x: All workers' vectors.
+    """
+
+    def __init__(self, settings: dict[str, float], x: Tensor) -> None:
+        self._lr = settings["lr"]
+        self._momentum = settings["momentum"]
+        self._dampening = settings["dampening"]
+        self._decay = settings["weight_decay"]
+        self._nesterov = bool(settings["nesterov"])
+        self._buffer = torch.zeros_like(x) if self._momentum else None
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, x: Tensor) -> "_Momentum | None":
+        """Take over an optimizer's settings; None where it is none that can be stacked."""
+        groups = optimizer.param_groups
+        plain = type(optimizer) is SGD and len(groups) == 1 and not groups[0]["maximize"]
+        if not plain or any(groups[0][name] for name in ("foreach", "fused", "differentiable")):
+            return None
+        return cls(groups[0], x) if isinstance(groups[0]["lr"], float) else None
+
+    def keep(self, worker: int) -> Tensor | None:
+        """A copy of a worker's momentum; None where there is none."""
+        return None if self._buffer is None else self._buffer[worker].clone()
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Give a worker the momentum that was kept, or none: its first step then makes it."""
+        if self._buffer is not None:
+            self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
+
+    def update(
+        self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Sequence[int]
+    ) -> None:
+        """Take a step in place.
+
+        Args:
+            values: Stacked vectors, axes ``(worker, number)``.
+            gradients: Likewise; used up.
+            chosen: Rows of the workers, int64, ``(worker,)``.
+            steps: Which step of each.
+        """
+        if self._decay:
+            gradients = gradients.add(values, alpha=self._decay)
+        if self._buffer is not None:
+            buffer = self._buffer.index_select(0, chosen)
+            buffer.mul_(self._momentum).add_(gradients, alpha=1 - self._dampening)
+            fresh = [at for at, step in enumerate(steps) if step == 0]
+            if fresh:
+                buffer[fresh] = gradients[fresh]
+            self._buffer.index_copy_(0, chosen, buffer)
+            if self._nesterov:
+                gradients = gradients.add(buffer, alpha=self._momentum)
+            else:
+                gradients = buffer
+        values.add_(gradients, alpha=-self._lr)
+
+
+def stacked_gradient(rows: ParameterMatrix, task: Task) -> Gradient:
+    """Batch the gradient of a task's loss over a stack of vectors.
+
+    Args:
+        rows: Whose layout the vectors have.
+        task: Whose model and loss.
+
+    Returns:
+        A function of stacked vectors (padding included), inputs and targets; for one thread.
+    """
+    module, segment = deepcopy(rows.module), rows.segments[0]
+    buffers = dict(module.named_buffers())
+    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+
+    def loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        outputs = functional_call(module, {**parameters, **frozen, **buffers}, (inputs,))
+        return task.loss(outputs, targets)
+
+    batched = vmap(grad_and_value(loss))
+
+    def gradient(values: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        parameters = {
+            placed.spec.name: view_of(placed, segment.start_bytes, values)
+            for placed in segment.tensors
+        }
+        found, losses = batched(parameters, inputs, targets)
+        flat = torch.zeros_like(values)
+        for placed in segment.tensors:
+            view_of(placed, segment.start_bytes, flat).copy_(found[placed.spec.name])
+        return flat, losses
+
+    return gradient
+
+
+def written_out(rows: ParameterMatrix, task: Task) -> Gradient:
+    """Write out the gradient of a fully connected classifier over a stack of vectors.
+
+    Args:
+        rows: Whose layout the vectors have.
+        task: A ``Sequential`` of ``Linear`` layers with ``ReLU`` between them, under
+            ``cross_entropy`` of integer targets.
+
+    Returns:
+        A function of stacked vectors (padding included), inputs ``(worker, batch, feature)`` and
+        targets ``(worker, batch)``.
+
+    Raises:
+        ConfigError: The task is none of that kind.
+    """
+    layers = _layers(rows.module)
+    placed = {p.spec.name: p for segment in rows.segments for p in segment.tensors}
+    trained = {f"{name}.{part}" for name in layers for part in ("weight", "bias")} == set(placed)
+    if not (layers and trained and _is_classification(task)):
+        raise ConfigError(
+            f"engine fast cannot take the task {task.name}: it knows Sequential models of Linear "
+            "and ReLU, none of them frozen, under torch.nn.functional.cross_entropy of integer "
+            "targets. Leave --engine out, or take auto"
+        )
+    segment = rows.segments[0]
+
+    def gradient(values: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        flat = torch.zeros_like(values)
+
+        def of(stack: Tensor, name: str) -> Tensor:
+            return view_of(placed[name], segment.start_bytes, stack)
+
+        activations = [inputs]
+        for index, name in enumerate(layers):
+            outputs = torch.baddbmm(
+                of(values, f"{name}.bias").unsqueeze(1),
+                activations[-1],
+                of(values, f"{name}.weight").transpose(1, 2),
+            )
+            activations.append(outputs.relu_() if index + 1 < len(layers) else outputs)
+        losses, slope = _cross_entropy(activations.pop(), targets)
+        for index in reversed(range(len(layers))):
+            name, before = layers[index], activations[index]
+            torch.bmm(slope.transpose(1, 2), before, out=of(flat, f"{name}.weight"))
+            torch.sum(slope, dim=1, out=of(flat, f"{name}.bias"))
+            if index:
+                slope = torch.bmm(slope, of(values, f"{name}.weight")).mul_(before > 0)
+        return flat, losses
+
+    return gradient
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean loss of each worker, axes ``(worker,)``, and its slope by the outputs."""
+    logs = functional.log_softmax(outputs, dim=2)
+    at = targets.unsqueeze(2)
+    losses = -logs.gather(2, at).mean(dim=(1, 2))
+    slope = logs.exp_()
+    slope.scatter_add_(2, at, slope.new_full((1, 1, 1), -1.0).expand(at.shape))
+    return losses, slope.div_(outputs.shape[1])
+
+
+def _is_classification(task: Task) -> bool:
+    """Whether rows of numbers are told apart by an integer class each."""
+    inputs, targets = task.train
+    plain = inputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
+    return task.loss is functional.cross_entropy and plain and bool((targets >= 0).all())
+
+
+def _layers(module: nn.Module) -> list[str]:
+    """Names of the Linear layers in order, or none where the module is of another kind."""
+    if type(module) is not nn.Sequential:
+        return []
+    # Not named_children, which passes over a layer that stands there twice.
+    parts = [(name, part) for name, part in module._modules.items() if part is not None]
+    if len({id(part) for _, part in parts if type(part) is nn.Linear}) < (len(parts) + 1) // 2:
+        return []
+    linear = [name for name, part in parts if type(part) is nn.Linear and part.bias is not None]
+    alternating = all(
+        type(part) is (nn.Linear if index % 2 == 0 else nn.ReLU)
+        for index, (_, part) in enumerate(parts)
+    )
+    whole = len(linear) == (len(parts) + 1) // 2 and len(parts) % 2 == 1
+    return linear if alternating and whole else []

@@ -1,0 +1,258 @@
+"""Which way steps are computed, and why."""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.random import fork_rng
+
+from ...gossip import PeerId
+from ...gossip.errors import ConfigError
+from ...train.tasks.task import Task
+from ..kernel.program import Level
+from .batched import BatchedStepper, unbatchable, written_out
+from .loop import Batches, LoopStepper
+from .parameters import ParameterMatrix
+from .stepper import Failures, Stepper
+
+__all__ = ["Choice", "Way", "Workshop", "alone", "choose", "one_thread_each", "usable_cores"]
+
+
+# Enough workers for batching to show what it can; a model of more than a million numbers gains
+# nothing by it and is not tried.
+_WORKERS = 64
+_BYTES_MAX = 1 << 23
+_STEPS = 2
+_TIMES = 5
+
+_OTHER_BITS = "batching would give other bits than one by one"
+
+Way = Callable[[ParameterMatrix, Failures], Stepper]
+"""Makes what takes the steps of these rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What every way to compute needs."""
+
+    make_rows: Callable[[int], ParameterMatrix]
+    """Fresh values for so many workers, all at the model's start."""
+    task: Task
+    batches: Batches
+    lr: float
+    ids: tuple[PeerId, ...]
+    seed: int
+    threads: int
+    """Cores to use."""
+
+    @property
+    def _threads_beside_schedule(self) -> int:
+        # Batched steps take no longer than deciding does, which has a core of its own.
+        return max(1, self.threads - 1)
+
+    def loop(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
+        """One step after another."""
+        return LoopStepper(
+            rows,
+            self.task,
+            self.batches,
+            self.lr,
+            self.ids,
+            self.seed,
+            failures,
+            threads=self.threads,
+        )
+
+    def batched(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
+        """Many steps at once."""
+        return BatchedStepper(
+            rows, self.task, self.batches, self.lr, failures, self._threads_beside_schedule
+        )
+
+    def fast(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
+        """Many steps at once, with a gradient written out by hand."""
+        return BatchedStepper(
+            rows,
+            self.task,
+            self.batches,
+            self.lr,
+            failures,
+            self._threads_beside_schedule,
+            gradient=written_out,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A way to compute, and why it was taken."""
+
+    name: str
+    make: Way
+    why: str
+
+
+def choose(engine: str, workshop: Workshop) -> Choice:
+    """Take the way that was asked for, or find the faster of those that give the same bits.
+
+    What ``auto`` takes changes no bit: where batching gives other bits than the loop it is only
+    used when asked for.
+
+    Args:
+        engine: One of ``ENGINES``.
+        workshop: What the ways are made of.
+
+    Returns:
+        The way.
+
+    Raises:
+        ConfigError: The task cannot be computed in the way that was asked for.
+    """
+    if engine == "loop":
+        return Choice(name="loop", make=workshop.loop, why="asked for")
+    if engine == "fast":
+        written_out(workshop.make_rows(1), workshop.task)
+        return Choice(name="fast", make=workshop.fast, why="asked for")
+    if engine == "batched":
+        why = _cannot(workshop)
+        if why:
+            raise ConfigError(
+                f"engine batched cannot take the task {workshop.task.name}: {why}. "
+                "Leave --engine out, or take loop"
+            )
+        return Choice(name="batched", make=workshop.batched, why="asked for")
+    return _probe(workshop)
+
+
+def _probe(workshop: Workshop) -> Choice:
+    why = _why_loop(workshop)
+    if why:
+        return Choice(name="loop", make=workshop.loop, why=why)
+    n = _trial_size(workshop)
+    looped, batched = (_trial(workshop, make, n, _TIMES) for make in _both(workshop))
+    if not _alike(looped.rows, batched.rows):
+        return Choice(name="loop", make=workshop.loop, why=_OTHER_BITS)
+    gain = looped.best_s / batched.best_s
+    if gain <= 1.0:
+        why = f"batching is no faster for this model ({gain:.2f}x)"
+        return Choice(name="loop", make=workshop.loop, why=why)
+    why = f"the same bits as one by one, {gain:.1f}x as fast in a trial"
+    return Choice(name="batched", make=workshop.batched, why=why)
+
+
+def _why_loop(workshop: Workshop) -> str:
+    """Why batching is out of the question, as far as a few steps of a few workers tell."""
+    if len(workshop.ids) < 2:
+        return "there is one worker"
+    if _trial_size(workshop) < 2:
+        return "the model is too large to batch"
+    why = _cannot(workshop)
+    if why:
+        return f"the model cannot be batched: {why}"
+    # A group of three is odd, and small: what differs there differs everywhere.
+    few = min(_trial_size(workshop), 3)
+    looped, batched = (_trial(workshop, make, few, _STEPS).rows for make in _both(workshop))
+    return "" if _alike(looped, batched) else _OTHER_BITS
+
+
+def _both(workshop: Workshop) -> tuple[Way, Way]:
+    return workshop.loop, workshop.batched
+
+
+def _trial_size(workshop: Workshop) -> int:
+    row_bytes = sum(part.nbytes for part in workshop.make_rows(1).x)
+    return min(len(workshop.ids), _WORKERS, _BYTES_MAX // row_bytes)
+
+
+def _cannot(workshop: Workshop) -> str:
+    """Why batching does not work on this task, or nothing."""
+    rows = workshop.make_rows(min(2, len(workshop.ids)))
+    if why := unbatchable(rows):
+        return why
+    try:
+        _take(workshop.batched(rows, Failures()), rows.n, 0)
+    except Exception as error:  # whatever a user's model does under torch.func
+        return f"torch.func cannot batch it ({_first_line(error)})"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    rows: ParameterMatrix
+    best_s: float
+
+
+def _trial(workshop: Workshop, make: Way, n: int, steps: int) -> _Trial:
+    """Take a few steps in one way, the fastest of which counts."""
+    rows = workshop.make_rows(n)
+    stepper, taken_s = make(rows, Failures()), []
+    for step in range(steps):
+        start_s = time.perf_counter()
+        _take(stepper, n, step)
+        taken_s.append(time.perf_counter() - start_s)
+    stepper.close()
+    return _Trial(rows, min(taken_s))
+
+
+def _alike(ours: ParameterMatrix, theirs: ParameterMatrix) -> bool:
+    """Whether two sets of rows are the same in every bit."""
+    return all(
+        torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+        for a, b in zip(ours.x, theirs.x, strict=True)
+    )
+
+
+def _take(stepper: Stepper, n: int, step: int) -> None:
+    level = Level()
+    level.workers, level.steps, level.orders = list(range(n)), [step] * n, list(range(n))
+    stepper.take(level)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+_ALONE = threading.RLock()
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let one thread at a time in, and leave all random numbers of the caller as they were.
+
+    Torch's, numpy's and Python's generators, and torch's number of threads, belong to the process.
+    """
+    with _ALONE, fork_rng(devices=[]):
+        kept = random.getstate(), np.random.get_state()
+        try:
+            with one_thread_each():
+                yield
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Let torch compute every operation on the thread that asks for it, inside.
+
+    A sum that is shared among threads is rounded otherwise, and each worker's arithmetic is too
+    small to be worth sharing.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

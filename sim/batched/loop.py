@@ -1,0 +1,246 @@
+"""One step after another, each by the module and the optimizer themselves: any model will do."""
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from hashlib import blake2b
+from itertools import cycle
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ...gossip import PeerId
+from ...train.tasks.data import Sampler, split
+from ...train.tasks.task import Task
+from ...train.tensors.vector import is_finite_tensor
+from ..kernel.program import Level
+from .parameters import ParameterMatrix
+from .stepper import Failures
+
+__all__ = ["Batches", "LoopStepper", "Replica"]
+
+
+class Batches:
+    """The batches of all workers.
+
+    Args:
+        task: What is trained.
+        ids: The workers, in order.
+        partition: How the data is split among them.
+        batch_size: Samples per step and worker.
+        seed: The run's seed.
+        parts: Into how many parts the data is split, if not one for each: those who come when all
+            are given share them, in turn.
+
+    Raises:
+        ConfigError: The partition is not valid, or there are too few samples for it.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        ids: Sequence[PeerId],
+        partition: str,
+        batch_size: int,
+        seed: int,
+        parts: int | None = None,
+    ) -> None:
+        found = split(partition, task.train[1], parts or len(ids), seed)
+        self._samplers = [
+            Sampler(part, batch_size, seed=seed, peer=id)
+            for part, id in zip(cycle(found), ids, strict=False)
+        ]
+        self._inputs, self._targets = task.train
+
+    def one(self, worker: int, step: int) -> tuple[Tensor, Tensor]:
+        """One worker's batch: inputs and targets, first axis ``batch``."""
+        indices = torch.from_numpy(self._samplers[worker].batch(step))
+        return self._inputs[indices], self._targets[indices]
+
+    def indices(self, workers: Sequence[int], steps: Sequence[int]) -> list[NDArray[np.int64]]:
+        """The samples of several workers' batches; sizes may differ between workers."""
+        samplers = self._samplers
+        return [samplers[w].batch(step) for w, step in zip(workers, steps, strict=True)]
+
+    def stacked(self, indices: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+        """Batches of one size beside one another: axes ``(worker, batch, ...)``."""
+        chosen = torch.from_numpy(np.stack(indices))
+        shape, flat = chosen.shape, chosen.view(-1)
+        inputs, targets = self._inputs.index_select(0, flat), self._targets.index_select(0, flat)
+        return (
+            inputs.view(*shape, *self._inputs.shape[1:]),
+            targets.view(*shape, *self._targets.shape[1:]),
+        )
+
+
+class LoopStepper:
+    """The plain way: a module is laid over a worker's row, and takes a step there.
+
+    Threads share a level's workers among them. Each worker's arithmetic is done by one thread,
+    so that their number changes no bit.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        batches: On what.
+        lr: Learning rate.
+        ids: Names of the workers.
+        seed: The run's seed.
+        failures: Where a step that fails is noted.
+        threads: How many steps at a time.
+    """
+
+    def __init__(
+        self,
+        rows: ParameterMatrix,
+        task: Task,
+        batches: Batches,
+        lr: float,
+        ids: tuple[PeerId, ...],
+        seed: int,
+        failures: Failures,
+        threads: int = 1,
+    ) -> None:
+        self._batches = batches
+        self._failures = failures
+        self._seeds = [f"{seed}\0{id}\0torch\0".encode() for id in ids]
+        # Random layers draw from one generator, which threads would share.
+        self._draws = _draws(task, rows.module, *batches.one(0, 0))
+        threads = 1 if self._draws else threads
+        self._replicas = [Replica(rows, task, lr, own=index > 0) for index in range(threads)]
+        for replica in self._replicas[1:]:
+            replica.states = self._replicas[0].states
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def take(self, level: Level) -> None:
+        """Take all steps of a level."""
+        if self._pool is None:
+            self._share(level, 0)
+        else:
+            list(self._pool.map(lambda index: self._share(level, index), range(self._n_threads)))
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return self._replicas[0].keep(worker)
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        self._replicas[0].restore(worker, kept)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    @property
+    def _n_threads(self) -> int:
+        return len(self._replicas)
+
+    def _share(self, level: Level, index: int) -> None:
+        replica, every = self._replicas[index], self._n_threads
+        for at in range(index, len(level.workers), every):
+            worker, step = level.workers[at], level.steps[at]
+            replica.lay_over(worker)
+            inputs, targets = self._batches.one(worker, step)
+            if self._n_threads == 1:
+                # What is random in a step is drawn anew for each, whatever was computed before.
+                seed = _step_seed(self._seeds[worker], step)
+                torch.default_generator.manual_seed(seed)
+                if self._draws:
+                    np.random.seed(seed % 2**32)
+                    random.seed(seed)
+            if not replica.step(inputs, targets):
+                self._failures.note(level.orders[at], worker, step)
+
+
+class Replica:
+    """A module and an optimizer that are laid over one worker after another.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        lr: Learning rate.
+        own: Whether it needs a module of its own.
+    """
+
+    def __init__(self, rows: ParameterMatrix, task: Task, lr: float, *, own: bool = False) -> None:
+        self._rows = rows
+        self._task = task
+        self.module: nn.Module = deepcopy(rows.module) if own else rows.module
+        self.parameters = [p for p in self.module.parameters() if p.requires_grad]
+        self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
+        self.states: dict[int, dict[object, object]] = {}
+        """State of each worker's optimizer, by position of the parameter."""
+        names = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        placed = [p for segment in rows.segments for p in segment.tensors]
+        self._targets = [names[p.spec.name] for p in [*placed, *rows.local]]
+        self._worker = -1
+
+    def lay_over(self, worker: int) -> None:
+        """Take a worker's values for the module's, and its optimizer's state likewise."""
+        for target, (_, view) in zip(self._targets, self._rows.tensors(worker), strict=True):
+            target.data = view
+        self._worker = worker
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return deepcopy(self.states.get(worker, {}))
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        assert isinstance(kept, dict | None)
+        self.states[worker] = deepcopy(kept) if kept else {}
+
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+        """Take a step there.
+
+        Returns:
+            Whether loss and values are finite after it.
+        """
+        self.optimizer.zero_grad()
+        loss = self._task.loss(self.module(inputs), targets)
+        loss.backward()
+        self.apply()
+        finite = all(is_finite_tensor(part) for part in self._rows.row(self._worker))
+        return finite and bool(torch.isfinite(loss.detach()))
+
+    def apply(self) -> None:
+        """Let the optimizer use the gradients that lie ready."""
+        own = self.states.get(self._worker, {})
+        state = self.optimizer.state
+        state.clear()
+        for index, parameter in enumerate(self.parameters):
+            if index in own:
+                state[parameter] = own[index]
+        self.optimizer.step()
+        self.states[self._worker] = {
+            index: state[parameter]
+            for index, parameter in enumerate(self.parameters)
+            if parameter in state
+        }
+
+
+def _step_seed(prefix: bytes, step: int) -> int:
+    digest = blake2b(prefix + str(step).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _draws(task: Task, module: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+    """Whether a step takes random numbers: dropout does, and what a user's own model may do."""
+    trial = deepcopy(module)
+    before = torch.get_rng_state(), random.getstate(), str(np.random.get_state())
+    kept = np.random.get_state()
+    task.loss(trial(inputs), targets)
+    drawn = (
+        not torch.equal(before[0], torch.get_rng_state())
+        or before[1] != random.getstate()
+        or before[2] != str(np.random.get_state())
+    )
+    torch.set_rng_state(before[0])
+    random.setstate(before[1])
+    np.random.set_state(kept)
+    return drawn

@@ -1,0 +1,188 @@
+"""The models of all workers: trained by a stepper, measured one by one and merged."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call
+
+from ...train.tasks.task import Evaluation, Task
+from ...train.tensors.layout import Placed
+from ..kernel.program import Level
+from .parameters import ParameterMatrix, WeightUnits, in_proportion, tensors_of, view_of
+from .stepper import Failures, Stepper
+from .vector_tasks import Present
+
+__all__ = ["Models"]
+
+# Single workers that are measured, evenly spaced: enough for quartiles.
+_WORKERS_MAX: Final = 32
+
+# Held-out samples at a time.
+_SAMPLES_MAX: Final = 512
+
+# Rows that are brought to float64 at a time.
+_ROWS_AT_ONCE: Final = 64
+
+
+class Models:
+    """Rows of parameters, and what trains them.
+
+    Args:
+        rows: The values.
+        stepper: Takes optimizer steps.
+        failures: Where the stepper notes what went wrong.
+        task: What is trained.
+        may_overflow: Whether finite values may not fit into the wire's format.
+    """
+
+    def __init__(
+        self,
+        rows: ParameterMatrix,
+        stepper: Stepper,
+        failures: Failures,
+        task: Task,
+        *,
+        may_overflow: bool = False,
+    ) -> None:
+        self.rows = rows
+        self.task = task
+        self.stepper = stepper
+        self._failures = failures
+        self._may_overflow = may_overflow
+        self._last: dict[int, tuple[int, int]] = {}
+
+    def live_again(self) -> None:
+        """Make ready for workers that crash and come back; called before the first step."""
+        self.rows.live_again(self.stepper)
+
+    def execute(self, levels: Sequence[Level]) -> None:
+        """Take the steps of one level after another, and do what follows each.
+
+        Raises:
+            Failure: Values are not finite any more, or do not fit into the wire's format.
+        """
+        for level in levels:
+            if level.workers:
+                self.stepper.take(level)
+            if self._may_overflow:
+                taken = zip(level.orders, level.steps, strict=True)
+                self._last.update(zip(level.workers, taken, strict=True))
+            with torch.no_grad():
+                unfit = self.rows.carry_out(level.operations)
+            for worker in unfit:
+                # It is stopped before the step after which it would have sent this.
+                order, step = self._last.get(worker, (0, 0))
+                self._failures.note(order, worker, step)
+        self._failures.check()
+
+    def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
+        """Average all workers' models, each by its weight, in float64, in the order of ids.
+
+        Args:
+            weight_units: What each holds of each shard, axes ``(worker, shard)``.
+
+        Returns:
+            A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's.
+        """
+        rows = self.rows
+        means = [torch.zeros(part.shape[1], dtype=torch.float64) for part in rows.x]
+        if not weight_units.any():
+            # Before anybody has founded, all have what they start from.
+            weight_units = np.ones_like(weight_units)
+        for shard, held in enumerate(in_proportion(weight_units).T.tolist()):
+            for index, start, stop in rows.spans(shard):
+                mean = means[index][start:stop]
+                for weight, row in zip(held, rows.x[index], strict=True):
+                    if weight:
+                        mean += row[start:stop].double() * weight
+                mean /= sum(held)
+        found: list[tuple[Placed, Tensor]] = []
+        for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):
+            flat = mean.to(part.dtype)
+            found += [(p, view_of(p, segment.start_bytes, flat)) for p in segment.tensors]
+        heaviest = int(weight_units.sum(axis=1).argmax())
+        found += [(p, part[heaviest]) for p, part in zip(rows.local, rows.locals, strict=True)]
+        return rows.state(found)
+
+    def evaluate(self, state: dict[str, Tensor]) -> Evaluation:
+        """Measure a state_dict on the held-out data, as a live peer measures its model."""
+        module = self.rows.module
+        tensors = tensors_of(module)
+        own = {name: tensor.data for name, tensor in tensors.items()}
+        try:
+            for name, tensor in tensors.items():
+                tensor.data = state[name]
+            return self.task.evaluate(module)
+        finally:
+            for name, tensor in tensors.items():
+                tensor.data = own[name]
+
+    @torch.no_grad()
+    def evaluate_workers(
+        self, present: Present = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Measure single workers' models on the held-out data.
+
+        Args:
+            present: Whose; all workers' unless given.
+
+        Returns:
+            Loss and accuracy, float64, axes ``(worker measured,)``; of all workers, or of 32
+            evenly spaced ones. No accuracy where the task has none.
+        """
+        n = self.rows.n if present is None else len(present)
+        chosen = np.unique(np.linspace(0, n - 1, min(n, _WORKERS_MAX)).round().astype(int))
+        if present is not None:
+            chosen = present[chosen]
+        modes = [(part, part.training) for part in self.rows.module.modules()]
+        self.rows.module.eval()
+        try:
+            found = [self._evaluate_one(int(worker)) for worker in chosen]
+        finally:
+            for part, mode in modes:
+                part.training = mode
+        losses = np.array([loss for loss, _ in found])
+        if self.task.accuracy is None:
+            return losses, None
+        return losses, np.array([right for _, right in found])
+
+    def _evaluate_one(self, worker: int) -> tuple[float, float]:
+        task, (inputs, targets) = self.task, self.task.test
+        state = {placed.spec.name: view for placed, view in self.rows.tensors(worker)}
+        loss = right = 0.0
+        for start in range(0, len(inputs), _SAMPLES_MAX):
+            part = slice(start, start + _SAMPLES_MAX)
+            outputs = functional_call(self.rows.module, state, (inputs[part],))
+            loss += len(inputs[part]) * float(task.loss(outputs, targets[part]))
+            if task.accuracy is not None:
+                right += len(inputs[part]) * float(task.accuracy(outputs, targets[part]))
+        return loss / len(inputs), right / len(inputs)
+
+    def consensus_distance(self, present: Present = None) -> float:
+        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0.
+
+        Args:
+            present: Whose models count; all workers' unless given.
+        """
+        spread = size = 0.0
+        n = self.rows.n if present is None else len(present)
+        for whole in self.rows.x:
+            part = whole if present is None else whole[torch.from_numpy(present)]
+            mean = torch.zeros(part.shape[1], dtype=torch.float64)
+            for chunk in part.split(_ROWS_AT_ONCE):
+                mean += chunk.sum(dim=0, dtype=torch.float64)
+            mean /= n
+            for chunk in part.split(_ROWS_AT_ONCE):
+                spread += float((chunk.double() - mean).square().sum())
+            size += float(mean.square().sum())
+        distance = math.sqrt(spread / n)
+        return distance / math.sqrt(size) if size else distance
+
+    def close(self) -> None:
+        """Let go of threads."""
+        self.stepper.close()

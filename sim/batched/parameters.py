@@ -1,0 +1,167 @@
+"""The values of all workers: one row each of one tensor for each dtype."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ...gossip import PeerId
+from ...gossip.effects.effects import X
+from ...gossip.weight import UNITS_PER_FOUNDER, in_unit_floats, in_units
+from ...gossip.wire.schema import Schema
+from ...train.tensors.layout import Layout, Placed
+from ...train.tensors.vector import Vector
+from ..kernel.program import Operation
+from .shares import Parts, Shares, Span, spans_of
+from .stepper import Stepper, WorkerCheckpoints
+
+__all__ = [
+    "UNITS_PER_FOUNDER",
+    "ParameterMatrix",
+    "WeightUnits",
+    "as_units",
+    "in_proportion",
+    "tensors_of",
+    "view_of",
+]
+
+
+class ParameterMatrix:
+    """The vectors of n workers, all equal at the start.
+
+    Args:
+        module: The model at its start; it is flattened, and holds no values of its own afterwards.
+        n: Number of workers.
+        registers: Vectors that the rule keeps beside ``x``; they start as zeros.
+        shards: How many the vector is cut into.
+        ids: Names of the workers, and
+        seed: the run's: what travels rounded by chance is rounded as at live peers of that name.
+
+    Raises:
+        ConfigError: There are more shards than the vector has cache lines.
+        TrainingError: The module has nothing to share, or a dtype that cannot travel.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        n: int,
+        registers: Sequence[str] = (),
+        *,
+        shards: int = 1,
+        ids: Sequence[PeerId] = (),
+        seed: int = 0,
+    ) -> None:
+        vector = Vector(module, shards=shards)
+        layout = Layout(module)
+        self.n = n
+        self.module = module
+        self.schema: Schema = vector.schema
+        self.anchor = vector.anchor()
+        self.n_params = vector.n_params
+        self.segments = layout.segments
+        self.local = layout.local
+        self.x: Parts = tuple(flat.repeat(n, 1) for flat in vector.flats)
+        """float, axes ``(worker, number)``, one for each dtype; padded as a live vector is."""
+        self.locals: Parts = tuple(
+            placed.tensor.detach().expand(n, *placed.tensor.shape).clone() for placed in self.local
+        )
+        """What is not shared, such as counters: axes ``(worker, *shape)``."""
+        self._rows: dict[str, list[Parts]] = {X: _rows_of(self.x)}
+        for name in registers:
+            self._rows[name] = _rows_of(tuple(torch.zeros_like(part) for part in self.x))
+        self._shares = Shares(self.schema, self._rows, vector.flats, ids, seed, self.locals)
+
+    def row(self, worker: int) -> Parts:
+        """One worker's vector, as views."""
+        return self._rows[X][worker]
+
+    def tensors(self, worker: int) -> list[tuple[Placed, Tensor]]:
+        """One worker's tensors in their own shapes, shared and local, as views."""
+        found = []
+        for segment, flat in zip(self.segments, self.row(worker), strict=True):
+            for placed in segment.tensors:
+                found.append((placed, view_of(placed, segment.start_bytes, flat)))
+        found += [(p, part[worker]) for p, part in zip(self.local, self.locals, strict=True)]
+        return found
+
+    def state(self, tensors: Sequence[tuple[Placed, Tensor]]) -> dict[str, Tensor]:
+        """The model's whole state_dict, with *tensors* in the place of those that travel."""
+        whole = tensors_of(self.module)
+        values = {id(whole[placed.spec.name]): tensor for placed, tensor in tensors}
+        # Tied parameters have several names, and the module holds any worker's values.
+        return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
+
+    def live_again(self, stepper: Stepper) -> None:
+        """Make ready for workers that crash and come back; called before anything is trained."""
+        keepsakes = WorkerCheckpoints(self._rows, self.locals, stepper)
+        self._shares.begin_again = keepsakes.carry_out
+
+    def carry_out(self, operations: Sequence[Operation]) -> list[int]:
+        """Do what was scheduled, one after another.
+
+        Returns:
+            Workers with a value that does not fit into the wire's format.
+        """
+        return self._shares.carry_out(operations)
+
+    def spans(self, shard: int) -> tuple[Span, ...]:
+        """Where a shard lies in the parts of `x`."""
+        return spans_of(self.schema, shard, self.row(0))
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a module's state_dict themselves, not what else it may keep there."""
+    state = module.state_dict(keep_vars=True)
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:
+    """One tensor of a flat one; *flat* may have axes before its last, which are kept."""
+    start = (placed.offset_bytes - start_bytes) // flat.element_size()
+    shape = placed.spec.shape
+    part = flat[..., start : start + placed.tensor.numel()]
+    return part.view(*flat.shape[:-1], *shape)
+
+
+def _rows_of(parts: Parts) -> list[Parts]:
+    return list(zip(*(part.unbind(0) for part in parts), strict=True))
+
+
+WeightUnits = NDArray[np.int64] | NDArray[np.float64]
+"""In units: int64 where all are whole, as they are unless nearly all weight was lost, and their
+sums fit; else float64, each correctly rounded."""
+
+_SUM_MAX = 2**63
+
+
+def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
+    """Tell weights in units.
+
+    Args:
+        weights: What each worker holds of each shard, axes ``(worker, shard)``.
+
+    >>> from rumor.gossip import UNIT
+    >>> as_units([[3 * UNIT], [UNIT]]), as_units([[UNIT // 2]])
+    (array([[3],
+           [1]]), array([[0.5]]))
+    """
+    told = [[in_units(weight) for weight in row] for row in weights]
+    whole = [[units for units in row if isinstance(units, int)] for row in told]
+    if whole == told and all(sum(row) < _SUM_MAX for row in whole):
+        return np.array(whole)
+    return np.array(in_unit_floats(weights))
+
+
+def in_proportion(units: WeightUnits) -> WeightUnits:
+    """Weights that averages can be computed with.
+
+    Those that are not whole are scaled by a power of two, on which no mean depends, to a heaviest
+    of about 1: a product with a number that is nearly 0 would lose bits.
+    """
+    if units.dtype == np.int64:
+        return units
+    scaled: NDArray[np.float64] = np.ldexp(units, -int(np.frexp(units.max())[1]))
+    return scaled

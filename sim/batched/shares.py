@@ -1,0 +1,250 @@
+"""Shares under way: written from the workers' rows in their wire's format, and mixed into them.
+
+What stands in a slot is what a live peer would have sent, byte for byte, and it is written and read
+by the same functions, so that a simulated worker gets the same numbers in every bit.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...gossip import PeerId
+from ...gossip.effects.effects import X
+from ...gossip.rng import stream
+from ...gossip.wire.formats import Wire, parse_wire
+from ...gossip.wire.schema import Schema
+from ...train.tensors import formats
+from ..kernel.program import Combine, Cut, Keep, Mix, Operation, Release, Snapshot, Start
+
+__all__ = ["Parts", "Shares", "Span", "spans_of"]
+
+_SLOTS_AT_ONCE = 64
+
+# Of large models, fewer: most of a block would lie idle.
+_BLOCK_BYTES_MAX = 1 << 26
+
+Parts = tuple[Tensor, ...]
+"""One flat tensor for each dtype of the model."""
+
+
+class Span(NamedTuple):
+    """Neighboring numbers of one part of a vector."""
+
+    part: int
+    start: int
+    stop: int
+
+
+def spans_of(schema: Schema, shard: int, parts: Parts) -> tuple[Span, ...]:
+    """Where a shard lies in the *parts* of a vector: piece by piece, as it travels."""
+    ends = list(accumulate(part.nbytes for part in parts))
+    spans = []
+    for piece in schema.pieces(shard):
+        index = bisect_right(ends, piece.start_bytes)
+        itemsize = parts[index].element_size()
+        start = (piece.start_bytes - ends[index] + parts[index].nbytes) // itemsize
+        spans.append(Span(index, start, start + piece.n_numbers))
+    return tuple(spans)
+
+
+class _Room(NamedTuple):
+    """What one share takes."""
+
+    cut: Cut
+    """What it was first made for: form and shard are those of every share in it."""
+    wire: Wire
+    parts: Parts
+    """For each span of the shard its numbers, or bytes where they travel in another form."""
+    converted: tuple[bool, ...]
+    """Which of them do."""
+    is_plain: bool
+    """Whether none of them does."""
+    free: "list[_Room]"
+    """Where it belongs when it is not in use."""
+
+
+class Shares:
+    """Slots, and the workers' rows that they are written from and mixed into.
+
+    Args:
+        schema: Of one worker's vector, and how it is cut.
+        rows: Each worker's vector by register, padded as a live one is.
+        anchor: What lossy formats refer to; they keep a copy.
+        ids: Names of the workers, and
+        seed: the run's: they name the random numbers that values are rounded by.
+        locals: What only a copy carries, axes ``(worker, *shape)``.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        rows: Mapping[str, Sequence[Parts]],
+        anchor: Parts,
+        ids: Sequence[PeerId] = (),
+        seed: int = 0,
+        locals: Parts = (),
+    ) -> None:
+        self._rows = rows
+        self._anchor = tuple(part.clone() for part in anchor)
+        self._ids = ids
+        self._seed = seed
+        self._locals = locals
+        self._spans = [spans_of(schema, shard, anchor) for shard in range(schema.shards)]
+        self._pieces = [schema.pieces(shard) for shard in range(schema.shards)]
+        self._is_cut = schema.shards > 1
+        self._rooms: dict[int, _Room] = {}
+        self._copies: dict[int, Parts] = {}
+        self._free: defaultdict[tuple[str, int], list[_Room]] = defaultdict(list)
+        self._sent: dict[int, Parts] = {}
+        self.begin_again: Callable[[Keep | Start], None] | None = None
+        """Carries out what concerns a worker's lives, where there are several."""
+
+    def carry_out(self, operations: Sequence[Operation]) -> list[int]:
+        """Do what was scheduled, one after another.
+
+        Returns:
+            Workers with a value that does not fit into the wire's format.
+        """
+        unfit = []
+        for operation in operations:
+            match operation:
+                case Mix():
+                    self._mix(operation)
+                case Snapshot():
+                    if not self._snap(operation):
+                        unfit.append(operation.worker)
+                case Release():
+                    self._let_go(operation.slot)
+                case Combine():
+                    self._combine(operation)
+                case Keep() | Start():
+                    assert self.begin_again is not None
+                    self.begin_again(operation)
+                    if isinstance(operation, Start):
+                        # Another process does not know what this one has sent.
+                        self._sent.pop(operation.worker, None)
+        return unfit
+
+    def _snap(self, operation: Snapshot) -> bool:
+        worker, cut = operation.worker, operation.cut
+        free = self._free[cut.form.wire, cut.shard]
+        room = self._rooms[operation.slot] = free.pop() if free else self._grow(cut)
+        if cut.form.copy:
+            self._copies[operation.slot] = tuple(part[worker].clone() for part in self._locals)
+        numbers = self._rows[cut.register][worker]
+        if self._is_cut:
+            numbers = self._part(numbers, cut.shard)
+        if not room.is_plain:
+            return self._write(operation, room, numbers)
+        for part, row in zip(room.parts, numbers, strict=True):
+            part.copy_(row)
+        return True
+
+    def _write(self, operation: Snapshot, room: _Room, numbers: Parts) -> bool:
+        wire, fits = room.wire, True
+        worker, shard = operation.worker, room.cut.shard
+        rng = None
+        if wire.name == "int8":
+            rng = stream(self._seed, self._ids[worker], f"rounding:{operation.id}")
+        anchors = self._part(self._anchor, shard)
+        sents: Sequence[Tensor | None] = [None] * len(numbers)
+        if not wire.is_dense:
+            sents = self._part(self._sent_by(worker), shard)
+        each = zip(room.parts, numbers, anchors, sents, room.converted, strict=True)
+        for part, row, anchor, sent, converted in each:
+            if not converted:
+                part.copy_(row)
+            else:
+                fits &= formats.write(part, row, wire, anchor=anchor, sent=sent, rng=rng)
+        return fits
+
+    def _mix(self, operation: Mix) -> None:
+        worker, slot, fraction = operation
+        room, numbers = self._rooms[slot], self._rows[X][worker]
+        if self._is_cut:
+            numbers = self._part(numbers, room.cut.shard)
+        if not room.is_plain:
+            self._read_into(numbers, room, fraction)
+        else:
+            for row, part in zip(numbers, room.parts, strict=True):
+                _toward(row, part, fraction)
+        if fraction == 1.0 and slot in self._copies:
+            for part, arrived in zip(self._locals, self._copies[slot], strict=True):
+                part[worker].copy_(arrived)
+
+    def _read_into(self, numbers: Parts, room: _Room, fraction: float) -> None:
+        anchors = self._part(self._anchor, room.cut.shard)
+        each = zip(numbers, room.parts, anchors, room.converted, strict=True)
+        for row, part, anchor, converted in each:
+            if converted:
+                formats.mix(row, part, room.wire, fraction, anchor=anchor)
+            else:
+                _toward(row, part, fraction)
+
+    def _combine(self, operation: Combine) -> None:
+        for index, target in enumerate(self._rows[operation.register][operation.worker]):
+            total = torch.zeros_like(target)
+            for coefficient, term in operation.terms:
+                source = (
+                    self._values(term, index)
+                    if isinstance(term, int)
+                    else self._rows[term][operation.worker][index]
+                )
+                total.add_(source, alpha=coefficient)
+            target.copy_(total)
+
+    def _values(self, slot: int, index: int) -> Tensor:
+        """What a slot says of one part of a vector that is not cut."""
+        room = self._rooms[slot]
+        if not room.converted[index]:
+            return room.parts[index]
+        anchor = self._anchor[index]
+        return formats.read(room.parts[index], room.wire, anchor.dtype, len(anchor), anchor=anchor)
+
+    def _let_go(self, slot: int) -> None:
+        room = self._rooms.pop(slot)
+        room.free.append(room)
+        if self._copies:
+            self._copies.pop(slot, None)
+
+    def _part(self, row: Parts, shard: int) -> Parts:
+        if not self._is_cut:
+            return row
+        return tuple(row[part][start:stop] for part, start, stop in self._spans[shard])
+
+    def _sent_by(self, worker: int) -> Parts:
+        """What a worker has last sent of each number: at first, what all of them start from."""
+        sent = self._sent.get(worker)
+        if sent is None:
+            sent = self._sent[worker] = tuple(part.clone() for part in self._anchor)
+        return sent
+
+    def _grow(self, cut: Cut) -> _Room:
+        """Make room for more shares of one kind, some of them at a time."""
+        wire = parse_wire(cut.form.wire)
+        pieces = self._pieces[cut.shard]
+        dtypes = [self._anchor[span.part].dtype for span in self._spans[cut.shard]]
+        converted = tuple(wire.converts(piece.dtype) for piece in pieces)
+        sizes = [
+            wire.room_bytes(piece.dtype, piece.n_numbers, dtype.itemsize)
+            for piece, dtype in zip(pieces, dtypes, strict=True)
+        ]
+        n = max(1, min(_SLOTS_AT_ONCE, _BLOCK_BYTES_MAX // sum(sizes)))
+        free = self._free[cut.form.wire, cut.shard]
+        for block in torch.empty(n, sum(sizes), dtype=torch.uint8).unbind(0):
+            each = zip(block.split(sizes), dtypes, converted, strict=True)
+            parts = tuple(raw if lossy else raw.view(dtype) for raw, dtype, lossy in each)
+            free.append(_Room(cut, wire, parts, converted, not any(converted), free))
+        return free.pop()
+
+
+def _toward(numbers: Tensor, arrived: Tensor, fraction: float) -> None:
+    if fraction == 1.0:
+        numbers.copy_(arrived)
+    else:
+        numbers.lerp_(arrived, fraction)

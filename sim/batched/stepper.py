@@ -1,0 +1,129 @@
+"""How the steps of a level are taken: what engines differ in."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..kernel.plan import Stop
+from ..kernel.program import Keep, Level, Start
+
+__all__ = ["Failure", "Failures", "Stepper", "WorkerCheckpoints"]
+
+
+class Failure(Exception):
+    """Values stopped being finite; the run has to start over and stop that worker there.
+
+    Args:
+        stop: Where.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(f"worker {stop.worker} has no finite values after step {stop.step}")
+        self.stop = stop
+
+
+class Failures:
+    """Steps that did not end in finite values, the earliest of which is the cause of the others.
+
+    Steps are not taken in the order of the schedule, and a share that is not finite spoils whoever
+    mixes it. The earliest in the schedule had nothing but finite values to begin with.
+    """
+
+    def __init__(self) -> None:
+        self._first: Stop | None = None
+
+    def note(self, order: int, worker: int, step: int) -> None:
+        """Note that a step went wrong."""
+        found = Stop(order, worker, step)
+        self._first = found if self._first is None else min(self._first, found)
+
+    def check(self) -> None:
+        """Raise for the earliest, if any; at the end of a window.
+
+        Raises:
+            Failure: There was one.
+        """
+        if self._first is not None:
+            raise Failure(self._first)
+
+
+class Stepper(Protocol):
+    """Takes optimizer steps."""
+
+    def take(self, level: Level) -> None:
+        """Take all steps of a level; those that fail are noted in its `Failures`."""
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+
+    def close(self) -> None:
+        """Let go of threads."""
+
+
+Parts = tuple[Tensor, ...]
+
+
+class _Kept(NamedTuple):
+    """One worker at one moment."""
+
+    registers: dict[str, Parts]
+    locals: Parts
+    optimizer: object | None = None
+
+
+class WorkerCheckpoints:
+    """Keeps workers' values and gives them back; made before anything is trained.
+
+    Args:
+        registers: Each worker's vectors by name, as views.
+        locals: What is not shared, axes ``(worker, *shape)``.
+        stepper: Has the optimizers; None where nothing is trained.
+        alike: Whether all workers start from the same values.
+    """
+
+    def __init__(
+        self,
+        registers: Mapping[str, Sequence[Parts]],
+        locals: Parts = (),
+        stepper: Stepper | None = None,
+        *,
+        alike: bool = True,
+    ) -> None:
+        self._registers = registers
+        self._locals = locals
+        self._stepper = stepper
+        self._kept: dict[int, _Kept] = {}
+        n = len(next(iter(registers.values())))
+        starts = [self._copy(worker) for worker in range(1 if alike else n)]
+        self._starts = starts * n if alike else starts
+
+    def carry_out(self, operation: Keep | Start) -> None:
+        """Do what was scheduled."""
+        worker = operation.worker
+        if isinstance(operation, Keep):
+            optimizer = None if self._stepper is None else self._stepper.keep(worker)
+            self._kept[worker] = self._copy(worker, optimizer)
+        else:
+            self._put_back(worker, (self._kept if operation.kept else self._starts)[worker])
+
+    def _copy(self, worker: int, optimizer: object | None = None) -> _Kept:
+        registers = {
+            name: tuple(part.clone() for part in rows[worker])
+            for name, rows in self._registers.items()
+        }
+        return _Kept(registers, tuple(part[worker].clone() for part in self._locals), optimizer)
+
+    def _put_back(self, worker: int, kept: _Kept) -> None:
+        with torch.no_grad():
+            for name, rows in self._registers.items():
+                for row, part in zip(rows[worker], kept.registers[name], strict=True):
+                    row.copy_(part)
+            for row, part in zip(self._locals, kept.locals, strict=True):
+                row[worker].copy_(part)
+        if self._stepper is not None:
+            self._stepper.restore(worker, kept.optimizer)

@@ -1,0 +1,263 @@
+"""The values of a run: made once to see whether they fit, and anew for every start."""
+
+import os
+import resource
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import nn
+
+from ...gossip import PeerId, Rule
+from ...gossip.errors import ConfigError
+from ...gossip.protocol.rule import require_fit, requirements_of
+from ...gossip.wire.formats import parse_wire
+from ...gossip.wire.schema import Schema
+from ...train.tasks.task import Task
+from ..config import SimulationConfig
+from ..kernel.plan import FaultPlan
+from .engines import Workshop, choose
+from .loop import Batches
+from .models import Models
+from .parameters import ParameterMatrix
+from .stepper import Failures
+from .vector_tasks import Moment, VectorRows, VectorTask
+
+__all__ = [
+    "Checked",
+    "Values",
+    "check_memory",
+    "check_values",
+    "free_gib",
+    "peak_rss_mib",
+    "prepare",
+]
+
+
+_GIB = 1 << 30
+
+# A protocol with its streams, its neighbors' names and accounts, as measured at 10,000 workers.
+_PROTOCOL_BYTES = 12_000
+
+# Parts of the values: vectors, an optimizer's state as large, shares under way (up to two for
+# each worker, and those that a window computes ahead), rows of a level and their gradients.
+_ROWS_PER_WORKER = 5.0
+
+
+def check_memory(config: SimulationConfig, *, row_bytes: int, registers: int) -> float:
+    """Refuse what cannot fit.
+
+    Args:
+        config: How many workers, and what they may take.
+        row_bytes: Of one worker's vector.
+        registers: Vectors that the rule, and what was last sent, take beside each.
+
+    Returns:
+        The estimate, GiB.
+
+    Raises:
+        ConfigError: It is more than may be taken.
+    """
+    workers, memory_gib = config.workers, config.memory_gib
+    rows = _ROWS_PER_WORKER + registers
+    wanted_gib = workers * (rows * row_bytes + _PROTOCOL_BYTES) / _GIB
+    allowed_gib = free_gib() if memory_gib is None else memory_gib
+    if wanted_gib > allowed_gib:
+        fit = int(workers * allowed_gib / wanted_gib)
+        where = "this machine has free" if memory_gib is None else "memory_gib allows"
+        raise ConfigError(
+            f"{workers:,} workers of {row_bytes / 1e6:.3g} MB each would take about "
+            f"{wanted_gib:.1f} GiB, more than the {allowed_gib:.1f} GiB that {where}: "
+            f"about {fit:,} workers fit"
+        )
+    return wanted_gib
+
+
+def peak_rss_mib() -> float:
+    """The most memory that this process has ever held, MiB."""
+    try:
+        with open("/proc/self/status") as lines:
+            (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+        return int(peak) / 1024
+    except OSError:
+        # In bytes on macOS; on Linux it would count the process that started this one.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+
+
+def free_gib() -> float:
+    """Memory that may be taken without swapping, GiB; all there is where that is not told."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) / 1024**2
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+
+
+# One thread is enough for what is only looked at.
+_FOR_A_LOOK = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Makes the values of a run, anew for every start."""
+
+    make: Callable[[], Models | VectorRows]
+    engine: str
+    """How steps are computed."""
+    why: str
+    """Why in that way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is known of values that can be made, before they are."""
+
+    schema: Schema
+    anchor: bytes
+    """What deltas refer to."""
+    memory_gib: float
+    """What they will take, an estimate."""
+
+
+def check_values(
+    config: SimulationConfig, task: Task | VectorTask, ids: Sequence[PeerId]
+) -> Checked:
+    """See whether values can be made, without looking for the fastest way to compute them.
+
+    Args:
+        config: What is asked for.
+        task: What is trained.
+        ids: Names of the workers, in order.
+
+    Raises:
+        ConfigError: As `prepare` does, but for an engine that the task cannot take.
+    """
+    rule = config.rule_spec.make()
+    require_fit(rule, config.wire, config.shards, exact=config.exact)
+    if not isinstance(task, VectorTask):
+        return _workshop(config, task, tuple(ids), rule, _FOR_A_LOOK)[-1]
+    memory_gib = _memory_of_vectors(config, task, ids, rule)
+    rows = VectorRows(task, tuple(ids), config.seed, rule.registers, shards=config.shards)
+    return Checked(rows.schema, rows.anchor, memory_gib)
+
+
+def prepare(
+    config: SimulationConfig,
+    task: Task | VectorTask,
+    ids: Sequence[PeerId],
+    cores: int,
+    trouble: FaultPlan | None = None,
+) -> Values:
+    """Make ready what is the same for every start.
+
+    Args:
+        config: What is asked for.
+        task: What is trained.
+        ids: Names of the workers, in order.
+        cores: How many to use.
+        trouble: What goes wrong, if anything does.
+
+    Raises:
+        ConfigError: It does not fit into memory, or cannot be computed in the way asked for.
+    """
+    rule = config.rule_spec.make()
+    require_fit(rule, config.wire, config.shards, exact=config.exact)
+    made = (
+        _of_vectors(config, task, tuple(ids), rule)
+        if isinstance(task, VectorTask)
+        else _of_models(config, task, tuple(ids), rule, cores)
+    )
+    return made if trouble is None else replace(made, make=partial(_make_to_last, made.make))
+
+
+def _make_to_last(make: Callable[[], Models | VectorRows]) -> Models | VectorRows:
+    """Make values of workers that crash and come back."""
+    made = make()
+    made.live_again()
+    return made
+
+
+def _of_vectors(
+    config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule
+) -> Values:
+    _memory_of_vectors(config, task, ids, rule)
+    # Who never waits has no moment at which all have mixed: there, the vectors count as they
+    # were handed over. A round ends with mixing.
+    counts: Moment = "after the round" if requirements_of(rule).fixed_members else "after the step"
+    make = partial(
+        VectorRows,
+        task,
+        ids,
+        config.seed,
+        rule.registers,
+        counts=counts,
+        shards=config.shards,
+        wire=config.wire,
+    )
+    return Values(make, VectorRows.name, "the task has no model")
+
+
+def _memory_of_vectors(
+    config: SimulationConfig, task: VectorTask, ids: Sequence[PeerId], rule: Rule
+) -> float:
+    config_of_all = replace(config, workers=len(ids))
+    return check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
+
+
+def _workshop(
+    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: int
+) -> tuple[nn.Module, Workshop, Checked]:
+    torch.manual_seed(config.seed)
+    module = task.model()
+    alone = ParameterMatrix(deepcopy(module), 1)
+    row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
+    config_of_all = replace(config, workers=len(ids))
+    registers = _rows_beside(config, rule)
+    memory_gib = check_memory(config_of_all, row_bytes=row_bytes, registers=registers)
+    # Too many shards for this model are refused before anything is tried with it.
+    schema = Schema(alone.schema.tensors, config.shards)
+    batch_size = config.batch_size or task.batch_size
+    workshop = Workshop(
+        make_rows=lambda n: ParameterMatrix(deepcopy(module), n),
+        task=task,
+        batches=Batches(task, ids, config.partition, batch_size, config.seed, config.workers),
+        lr=config.lr or task.lr,
+        ids=ids,
+        seed=config.seed,
+        threads=cores,
+    )
+    return module, workshop, Checked(schema, alone.anchor, memory_gib)
+
+
+def _of_models(
+    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: int
+) -> Values:
+    module, workshop, _ = _workshop(config, task, ids, rule, cores)
+    choice = choose(config.engine, workshop)
+
+    def make() -> Models:
+        rows = ParameterMatrix(
+            deepcopy(module),
+            len(ids),
+            rule.registers,
+            shards=config.shards,
+            ids=ids,
+            seed=config.seed,
+        )
+        failures = Failures()
+        stepper = choice.make(rows, failures)
+        may_overflow = not parse_wire(config.wire).is_native
+        return Models(rows, stepper, failures, task, may_overflow=may_overflow)
+
+    return Values(make, choice.name, choice.why)
+
+
+def _rows_beside(config: SimulationConfig, rule: Rule) -> int:
+    """How many vectors each worker keeps beside its own."""
+    keeps_sent = not parse_wire(config.wire).is_dense
+    return len(rule.registers) + keeps_sent

@@ -1,0 +1,289 @@
+"""Tasks without a model: plain vectors that are averaged, or that noise drives apart."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from ...gossip import PeerId, Schema, TensorSpec, stream
+from ...gossip.effects.effects import X
+from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.wire.formats import NATIVE, parse_wire
+from ...gossip.wire.schema import HASH_BYTES
+from ..kernel.program import Combine, Keep, Level, Mix, Operation, Release, Snapshot, Start
+from .shares import Parts, Shares
+from .stepper import WorkerCheckpoints
+
+__all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
+
+DIM = 8
+STEPS = 200
+
+# Draws made at a time: a stream costs 20 us to open, and a call as much as eight numbers.
+_STEPS_AT_ONCE = 16
+
+Array = NDArray[np.float64]
+
+Present = NDArray[np.int64] | None
+"""Workers that belong to the swarm, ascending; None for all."""
+
+Moment = Literal["now", "after the step", "after the round"]
+
+
+class VectorTask:
+    """Vectors in the place of models.
+
+    Args:
+        name: What to call it.
+        dim: Numbers in each worker's vector.
+        values: What workers start from, float64, axes ``(worker, dim)``; drawn from a standard
+            normal distribution unless given, or zeros where there is noise.
+        noise: Standard deviation of what each step adds to each number.
+
+    Raises:
+        ConfigError: The values are not finite, or not of that form.
+    """
+
+    def __init__(
+        self, name: str, *, dim: int = DIM, values: ArrayLike | None = None, noise: float = 0.0
+    ) -> None:
+        self.name = name
+        self.noise = noise
+        self.steps = STEPS
+        self._values = None if values is None else _checked(values)
+        self.dim = dim if self._values is None else self._values.shape[1]
+        if self.dim < 1:
+            raise ConfigError(f"dim is {self.dim}: it must be at least 1")
+
+    def start(self, ids: Sequence[PeerId], seed: int) -> Array:
+        """What the workers start from, float64, axes ``(worker, dim)``.
+
+        Raises:
+            ConfigError: There are vectors for another number of workers.
+        """
+        if self._values is not None:
+            if len(self._values) != len(ids):
+                raise ConfigError(
+                    f"task {self.name} has {len(self._values)} vectors for {len(ids)} workers"
+                )
+            return self._values.copy()
+        if self.noise:
+            return np.zeros((len(ids), self.dim))
+        return stream(seed, "swarm", "values").standard_normal((len(ids), self.dim))
+
+
+def consensus(values: ArrayLike | None = None, *, dim: int = DIM) -> VectorTask:
+    """Pure averaging: steps change nothing, and all there is to see is how workers agree.
+
+    Args:
+        values: A vector for each worker, axes ``(worker, dim)``; drawn unless given.
+        dim: Numbers in each, where they are drawn.
+    """
+    return VectorTask("consensus", dim=dim, values=values)
+
+
+def noise(*, dim: int = DIM) -> VectorTask:
+    """Unit Gaussian steps instead of gradients, from zero.
+
+    What mixing takes away and noise brings in balance at a *stationary* disagreement.
+
+    Args:
+        dim: Numbers in each vector; they are independent, so that more make a steadier mean.
+
+    Source: Blot, Picard, Cord and Thome 2016, section on consensus under noise.
+    """
+    return VectorTask("noise", dim=dim, noise=1.0)
+
+
+VECTOR_TASKS: Mapping[str, Callable[[], VectorTask]] = MappingProxyType(
+    {"consensus": consensus, "noise": noise}
+)
+"""The functions behind the names that people type."""
+
+
+class VectorRows:
+    """The vectors of all workers, one row each, and the shares under way.
+
+    Args:
+        task: What they start from, and what steps add.
+        ids: Names of the workers.
+        seed: The run's seed.
+        registers: Vectors that the rule keeps beside ``x``; they start as zeros.
+        counts: Which moment counts for the disagreement: "now", that right after each worker's
+            last step, or that at which its last round of averaging ended.
+        shards: How many each vector is cut into.
+        wire: Format in which shares travel. The anchor is zero.
+
+    Raises:
+        ConfigError: There are more shards than a vector has cache lines.
+    """
+
+    name = "vectors"
+
+    def __init__(
+        self,
+        task: VectorTask,
+        ids: Sequence[PeerId],
+        seed: int,
+        registers: Sequence[str] = (),
+        *,
+        counts: Moment = "now",
+        shards: int = 1,
+        wire: str = NATIVE,
+    ) -> None:
+        self.task = task
+        self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),), shards)
+        start = task.start(ids, seed)
+        n_padded = self.schema.share_bytes // start.itemsize
+        # Of torch, which begins at a cache line.
+        self._padded: Array = torch.zeros(len(ids), n_padded, dtype=torch.float64).numpy()
+        self.x = self._padded[:, : task.dim]
+        """float64, axes ``(worker, dim)``."""
+        self.x[:] = start
+        self._counts = counts
+        self.counted = self.x if counts == "now" else self.x.copy()
+        """Each worker's vector as it was at the moment that counts."""
+        self.n_params = task.dim
+        self.anchor = blake2b(f"{task.name} {task.dim}".encode(), digest_size=HASH_BYTES).digest()
+        padded = {name: np.zeros_like(self._padded) for name in registers} | {X: self._padded}
+        self._registers = {name: rows[:, : task.dim] for name, rows in padded.items()}
+        self._slots: dict[int, Array] = {}
+        is_plain = shards == 1 and parse_wire(wire).is_native
+        self._all = padded
+        self._shares = None if is_plain else _shares(self.schema, _rows_of(padded), ids, seed)
+        self._keepsakes: WorkerCheckpoints | None = None
+        self._steps = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
+
+    def live_again(self) -> None:
+        """Make ready for workers that crash and come back; called before the first step."""
+        self._keepsakes = WorkerCheckpoints(_rows_of(self._all), alike=False)
+        if self._shares is not None:
+            self._shares.begin_again = self._begin_again
+
+    def _note_copy(self, worker: int) -> None:
+        """A newcomer counts from its copy on: what it had before is nobody's model."""
+        if self._keepsakes is not None:
+            self.counted[worker] = self.x[worker]
+
+    def _begin_again(self, operation: Keep | Start) -> None:
+        assert self._keepsakes is not None
+        self._keepsakes.carry_out(operation)
+        if isinstance(operation, Start):
+            self.counted[operation.worker] = self.x[operation.worker]
+
+    def execute(self, levels: Sequence[Level]) -> None:
+        """Take the steps of one level after another, and do what follows each."""
+        for level in levels:
+            if self.task.noise:
+                for worker in level.workers:
+                    self.x[worker] += next(self._steps[worker])
+            if self._counts == "after the step":
+                self.counted[level.workers] = self.x[level.workers]
+            if self._shares is None:
+                self._carry_out(level.operations)
+            else:
+                self._carry_out_with(self._shares, level.operations)
+
+    def _carry_out_with(self, shares: Shares, operations: Sequence[Operation]) -> None:
+        """Do what was scheduled where vectors are cut, or do not travel as they are."""
+        for operation in operations:
+            if shares.carry_out((operation,)):
+                raise TrainingError(
+                    f"a value of the task {self.task.name} does not fit into the wire's format"
+                )
+            match operation:
+                case Combine(worker, register) if register == X:
+                    if self._counts == "after the round":
+                        self.counted[worker] = self.x[worker]
+                case Mix(worker, _, fraction) if fraction == 1.0:
+                    self._note_copy(worker)
+
+    def _carry_out(self, operations: Sequence[Operation]) -> None:
+        """Do what was scheduled, on vectors that travel whole and as they are."""
+        slots, x = self._slots, self.x
+        for operation in operations:
+            match operation:
+                case Mix(worker, slot, fraction):
+                    row = x[worker]
+                    if fraction == 1.0:
+                        row[:] = slots[slot]
+                        self._note_copy(worker)
+                    else:
+                        row += fraction * (slots[slot] - row)
+                case Snapshot(worker, slot, cut):
+                    slots[slot] = self._registers[cut.register][worker].copy()
+                case Release(slot):
+                    del slots[slot]
+                case Combine(worker, register, terms):
+                    total = np.zeros(self.task.dim)
+                    for coefficient, term in terms:
+                        total += coefficient * (
+                            slots[term] if isinstance(term, int) else self._registers[term][worker]
+                        )
+                    self._registers[register][worker] = total
+                    if register == X and self._counts == "after the round":
+                        self.counted[worker] = total
+                case Keep() | Start():
+                    self._begin_again(operation)
+
+    def disagreement(self, present: Present = None) -> float:
+        """Sum over the workers of their squared distance from the mean, per coordinate.
+
+        Args:
+            present: Whose vectors count; all unless given.
+        """
+        counted = self.counted if present is None else self.counted[present]
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = counted - counted.mean(axis=0)
+            return float(np.square(away).sum()) / self.task.dim
+
+    def consensus_distance(self, present: Present = None) -> float:
+        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0.
+
+        Args:
+            present: Whose vectors count; all unless given.
+        """
+        counted = self.counted if present is None else self.counted[present]
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = counted.mean(axis=0)
+            spread = float(np.sqrt(np.square(counted - mean).sum() / len(counted)))
+            size = float(np.linalg.norm(mean))
+        return spread / size if size else spread
+
+    def close(self) -> None:
+        """Do nothing: no threads were started."""
+
+
+def _rows_of(registers: Mapping[str, Array]) -> dict[str, list[Parts]]:
+    """Each worker's vectors, padded, as those of models are."""
+    return {
+        name: [(row,) for row in torch.from_numpy(padded).unbind(0)]
+        for name, padded in registers.items()
+    }
+
+
+def _shares(
+    schema: Schema, rows: Mapping[str, list[Parts]], ids: Sequence[PeerId], seed: int
+) -> Shares:
+    """What carries shares that are cut, or rounded: on padded rows, as it does for models."""
+    return Shares(schema, rows, (torch.zeros_like(rows[X][0][0]),), ids, seed)
+
+
+def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:
+    """One worker's noise, step by step."""
+    rng = stream(seed, id, "noise")
+    while True:
+        yield from rng.standard_normal((_STEPS_AT_ONCE, dim))
+
+
+def _checked(values: ArrayLike) -> Array:
+    found = np.array(values, np.float64)
+    if found.ndim != 2 or not found.size:
+        raise ConfigError(f"values have shape {found.shape}: they must be (worker, dim)")
+    if not np.isfinite(found).all():
+        raise ConfigError("values must be finite")
+    return found

@@ -1,0 +1,322 @@
+"""A live run and a simulation of it, figure by figure."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gossip.errors import ConfigError
+from ..gossip.rules.registry import make_rule
+from ..topology import TopologyError, parse
+from .calibration import LivePeer, LiveRun
+from .results.files import SERIES, WORKERS, read_arrays, read_summary
+
+__all__ = ["Figure", "SideBySide", "Simulated", "put_side_by_side", "read_simulated"]
+
+_MEDIAN: Final = 2
+"""Which of the five quantiles of a simulation's series that is."""
+
+_TOLD: Final = (
+    *("task", "rule", "topology", "p", "emission", "partition", "seed", "wire", "shards"),
+)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of both."""
+
+    name: str
+    unit: str
+    live: float | None
+    simulated: float | None
+    """None, here and above, where a run does not say it, or never came to it."""
+    judged: bool = True
+    """Whether the verdict counts it."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Simulated over live; None where there is none."""
+        if not self.live or self.simulated is None:
+            return None
+        return self.simulated / self.live
+
+    def agrees(self, tolerance: float) -> bool | None:
+        """Whether the simulated figure is within *tolerance* of the live one, a part of it.
+
+        None where neither run has the figure, or nothing is to be said.
+        """
+        if self.live is None and self.simulated is None:
+            return None
+        if self.live is None or self.simulated is None:
+            return False
+        return abs(self.simulated - self.live) <= tolerance * abs(self.live)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """All figures of both, and the verdict."""
+
+    seconds: float
+    """The stretch from the start that rates are of: as long as all trained, in both."""
+    tolerance: float
+    """Part of the live figure by which a simulated one may differ."""
+    figures: tuple[Figure, ...]
+    differences: tuple[str, ...]
+    """Settings that were not the same, in words."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all that is judged agrees."""
+        return all(f.agrees(self.tolerance) is not False for f in self.figures if f.judged)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as values that JSON has."""
+        return {
+            "seconds": self.seconds,
+            "tolerance": self.tolerance,
+            "agrees": self.agrees,
+            "figures": [
+                {
+                    "name": figure.name,
+                    "unit": figure.unit,
+                    "live": figure.live,
+                    "simulated": figure.simulated,
+                    "ratio": figure.ratio,
+                    "judged": figure.judged,
+                    "agrees": figure.agrees(self.tolerance),
+                }
+                for figure in self.figures
+            ],
+            "differences": list(self.differences),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """The folder of a simulation."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+    series: Mapping[str, NDArray[Any]]
+    workers: Mapping[str, NDArray[Any]]
+
+
+def read_simulated(folder: Path | str) -> Simulated:
+    """Read the folder of ``rumor simulate``.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    folder = Path(folder)
+    summary = read_summary(folder)
+    return Simulated(
+        folder=folder,
+        summary=summary,
+        series=read_arrays(folder / SERIES),
+        workers=read_arrays(folder / WORKERS),
+    )
+
+
+def put_side_by_side(
+    live: LiveRun,
+    simulated: Simulated,
+    *,
+    target: float = 0.9,
+    tolerance: float = 0.2,
+    live_consensus: float | None = None,
+) -> SideBySide:
+    """Compare what was predicted with what came.
+
+    Rates are of the stretch in which all trained: what finished peers do afterwards, to agree, a
+    simulation leaves out. The time to an accuracy is that of the median peer's own model, since
+    nobody measures the merged one live.
+
+    Args:
+        live: The live run.
+        simulated: Of the same number of peers.
+        target: The accuracy whose time is compared, in (0, 1].
+        tolerance: Part of the live figure by which a simulated one may differ.
+        live_consensus: How far apart the live models were over the later half of the stretch, as
+            far as that is known.
+
+    Raises:
+        ConfigError: They are of different numbers of peers, or *target* or *tolerance* is out of
+            range.
+    """
+    if not 0 < target <= 1:
+        raise ConfigError(f"target is {target:g}: it must be an accuracy, above 0 and at most 1")
+    if not 0 < tolerance < math.inf:
+        raise ConfigError(f"tolerance is {tolerance:g}: it must be above 0")
+    if len(live.peers) != simulated.summary.get("workers"):
+        raise ConfigError(
+            f"{live.folder} is of {len(live.peers)} peers, and {simulated.folder} of "
+            f"{simulated.summary.get('workers')} workers: compare runs of as many"
+        )
+    times = simulated.series["time_s"]
+    seconds = min(live.trained_s, float(times[-1]))
+    if not seconds > 0:
+        raise ConfigError(f"{simulated.folder} has not moved in time: there is nothing to compare")
+    return SideBySide(
+        seconds=seconds,
+        tolerance=tolerance,
+        figures=(
+            *_rates(live, simulated, seconds),
+            *_of_peers(live, simulated),
+            _reached(live, simulated, target),
+            *_quality(live, simulated, seconds, live_consensus),
+        ),
+        differences=tuple(_differences(live, simulated.summary)),
+    )
+
+
+def _rates(live: LiveRun, simulated: Simulated, seconds: float) -> list[Figure]:
+    series, n = simulated.series, len(live.peers)
+    steps = sum(live.steps(peer, seconds) for peer in live.peers)
+    taken = Figure(
+        name="steps/s",
+        unit="1/s",
+        live=steps / seconds,
+        simulated=n * _at(series, "steps", seconds) / seconds,
+    )
+    sent, gossip = (live.bytes_sent(seconds, membership=only) for only in (False, True))
+    there = _at(series, "bytes_sent", seconds)
+    told = _at(series, "membership_bytes", seconds) if "membership_bytes" in series else 0.0
+    whole = Figure(
+        name="bytes/s",
+        unit="B/s",
+        live=None if sent is None else sent / seconds,
+        simulated=there / seconds,
+    )
+    if sent is None or gossip is None:
+        return [taken, whole]
+    # Without faults a simulation knows who lives, so that nobody has to say it.
+    shares = Figure(
+        name="bytes/s without membership",
+        unit="B/s",
+        live=(sent - gossip) / seconds,
+        simulated=(there - told) / seconds,
+        judged=False,
+    )
+    return [taken, whole, shares]
+
+
+def _of_peers(live: LiveRun, simulated: Simulated) -> list[Figure]:
+    """Steps per second of each peer, where all stopped at once, so that a count says a rate."""
+    steps, end_s = simulated.workers["steps"], float(simulated.series["time_s"][-1])
+    if len(set(steps.tolist())) == 1 and len(live.peers) > 1:
+        return []
+    return [
+        Figure(
+            name=f"steps/s of {peer.id}",
+            unit="1/s",
+            live=live.steps(peer, live.times(peer)[-1]) / float(live.times(peer)[-1]),
+            simulated=float(count) / end_s,
+        )
+        for peer, count in zip(live.peers, steps, strict=False)
+    ]
+
+
+def _reached(live: LiveRun, simulated: Simulated, target: float) -> Figure:
+    series = simulated.series
+    predicted = None
+    if "accuracy_quantiles" in series:
+        predicted = _first(series["time_s"], series["accuracy_quantiles"][:, _MEDIAN], target)
+    found = _first(*_median_accuracy(live), target)
+    return Figure(name=f"time to {target:g}", unit="s", live=found, simulated=predicted)
+
+
+def _quality(
+    live: LiveRun, simulated: Simulated, seconds: float, live_consensus: float | None
+) -> list[Figure]:
+    summary = live.summary or {}
+    found = []
+    for name in ("accuracy", "loss"):
+        if summary.get(name) is not None or simulated.summary.get(name) is not None:
+            figures = {"live": summary.get(name), "simulated": simulated.summary.get(name)}
+            found.append(Figure(name=f"final {name}", unit="", judged=False, **figures))
+    times = simulated.series["time_s"]
+    later = (times >= seconds / 2) & (times <= seconds)
+    apart = simulated.series["consensus_distance"][later]
+    mean = float(np.mean(apart)) if len(apart) and np.isfinite(apart).all() else None
+    words = "consensus distance"
+    return [*found, Figure(name=words, unit="", live=live_consensus, simulated=mean, judged=False)]
+
+
+def _median_accuracy(live: LiveRun) -> tuple[Floats, Floats]:
+    """Seconds, and the median of the peers' own accuracies: float64, axes ``(instant,)``."""
+    curves = [_accuracies(live, peer) for peer in live.peers]
+    curves = [(times, values) for times, values in curves if len(times)]
+    if not curves:
+        return np.empty(0), np.empty(0)
+    instants = np.unique(np.concatenate([times for times, _ in curves]))
+    # Before its first measurement nothing is known of a peer: it is taken to have learnt nothing.
+    values = [
+        np.interp(instants, np.append(0.0, times), np.append(0.0, own)) for times, own in curves
+    ]
+    return instants, np.median(values, axis=0)
+
+
+def _accuracies(live: LiveRun, peer: LivePeer) -> tuple[Floats, Floats]:
+    values = [row.get("accuracy") for row in peer.rows]
+    measured = np.array([value is not None for value in values], bool)
+    found = [float(value) for value in values if value is not None]
+    return live.times(peer)[measured], np.array(found, np.float64)
+
+
+def _first(times: Floats, values: Floats, target: float) -> float | None:
+    """When *values* first reach *target*, between two measurements evenly; None if never."""
+    reached = np.flatnonzero(values >= target)
+    if not len(reached):
+        return None
+    at = int(reached[0])
+    if at == 0:
+        return float(times[0])
+    part = (target - values[at - 1]) / (values[at] - values[at - 1])
+    return float(times[at - 1] + part * (times[at] - times[at - 1]))
+
+
+def _at(series: Mapping[str, NDArray[Any]], name: str, seconds: float) -> float:
+    return float(np.interp(seconds, series["time_s"], series[name]))
+
+
+def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
+    """What the two were told that was not the same, as far as both say it."""
+    told = dict(live.peers[0].options)
+    told["topology"] = _spec(told, len(live.peers))
+    told |= _rule(told)
+    if live.summary is not None:
+        # Here stands what a rule makes of an option that was not given.
+        told["p"] = live.summary.get("p", told.get("p"))
+    return [
+        f"{name} is {summary[name]!r} in the simulation, and was {told[name]!r}"
+        for name in _TOLD
+        if told.get(name) is not None
+        and summary.get(name) is not None
+        and summary[name] != told[name]
+    ]
+
+
+def _rule(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule as a simulation's summary has it; nothing where it cannot be made."""
+    try:
+        rule = make_rule(
+            str(told.get("rule", "gosgd")), told.get("p"), told.get("emission") or "per-step"
+        )
+    except ConfigError:
+        return {}
+    settings = {name: getattr(rule, name, told.get(name)) for name in ("p", "emission")}
+    return {"rule": rule.name, **settings}
+
+
+def _spec(told: Mapping[str, Any], n: int) -> str | None:
+    """The topology as a simulation's summary has it; None where it cannot be made."""
+    try:
+        return parse(str(told.get("topology")), n, seed=int(told.get("seed") or 0)).spec
+    except TopologyError:
+        return None

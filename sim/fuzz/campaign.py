@@ -1,0 +1,300 @@
+"""A campaign: many seeds side by side, what they met, and what they broke."""
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol as Structural
+from typing import TypeVar
+
+from ...gossip import ConfigError, RumorError
+from ..batched.schedule import paused
+from ..kernel.faults import Fault
+from .mutants import MUTANTS
+from .scenario import draw, workers_of
+from .shrink import Draft, shrink
+from .trial import Failure, Trial
+
+__all__ = [
+    "RARE",
+    "Broken",
+    "Campaign",
+    "Order",
+    "Progress",
+    "Worst",
+    "commit",
+    "release",
+    "run_campaign",
+]
+
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+SHRUNK_MAX = 3
+"""So many of them are shrunk, one of each invariant at most."""
+
+Progress = Callable[[int, Sequence[Trial]], None]
+"""Takes how many seeds are done, and those of them that failed."""
+
+_CHUNK = 4
+"""Seeds that a process takes at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a campaign is to do.
+
+    Raises:
+        ConfigError: No seeds, too few workers, an unknown option or plant, or a fault of no peer.
+    """
+
+    seeds: tuple[int, ...]
+    workers: int = 6
+    """Peers that a swarm begins with: at most, or exactly where faults are given."""
+    without: tuple[str, ...] = ()
+    """Options of a swarm that are left as they are in a plain one."""
+    faults: tuple[Fault, ...] | None = None
+    """What goes wrong with each swarm; drawn for each seed unless given."""
+    plant: str | None = None
+    """A known bug to be planted, a key of `MUTANTS`."""
+    shrinks: bool = True
+    """Whether failures are made small."""
+    failures_max: int = 10
+    """After so many seeds that fail it ends: the next ones would tell the same story."""
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise ConfigError("seeds is empty: there must be at least one")
+        for name in ("failures_max", "processes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.plant is not None and self.plant not in MUTANTS:
+            raise ConfigError(f"unknown plant {self.plant!r}: there are {', '.join(MUTANTS)}")
+        draw(self.seeds[0], self.workers, self.without, self.faults)
+
+    def draft(self, seed: int) -> Draft:
+        """The scenario of one of its seeds."""
+        workers, faults = self.workers, self.faults
+        if faults is None:
+            workers = workers_of(seed, self.workers)
+            faults = draw(seed, workers, self.without).faults
+        return Draft(seed=seed, workers=workers, without=self.without, faults=faults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A seed that failed."""
+
+    seed: int
+    failure: Failure
+    draft: Draft
+    """What was drawn, or what is left of it where it was shrunk."""
+    shrunk: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worst:
+    """The seeds that took longest."""
+
+    events_seed: int
+    events: int
+    agree_seed: int
+    agree_s: float
+    """Between the end of the faults and agreement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """What came of a campaign; the same whatever the number of processes."""
+
+    seeds: int
+    """How many were tried."""
+    events: int
+    seen: Mapping[str, int]
+    """In how many seeds something happened."""
+    worst: Worst
+    broken: tuple[Broken, ...]
+
+    @property
+    def coverage(self) -> dict[str, float]:
+        """In which share of the seeds something happened, by its name."""
+        return {what: self.seen[what] / self.seeds for what in sorted(self.seen)}
+
+
+def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -> Campaign:
+    """Try all seeds, until too many have failed.
+
+    Args:
+        order: What to do.
+        progress: Told after every seed how it goes.
+
+    Raises:
+        RumorError: One of its processes was killed.
+    """
+    trials: list[Trial] = []
+    failed: list[Trial] = []
+    with _side_by_side(min(order.processes, len(order.seeds)), _CHUNK) as each:
+        for trial in each(partial(_try, order), order.seeds):
+            trials.append(trial)
+            failed += [trial] if trial.failure else []
+            progress(len(trials), failed)
+            if len(failed) >= order.failures_max:
+                break
+    # Other processes: those above still have seeds before them that nobody waits for any more.
+    with _side_by_side(min(order.processes, max(1, len(failed)))) as each:
+        broken = tuple(each(partial(_tell, order), _chosen(order, failed)))
+    seen = Counter(what for trial in trials for what in trial.seen)
+    return Campaign(
+        seeds=len(trials),
+        events=sum([trial.events for trial in trials]),
+        seen=seen,
+        worst=_worst(trials),
+        broken=broken,
+    )
+
+
+def _try(order: Order, seed: int) -> Trial:
+    with paused():
+        return order.draft(seed).attempt(MUTANTS[order.plant] if order.plant else None)
+
+
+def _chosen(order: Order, failed: list[Trial]) -> list[tuple[Trial, bool]]:
+    """Every failure, and whether it is to be shrunk."""
+    found, shrunk = [], set[str]()
+    for trial in failed:
+        invariant = trial.failure.invariant if trial.failure else ""
+        smaller = order.shrinks and invariant not in shrunk and len(shrunk) < SHRUNK_MAX
+        if smaller:
+            shrunk.add(invariant)
+        found.append((trial, smaller))
+    return found
+
+
+def _tell(order: Order, chosen: tuple[Trial, bool]) -> Broken:
+    (trial, smaller), draft = chosen, order.draft(chosen[0].seed)
+    failure = trial.failure
+    if failure is None:
+        raise ValueError(f"seed {trial.seed} did not fail")
+    if smaller:
+        plant = MUTANTS[order.plant] if order.plant else None
+        draft = shrink(draft, failure.invariant, plant)
+        failure = draft.attempt(plant).failure or failure
+    return Broken(seed=trial.seed, failure=failure, draft=draft, shrunk=smaller)
+
+
+def _worst(trials: list[Trial]) -> Worst:
+    # Ties go to the smaller seed.
+    longest = max(trials, key=lambda trial: (trial.events, -trial.seed))
+    slowest = max(trials, key=lambda trial: (trial.agree_s, -trial.seed))
+    return Worst(
+        events_seed=longest.seed,
+        events=longest.events,
+        agree_seed=slowest.seed,
+        agree_s=slowest.agree_s,
+    )
+
+
+class _Each(Structural):
+    """Maps over many, in order."""
+
+    def __call__(self, act: Callable[[_A], _B], over: Iterable[_A], /) -> Iterable[_B]: ...
+
+
+@contextmanager
+def _side_by_side(processes: int, chunk: int = 1) -> Iterator[_Each]:
+    """What maps over many, in order, with so many processes, each of which takes some at a time."""
+    if processes == 1:
+        yield map
+        return
+    # Not fork: whoever calls may have threads, and numpy is soon imported.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _leave_signals_to_the_caller)
+    try:
+        yield partial(pool.map, chunksize=chunk)
+    except BrokenProcessPool:
+        raise RumorError(
+            "one of the campaign's processes was killed, perhaps for want of memory: start it "
+            "again, with fewer --processes"
+        ) from None
+    finally:
+        # Seeds that nobody waits for any more are not begun.
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_signals_to_the_caller() -> None:
+    """Ctrl-C reaches every process of a terminal: one answer to it is enough."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+RARE: Mapping[str, str] = MappingProxyType(
+    {
+        "fence": "a question about a share that had not come decided it for ever",
+        "partial accept": "a share was accepted in part, and the rest of its weight went back",
+        "accept after the sender's death": "a share outlived the peer that had sent it",
+        "stale incarnation": "a message came to a later life than the one it was meant for",
+        "duplicate": "a message came twice, or again when it was old",
+        "lost in a reset": "a connection was reset, and what was on its way was lost",
+        "unsent": "a sender was told that there was no way to its neighbor",
+        "chunked transfer given up": "a transfer stopped in its midst, and its weight went back",
+        "refused: stalled": "a receiver gave a transfer up that did not go on",
+        "refused: its sender restarted": "a receiver gave a transfer up whose sender was gone",
+        "refused: not finite": "a share of a model that had diverged was noticed and refused",
+        "suspected": "a peer was silent for so long that it was passed over",
+        "recovered": "a peer that was suspected, or held for dead, was heard again",
+        "split view": "a peer that ran was held for dead",
+        "stranded": "weight was on its way to a peer when that was held for dead",
+        "found": "what had become of such weight was found out after all",
+        "written-off": "weight was on its way to a peer that came back with nothing",
+        "written off what was accepted": "the same, and that peer had accepted it before",
+        "join by copy": "a newcomer became a copy of its donor",
+        "donor lost in mid-join": "a donor died while its copy was on the way",
+        "newcomer referred": "a donor sent a newcomer on to one that had just joined",
+        "leave with hand-over": "a leaver handed its weight on",
+        "burned": "weight was destroyed, because nobody was there to take it",
+        "restart with state": "a peer came back with its checkpoint",
+        "mass restart": "all peers crashed at once, and came back",
+        "outlived": "a peer came back under a name of which a later life was known",
+        "mixed back": "in exact mode, what was not accepted was mixed back",
+        "read from memory": "a share was read where it lay, in its sender's memory",
+        "abandoned": "memory of such a share could not be used again, as its reader was gone",
+        "skipped: no bandwidth": "a push was skipped, because it would have cost too many bytes",
+    }
+)
+"""What each event is, by the name under which `Watch.seen` counts it."""
+
+
+def release() -> str:
+    """The installed version; empty where nothing is installed."""
+    try:
+        return version("rumor")
+    except PackageNotFoundError:
+        return ""
+
+
+def commit(folder: Path = Path(__file__).parents[2]) -> str | None:
+    """The commit that is checked out; None where this is no checkout.
+
+    Args:
+        folder: Where ``.git`` lies.
+    """
+    git = folder / ".git"
+    try:
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref: "):
+            return head
+        name = head.removeprefix("ref: ")
+        if (git / name).is_file():
+            return (git / name).read_text(encoding="utf-8").strip()
+        packed = (git / "packed-refs").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)

@@ -1,0 +1,93 @@
+"""Known bugs, planted into the protocol to see whether a campaign finds them.
+
+Each one damages a single protocol object, as if its code had been written wrong. Both are what such
+protocols get wrong most easily: what has been decided already, and what may still come.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ...gossip import PeerId, Protocol
+from ...gossip.effects.effects import ShareId
+from ...gossip.protocol.state import ShardState
+from ...gossip.wire.messages import Ack, Incarnation, Offer
+from .trial import Plant
+
+__all__ = ["MUTANTS"]
+
+_Life = tuple[PeerId, Incarnation]
+
+
+class _Forgetful(dict[_Life, tuple[int, int]]):
+    """What was decided, which can be forgotten for a moment."""
+
+    blind = False
+
+    def get(self, key: _Life, default: Any = None, /) -> Any:
+        return default if self.blind else super().get(key, default)
+
+    def blindly(self, act: Callable[..., None], *arguments: Any) -> None:
+        self.blind = True
+        try:
+            act(*arguments)
+        finally:
+            self.blind = False
+
+
+def _without_deduplication(protocol: Protocol) -> None:
+    """A share that comes again after its decision is decided again."""
+    for lane in protocol._state.lanes:
+        _decide_again(lane)
+
+
+def _decide_again(lane: ShardState) -> None:
+    account = lane.agenda.account
+    decided = account.decided = _Forgetful(account.decided)
+
+    def forgetting(take: Callable[..., None]) -> Callable[..., None]:
+        def taken(share: ShareId, message: Offer, *rest: Any) -> None:
+            if share.seq <= _last(lane, share):
+                decided.blindly(take, share, message, *rest)
+            else:
+                take(share, message, *rest)
+
+        return taken
+
+    record = lane.agenda.record
+    _replace(lane.agenda, "record", lambda entry: decided.blindly(record, entry))
+    _replace(lane.inbox, "push", forgetting(lane.inbox.push))
+    _replace(lane.inbox, "offer", forgetting(lane.inbox.offer))
+
+
+def _without_fence(protocol: Protocol) -> None:
+    """A question about a share that never came is answered, and the share is let in later."""
+    for lane in protocol._state.lanes:
+        _answer_only(lane)
+
+
+def _answer_only(lane: ShardState) -> None:
+    query = lane.inbox.query
+
+    def answer(share: ShareId, now: float) -> None:
+        if share.seq > _last(lane, share) and lane.inbox._find(share) is None:
+            lane.agenda.send(share.sender, share.incarnation, Ack(share.seq, 0))
+        else:
+            query(share, now)
+
+    _replace(lane.inbox, "query", answer)
+
+
+def _last(lane: ShardState, share: ShareId) -> int:
+    """Number of the last share of a sender that was decided."""
+    return lane.agenda.account.decided.get((share.sender, share.incarnation), (0, 0))[0]
+
+
+def _replace(owner: object, name: str, method: Callable[..., None]) -> None:
+    setattr(owner, name, method)
+
+
+MUTANTS: Mapping[str, Plant] = MappingProxyType(
+    {"no-deduplication": _without_deduplication, "lost-fence": _without_fence}
+)
+"""By the name that people type."""

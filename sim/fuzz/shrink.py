@@ -1,0 +1,169 @@
+"""A failing scenario made small: the fewest faults, workers and options that still fail.
+
+Source: delta debugging, Zeller and Hildebrandt, IEEE TSE 28(2), 2002, algorithm ddmin.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ...gossip import PeerId
+from ..kernel.faults import KINDS, Fault
+from .scenario import OPTIONS, WORKERS_MIN, draw
+from .trial import Plant, Trial, attempt
+
+__all__ = ["Draft", "among", "minimize", "shrink"]
+
+_T = TypeVar("_T")
+
+TRIALS_MAX = 400
+"""How many scenarios are tried before the smallest so far has to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """All that one needs to draw a scenario anew, see `draw`."""
+
+    seed: int
+    workers: int
+    without: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    def attempt(self, plant: Plant | None = None) -> Trial:
+        """Draw the scenario, and run it."""
+        return attempt(draw(self.seed, self.workers, self.without, self.faults), plant)
+
+
+def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
+    """Leave items out as long as what is left still fails.
+
+    Args:
+        items: Which fail together.
+        fails: Whether some of them, in their order, fail.
+
+    Returns:
+        Items of which none can be left out alone.
+
+    >>> minimize(range(100), lambda some: {3, 70} <= set(some))
+    [3, 70]
+    """
+    left, parts = list(items), 2
+    if left and fails([]):
+        return []
+    while len(left) > 1:
+        size = -(-len(left) // parts)
+        for start in range(0, len(left), size):
+            fewer = left[:start] + left[start + size :]
+            if fewer and fails(fewer):
+                left, parts = fewer, max(parts - 1, 2)
+                break
+        else:
+            if parts >= len(left):
+                break
+            parts = min(2 * parts, len(left))
+    return left
+
+
+def shrink(draft: Draft, invariant: str, plant: Plant | None = None) -> Draft:
+    """Find a small draft that breaks the same invariant; always the same one.
+
+    Args:
+        draft: Which breaks it.
+        invariant: Which, as a `Violation` names it.
+        plant: What every protocol is damaged with.
+    """
+    search = _Search(draft, invariant, plant)
+    search.leave_faults_out()
+    before = None
+    while before != search.best:
+        before = search.best
+        search.take_fewer_workers()
+        search.leave_options_out()
+        search.leave_faults_out()
+    search.leave_fields_out()
+    return search.best
+
+
+@dataclass(slots=True)
+class _Search:
+    """The smallest draft so far, and what is done to it next."""
+
+    best: Draft
+    invariant: str
+    plant: Plant | None
+    trials: int = 0
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def leave_faults_out(self) -> None:
+        """Keep the faults that matter."""
+        kept = minimize(
+            self.best.faults, lambda some: self._fails(replace(self.best, faults=tuple(some)))
+        )
+        self.best = replace(self.best, faults=tuple(kept))
+
+    def take_fewer_workers(self) -> None:
+        """Begin with as few peers as will do; faults of the others go with them."""
+        for workers in range(WORKERS_MIN, self.best.workers):
+            peers = draw(self.best.seed, workers, faults=()).peers
+            draft = replace(self.best, workers=workers, faults=among(self.best.faults, peers))
+            if self._accept(draft):
+                return
+
+    def leave_options_out(self) -> None:
+        """Keep the options that matter."""
+        for name in OPTIONS:
+            if name not in (without := self.best.without):
+                longer = tuple(other for other in OPTIONS if other in (*without, name))
+                self._accept(replace(self.best, without=longer))
+
+    def leave_fields_out(self) -> None:
+        """Keep what must be said of each fault."""
+        for place, fault in enumerate(self.best.faults):
+            for name in KINDS[fault.kind].may:
+                plain: Fault = replace(self.best.faults[place], **{name: None})  # type: ignore[arg-type]
+                faults = (*self.best.faults[:place], plain, *self.best.faults[place + 1 :])
+                self._accept(replace(self.best, faults=faults))
+
+    def _accept(self, draft: Draft) -> bool:
+        if draft != self.best and self._fails(draft):
+            self.best = draft
+            return True
+        return False
+
+    def _fails(self, draft: Draft) -> bool:
+        name = repr(draft)
+        if name not in self.known:
+            if self.trials >= TRIALS_MAX:
+                return False
+            self.trials += 1
+            failure = draft.attempt(self.plant).failure
+            self.known[name] = failure is not None and failure.invariant == self.invariant
+        return self.known[name]
+
+
+def among(faults: Sequence[Fault], peers: Sequence[PeerId]) -> tuple[Fault, ...]:
+    """What is left of faults where there are only these peers, and newcomers.
+
+    Args:
+        faults: With names for peers.
+        peers: Who is there at the start.
+    """
+
+    def is_there(peer: object) -> bool:
+        return peer is None or peer in peers or str(peer).startswith("join-")
+
+    found = []
+    for fault in faults:
+        some = tuple(peer for peer in fault.peers or () if is_there(peer))
+        groups = tuple(tuple(filter(is_there, group)) for group in fault.groups or ())
+        fewer = replace(
+            fault,
+            peers=some or None,
+            groups=tuple(group for group in groups if group) or None,
+        )
+        if not (is_there(fault.peer) and is_there(fault.to)):
+            continue
+        if (fault.groups and not fewer.groups) or (fault.peers and not some):
+            continue
+        found.append(fewer)
+    return tuple(found)

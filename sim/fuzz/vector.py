@@ -1,0 +1,171 @@
+"""A vector of four numbers and one local buffer, so that values really travel and mix."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...gossip import Schema, TensorSpec
+from ...gossip.effects.effects import (
+    Attach,
+    Combine,
+    Drop,
+    Effect,
+    Inspect,
+    Mix,
+    Reclaim,
+    Release,
+    Send,
+    ShareId,
+    Snapshot,
+    SnapshotId,
+    Stage,
+    X,
+)
+from ...gossip.wire.codec import Buffer
+from ...gossip.wire.formats import Form
+from .violation import Violation
+
+__all__ = ["SCHEMA", "SIZE", "Values", "Vector", "schema_of"]
+
+Values = NDArray[np.float64]
+
+SIZE = 4
+
+
+def schema_of(size: int, shards: int = 1) -> Schema:
+    """So many numbers that are mixed, and one that only a copy carries."""
+    shared = TensorSpec("x", (size,), "float64")
+    return Schema((shared, TensorSpec("local", (1,), "float64", shared=False)), shards)
+
+
+SCHEMA = schema_of(SIZE)
+
+
+class Vector:
+    """The values of one life: its registers, what leaves and what has come.
+
+    Args:
+        values: The model at the start, float64, shape ``(size,)``.
+        registers: What the rule keeps beside it; all zeros at first.
+        schema: How it is cut.
+
+    Attributes:
+        snapshots: What was copied out. What nobody needs any more is filled with NaN, as memory
+            that is used again would be; what was abandoned keeps its bytes.
+        staged: What has come. A share that is read from its sender's memory *is* that memory.
+    """
+
+    def __init__(
+        self, values: Values, registers: Sequence[str] = (), schema: Schema = SCHEMA
+    ) -> None:
+        self.schema = schema
+        self.registers: dict[str, Values] = {name: np.zeros(len(values)) for name in registers}
+        self.registers[X] = values.copy()
+        self.local = values[:1].copy()
+        self.snapshots: dict[SnapshotId, bytearray] = {}
+        self._taken: dict[SnapshotId, tuple[Form, int]] = {}
+        self.staged: dict[ShareId, bytearray | memoryview] = {}
+
+    @property
+    def x(self) -> Values:
+        """The model, float64, shape ``(size,)``."""
+        return self.registers[X]
+
+    def carry_out(self, effect: Effect, frame: bytes) -> None:
+        """Do what an effect asks of the values; those that ask nothing of them are passed over."""
+        match effect:
+            case Snapshot(id, register, form, shard):
+                _require(id not in self.snapshots, "a snapshot's number was used twice")
+                self.snapshots[id] = bytearray(self._bytes_of(register, form, shard))
+                self._taken[id] = form, shard
+            case Release(id, abandoned):
+                del self._taken[id]
+                memory = self.snapshots.pop(id)
+                if not abandoned:
+                    memory[:] = b"\xff" * len(memory)
+            case Reclaim(id, fraction):
+                form, shard = self._taken[id]
+                self._move(self._numbers(self.snapshots[id], shard), shard, fraction)
+            case Stage(share, offset, size):
+                room = self.staged.setdefault(share, bytearray(size))
+                end = offset + len(frame)
+                if not isinstance(room, bytearray):
+                    raise Violation("order", "a frame of a share that is read from memory")
+                _require(0 <= offset <= end <= len(room) == size, "a frame beside its share")
+                room[offset:end] = frame
+            case Drop(share):
+                self.staged.pop(share, None)
+            case Mix(share, fraction, form):
+                self._mix(share, fraction, form)
+            case Combine(register, terms):
+                self.registers[register] = sum(
+                    (c * self._term(t) for c, t in terms), np.zeros(len(self.x))
+                )
+            case _:
+                pass
+
+    def frame_of(self, send: Send) -> bytes:
+        """Cut the frame of a message out of its snapshot."""
+        size = send.envelope.frame_bytes
+        if send.snapshot is None or size == 0:
+            return b""
+        frame = self.snapshots[send.snapshot][send.start_bytes : send.start_bytes + size]
+        _require(len(frame) == size, "a frame beyond the end of its snapshot")
+        return bytes(frame)
+
+    def attach(self, attach: Attach, memory: bytearray | None) -> bool:
+        """Stage a share where it lies, if it can be read, and say whether it is staged."""
+        if memory is not None:
+            _require(len(memory) == attach.size_bytes, "memory that is not as long as its share")
+            self.staged[attach.share] = memoryview(memory).toreadonly()
+        return memory is not None
+
+    def latest(self, shard: int) -> tuple[SnapshotId, Values]:
+        """The last snapshot of a shard, and what it holds."""
+        snapshot = max(id for id, (_, taken) in self._taken.items() if taken == shard)
+        return snapshot, self._numbers(self.snapshots[snapshot], shard)
+
+    def is_finite(self, inspect: Inspect) -> bool:
+        """Look at a staged share."""
+        return bool(np.isfinite(self._term(inspect.share)).all())
+
+    def _mix(self, share: ShareId, fraction: float, form: Form) -> None:
+        values = self._term(share)
+        staged = self.staged.pop(share)
+        self._move(values, share.shard, fraction)
+        if fraction == 1.0 and form.copy and share.shard == 0:
+            low, high = self.schema.shard_bounds(0)
+            self.local = np.frombuffer(staged, np.float64, 1, high - low).copy()
+
+    def _move(self, values: Values, shard: int, fraction: float) -> None:
+        part = self.part(shard)
+        x = self.x.copy()
+        x[part] = values if fraction == 1.0 else x[part] + fraction * (values - x[part])
+        self.registers[X] = x
+
+    def part(self, shard: int) -> slice:
+        """Which numbers are those of a shard; what lies beyond the last one is padding."""
+        start, stop = self.schema.shard_bounds(shard)
+        return slice(start // 8, min(stop // 8, len(self.x)))
+
+    def _numbers(self, payload: Buffer, shard: int) -> Values:
+        part = self.part(shard)
+        return np.frombuffer(payload, np.float64, part.stop - part.start).copy()
+
+    def _term(self, term: str | ShareId) -> Values:
+        if isinstance(term, str):
+            return self.registers[term]
+        return self._numbers(self.staged[term], term.shard)
+
+    def _bytes_of(self, register: str, form: Form, shard: int) -> bytes:
+        start, stop = self.schema.shard_bounds(shard)
+        shared = self.registers[register][self.part(shard)].tobytes().ljust(stop - start, b"\0")
+        if not form.copy or shard:
+            return shared
+        return (shared + self.local.tobytes()).ljust(form.size_bytes(self.schema, 0), b"\0")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise Violation("order", what)

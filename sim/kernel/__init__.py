@@ -1,0 +1,3 @@
+"""Simulated workers under virtual time: clock, network, faults."""
+
+__all__: list[str] = []

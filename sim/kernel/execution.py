@@ -1,0 +1,207 @@
+"""What the effects of a protocol lead to in a fleet: operations of a program, and deliveries."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...gossip import Envelope
+from ...gossip.effects.effects import (
+    Attach,
+    Combine,
+    Drop,
+    Effect,
+    Halt,
+    Inspect,
+    Mix,
+    Reclaim,
+    Record,
+    Release,
+    Send,
+    Snapshot,
+    Stage,
+    Wait,
+)
+from ...gossip.effects.events import Event, PushSkipped, ShareMixed
+from ...gossip.effects.ledger import Kind
+from .plan import Traffic
+from .program import Cut, Program, Slot
+from .worker import Worker
+
+__all__ = ["Carrier", "Handler", "crashes_at"]
+
+
+Handler = Callable[[Worker, Any, float], None]
+"""Carries out one effect of a worker, at a time on that worker's clock."""
+
+
+class Carrier:
+    """Carries out what the protocols of a fleet decide, without a single value.
+
+    Args:
+        program: Collects what is asked of values.
+        traffic: Counts.
+        send: Takes a message, with what travels beside it, to the network.
+        more: Handlers of further effects; the others are for people to read.
+
+    Attributes:
+        payload: What came beside the message that is being taken in.
+        waits: Whether a rule has said so since this was last cleared.
+        halted: Why a rule cannot go on, likewise.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        traffic: Traffic,
+        send: Callable[[Worker, Envelope, Slot | None], None],
+        more: Mapping[type, Handler],
+    ) -> None:
+        self.payload: Slot | None = None
+        self.waits = False
+        self.halted: str | None = None
+        self._program = program
+        self._traffic = traffic
+        self._forward = send
+        self._handlers: dict[type, Handler] = {**self._by_type(), **more}
+
+    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
+        """Carry out effects in order.
+
+        Args:
+            worker: Whose.
+            effects: What its protocol has asked for.
+            now: On the worker's clock, seconds.
+        """
+        handlers = self._handlers
+        for effect in effects:
+            handler = handlers.get(type(effect))
+            if handler is not None:
+                handler(worker, effect, now)
+
+    def _by_type(self) -> dict[type, Handler]:
+        return {
+            Record: self._count,
+            Send: self._send,
+            Snapshot: self._snapshot,
+            Release: self._release,
+            Reclaim: self._reclaim,
+            Stage: self._stage,
+            Attach: self._attach,
+            Inspect: self._inspect,
+            Mix: self._mix,
+            Combine: self._combine,
+            Drop: self._drop,
+            ShareMixed: self._note_mixed,
+            PushSkipped: self._note_skipped,
+            Wait: self._wait,
+            Halt: self._note_halt,
+        }
+
+    def _count(self, worker: Worker, effect: Record, now: float) -> None:
+        entry = effect.entry
+        if entry.kind is Kind.PUSHED:
+            worker.pushes += 1
+            self._traffic.pushes += 1
+        elif entry.kind is Kind.SETTLED and entry.weight == 0:
+            self._traffic.refusals += 1
+
+    def _send(self, worker: Worker, effect: Send, now: float) -> None:
+        envelope, payload = effect.envelope, None
+        if effect.snapshot is not None and envelope.frame_bytes:
+            payload = worker.snapshots.get(effect.snapshot)
+            if payload is None:
+                # What went before it was refused by the network, and the share taken back.
+                return
+        self._forward(worker, envelope, payload)
+
+    def _snapshot(self, worker: Worker, effect: Snapshot, now: float) -> None:
+        cut = Cut(effect.register, effect.form, effect.shard)
+        slot = self._program.snapshot(worker.index, cut, effect.id)
+        worker.snapshots[effect.id] = slot
+
+    def _release(self, worker: Worker, effect: Release, now: float) -> None:
+        self._program.let_go(worker.snapshots.pop(effect.snapshot))
+
+    def _reclaim(self, worker: Worker, effect: Reclaim, now: float) -> None:
+        self._program.mix(worker.index, worker.snapshots[effect.snapshot], effect.fraction)
+
+    def _stage(self, worker: Worker, effect: Stage, now: float) -> None:
+        if effect.share not in worker.shares:
+            assert self.payload is not None
+            self.payload.readers += 1
+            worker.shares[effect.share] = self.payload
+
+    def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
+        # Each worker is a host of its own: no memory is shared.
+        effects = worker.protocol.attached(effect.share, now, usable=False)
+        self.carry_out(worker, effects, now)
+
+    def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
+        # Whether values are finite is looked at afterwards, in bulk: one that is not becomes a
+        # stop of its worker, and the run starts over with it.
+        effects = worker.protocol.inspected(effect.share, now, finite=True)
+        if effects:
+            self.carry_out(worker, effects, now)
+
+    def _mix(self, worker: Worker, effect: Mix, now: float) -> None:
+        slot = worker.shares.pop(effect.share)
+        self._program.mix(worker.index, slot, effect.fraction)
+        self._program.let_go(slot)
+
+    def _combine(self, worker: Worker, effect: Combine, now: float) -> None:
+        terms = tuple(
+            (coefficient, term if isinstance(term, str) else worker.shares[term])
+            for coefficient, term in effect.terms
+        )
+        self._program.combine(worker.index, effect.register, terms)
+
+    def _drop(self, worker: Worker, effect: Drop, now: float) -> None:
+        slot = worker.shares.pop(effect.share, None)
+        if slot is not None:
+            self._program.let_go(slot)
+
+    def _note_mixed(self, worker: Worker, effect: ShareMixed, now: float) -> None:
+        worker.mixed += 1
+        self._traffic.mixed += 1
+        self._traffic.staleness_steps += effect.staleness_steps
+
+    def _note_skipped(self, worker: Worker, effect: PushSkipped, now: float) -> None:
+        self._traffic.skipped += 1
+
+    def _wait(self, worker: Worker, effect: Wait, now: float) -> None:
+        self.waits = True
+
+    def _note_halt(self, worker: Worker, effect: Halt, now: float) -> None:
+        self.halted = effect.reason
+
+
+def crashes_at(
+    worker: Worker, effects: Sequence[Effect | Event], now: float, carrier: Carrier
+) -> bool:
+    """Carry out what a worker decides that is about to crash, as far as it comes.
+
+    Args:
+        worker: One with a doom.
+        effects: What its protocol has asked for.
+        now: On the worker's clock, seconds.
+        carrier: Carries it out.
+
+    Returns:
+        Whether its end has come.
+    """
+    doom = worker.doom
+    if doom is None or not effects or not worker.running:
+        return False
+    for effect in effects if doom.after is None else effects[: doom.after]:
+        carrier.carry_out(worker, (effect,), now)
+        if not worker.running:
+            return False
+        if doom.after is None and _accepts(effect):
+            return True
+    return doom.after is not None
+
+
+def _accepts(effect: Effect | Event) -> bool:
+    """Whether weight of another's escrow is taken with it."""
+    if type(effect) is not Record:
+        return False
+    return effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0

@@ -1,0 +1,374 @@
+"""All workers of a simulation under virtual time: what happens when, without a single value.
+
+Every worker runs the protocol that a live peer runs. A heap holds what is due, by time, then
+priority, then order of arrival. What the protocols ask of values becomes a `Program`; what they
+ask of the network becomes deliveries. Where nothing goes wrong, all workers share one view of who
+is there; where faults are planned, each has its own, and `FleetFaults` sees to the rest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from heapq import heappop, heappush
+
+from ...gossip import Audit, Envelope, PeerId, RemoteProtocolError
+from ...gossip.effects.effects import Effect
+from ...gossip.effects.events import Event
+from ...gossip.membership.static import StaticMembership
+from ...gossip.wire.codec import encoded_bytes
+from ...gossip.wire.formats import parse_wire
+from .execution import Carrier, crashes_at
+from .fleet_faults import FleetFaults
+from .plan import FleetPlan, Stop, Traffic
+from .program import Program, Slot
+from .worker import Lives, Worker
+
+__all__ = ["Fleet", "Priority"]
+
+
+class Priority(IntEnum):
+    """What comes first where several things are due at the same time."""
+
+    FAULT = -1
+    """What goes wrong at an instant goes wrong before anything else happens then."""
+    DELIVER = 0
+    """A message that comes at the very instant of a turn is there for it."""
+    ALARM = 1
+    """Nobody waits on an alarm."""
+    TURN = 2
+
+
+# Of plain integers, which compare faster.
+_FAULT, _DELIVER, _ALARM, _TURN = map(int, Priority)
+
+_FOREVER_S = float("inf")
+
+# Ten times the longest wait between two questions about a share.
+_STUCK_S = 300.0
+
+
+class Fleet:
+    """Workers, the links between them, and what is due when.
+
+    Args:
+        plan: What they are made of.
+        stops: Workers whose values stop being finite, and when: what an earlier run over the same
+            plan has found.
+    """
+
+    def __init__(self, plan: FleetPlan, stops: Iterable[Stop] = ()) -> None:
+        self.now = 0.0
+        self.program = Program(len(plan.ids))
+        self.traffic = Traffic()
+        self.halts: dict[PeerId, str] = {}
+        """Workers whose rule could not go on, and why."""
+        self._plan = plan
+        self._stops = _by_worker(stops)
+        self._links = plan.links()
+        self._index = {id: index for index, id in enumerate(plan.ids)}
+        self._queue: list[tuple[float, int, int, Worker | None, Envelope | None, Slot | None]] = []
+        self._actions: dict[int, Callable[[], object]] = {}
+        self._arrivals = 0
+        is_limited = plan.protocol.bandwidth_bytes_s is not None
+        # No new deadline is nearer than this, so that most need not be asked for; but for frames
+        # that wait for their turn under a limit.
+        exchange = min(plan.protocol.query_s_min, plan.protocol.stall_s)
+        self._soonest_s = 0.0 if is_limited or plan.trouble else exchange
+        self.crew: StaticMembership | None = None
+        """The view that all workers share; None where each has its own."""
+        self.troubles: FleetFaults | None = None
+        """What goes wrong, if anything does."""
+        if plan.trouble is None:
+            self._start_together()
+        else:
+            self._start_apart()
+
+    def _start_together(self) -> None:
+        plan = self._plan
+        self.crew = crew = StaticMembership(
+            plan.ids, anchored=parse_wire(plan.protocol.wire).needs_anchor
+        )
+        # All members are known and nobody falls silent: there is nothing to gossip about.
+        config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
+        self.lives = Lives(replace(plan, protocol=config), crew)
+        self._carrier = Carrier(self.program, self.traffic, self._send, {})
+        self.workers = [self.lives.first(index) for index in range(len(plan.ids))]
+        self._watched: StaticMembership | FleetFaults = crew
+        for worker in self.workers:
+            self.carry_out(worker, worker.protocol.join(0.0, founders=len(self.workers)), 0.0)
+        for worker in self.workers:
+            self.begin_step(worker)
+
+    def _start_apart(self) -> None:
+        self.lives = Lives(self._plan, None)
+        troubles = FleetFaults(self, self._plan, self.lives, self._links)
+        self.troubles = self._watched = troubles
+        send, handlers = troubles.mail.send, troubles.handlers()
+        self._carrier = Carrier(self.program, self.traffic, send, handlers)
+        self.workers = [self.lives.first(index) for index in range(len(self._plan.ids))]
+        troubles.begin()
+
+    @property
+    def over(self) -> bool:
+        """Whether every worker has taken all its steps."""
+        return self._watched.over
+
+    def run(self, until_s: float, steps_max: int) -> bool:
+        """Let happen what happens until then.
+
+        Args:
+            until_s: Virtual seconds; what happens at that very time happens.
+            steps_max: Optimizer steps after which it stops earlier.
+
+        Returns:
+            Whether that time has come, or everything is over.
+        """
+        queue, last, watched = self._queue, self.program.steps + steps_max, self._watched
+        while not watched.over:
+            if not queue or queue[0][0] > until_s:
+                break
+            if self.program.steps >= last:
+                return False
+            self.now, priority, number, worker, envelope, payload = heappop(queue)
+            self.traffic.events += 1
+            if worker is None:
+                self._actions.pop(number)()
+            elif priority == _DELIVER:
+                assert envelope is not None
+                self._deliver(worker, envelope, payload)
+            elif priority == _TURN:
+                self._turn(worker)
+            else:
+                self._wake(worker)
+        if not watched.over:
+            self.now = until_s
+        return True
+
+    def audit(self) -> Audit:
+        """Where all weight is, by the ledgers of all lives."""
+        return self.lives.audit(self.workers)
+
+    def present(self) -> Iterator[int]:
+        """Workers that belong to the swarm; before anybody does, those that look for it."""
+        if self.troubles is None:
+            return iter(range(len(self.workers)))
+        return self.troubles.present()
+
+    def at(self, time_s: float, action: Callable[[], object]) -> None:
+        """Do something at a time, before whatever else is due then."""
+        self._arrivals += 1
+        self._actions[self._arrivals] = action
+        heappush(self._queue, (time_s, _FAULT, self._arrivals, None, None, None))
+
+    def _later(
+        self,
+        time_s: float,
+        priority: int,
+        worker: Worker,
+        envelope: Envelope | None = None,
+        payload: Slot | None = None,
+    ) -> None:
+        # Ties break by order of arrival. Workers cannot be compared.
+        self._arrivals += 1
+        heappush(self._queue, (time_s, priority, self._arrivals, worker, envelope, payload))
+
+    def _turn(self, worker: Worker) -> None:
+        """A worker comes to the end of a step; one that has finished only takes its turn."""
+        if not worker.awake or worker.turn_s != self.now:
+            return  # it ended, or stands still, or stood still since
+        if not worker.finished:
+            if worker.spoilt or self._is_stopped(worker):
+                self._stop(worker)
+                return
+            self.program.step(worker.index, worker.steps)
+            worker.steps += 1
+        self.step(worker, trained=not worker.finished)
+        if self.now >= worker.checkpoint_s and self.troubles is not None:
+            self.troubles.keep(worker)
+
+    def step(self, worker: Worker, *, trained: bool) -> None:
+        """Let a worker's protocol take a turn."""
+        now = self.now + worker.ahead_s
+        self._carrier.waits = False
+        self.carry_out(worker, worker.protocol.step(now, trained=trained), now)
+        if not worker.running:
+            return  # it crashed in the middle of that
+        if self._carrier.halted is not None:
+            self._halt(worker)
+        elif self._carrier.waits:
+            if worker.waiting_since_s is None:
+                worker.waiting_since_s = self.now
+        elif not worker.searching:
+            if worker.waiting_since_s is not None:
+                worker.idle_s = worker.idle_until(self.now)
+                worker.waiting_since_s = None
+            self._go_on(worker)
+        self.set_alarm(worker)
+
+    def _go_on(self, worker: Worker) -> None:
+        """Begin the next step, or finish; one that has finished keeps its pace of turns."""
+        if not worker.finished and self._has_enough(worker):
+            self.finish(worker)
+        self.begin_step(worker)
+
+    def _has_enough(self, worker: Worker) -> bool:
+        plan = self._plan
+        if plan.steps_total is not None and worker.protocol.swarm_steps >= plan.steps_total:
+            return True
+        return plan.steps is not None and worker.steps >= plan.steps
+
+    def begin_step(self, worker: Worker) -> None:
+        """Let a worker's next turn be due when its step is done."""
+        pace = self._plan.pace
+        # One that has finished takes no step whose duration could be drawn.
+        finished, index = worker.finished, worker.index
+        step_s = pace.mean_s(index) if finished else pace.step_s(index, worker.steps)
+        self.turn_at(worker, self.now + worker.slowness * step_s)
+
+    def turn_at(self, worker: Worker, time_s: float) -> None:
+        """Let a worker's next turn be due at a time."""
+        worker.turn_s = time_s
+        self._later(time_s, _TURN, worker)
+
+    def finish(self, worker: Worker) -> None:
+        """Let a worker take no more steps, and go on mixing."""
+        self._end_training(worker)
+        now = self.now + worker.ahead_s
+        self.carry_out(worker, worker.protocol.finish(now), now)
+
+    def leave(self, worker: Worker, *, burn: bool = False) -> None:
+        """Let a worker take no more steps, and leave."""
+        self._end_training(worker)
+        now = self.now + worker.ahead_s
+        self.carry_out(worker, worker.protocol.leave(now, burn=burn), now)
+        if self.troubles is not None:
+            self.troubles.leaving(worker)
+
+    def _end_training(self, worker: Worker) -> None:
+        worker.finished = True
+        if self.troubles is not None:
+            self.troubles.finished(worker)
+
+    def _halt(self, worker: Worker) -> None:
+        """A rule cannot go on: its worker leaves, as a live peer does."""
+        self.halts[worker.id], self._carrier.halted = self._carrier.halted or "", None
+        self.leave(worker)
+
+    def _is_stopped(self, worker: Worker) -> bool:
+        orders = self._stops.get(worker.index) if self._stops else None
+        if not orders or self.program.steps < orders[0]:
+            return False
+        del orders[0]
+        return True
+
+    def _stop(self, worker: Worker) -> None:
+        """A worker finds that its values are not finite: its weight is burned, as live."""
+        self.leave(worker, burn=True)
+
+    def _deliver(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+        if not worker.awake:
+            assert self.troubles is not None
+            found = self.troubles.addressee(worker, envelope, payload)
+            if found is None:
+                return
+            worker = found
+        self.take_in(worker, envelope, payload)
+
+    def take_in(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+        """Let a worker's protocol have a message."""
+        now = self.now + worker.ahead_s
+        self._carrier.payload = payload
+        try:
+            self.carry_out(worker, worker.protocol.receive(envelope, now), now)
+        except RemoteProtocolError:
+            self.traffic.errors += 1
+        self._carrier.payload = None
+        if payload is not None:
+            self.program.let_go(payload)
+        if worker.waiting_since_s is not None:
+            self.step(worker, trained=False)
+        elif self.troubles is not None:
+            self.troubles.followed(worker)
+
+    def _wake(self, worker: Worker) -> None:
+        if not worker.awake or worker.alarm_s != self.now:
+            return  # it ended, or an earlier one was set since
+        worker.alarm_s = _FOREVER_S
+        now = self.now + worker.ahead_s
+        if worker.protocol.deadline() <= now:
+            self.carry_out(worker, worker.protocol.wake(now), now)
+            if worker.waiting_since_s is not None:
+                # A share that time has brought back must be pushed again.
+                self.step(worker, trained=False)
+            elif worker.searching and self.troubles is not None:
+                self.troubles.search(worker)
+        self.set_alarm(worker)
+        since_s = worker.waiting_since_s
+        if since_s is not None and self.now - since_s > _STUCK_S:
+            self._give_up_if_stuck()
+
+    def _give_up_if_stuck(self) -> None:
+        """End a run in which all wait for one another and nobody has stepped for long."""
+        waiting = [w for w in self.workers if w.running and w.waiting_since_s is not None]
+        unfinished = sum(w.running and not w.finished for w in self.workers)
+        if not waiting or len(waiting) < unfinished:
+            return
+        since_s = max(worker.waiting_since_s or 0.0 for worker in waiting)
+        if self.now - since_s > _STUCK_S:
+            for worker in waiting:
+                self.halts[worker.id] = (
+                    f"all {len(waiting)} workers have waited for one another for {_STUCK_S:.0f} "
+                    f"virtual seconds, since {since_s:.6g} s: a synchronous rule cannot go on "
+                    "where a link carries nothing"
+                )
+                worker.waiting_since_s = None
+                self.leave(worker)
+
+    def set_alarm(self, worker: Worker) -> None:
+        """See that a worker is woken in time; a deadline that has moved on is seen then."""
+        if worker.alarm_s <= self.now + self._soonest_s:
+            return
+        due_s = worker.protocol.deadline()
+        if worker.ahead_s:
+            assert self.troubles is not None
+            due_s = self.troubles.time_of(worker, due_s)
+        if due_s < worker.alarm_s:
+            worker.alarm_s = due_s
+            self._later(due_s, _ALARM, worker)
+
+    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
+        """Carry out what a worker's protocol has asked for.
+
+        Args:
+            worker: Whose.
+            effects: In order.
+            now: On the worker's own clock, seconds.
+        """
+        if worker.doom is not None:
+            assert self.troubles is not None
+            if crashes_at(worker, effects, now, self._carrier):
+                self.troubles.crash(worker)
+        elif worker.running:
+            self._carrier.carry_out(worker, effects, now)
+
+    def _send(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+        size_bytes = encoded_bytes(envelope)
+        self.traffic.messages += 1
+        self.traffic.bytes_sent += size_bytes
+        to = self._index[envelope.destination]
+        for time_s in self._links.deliveries(self.now, worker.index, to, size_bytes):
+            self.deliver_at(time_s, to, envelope, payload)
+
+    def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Slot | None) -> None:
+        """Let a message arrive at a time, with what travels beside it."""
+        if payload is not None:
+            payload.readers += 1
+        self._later(time_s, _DELIVER, self.workers[to], envelope, payload)
+
+
+def _by_worker(stops: Iterable[Stop]) -> dict[int, list[int]]:
+    """When each worker's values stop being finite, in order."""
+    found: dict[int, list[int]] = {}
+    for stop in sorted(stops):
+        found.setdefault(stop.worker, []).append(stop.order)
+    return found

@@ -1,0 +1,316 @@
+"""When messages arrive: uplinks, latency, and chance that depends on nothing but its link."""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...gossip import Envelope
+from ...gossip.errors import ConfigError
+from ...gossip.wire.codec import encoded_bytes
+from ...gossip.wire.messages import Hello, Member
+from ...topology.hashing import key
+from ..models.network import ALL, NetworkConfig
+
+__all__ = ["Links", "Sizes", "uniform"]
+
+
+Ends = frozenset[int] | None
+"""Workers at one end of links, by index; None for all."""
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = 2**64 - 1
+
+_LATE = 4.0
+"""Latencies that a copy, or a message that is overtaken, is late by at most."""
+
+# One word for each purpose, so that a message's draws for several do not agree.
+_LOSS, _JITTER, _REORDER, _LATENESS, _COPY, _COPY_LATENESS = (
+    key(0, "links", purpose)
+    for purpose in ("loss", "jitter", "reorder", "lateness", "copy", "copy's lateness")
+)
+
+
+def uniform(word: int, number: int) -> float:
+    """Draw a number as a pure function of two.
+
+    Args:
+        word: In [0, 2**64): which sequence.
+        number: Place in it, from 0.
+
+    Returns:
+        One of 2**53 numbers in [0, 1), equally likely.
+
+    Source: Steele, Lea and Flood, OOPSLA 2014, SplitMix64.
+    """
+    mixed = (word + (number + 1) * _GOLDEN) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((mixed ^ (mixed >> 31)) >> 11) * 2.0**-53
+
+
+@dataclass(slots=True, eq=False)
+class _Way:
+    """One link that is used: its numbers, and what it has carried."""
+
+    latency_s: float
+    s_per_byte: float
+    loss: float
+    duplicates: float
+    uses_uplink: bool
+    word: int
+    free_s: float = 0.0
+    last_s: float = 0.0
+    count: int = 0
+
+
+class Links:
+    """The network between the workers of a swarm.
+
+    Args:
+        config: What it is like.
+        ids: The workers; chance belongs to ids, not to places.
+        seed: The run's seed.
+
+    Raises:
+        ConfigError: *config* names a worker that there is not, or puts one on two hosts.
+    """
+
+    def __init__(self, config: NetworkConfig, ids: Sequence[str], seed: int) -> None:
+        self._config = config
+        self._ids = list(ids)
+        self._seed = seed
+        self._latency_s = config.latency_s
+        # An id first: nodes of a file may be called by numbers.
+        places = {str(index): index for index in range(len(ids))}
+        places |= {id: index for index, id in enumerate(ids)}
+        self._hosts, rates = _hosts(config, ids, places)
+        self._s_per_byte = array("d", map(_s_per_byte, rates))
+        self._free_s = array("d", [0.0] * len(rates))
+        self._exceptions = [
+            (_ends(link.source, places, "links"), _ends(link.to, places, "links"), link)
+            for link in config.links
+        ]
+        self._cuts = [
+            (
+                _ends(cut.source, places, "cuts"),
+                _ends(cut.to, places, "cuts"),
+                cut.start_s,
+                cut.stop_s,
+            )
+            for cut in config.cuts
+        ]
+        self._is_plain = not (config.links or config.cuts or config.hosts) and not (
+            config.jitter or config.loss or config.duplicates or config.reorder
+        )
+        self._ways: dict[int, _Way] = {}
+
+    def add(self, id: str) -> int:
+        """Take in a worker that comes later.
+
+        It has an uplink of its own, unless all workers share one host. What the network says of
+        named workers was read before it came; what it says of all holds for it too.
+
+        Args:
+            id: Another one than those that are there.
+
+        Returns:
+            Its index.
+        """
+        index = len(self._ids)
+        share_a_host = any(host.workers == ALL for host in self._config.hosts)
+        self._ids.append(id)
+        self._hosts.append(self._hosts[0] if share_a_host else index)
+        self._s_per_byte.append(_s_per_byte(self._config.bandwidth_mbit))
+        self._free_s.append(0.0)
+        return index
+
+    def deliveries(self, now: float, source: int, to: int, size_bytes: int) -> tuple[float, ...]:
+        """Say when a message arrives that is sent now.
+
+        Whatever is drawn for the n-th message of a link is a function of the seed, the purpose,
+        the link's two ids and n alone: to take one fault away shifts no other.
+
+        Args:
+            now: Virtual time, in seconds; a worker's calls, and those of one host, are in order.
+            source: Index of the worker that sends.
+            to: Index of the one that receives, another one.
+            size_bytes: On the wire.
+
+        Returns:
+            Times of arrival in seconds, from *now* on: none where it is lost, two where it is
+            doubled, in order.
+        """
+        if self._is_plain:
+            departure = self._free_s[source]
+            if departure < now:
+                departure = now
+            departure += size_bytes * self._s_per_byte[source]
+            self._free_s[source] = departure
+            return (departure + self._latency_s,)
+        return self._deliver(now, source, to, size_bytes)
+
+    def _deliver(self, now: float, source: int, to: int, size_bytes: int) -> tuple[float, ...]:
+        # Room for workers that come later.
+        place = source << 32 | to
+        way = self._ways.get(place)
+        if way is None:
+            way = self._ways[place] = self._way(source, to)
+        number = way.count
+        way.count += 1
+        departure = self._depart(now, self._hosts[source], way, size_bytes)
+        if way.loss and uniform(way.word ^ _LOSS, number) < way.loss:
+            return ()
+        arrivals = [self._arrive(departure, way, number)]
+        if way.duplicates and uniform(way.word ^ _COPY, number) < way.duplicates:
+            late = _LATE * uniform(way.word ^ _COPY_LATENESS, number)
+            arrivals.append(arrivals[0] + late * way.latency_s)
+        if self._cuts:
+            return tuple(at for at in arrivals if not self._is_cut(source, to, now, at))
+        return tuple(arrivals)
+
+    def _depart(self, now: float, host: int, way: _Way, size_bytes: int) -> float:
+        """When the last byte has left; lost messages keep the uplink busy too."""
+        start = now
+        departure = now
+        if way.uses_uplink:
+            start = max(now, self._free_s[host])
+            departure = self._free_s[host] = start + size_bytes * self._s_per_byte[host]
+        if way.s_per_byte:
+            # Bytes go on as they come out of the uplink: the slower of the two decides.
+            way.free_s = max(start, way.free_s) + size_bytes * way.s_per_byte
+            departure = max(departure, way.free_s)
+        return departure
+
+    def _arrive(self, departure: float, way: _Way, number: int) -> float:
+        config = self._config
+        arrival = departure + way.latency_s
+        if config.jitter:
+            excess = -math.log1p(-uniform(way.word ^ _JITTER, number))
+            arrival += config.jitter * excess * way.latency_s
+        if config.reorder and uniform(way.word ^ _REORDER, number) < config.reorder:
+            # It holds up nobody: that is what being overtaken means.
+            late = _LATE * uniform(way.word ^ _LATENESS, number)
+            return max(arrival, way.last_s) + late * way.latency_s
+        way.last_s = max(arrival, way.last_s)
+        return way.last_s
+
+    def _is_cut(self, source: int, to: int, sent: float, arrival: float) -> bool:
+        return any(
+            sent < stop_s
+            and arrival >= start_s
+            and (sources is None or source in sources)
+            and (targets is None or to in targets)
+            for sources, targets, start_s, stop_s in self._cuts
+        )
+
+    def _way(self, source: int, to: int) -> _Way:
+        config = self._config
+        is_inside = self._hosts[source] == self._hosts[to]
+        latency_s, loss = (0.0, 0.0) if is_inside else (config.latency_s, config.loss)
+        bandwidth_mbit = None
+        for sources, targets, link in self._exceptions:
+            if (sources is None or source in sources) and (targets is None or to in targets):
+                latency_s = latency_s if link.latency_s is None else link.latency_s
+                loss = loss if link.loss is None else link.loss
+                bandwidth_mbit = link.bandwidth_mbit or bandwidth_mbit
+        return _Way(
+            latency_s=latency_s,
+            s_per_byte=_s_per_byte(bandwidth_mbit),
+            loss=loss,
+            duplicates=0.0 if is_inside else config.duplicates,
+            uses_uplink=not is_inside,
+            word=key(self._seed, "links", self._ids[source], self._ids[to]),
+        )
+
+
+def _s_per_byte(bandwidth_mbit: float | None) -> float:
+    return 0.0 if bandwidth_mbit is None else 8e-6 / bandwidth_mbit
+
+
+def _hosts(
+    config: NetworkConfig, ids: Sequence[str], places: Mapping[str, int]
+) -> tuple[list[int], list[float | None]]:
+    """Host of each worker, and Mbit/s of each host's uplink."""
+    hosts = list(range(len(ids)))
+    rates: list[float | None] = [config.bandwidth_mbit] * len(ids)
+    taken: set[int] = set()
+    for host in config.hosts:
+        found = _ends(host.workers, places, "hosts")
+        workers = sorted(range(len(ids)) if found is None else found)
+        if twice := [ids[worker] for worker in workers if worker in taken]:
+            raise ConfigError(f"network: hosts puts worker {twice[0]} on two hosts")
+        taken.update(workers)
+        # The first one's number stands for the host.
+        for worker in workers:
+            hosts[worker] = workers[0]
+        rates[workers[0]] = host.bandwidth_mbit or config.bandwidth_mbit
+    return hosts, rates
+
+
+def _ends(names: tuple[str, ...], places: Mapping[str, int], field: str) -> Ends:
+    for name in names if names != ALL else ():
+        if name not in places:
+            raise ConfigError(
+                f"network: {field} names worker {name!r}: it must be an id, or an index from 0 "
+                f"to {len(set(places.values())) - 1}"
+            )
+    return None if names == ALL else frozenset(places[name] for name in names)
+
+
+_KEPT_MAX = 1 << 17
+
+# From so many elements on, msgpack writes the length of an array in two bytes more. (In four, from
+# 65,536 on; no message names so many.)
+_SHORT = 1 << 4
+
+
+class Sizes:
+    """Sizes of messages. An entry of a view travels from peer to peer: it is measured once."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._members: list[Member] = []
+
+    def of(self, envelope: Envelope) -> int:
+        """How many bytes a message has: `rumor.gossip.wire.codec.encoded_bytes`, to the byte."""
+        body = envelope.body
+        if type(body) is not Hello:
+            return encoded_bytes(envelope)
+        members, sizes = body.members, self._sizes
+        bare = encoded_bytes(replace(envelope, body=replace(body, members=())))
+        try:
+            entries = sum([sizes[id(member)] for member in members])
+        except KeyError:
+            if len(sizes) > _KEPT_MAX:
+                sizes.clear()
+                self._members.clear()
+            entries = sum([sizes.get(id(member)) or self._measure(member) for member in members])
+        return bare + _length_bytes(len(members)) + entries
+
+    def _measure(self, member: Member) -> int:
+        one, none = (
+            encoded_bytes(_envelope(Hello(members=members, rooted=False, reply=False)))
+            for members in ((member,), ())
+        )
+        # What is kept stays alive, so that no other object gets its number.
+        self._members.append(member)
+        self._sizes[id(member)] = one - none
+        return one - none
+
+
+def _envelope(body: Hello) -> Envelope:
+    return Envelope(
+        swarm=b"",
+        schema=bytes(16),
+        source="a",
+        source_incarnation=1,
+        destination="b",
+        destination_incarnation=1,
+        body=body,
+    )
+
+
+def _length_bytes(count: int) -> int:
+    """Bytes of an array's length beyond the first."""
+    return 0 if count < _SHORT else 2

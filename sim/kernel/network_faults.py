@@ -1,0 +1,308 @@
+"""What faults do to messages on their way: cuts, resets, loss, copies and delays for a while."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...gossip import Envelope, PeerId
+from ...gossip.effects.effects import Greet
+from ...gossip.wire.messages import Hello, Leave
+from ...topology.hashing import key
+from .faults import Fault
+from .links import Links, Sizes, uniform
+from .post import address_of
+from .program import Slot
+from .worker import FleetControl, Worker
+
+__all__ = ["REPLAY_S_MAX", "Mailbox", "NetworkFaults"]
+
+
+REPLAY_S_MAX = 180.0
+"""Oldest that a message is when it comes a second time, seconds."""
+
+# A copy comes later than its original by up to so many times what that took.
+_LATE = 4.0
+
+# What is late beyond a delay has a heavy tail: one message of a hundred takes over 10 times it.
+_TAIL = 0.5
+
+_LOSS, _COPY, _COPY_LATENESS, _REPLAY, _REPLAY_LATENESS, _DELAY = (
+    key(0, "weather", purpose)
+    for purpose in ("loss", "copy", "copy's lateness", "replay", "replay's lateness", "delay")
+)
+
+_CHANCES = ("loss", "duplicate", "replay", "delay")
+
+
+class _Wall(NamedTuple):
+    """Links that carry nothing for a while."""
+
+    start_s: float
+    stop_s: float
+    parts: Callable[[int, int], bool]
+    """Whether it lies between a sender and a receiver."""
+
+
+class _Split(NamedTuple):
+    """A partition: which group each worker is in, -1 for those that are not named."""
+
+    start_s: float
+    stop_s: float
+    group_of: list[int]
+
+
+class _Resets(NamedTuple):
+    """Moments at which what is on its way is lost."""
+
+    start_s: float
+    stop_s: float
+    every_s: float
+    worker: int | None
+    """At whose links; None for all."""
+
+    def hits(self, sent_s: float, arrival_s: float) -> bool:
+        """Whether one of these moments is after *sent_s*, and not after *arrival_s*."""
+        last_s = min(arrival_s, self.stop_s)
+        if last_s < self.start_s:
+            return False
+        times = math.floor((last_s - self.start_s) / self.every_s) if self.every_s else 0
+        return self.start_s + times * self.every_s > sent_s
+
+
+class _Chance(NamedTuple):
+    """What may happen to messages for a while."""
+
+    start_s: float
+    stop_s: float
+    kind: str
+    amount: float
+    """A probability; for delays, seconds."""
+    worker: int | None
+    """To and from whom; None for all."""
+
+
+class NetworkFaults:
+    """The faults of a plan that are the network's, as a function of time.
+
+    Whatever is drawn for the n-th message of a link is a function of the seed, the purpose, the
+    link's two ids and n alone: to take one fault away shifts no other.
+
+    Args:
+        faults: Of any kind, with names in place of positions; those of processes are passed over.
+        ids: The workers.
+        seed: The run's seed.
+    """
+
+    def __init__(self, faults: Sequence[Fault], ids: Sequence[PeerId], seed: int) -> None:
+        self._ids = ids
+        self._seed = seed
+        self._places = {id: index for index, id in enumerate(ids)}
+        self._splits = [self._split(f, faults) for f in faults if f.kind == "partition"]
+        self._walls = [self._wall(f, faults) for f in faults if f.kind == "cut"]
+        self._walls += [_Wall(*split[:2], _between(split.group_of)) for split in self._splits]
+        self._resets = [self._reset(f) for f in faults if f.kind == "reset"]
+        self._chances = [self._chance(f) for f in faults if f.kind in _CHANCES]
+        spans = [(wall.start_s, wall.stop_s) for wall in self._walls]
+        spans += [(resets.start_s, resets.stop_s) for resets in self._resets]
+        spans += [(chance.start_s, chance.stop_s) for chance in self._chances]
+        self._first_s = min([start_s for start_s, _ in spans], default=math.inf)
+        self._last_s = max([stop_s for _, stop_s in spans], default=-math.inf)
+        self._links: dict[int, tuple[int, int]] = {}
+
+    def healed_s(self) -> list[float]:
+        """When a cut or a partition ends, those that do, ascending."""
+        return sorted({wall.stop_s for wall in self._walls if wall.stop_s < math.inf})
+
+    def groups(self, now: float, workers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Say who can reach one another, while a partition lasts.
+
+        Args:
+            now: Virtual time, seconds.
+            workers: Who is there.
+
+        Returns:
+            Those of each group, as the plan has them, and then those whom it does not name; of
+            the partition that began last. Nothing where there is none.
+        """
+        now_split = [split for split in self._splits if split.start_s <= now < split.stop_s]
+        if not now_split:
+            return ()
+        group_of = max(now_split, key=lambda split: split.start_s).group_of
+        numbers = [*range(max(group_of) + 1), *([-1] if -1 in group_of else [])]
+        return tuple(tuple(w for w in workers if group_of[w] == number) for number in numbers)
+
+    def arrivals(
+        self, sent_s: float, source: int, to: int, times_s: tuple[float, ...]
+    ) -> tuple[float, ...]:
+        """Say when a message arrives after all.
+
+        Args:
+            sent_s: When it was sent, virtual seconds.
+            source: Index of the worker that sent it.
+            to: Index of the one that is to get it.
+            times_s: When it would arrive if nothing went wrong.
+
+        Returns:
+            Times of arrival, seconds; none where it is lost.
+        """
+        if not times_s or sent_s > self._last_s:
+            return times_s
+        if self._chances:
+            times_s = self._change(sent_s, source, to, times_s)
+        if not times_s or max(times_s) < self._first_s:
+            return times_s
+        found = [at for at in times_s if not self._is_lost(sent_s, at, source, to)]
+        return tuple(found) if len(found) < len(times_s) else times_s
+
+    def _change(
+        self, sent_s: float, source: int, to: int, times_s: tuple[float, ...]
+    ) -> tuple[float, ...]:
+        # Counted from the first message on, whatever goes wrong when.
+        place = source << 32 | to
+        word, number = self._links.get(place) or (
+            key(self._seed, "weather", self._ids[source], self._ids[to]),
+            0,
+        )
+        self._links[place] = word, number + 1
+        now = [
+            chance
+            for chance in self._chances
+            if chance.start_s <= sent_s < chance.stop_s
+            and (chance.worker is None or chance.worker in (source, to))
+        ]
+        if not now:
+            return times_s
+        if uniform(word ^ _LOSS, number) < _any_of(now, "loss"):
+            return ()
+        delay_s = sum([chance.amount for chance in now if chance.kind == "delay"])
+        if delay_s:
+            drawn = (1 - uniform(word ^ _DELAY, number)) ** -_TAIL
+            times_s = tuple([at + delay_s * drawn for at in times_s])
+        first_s, copies = times_s[0], []
+        if uniform(word ^ _COPY, number) < _any_of(now, "duplicate"):
+            late = _LATE * uniform(word ^ _COPY_LATENESS, number)
+            copies.append(first_s + late * (first_s - sent_s))
+        if uniform(word ^ _REPLAY, number) < _any_of(now, "replay"):
+            copies.append(first_s + REPLAY_S_MAX * uniform(word ^ _REPLAY_LATENESS, number))
+        return (*times_s, *copies)
+
+    def _is_lost(self, sent_s: float, arrival_s: float, source: int, to: int) -> bool:
+        for start_s, stop_s, parts in self._walls:
+            if sent_s < stop_s and arrival_s >= start_s and parts(source, to):
+                return True
+        return any(
+            (resets.worker is None or resets.worker in (source, to))
+            and resets.hits(sent_s, arrival_s)
+            for resets in self._resets
+        )
+
+    def _wall(self, fault: Fault, faults: Sequence[Fault]) -> _Wall:
+        return _Wall(fault.at_s, _healed_s(fault, faults), self._beside(fault))
+
+    def _split(self, fault: Fault, faults: Sequence[Fault]) -> _Split:
+        # Those that are not named, newcomers among them, form one more group.
+        group_of = [-1] * len(self._ids)
+        for number, group in enumerate(fault.groups or ()):
+            for name in group:
+                group_of[self._place(name)] = number
+        return _Split(fault.at_s, _healed_s(fault, faults), group_of)
+
+    def _beside(self, fault: Fault) -> Callable[[int, int], bool]:
+        here = self._place(fault.peer)
+        there = None if fault.to is None else self._place(fault.to)
+
+        def is_forth(source: int, to: int) -> bool:
+            return source == here and there in (None, to)
+
+        if fault.one_way:
+            return is_forth
+        return lambda source, to: is_forth(source, to) or is_forth(to, source)
+
+    def _reset(self, fault: Fault) -> _Resets:
+        every_s = fault.every_s or 0.0
+        stop_s = _stop_s(fault) if every_s else fault.at_s
+        return _Resets(fault.at_s, stop_s, every_s, self._one(fault))
+
+    def _chance(self, fault: Fault) -> _Chance:
+        amount = fault.by_s if fault.kind == "delay" else fault.rate
+        return _Chance(fault.at_s, _stop_s(fault), fault.kind, amount or 0.0, self._one(fault))
+
+    def _one(self, fault: Fault) -> int | None:
+        return None if fault.peer is None else self._place(fault.peer)
+
+    def _place(self, peer: str | int | None) -> int:
+        assert isinstance(peer, str)
+        return self._places[peer]
+
+
+def _stop_s(fault: Fault) -> float:
+    return math.inf if fault.for_s is None else fault.at_s + fault.for_s
+
+
+def _healed_s(fault: Fault, faults: Sequence[Fault]) -> float:
+    """When a cut or a partition ends: by itself, or with the next healing."""
+    heals = [f.at_s for f in faults if f.kind == "heal" and f.at_s >= fault.at_s]
+    return min([_stop_s(fault), *heals])
+
+
+def _between(group_of: list[int]) -> Callable[[int, int], bool]:
+    return lambda source, to: group_of[source] != group_of[to]
+
+
+def _any_of(chances: Sequence[_Chance], kind: str) -> float:
+    """Probability that at least one of those of a kind strikes."""
+    spared = 1.0
+    for chance in chances:
+        if chance.kind == kind:
+            spared *= 1 - chance.amount
+    return 1 - spared
+
+
+class Mailbox:
+    """Hands messages to the network, and what becomes of them to the fleet.
+
+    Args:
+        fleet: Whose workers write to one another.
+        links: The network as it is when nothing goes wrong.
+        weather: What does.
+        ids: The workers.
+    """
+
+    def __init__(
+        self, fleet: FleetControl, links: Links, weather: NetworkFaults, ids: Sequence[PeerId]
+    ) -> None:
+        self._fleet = fleet
+        self._links = links
+        self._weather = weather
+        self._sizes = Sizes()
+        self._index = {id: index for index, id in enumerate(ids)}
+        self._places = {address_of(id): index for index, id in enumerate(ids)}
+
+    def send(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+        """Send a message to whichever life of a worker runs when it arrives."""
+        to = self._index.get(envelope.destination)
+        if to is not None:
+            self._carry(worker, to, envelope, payload)
+
+    def greet(self, worker: Worker, effect: Greet, now: float) -> None:
+        """Send a message to whoever has an address."""
+        to = self._places.get(effect.address)
+        if to is not None and to != worker.index:
+            self._carry(worker, to, effect.envelope, None)
+
+    def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Slot | None) -> None:
+        fleet, size_bytes = self._fleet, self._sizes.of(envelope)
+        fleet.traffic.messages += 1
+        fleet.traffic.bytes_sent += size_bytes
+        if type(envelope.body) in (Hello, Leave):
+            fleet.traffic.membership_bytes += size_bytes
+        # Asked for in any case: what chance does to later messages must not depend on it.
+        times_s = self._links.deliveries(fleet.now, worker.index, to, size_bytes)
+        arrivals_s = self._weather.arrivals(fleet.now, worker.index, to, times_s)
+        if fleet.workers[to].running:
+            for time_s in arrivals_s:
+                fleet.deliver_at(time_s, to, envelope, payload)
+        elif arrivals_s and envelope.destination:
+            # Its host answers that nobody listens there.
+            now = fleet.now + worker.ahead_s
+            fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now)

@@ -1,0 +1,164 @@
+"""The network of an in-process swarm: who listens, what is cut, when messages arrive."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Protocol as Structural
+
+from ...gossip import PeerId
+from ...gossip.wire.codec import Buffer
+from ..models.network import NetworkConfig
+from .links import Links
+
+__all__ = ["Clock", "Link", "Listener", "Post", "Priority", "address_of"]
+
+
+class Priority(IntEnum):
+    """What comes first where two things are due at the same time."""
+
+    FAULT = 0
+    """What goes wrong at an instant goes wrong before anything else happens then."""
+    DELIVERY = 1
+    """A message that comes at the very instant of a turn is there for it."""
+    ALARM = 2
+    TURN = 3
+
+
+class Clock:
+    """A clock that moves when it is told to, and does on its way what has become due."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        """Seconds."""
+        self._queue: list[tuple[float, int, int, Callable[[], object]]] = []
+        self._arrivals = count()
+
+    def at(self, time_s: float, action: Callable[[], object], priority: Priority) -> None:
+        """Do something at a time; at once, when the clock next moves, where that is past.
+
+        Args:
+            time_s: Virtual time, in seconds.
+            action: What to do.
+            priority: Its rank among what is due at the same time.
+        """
+        # Ties break by order of arrival. Actions cannot be compared.
+        heappush(self._queue, (max(time_s, self.now), priority, next(self._arrivals), action))
+
+    def run(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Let everything happen that is due until then.
+
+        Args:
+            until_s: Virtual time, in seconds; what is due at that very time happens.
+            stop: Looked at before each thing; where it holds, the clock stands still there.
+
+        Returns:
+            Whether *stop* holds.
+        """
+        while not stop():
+            if not self._queue or self._queue[0][0] > until_s:
+                self.now = max(self.now, until_s)
+                return False
+            self.now, _, _, action = heappop(self._queue)
+            action()
+        return True
+
+
+Link = tuple[PeerId, PeerId]
+"""From whom, to whom."""
+
+# Nobody listens there: addresses are names under virtual time.
+_PORT = 7700
+
+
+def address_of(peer: PeerId) -> str:
+    """Where a peer would listen."""
+    return f"tcp://{peer}:{_PORT}"
+
+
+class Listener(Structural):
+    """A process that messages can reach."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs; paused, it still does."""
+
+    def arrive(self, parts: Sequence[Buffer]) -> None:
+        """Take in a message."""
+
+
+class Post:
+    """Carries messages between processes, or loses them.
+
+    Args:
+        clock: Says when.
+        config: What the network is like.
+        ids: The peers that are there at the start.
+        seed: The run's seed.
+
+    Raises:
+        ConfigError: *config* names a peer that there is not, or puts one on two hosts.
+    """
+
+    def __init__(
+        self, clock: Clock, config: NetworkConfig, ids: Sequence[PeerId], seed: int
+    ) -> None:
+        self.listeners: dict[PeerId, Listener] = {}
+        """The latest life of each peer."""
+        self._clock = clock
+        self._links = Links(config, ids, seed)
+        self._index = {id: index for index, id in enumerate(ids)}
+        self._cut: set[Link] = set()
+        self._cuts: Counter[Link] = Counter()
+
+    @property
+    def cuts(self) -> list[Link]:
+        """Links that carry nothing now, sorted."""
+        return sorted(self._cut)
+
+    def add(self, id: PeerId) -> None:
+        """Take in a peer that comes later."""
+        self._index[id] = self._links.add(id)
+
+    def cut(self, link: Link) -> None:
+        """Lose what is on its way on a link, and all that follows."""
+        self._cut.add(link)
+        self._cuts[link] += 1
+
+    def heal(self, link: Link) -> None:
+        """Let a link carry again."""
+        self._cut.discard(link)
+
+    def send(self, source: PeerId, to: PeerId, parts: Sequence[Buffer]) -> bool:
+        """Carry a message to whichever life of a peer runs when it arrives.
+
+        Returns:
+            False where its host answers that nobody listens there; it vanishes in silence where
+            it is lost, or its link is cut.
+        """
+        link, size_bytes = (source, to), sum(len(part) for part in parts)
+        # Asked for in any case: what chance does to later messages must not depend on it.
+        times_s = self._links.deliveries(
+            self._clock.now, self._index[source], self._index[to], size_bytes
+        )
+        if link in self._cut:
+            return True
+        if not self.listeners[to].running:
+            return False
+        deliver = partial(self._deliver, link, self._cuts[link], parts)
+        for time_s in times_s:
+            self._clock.at(time_s, deliver, Priority.DELIVERY)
+        return True
+
+    def greet(self, source: PeerId, address: str, parts: Sequence[Buffer]) -> bool:
+        """Carry a message to whoever has an address; see `send`."""
+        to = next(peer for peer in self.listeners if address_of(peer) == address)
+        return self.send(source, to, parts)
+
+    def _deliver(self, link: Link, cuts: int, parts: Sequence[Buffer]) -> None:
+        listener = self.listeners[link[1]]
+        # A link that was cut since the message left has lost it, healed or not.
+        if self._cuts[link] == cuts and listener.running:
+            listener.arrive(parts)

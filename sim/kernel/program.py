@@ -1,0 +1,212 @@
+"""Schedule first, compute later: what workers do to their values, in an order that can be batched.
+
+The protocol never looks at a value, so a fleet is scheduled ahead of its arithmetic. What the
+schedule asks for goes into a program: an optimizer step of a worker, a copy of a shard of its
+vector into a slot, a mix of a slot into a vector. An operation's *level* is one more than that of
+any step it has to wait for. Steps of one level touch different workers and may be taken together;
+the other operations of the level follow them, one by one, in the order of the schedule. So each
+worker's arithmetic is that of the schedule to the last bit, however many steps are taken at once.
+"""
+
+from typing import NamedTuple
+
+from ...gossip.effects.effects import SnapshotId
+from ...gossip.wire.formats import Form
+
+__all__ = [
+    "Combine",
+    "Cut",
+    "Keep",
+    "Level",
+    "Mix",
+    "Operation",
+    "Program",
+    "Release",
+    "Slot",
+    "Snapshot",
+    "Start",
+]
+
+
+class Slot:
+    """Room for one share, from its snapshot until nobody reads it any more.
+
+    Attributes:
+        number: Names it; never used again.
+        readers: Messages and stagings that still refer to it, and the sender until it lets go.
+    """
+
+    __slots__ = ("_level", "_window", "number", "readers")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.readers = 1
+        self._level = 0
+        self._window = -1
+
+
+class Cut(NamedTuple):
+    """What a share is made of, and in what form."""
+
+    register: str
+    form: Form = Form()
+    shard: int = 0
+
+
+class Snapshot(NamedTuple):
+    """Copy a shard of a worker's register into a slot, which from then on holds that shard."""
+
+    worker: int
+    slot: int
+    cut: Cut
+    id: SnapshotId
+    """What the worker calls it: names the random numbers that it is rounded by."""
+
+
+class Mix(NamedTuple):
+    """``x += fraction * (slot - x)`` in the slot's shard; a fraction of 1 is a copy."""
+
+    worker: int
+    slot: int
+    fraction: float
+
+
+class Combine(NamedTuple):
+    """``register = sum of coefficient * term``, each term a register or a slot's number."""
+
+    worker: int
+    register: str
+    terms: tuple[tuple[float, str | int], ...]
+
+
+class Release(NamedTuple):
+    """A slot may be used for another share."""
+
+    slot: int
+
+
+class Keep(NamedTuple):
+    """Keep a worker's values, its optimizer's state included, in place of what was kept before."""
+
+    worker: int
+
+
+class Start(NamedTuple):
+    """A worker begins another life, with what was kept or with what it had at the very start."""
+
+    worker: int
+    kept: bool
+
+
+Operation = Snapshot | Mix | Combine | Release | Keep | Start
+
+
+class Level:
+    """Steps that may be taken together, and what follows them.
+
+    Attributes:
+        workers: Who takes a step, each worker once.
+        steps: Which step of each, counted from 0.
+        orders: Where each stands in the schedule, counted from the start of the run.
+        operations: To be carried out one by one, after the steps.
+    """
+
+    __slots__ = ("operations", "orders", "steps", "workers")
+
+    def __init__(self) -> None:
+        self.workers: list[int] = []
+        self.steps: list[int] = []
+        self.orders: list[int] = []
+        self.operations: list[Operation] = []
+
+
+class Program:
+    """Collects the operations of one window after another.
+
+    Args:
+        n: Number of workers.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.steps = 0
+        """Optimizer steps scheduled since the start of the run."""
+        self._levels = [Level()]
+        self._row_levels = [0] * n
+        self._window = 0
+        self._slots = 0
+
+    def take(self) -> list[Level]:
+        """Hand over the window's levels, in order, and begin another."""
+        levels, self._levels = self._levels, [Level()]
+        self._row_levels = [0] * len(self._row_levels)
+        self._window += 1
+        return levels
+
+    def step(self, worker: int, step: int) -> None:
+        """A worker takes an optimizer step."""
+        level = self._row_levels[worker] + 1
+        self._row_levels[worker] = level
+        if level == len(self._levels):
+            self._levels.append(Level())
+        at = self._levels[level]
+        at.workers.append(worker)
+        at.steps.append(step)
+        at.orders.append(self.steps)
+        self.steps += 1
+
+    def snapshot(self, worker: int, cut: Cut, id: SnapshotId) -> Slot:
+        """Copy values out, into a slot with one reader: the sender."""
+        slot = Slot(self._slots)
+        self._slots += 1
+        level = slot._level = self._row_levels[worker]
+        slot._window = self._window
+        self._levels[level].operations.append(Snapshot(worker, slot.number, cut, id))
+        return slot
+
+    def mix(self, worker: int, slot: Slot, fraction: float) -> None:
+        """Mix a slot into a worker's vector."""
+        level = self._meet(worker, slot)
+        self._levels[level].operations.append(Mix(worker, slot.number, fraction))
+
+    def combine(
+        self, worker: int, register: str, terms: tuple[tuple[float, str | Slot], ...]
+    ) -> None:
+        """Set a register of a worker."""
+        plain: list[tuple[float, str | int]] = []
+        for coefficient, term in terms:
+            if isinstance(term, Slot):
+                self._meet(worker, term)
+                plain.append((coefficient, term.number))
+            else:
+                plain.append((coefficient, term))
+        # All slots were met first: the last of them may be the one of the highest level.
+        level = self._row_levels[worker]
+        for _, term in terms:
+            if isinstance(term, Slot):
+                term._level = level
+        self._levels[level].operations.append(Combine(worker, register, tuple(plain)))
+
+    def keep(self, worker: int) -> None:
+        """Keep a worker's values, as a checkpoint does."""
+        self._levels[self._row_levels[worker]].operations.append(Keep(worker))
+
+    def start(self, worker: int, *, kept: bool) -> None:
+        """Let a worker begin anew, with what was last kept of it or as at the very start."""
+        self._levels[self._row_levels[worker]].operations.append(Start(worker, kept))
+
+    def let_go(self, slot: Slot) -> None:
+        """One reader less; with the last one the slot is free."""
+        slot.readers -= 1
+        if slot.readers == 0:
+            self._levels[self._level_of(slot)].operations.append(Release(slot.number))
+
+    def _meet(self, worker: int, slot: Slot) -> int:
+        """Bring a worker and a slot that it reads to one level."""
+        level = max(self._row_levels[worker], self._level_of(slot))
+        self._row_levels[worker] = slot._level = level
+        return level
+
+    def _level_of(self, slot: Slot) -> int:
+        if slot._window != self._window:
+            slot._window, slot._level = self._window, 0
+        return slot._level

@@ -1,0 +1,134 @@
+"""A topology as the protocol asks for it: names in, names out, each answer looked up once."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from itertools import count
+
+from ...gossip import PeerId
+from ...topology import Topology, View
+
+__all__ = ["LiveWorkerTopology", "Slowness", "WorkerTopology"]
+
+
+_VIEWS_KEPT = 256
+"""Views whose graph is kept: while news spreads, workers differ in whom they know."""
+
+
+class WorkerTopology:
+    """Whom the workers of a fleet may push to; the graph is that of all of them, whoever stops.
+
+    Args:
+        topology: Over as many nodes as there are workers; node i is worker i.
+        ids: Their names, in order.
+    """
+
+    def __init__(self, topology: Topology, ids: Sequence[PeerId]) -> None:
+        self._topology = topology
+        self._ids = tuple(ids)
+        self._index = {id: index for index, id in enumerate(self._ids)}
+        self._found: dict[tuple[int, int], tuple[PeerId, ...]] = {}
+        self._weights: dict[tuple[int, int], dict[PeerId, float]] = {}
+
+    def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+        """Whom *peer* may push to in a round; those that have stopped are passed over later."""
+        period = self._topology.period
+        node = self._index[peer]
+        if period is None:
+            return self._named(self._topology.neighbors(node, round))
+        key = node, round % period
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._named(self._topology.neighbors(node, key[1]))
+        return found
+
+    def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
+        """Row of W: whom *peer* mixes from in a round, itself included, and how much."""
+        period = self._topology.period
+        node = self._index[peer]
+        key = node, round if period is None else round % period
+        found = self._weights.get(key)
+        if found is None:
+            found = self._row(*key)
+            if period is not None:
+                self._weights[key] = found
+        return found
+
+    def _row(self, node: int, round: int) -> dict[PeerId, float]:
+        matrix = self._topology.matrix(round)
+        row = slice(matrix.indptr[node], matrix.indptr[node + 1])
+        pairs = zip(matrix.indices[row], matrix.data[row], strict=True)
+        return {self._ids[int(other)]: float(weight) for other, weight in sorted(pairs)}
+
+    def _named(self, nodes: Sequence[int]) -> tuple[PeerId, ...]:
+        return tuple([self._ids[node] for node in nodes])
+
+
+class LiveWorkerTopology:
+    """Whom the workers of a fleet may push to, each by its own view of who lives, as live.
+
+    Those whose views are equal share one graph.
+
+    Args:
+        spec: A topology spec.
+        seed: Of the swarm.
+        mixing: Mixing weights, the family's own unless given.
+    """
+
+    def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
+        self._make = partial(View, spec, seed, mixing)
+        self._views: dict[tuple[PeerId, ...], tuple[tuple[PeerId, ...], View]] = {}
+        self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], View]] = {}
+
+    def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+        """Whom *peer* may push to in a round."""
+        known, view = self._view(live, peer)
+        return view(known, peer, round)
+
+    def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
+        """Row of W: whom *peer* mixes from in a round, itself included, and how much."""
+        known, view = self._view(live, peer)
+        return view.weights(known, peer, round)
+
+    def _view(self, live: Sequence[PeerId], peer: PeerId) -> tuple[tuple[PeerId, ...], View]:
+        last = self._last.get(peer)
+        # A roster hands out the same tuple until it changes; a list may be changed in place.
+        if last is not None and last[0] is live and isinstance(live, tuple):
+            return last[1], last[2]
+        asked = tuple(live)
+        found = self._views.get(asked)
+        if found is None:
+            if len(self._views) == _VIEWS_KEPT:
+                del self._views[next(iter(self._views))]
+            found = self._views[asked] = asked, self._make()
+        self._last[peer] = live, *found
+        return found
+
+
+class Slowness:
+    """How many times as long the steps of each peer take, and why.
+
+    Of causes that hold at once the largest factor counts, and the end of one takes only its own
+    away. A cause is of a peer, not of one of its lives: the next is as slow as the last one was.
+    """
+
+    def __init__(self) -> None:
+        self._causes: dict[Hashable, dict[int, float]] = {}
+        self._numbers = count()
+
+    def begin(self, peer: Hashable, factor: float) -> int:
+        """Let a peer be so slow, until `end` is called with the number that this has."""
+        number = next(self._numbers)
+        self._causes.setdefault(peer, {})[number] = factor
+        return number
+
+    def end(self, peer: Hashable, number: int) -> None:
+        """Take one cause away, if it still holds."""
+        self._causes.get(peer, {}).pop(number, None)
+
+    def of(self, peer: Hashable) -> float:
+        """How slow a peer is now; 1 where nothing slows it."""
+        return max(self._causes.get(peer, {}).values(), default=1.0)
+
+    def clear(self) -> None:
+        """Take everything away."""
+        self._causes.clear()

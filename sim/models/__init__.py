@@ -1,0 +1,3 @@
+"""Models of step times and networks."""
+
+__all__: list[str] = []

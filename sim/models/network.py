@@ -1,0 +1,488 @@
+"""Networks of the simulator: presets with the reason for each number, or a file."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from os.path import isfile
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ...gossip.errors import ConfigError
+
+__all__ = [
+    "ALL",
+    "PRESETS",
+    "Cut",
+    "Host",
+    "Link",
+    "NetworkConfig",
+    "check_fields",
+    "check_numbers",
+    "network_as_json",
+    "network_of",
+    "part_as_json",
+    "read_fields",
+    "read_network",
+]
+
+
+ALL = ("*",)
+"""Stands for all workers."""
+
+
+def _is_duration(value: float) -> bool:
+    return 0 <= value < math.inf
+
+
+def _is_rate(value: float) -> bool:
+    return 0 <= value <= 1
+
+
+_RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = MappingProxyType(
+    {
+        "latency_s": (_is_duration, "0 or more and finite, in seconds"),
+        "jitter": (_is_duration, "0 or more and finite, in latencies"),
+        "bandwidth_mbit": (lambda value: 0 < value < math.inf, "above 0 and finite, in Mbit/s"),
+        "loss": (_is_rate, "a probability in [0, 1]"),
+        "duplicates": (_is_rate, "a probability in [0, 1]"),
+        "reorder": (_is_rate, "a probability in [0, 1]"),
+        "start_s": (_is_duration, "0 or more and finite, in seconds"),
+    }
+)
+
+
+def check_numbers(settings: object, *names: str) -> None:
+    """Refuse numbers that are out of range; None says nothing, and so is in range.
+
+    Args:
+        settings: What has them.
+        *names: Of its fields.
+
+    Raises:
+        ConfigError: One is out of range; the message begins with its name.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        fits, allowed = _RANGES[name]
+        if value is not None and not fits(value):
+            raise ConfigError(f"{name} is {value}: it must be {allowed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine with several workers, which share its uplink.
+
+    What they send one another does not leave it, and arrives at once, unless a `Link` says
+    otherwise.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    workers: tuple[str, ...]
+    """Ids, or indices from 0."""
+
+    bandwidth_mbit: float | None = None
+    """Of its uplink, in Mbit/s; None for the network's."""
+
+    def __post_init__(self) -> None:
+        _check_workers("workers", self.workers)
+        check_numbers(self, "bandwidth_mbit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What links from some workers to others have of their own, each in one direction.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    source: tuple[str, ...] = ALL
+    """Who sends: ids or indices."""
+
+    to: tuple[str, ...] = ALL
+    """Who receives."""
+
+    latency_s: float | None = None
+    """Seconds; None, here and below, for what holds elsewhere."""
+
+    bandwidth_mbit: float | None = None
+    """Of each such link, in Mbit/s, behind the uplink: both limit."""
+
+    loss: float | None = None
+    """Probability that a message is lost."""
+
+    def __post_init__(self) -> None:
+        _check_workers("from", self.source)
+        _check_workers("to", self.to)
+        check_numbers(self, "latency_s", "bandwidth_mbit", "loss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A partition in one direction: whatever is on its way between the two times is lost.
+
+    Raises:
+        ConfigError: A field is out of range, or it ends before it starts.
+    """
+
+    source: tuple[str, ...] = ALL
+    """Who sends: ids or indices."""
+
+    to: tuple[str, ...] = ALL
+    """Who receives."""
+
+    start_s: float = 0.0
+    """Virtual time, in seconds."""
+
+    stop_s: float = math.inf
+    """Virtual time, in seconds; infinite for a cut that never heals."""
+
+    def __post_init__(self) -> None:
+        _check_workers("from", self.source)
+        _check_workers("to", self.to)
+        check_numbers(self, "start_s")
+        if not self.stop_s > self.start_s:
+            raise ConfigError(f"stop_s is {self.stop_s}: it must be after start_s, {self.start_s}")
+
+
+def _check_workers(name: str, workers: Sequence[str]) -> None:
+    if not workers:
+        raise ConfigError(f"{name} names no worker: it must be ids, indices, or '*' for all")
+    if "*" in workers and tuple(workers) != ALL:
+        raise ConfigError(f"{name} names '*' among others: it must stand alone")
+
+
+Part = Host | Link | Cut
+
+_PARTS: Mapping[str, type[Part]] = MappingProxyType({"hosts": Host, "links": Link, "cuts": Cut})
+_NUMBERS = ("latency_s", "jitter", "bandwidth_mbit", "loss", "duplicates", "reorder")
+_WORKERS = ("workers", "source", "to")
+
+
+def read_fields(path: Path) -> tuple[object, dict[str, Any]]:
+    """Read a file, whose form `read_network` shows.
+
+    Args:
+        path: The file, in UTF-8.
+
+    Returns:
+        What it calls the preset it starts from, and the fields of ``NetworkConfig`` that it gives,
+        both still to be checked.
+
+    Raises:
+        ConfigError: The file cannot be read, or has another form; the message names the key.
+    """
+    return check_fields(_read(path))
+
+
+def check_fields(given: Mapping[str, Any]) -> tuple[object, dict[str, Any]]:
+    """Check what a file says, or an object inside another file; as `read_fields`.
+
+    Raises:
+        ConfigError: It has another form; the message names the key.
+    """
+    content = dict(given)
+    _check_keys(content, ("preset", *_NUMBERS, *_PARTS), "")
+    preset = content.pop("preset", "ideal")
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        if key in _PARTS:
+            if not isinstance(value, list):
+                raise ConfigError(f"{key} is {json.dumps(value)}: it must be a list of objects")
+            found[key] = tuple(
+                _part(_PARTS[key], entry, f"{key}[{index}]") for index, entry in enumerate(value)
+            )
+        else:
+            # Only here null says something: that there is no limit, whatever the preset has.
+            found[key] = None if key == "bandwidth_mbit" and value is None else _number(value, key)
+    return preset, found
+
+
+def part_as_json(part: Part) -> dict[str, object]:
+    """Write a part as a file has it, without what is as it is unless given."""
+    found: dict[str, object] = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if field.name in _WORKERS:
+            found[_key(field.name)] = "*" if value == ALL else list(value)
+        elif value != field.default:
+            found[field.name] = value
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        content = json.loads(text, object_pairs_hook=_object)
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"line {error.lineno} is not JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("the file is not UTF-8") from error
+    except RecursionError as error:
+        raise ConfigError("it is nested too deeply for a network") from error
+    if not isinstance(content, dict):
+        raise ConfigError("it must be a JSON object, {...}")
+    return content
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ConfigError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
+    return found
+
+
+def _part(kind: type[Part], entry: object, where: str) -> Part:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where} is {json.dumps(entry)}: it must be an object")
+    names = {_key(field.name): field.name for field in fields(kind)}
+    _check_keys(entry, tuple(names), where)
+    given: dict[str, Any] = {}
+    for key, value in entry.items():
+        if names[key] in _WORKERS:
+            given[names[key]] = _workers(value, f"{where}.{key}")
+        elif value is not None:
+            given[key] = _number(value, f"{where}.{key}")
+    if kind is Host and "workers" not in given:
+        raise ConfigError(f"{where} needs workers, those which share its uplink")
+    try:
+        return kind(**given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}.{error}") from None
+
+
+def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
+    for key in content:
+        if key not in allowed:
+            close = get_close_matches(key, allowed, n=1)
+            hint = f", did you mean {close[0]!r}?" if close else "."
+            inside = f"{where} has an" if where else "it has an"
+            raise ConfigError(f"{inside} unknown key {key!r}{hint} Keys are {', '.join(allowed)}")
+
+
+def _workers(value: object, where: str) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
+        raise ConfigError(
+            f"{where} is {json.dumps(value)}: it must be an id, an index, a list of them, or '*'"
+        )
+    return tuple(str(name) for name in names)
+
+
+def _number(value: object, where: str) -> float:
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    except OverflowError:
+        pass
+    raise ConfigError(f"{where} is {json.dumps(value)}: it must be a number")
+
+
+def _key(name: str) -> str:
+    # "from" cannot be the name of a field.
+    return "from" if name == "source" else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkConfig:
+    """What happens to a message between two workers. Chances are of whole messages.
+
+    Without arguments it is `ideal`: each message arrives when it is sent.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    latency_s: float = 0.0
+    """From the last byte sent to its arrival, one way, in seconds: the least it takes."""
+
+    jitter: float = 0.0
+    """Mean of what is added to the latency, exponentially distributed, in latencies. A link stays
+    in order, as TCP is: what would arrive before an earlier message waits for that one."""
+
+    bandwidth_mbit: float | None = None
+    """Of each host's uplink, in Mbit/s (10^6 bits), one message at a time for all its links; None
+    for no limit. Downlinks do not limit."""
+
+    loss: float = 0.0
+    """Probability that a message is lost, having used the uplink. Not that of a packet, which TCP
+    sends again (that is jitter): a connection that breaks loses a message."""
+
+    duplicates: float = 0.0
+    """Probability of a second copy, which arrives late by up to 4 latencies, out of order."""
+
+    reorder: float = 0.0
+    """Probability that a message is late by up to 4 latencies, and is overtaken."""
+
+    hosts: tuple[Host, ...] = ()
+    """Workers that share an uplink; each other one has its own."""
+
+    links: tuple[Link, ...] = ()
+    """Links that differ. Where several fit a link, the last that gives a number holds."""
+
+    cuts: tuple[Cut, ...] = ()
+    """Partitions."""
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self, "latency_s", "jitter", "bandwidth_mbit", "loss", "duplicates", "reorder"
+        )
+
+    def with_changes(
+        self,
+        *,
+        latency_s: float | None = None,
+        bandwidth_mbit: float | None = None,
+        loss: float | None = None,
+        duplicates: float | None = None,
+    ) -> "NetworkConfig":
+        """Change what is given; hosts, links and cuts stay as they are.
+
+        Args:
+            latency_s: Seconds.
+            bandwidth_mbit: Mbit/s; infinite for no limit.
+            loss: Probability.
+            duplicates: Probability.
+
+        Returns:
+            The changed network.
+
+        Raises:
+            ConfigError: A number is out of range.
+        """
+        given = {
+            "latency_s": latency_s,
+            "bandwidth_mbit": bandwidth_mbit,
+            "loss": loss,
+            "duplicates": duplicates,
+        }
+        changes: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }
+        if bandwidth_mbit == math.inf:
+            changes["bandwidth_mbit"] = None
+        return replace(self, **changes)
+
+
+PRESETS: Mapping[str, NetworkConfig] = MappingProxyType(
+    {
+        "ideal": NetworkConfig(),
+        "datacenter": NetworkConfig(latency_s=0.0001, bandwidth_mbit=25_000),
+        "lan": NetworkConfig(latency_s=0.0005, bandwidth_mbit=1_000),
+        "wan": NetworkConfig(latency_s=0.04, jitter=0.1, bandwidth_mbit=100, loss=0.0001),
+        "lossy": NetworkConfig(
+            latency_s=0.1,
+            jitter=0.5,
+            bandwidth_mbit=20,
+            loss=0.05,
+            duplicates=0.02,
+            reorder=0.05,
+        ),
+    }
+)
+"""Networks by name.
+
+``ideal``: nothing but the algorithm.
+
+``datacenter``: 0.1 ms is a switch or two and both kernels; 25 Gbit/s is a common network card.
+No jitter: it is far below the time of a step, and a link in constant time costs no state.
+
+``lan``: 0.5 ms is half of a ping across an office; 1 Gbit/s is its Ethernet. No jitter, as above.
+
+``wan``: 40 ms is half of a ping across a continent; a tenth of that is what queues on the way
+add; 100 Mbit/s is a good uplink of an office or a home; a connection that breaks takes a message
+in 10,000 with it.
+
+``lossy``: 100 ms, half a latency of jitter and 20 Mbit/s are a mobile link or a bad hotel; one
+message in 20 is lost, one in 50 comes twice, one in 20 is overtaken. Worse than what a transport
+over TCP lets through, to see what a swarm can stand.
+"""
+
+
+def read_network(text: str) -> NetworkConfig:
+    """Find a network by name, or read it from a file.
+
+    A file is a JSON object with the fields of `NetworkConfig`, all of them optional, and
+    ``preset``, what it starts from (``ideal`` unless given)::
+
+        {"preset": "lan", "loss": 0.01,
+         "hosts": [{"workers": ["0", "1"], "bandwidth_mbit": 100}],
+         "links": [{"from": "0", "to": ["2", "3"], "latency_s": 0.1}],
+         "cuts": [{"from": "*", "to": "3", "start_s": 10, "stop_s": 20}]}
+
+    ``from``, ``to`` and ``workers`` are an id or an index, a list of them, or ``"*"`` for all,
+    which ``from`` and ``to`` are unless given. A ``bandwidth_mbit`` of null is no limit, a
+    ``stop_s`` of null is never.
+
+    Args:
+        text: A key of `PRESETS`, or the path of a file.
+
+    Returns:
+        The network.
+
+    Raises:
+        ConfigError: It is neither, or the file is not as above; the message names file and key.
+
+    >>> read_network("wan").latency_s
+    0.04
+    """
+    if text in PRESETS:
+        return PRESETS[text]
+    path = Path(text)
+    if not text.endswith(".json") and not isfile(path):
+        close = get_close_matches(text, PRESETS, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else "."
+        raise ConfigError(
+            f"unknown network {text!r}{hint} It must be {', '.join(PRESETS)} or a .json file"
+        )
+    try:
+        return _from(*read_fields(path))
+    except ConfigError as error:
+        raise ConfigError(f"network {path}: {error}") from None
+
+
+def network_of(content: Mapping[str, Any]) -> NetworkConfig:
+    """Make a network of what a file says, as `read_network` shows it.
+
+    Raises:
+        ConfigError: It is not of that form; the message names the key.
+
+    >>> network_of({"preset": "lan", "loss": 0.01}).latency_s
+    0.0005
+    """
+    return _from(*check_fields(content))
+
+
+def _from(preset: object, given: Mapping[str, Any]) -> NetworkConfig:
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise ConfigError(f"preset is {preset!r}: it must be one of {', '.join(PRESETS)}")
+    return replace(PRESETS[preset], **given)
+
+
+def network_as_json(config: NetworkConfig) -> dict[str, object]:
+    """Say what a network is in the form of a file.
+
+    Args:
+        config: Any network.
+
+    Returns:
+        What `read_network` reads back as *config*, for ``json.dumps``.
+
+    >>> as_json(PRESETS["datacenter"])
+    {'latency_s': 0.0001, 'bandwidth_mbit': 25000}
+    """
+    found: dict[str, object] = {}
+    for field in fields(NetworkConfig):
+        value = getattr(config, field.name)
+        if value != field.default:
+            is_number = isinstance(value, int | float)
+            found[field.name] = value if is_number else [part_as_json(part) for part in value]
+    return found

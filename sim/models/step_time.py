@@ -1,0 +1,565 @@
+"""How long steps take: the same for all, drawn, or read from a file."""
+
+import csv
+import json
+import math
+import re
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...gossip.errors import ConfigError
+from ...gossip.rng import stream
+
+__all__ = [
+    "FORM",
+    "PACES",
+    "InTurn",
+    "StepTime",
+    "make_step_time",
+    "parse_slow",
+    "parse_speeds",
+    "read_durations",
+    "slowdowns",
+]
+
+
+FORM = "SPEEDx:PERCENT%,..., such as 0.5x:25%,1x:50%,4x:25%"
+"""What classes of speed look like, for messages."""
+
+_NUMBER = r"(\d+\.?\d*|\.\d+)"
+_CLASS = re.compile(rf"\s*{_NUMBER}x\s*:\s*{_NUMBER}%\s*")
+
+
+def slowdowns(
+    ids: Sequence[str], *, speeds: str | None, slow: Sequence[str], seed: int
+) -> list[float]:
+    """Say how many times as long each worker's steps take as a step at speed 1x.
+
+    Classes are as large as their percentages say, rounded by largest remainder, the first of
+    equals first; who is in which is drawn from the seed.
+
+    Args:
+        ids: The workers.
+        speeds: Classes of speed (`parse_speeds`); None for 1x everywhere.
+        slow: Stragglers (`parse_slow`), on top of their class.
+        seed: The run's seed.
+
+    Returns:
+        One factor for each worker, above 0.
+
+    Raises:
+        ConfigError: *speeds* or *slow* is not of its form.
+
+    >>> sorted(slowdowns("abcd", speeds="0.5x:25%,4x:75%", slow=[], seed=0))
+    [0.25, 0.25, 0.25, 2.0]
+    """
+    factors = [1.0] * len(ids)
+    if speeds is not None:
+        drawn = iter(stream(seed, "swarm", "speeds").permutation(len(ids)).tolist())
+        classes = parse_speeds(speeds)
+        for (speed, _), count in zip(classes, _counts(classes, len(ids)), strict=True):
+            for _ in range(count):
+                factors[next(drawn)] = 1 / speed
+    for worker, factor in parse_slow(slow, ids).items():
+        factors[worker] *= factor
+    return factors
+
+
+def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
+    """Read classes of speed.
+
+    Args:
+        text: ``SPEEDx:PERCENT%`` once or more, commas between. A worker of speed 4x takes a
+            quarter of the time for a step.
+
+    Returns:
+        Speed and percentage of each class; the percentages add up to 100.
+
+    Raises:
+        ConfigError: The text is not of that form, a speed is 0, or the sum is another.
+
+    >>> parse_speeds("0.5x:25%,1x:75%")
+    [(0.5, Fraction(25, 1)), (1.0, Fraction(75, 1))]
+    """
+    classes = []
+    for part in text.split(","):
+        match = _CLASS.fullmatch(part)
+        speed = float(match[1]) if match else 0.0
+        if match is None or not 0 < speed < math.inf:
+            raise ConfigError(
+                f"speeds {text!r}: {part.strip()!r} is not SPEEDx:PERCENT% with a speed above 0; "
+                f"it must be {FORM}"
+            )
+        # Exact, so that 33.3 + 33.3 + 33.4 is 100.
+        classes.append((speed, Fraction(match[2])))
+    if (total := sum(percent for _, percent in classes)) != 100:
+        raise ConfigError(
+            f"speeds {text!r}: the percentages add up to {float(total):g}, they must to 100"
+        )
+    return classes
+
+
+def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
+    """Read ``WORKER:FACTOR``, the form that ``rumor launch --slow`` takes.
+
+    Args:
+        texts: WORKER is an id, or an index from 0; its steps take FACTOR times as long.
+        ids: The workers.
+
+    Returns:
+        The factor of each worker that is named, by index.
+
+    Raises:
+        ConfigError: One has another form, names no worker, or one that was named before.
+
+    >>> parse_slow(["3:10", "peer-0:1.5"], ids=["peer-0", "peer-1", "peer-2", "peer-3"])
+    {3: 10.0, 0: 1.5}
+    """
+    factors: dict[int, float] = {}
+    for text in texts:
+        name, _, number = text.strip().rpartition(":")
+        if not name or not re.fullmatch(_NUMBER, number) or not 1 <= float(number) < math.inf:
+            raise ConfigError(
+                f"slow {text!r} is not WORKER:FACTOR: write 3:10 for steps of worker 3 that take "
+                "10 times as long (FACTOR >= 1)"
+            )
+        worker = _index(name, ids)
+        if worker is None:
+            raise ConfigError(
+                f"slow {text!r}: there is no worker {name}, only 0 to {len(ids) - 1}, "
+                f"called {ids[0]} to {ids[-1]}"
+            )
+        if worker in factors:
+            raise ConfigError(f"slow names worker {worker} twice")
+        factors[worker] = float(number)
+    return factors
+
+
+def _index(name: str, ids: Sequence[str]) -> int | None:
+    # An id first: nodes of a file may be called by numbers, and need not start at 0.
+    if name in ids:
+        return ids.index(name)
+    is_index = name.isascii() and name.isdigit() and int(name) < len(ids)
+    return int(name) if is_index else None
+
+
+def _counts(classes: Sequence[tuple[float, Fraction]], n: int) -> list[int]:
+    quotas = [n * percent / 100 for _, percent in classes]
+    counts = [math.floor(quota) for quota in quotas]
+    remainders = [count - quota for quota, count in zip(quotas, counts, strict=True)]
+    for index in np.argsort([float(r) for r in remainders], kind="stable")[: n - sum(counts)]:
+        counts[index] += 1
+    return counts
+
+
+_COLUMNS = "worker, step or start_s, and seconds"
+
+Row = Mapping[str, object]
+
+
+def read_durations(path: str | Path, ids: Sequence[str]) -> list[Sequence[float]]:
+    """Read how long each worker's steps took.
+
+    A row has ``worker``, an id or an index from 0; ``seconds``; and ``step``, which counts up by
+    one from wherever a worker's first row begins, or ``start_s``, when the step began on any clock
+    (or both). Rows of one worker are in order, those of several mixed as they like. A file of CSV
+    begins with the names of its columns; one of JSON lines has an object on each. Further
+    columns are passed over.
+
+    By start times, a step is missing where a worker paused for longer than half of the shorter
+    step beside the pause. Shorter pauses are not counted to any step.
+
+    Args:
+        path: The file, in UTF-8.
+        ids: The workers.
+
+    Returns:
+        For each worker the durations of its steps, in seconds, above 0; at least one.
+
+    Raises:
+        ConfigError: The file cannot be read, a row is not as above, a step is missing, or a worker
+            has no rows; the message names file and line.
+    """
+    places = {str(index): index for index in range(len(ids))}
+    places |= {id: index for index, id in enumerate(ids)}
+    tracks = [_Track() for _ in ids]
+    for line, row in _rows(Path(path)):
+        try:
+            tracks[_place(row, places, ids)].add(row)
+        except ValueError as error:
+            raise ConfigError(f"trace {path}, line {line}: {error}") from None
+    for id, track in zip(ids, tracks, strict=True):
+        if not track.durations:
+            raise ConfigError(
+                f"trace {path} has no row for worker {id}: each of the {len(ids)} workers needs one"
+            )
+    return [track.durations for track in tracks]
+
+
+@dataclass(slots=True)
+class _Track:
+    """One worker's rows so far."""
+
+    durations: "array[float]" = field(default_factory=lambda: array("d"))
+    step: int | None = None
+    start_s: float | None = None
+
+    def add(self, row: Row) -> None:
+        """Take the next row.
+
+        Raises:
+            ValueError: It is not the one that has to follow.
+        """
+        worker, seconds = row["worker"], _number(row, "seconds")
+        if seconds <= 0:
+            raise ValueError(f"seconds is {seconds:g}: it must be a finite number above 0")
+        if "step" not in row and "start_s" not in row:
+            raise ValueError(f"there is neither step nor start_s: it must have {_COLUMNS}")
+        if "step" in row:
+            step = _number(row, "step")
+            if self.step is not None and step != self.step + 1:
+                raise ValueError(
+                    f"worker {worker} is at step {step:.15g} after step {self.step}: "
+                    f"it must be {self.step + 1}, for steps of a worker follow one another"
+                )
+            if step < 0 or step != int(step):
+                raise ValueError(f"step is {step:g}: it must be a whole number of 0 or more")
+            self.step = int(step)
+        if "start_s" in row:
+            self._begin(worker, _number(row, "start_s"), seconds)
+        self.durations.append(seconds)
+
+    def _begin(self, worker: object, start_s: float, seconds: float) -> None:
+        if self.start_s is not None:
+            before_s = self.durations[-1]
+            end_s = self.start_s + before_s
+            pause_s = start_s - end_s
+            # Times in a file are rounded.
+            if pause_s < -0.01 * before_s:
+                raise ValueError(
+                    f"worker {worker} starts a step at {start_s:.12g} s, before its last one ends "
+                    f"at {end_s:.12g} s"
+                )
+            if pause_s > 0.5 * min(before_s, seconds):
+                raise ValueError(
+                    f"of worker {worker} nothing is known from {end_s:.12g} s to {start_s:.12g} s: "
+                    "a step is missing"
+                )
+        self.start_s = start_s
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """Number of each line, and what stands there."""
+    try:
+        # newline="" keeps line breaks inside a quoted field for csv to see.
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            start = file.read(1024).lstrip()
+            file.seek(0)
+            yield from _json_rows(path, file) if start[:1] == "{" else _csv_rows(path, file)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"trace {path} cannot be read: {reason}") from error
+
+
+def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise ConfigError(f"trace {path}, line {number} is not a JSON object")
+        yield number, row
+
+
+def _csv_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, Row]]:
+    reader = csv.reader(lines, skipinitialspace=True, strict=True)
+    columns: list[str] = []
+    try:
+        for cells in reader:
+            words = [cell.strip() for cell in cells]
+            if not any(words):
+                continue
+            if not columns:
+                columns = _header(path, reader.line_num, words)
+            elif len(words) != len(columns):
+                raise ConfigError(
+                    f"trace {path}, line {reader.line_num} has {len(words)} fields: "
+                    f"it must have {len(columns)}, {', '.join(columns)}"
+                )
+            else:
+                yield reader.line_num, dict(zip(columns, words, strict=True))
+    except csv.Error as error:
+        raise ConfigError(f"trace {path}, line {reader.line_num} is not CSV: {error}") from None
+    if not columns:
+        raise ConfigError(f"trace {path} is empty: its first line must name {_COLUMNS}")
+
+
+def _header(path: Path, line: int, words: list[str]) -> list[str]:
+    named = set(words)
+    if not ({"worker", "seconds"} <= named and named & {"step", "start_s"}):
+        raise ConfigError(
+            f"trace {path}, line {line} has the columns {', '.join(words)}: "
+            f"the first line must name {_COLUMNS}"
+        )
+    return words
+
+
+def _place(row: Row, places: Mapping[str, int], ids: Sequence[str]) -> int:
+    name = row.get("worker")
+    if isinstance(name, str | int) and str(name) in places:
+        return places[str(name)]
+    raise ValueError(
+        f"worker is {name}: it must be an index, 0 to {len(ids) - 1}, "
+        f"or an id, {ids[0]} to {ids[-1]}"
+    )
+
+
+def _number(row: Row, key: str) -> float:
+    value = row.get(key)
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{key} is {value}: it must be a finite number")
+    return number
+
+
+PACES = (
+    "constant, lognormal:cv=C (C in [0, 100]), pareto:shape=A (A above 1) or "
+    "trace:path=FILE (CSV or JSON lines)"
+)
+"""The valid specs, for messages."""
+
+# Draws made at a time: opening a stream costs 20 us or so, and 8 bytes are kept for each draw.
+_BITS = 6
+_BLOCK = 1 << _BITS
+
+Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+
+class StepTime(Protocol):
+    """The durations of steps, each a pure function of seed, worker and step."""
+
+    def step_s(self, worker: int, step: int) -> float:
+        """Say how long a worker's step takes.
+
+        Args:
+            worker: Its index.
+            step: Counted from 0. In order is fast; any order gives the same answers.
+
+        Returns:
+            Seconds, above 0.
+        """
+        ...
+
+    def mean_s(self, worker: int) -> float:
+        """Say how long a worker's steps take on average, in seconds."""
+        ...
+
+
+def make_step_time(
+    spec: str,
+    *,
+    ids: Sequence[str],
+    step_s: float,
+    speeds: str | None = None,
+    slow: Sequence[str] = (),
+    seed: int,
+) -> StepTime:
+    """Make the pace of a simulated swarm.
+
+    ``constant``: each step takes *step_s*. ``lognormal:cv=0.3``: drawn, with a coefficient of
+    variation of 0.3: the jitter of a machine with a little else to do. ``pareto:shape=2.5``: drawn,
+    with a heavy tail: now and then one step takes very much longer; at a shape of 2 or less the
+    variance is infinite. Both have the mean *step_s*. ``trace:path=FILE``: what was recorded,
+    one row for each step of each worker, from the first row again where they are used up.
+
+    Classes of speed and stragglers multiply all of these, recorded durations too.
+
+    Args:
+        spec: One of the four forms above.
+        ids: The workers; draws belong to ids, not to places.
+        step_s: Mean duration of a step at speed 1x, in seconds, > 0; a trace has its own.
+        speeds: Classes of speed such as ``0.5x:25%,1x:50%,4x:25%``; None for 1x everywhere.
+        slow: Stragglers, ``3:10`` for steps of worker 3 that take 10 times as long.
+        seed: The run's seed.
+
+    Returns:
+        The pace.
+
+    Raises:
+        ConfigError: An argument is out of range, or a trace cannot be used; it names file and line.
+
+    >>> pace = make_pace("constant", ids=["a", "b"], step_s=0.1, slow=["b:10"], seed=0)
+    >>> pace.step_s(0, 0), pace.step_s(1, 0)
+    (0.1, 1.0)
+    """
+    if not (math.isfinite(step_s) and step_s > 0):
+        raise ConfigError(f"step_s is {step_s}: it must be a finite number of seconds above 0")
+    form, value = _read(spec)
+    factors = slowdowns(ids, speeds=speeds, slow=slow, seed=seed)
+    means = [step_s * factor for factor in factors]
+    if not all(math.isfinite(mean) and mean > 0 for mean in means):
+        raise ConfigError(
+            f"step_s is {step_s}: with speeds and slow, steps would take {max(means)}"
+        )
+    if form == "constant":
+        return _Constant(means)
+    if form == "trace":
+        return _Recorded(read_durations(value, ids), factors)
+    return _Drawn(_DRAWS[form](float(value)), means, ids, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    means: list[float]
+
+    def step_s(self, worker: int, step: int) -> float:
+        return self.means[worker]
+
+    def mean_s(self, worker: int) -> float:
+        return self.means[worker]
+
+
+class _Drawn:
+    """Each worker's current block of draws is kept; any block can be drawn again by itself."""
+
+    def __init__(self, draw: Draw, means: list[float], ids: Sequence[str], seed: int) -> None:
+        self._draw = draw
+        self._means = means
+        self._ids = ids
+        self._seed = seed
+        self._blocks: list[Sequence[float]] = [()] * len(means)
+        self._numbers = [-1] * len(means)
+
+    def step_s(self, worker: int, step: int) -> float:
+        if self._numbers[worker] != step >> _BITS:
+            self._fill(worker, step >> _BITS)
+        return self._blocks[worker][step & (_BLOCK - 1)]
+
+    def mean_s(self, worker: int) -> float:
+        return self._means[worker]
+
+    def _fill(self, worker: int, number: int) -> None:
+        rng = stream(self._seed, self._ids[worker], f"pace:{number}")
+        durations = self._means[worker] * self._draw(rng, _BLOCK)
+        # An array, for it is indexed faster than numpy's and is a quarter of a list's size.
+        self._blocks[worker] = array("d", durations.tobytes())
+        self._numbers[worker] = number
+
+
+class _Recorded:
+    def __init__(self, durations: Sequence[Sequence[float]], factors: list[float]) -> None:
+        self._durations = durations
+        self._factors = factors
+
+    def step_s(self, worker: int, step: int) -> float:
+        durations = self._durations[worker]
+        return durations[step % len(durations)] * self._factors[worker]
+
+    def mean_s(self, worker: int) -> float:
+        durations = self._durations[worker]
+        return math.fsum(durations) / len(durations) * self._factors[worker]
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """The pace of a swarm that newcomers join: they take the paces of those there, in turn."""
+
+    pace: StepTime
+    """Of those who are there at the start."""
+    workers: int
+    """How many these are."""
+
+    def step_s(self, worker: int, step: int) -> float:
+        """Say how long a worker's step takes, seconds."""
+        return self.pace.step_s(worker % self.workers, step)
+
+    def mean_s(self, worker: int) -> float:
+        """Say how long a worker's steps take on average, seconds."""
+        return self.pace.mean_s(worker % self.workers)
+
+
+def _lognormal(cv: float) -> Draw:
+    variance = math.log1p(cv**2)
+    # The mean of a lognormal is exp(mu + variance / 2), and is to be 1.
+    return lambda rng, n: rng.lognormal(-variance / 2, math.sqrt(variance), n)
+
+
+def _pareto(shape: float) -> Draw:
+    # numpy's starts at 0, and so 1 + that at 1, where the mean is shape / (shape - 1).
+    least = (shape - 1) / shape
+    return lambda rng, n: least * (1 + rng.pareto(shape, n))
+
+
+_DRAWS: Mapping[str, Callable[[float], Draw]] = {"lognormal": _lognormal, "pareto": _pareto}
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    name: str
+    allowed: str
+    fits: Callable[[float], bool] | None
+    """Of a number; None for a text, which takes the rest of the spec, commas included."""
+    default: str = ""
+    """Empty where it must be given."""
+
+
+_PARAMETERS: Mapping[str, _Parameter | None] = MappingProxyType(
+    {
+        "constant": None,
+        "lognormal": _Parameter("cv", "a number in [0, 100]", lambda cv: 0 <= cv <= 100, "0.3"),
+        "pareto": _Parameter("shape", "a finite number above 1", lambda a: 1 < a < math.inf, "2.5"),
+        "trace": _Parameter("path", "a file, CSV or JSON lines", None),
+    }
+)
+
+
+def _read(spec: str) -> tuple[str, str]:
+    """Name of a form and the value of its one parameter."""
+    name, colon, given = spec.partition(":")
+    if name not in _PARAMETERS:
+        close = get_close_matches(name, _PARAMETERS, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else "."
+        raise ConfigError(f"unknown pace {name!r}{hint} It must be {PACES}")
+    parameter = _PARAMETERS[name]
+    if parameter is None:
+        if colon:
+            raise ConfigError(f"pace {spec!r}: it takes no parameters: write {name!r}")
+        return name, ""
+    if not given and parameter.default and not colon:
+        return name, parameter.default
+    if not given:
+        raise ConfigError(f"pace {spec!r}: it needs {parameter.name}=, {parameter.allowed}")
+    key, equals, text = given.partition("=")
+    if not equals or key != parameter.name:
+        unless = f"; {parameter.default} unless given" if parameter.default else ""
+        raise ConfigError(
+            f"pace {spec!r}: it takes {parameter.name}= ({parameter.allowed}{unless}), "
+            f"not {given!r}"
+        )
+    if not _fits(parameter, text):
+        raise ConfigError(f"pace {spec!r}: {key}={text}: it must be {parameter.allowed}")
+    return name, text
+
+
+def _fits(parameter: _Parameter, text: str) -> bool:
+    if parameter.fits is None:
+        return bool(text)
+    try:
+        return parameter.fits(float(text))
+    except ValueError:
+        return False

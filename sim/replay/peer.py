@@ -1,0 +1,495 @@
+"""One peer's run, repeated from its journal."""
+
+import logging
+import struct
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.random import Generator as Random
+from torch import Tensor, nn
+
+from ...gossip import LocalProtocolError, RemoteProtocolError, Rule, stream
+from ...gossip.effects.effects import (
+    Combine,
+    Drop,
+    Effect,
+    Mix,
+    Reclaim,
+    Record,
+    Release,
+    Send,
+    ShareId,
+    Snapshot,
+    SnapshotId,
+    Stage,
+)
+from ...gossip.effects.events import Event, ShareMixed
+from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.weight import in_units
+from ...gossip.wire.codec import checksum, decode_header
+from ...gossip.wire.formats import Form, parse_wire
+from ...gossip.wire.messages import Incarnation, Offer, PeerId
+from ...train.config import RunConfig
+from ...train.loop.trainer import Learner
+from ...train.storage.inputs import Finish, Input, Leave, Receive, Step
+from ...train.storage.journal import Entry, Head, JournalFile
+from ...train.storage.journal_records import (
+    Began,
+    Closed,
+    Decided,
+    Fingerprint,
+    Trained,
+    batch_checksum,
+    in_words,
+)
+from ...train.storage.merge import fingerprint, travelling_tensors
+from ...train.tensors.vector import Vector
+from .result import Difference, Differs, first_difference
+
+__all__ = ["MODEL", "Bench", "Life", "Made", "PeerReplay", "Post", "ShareKey"]
+
+
+class Life(NamedTuple):
+    """One life of a peer."""
+
+    id: PeerId
+    incarnation: Incarnation
+
+
+class ShareKey(NamedTuple):
+    """Names a share among all peers."""
+
+    sender: Life
+    receiver: Life
+    seq: int
+    shard: int = 0
+
+    @property
+    def way(self) -> tuple[Life, Life, int]:
+        """From whom, to whom, and which shard: on each, one share follows another."""
+        return self.sender, self.receiver, self.shard
+
+    def __str__(self) -> str:
+        shard = f" (shard {self.shard})" if self.shard else ""
+        return f"share {self.seq}{shard} of {self.sender.id} for {self.receiver.id}"
+
+
+class Made(NamedTuple):
+    """A share, made again."""
+
+    payload: Tensor
+    """Its bytes: uint8, axes ``(n_bytes,)``; nobody changes them."""
+    form: Form
+    """What they are."""
+    record: int
+    """After which record of its sender's journal it was made."""
+    step: int
+    """After how many optimizer steps of its sender."""
+
+
+class Post:
+    """Keeps what was made until it is mixed, or can be mixed no more.
+
+    Args:
+        lives: Who is replayed; what is for anybody else is dropped.
+    """
+
+    def __init__(self, lives: Collection[Life]) -> None:
+        self.lives = frozenset(lives)
+        self._made: dict[tuple[Life, Life, int], dict[int, Made]] = {}
+        self._arrivals: list[ShareKey] = []
+
+    def put(self, key: ShareKey, made: Made) -> None:
+        """Hand over a share for another replay to take."""
+        if key.receiver in self.lives:
+            self._made.setdefault(key.way, {})[key.seq] = made
+            self._arrivals.append(key)
+
+    def find(self, key: ShareKey) -> Made | None:
+        """A share, where it was made and not done with."""
+        return self._made.get(key.way, {}).get(key.seq)
+
+    def done(self, key: ShareKey) -> None:
+        """Forget a share that its receiver has decided on, and those before it."""
+        # At most one share of a shard is outstanding between two lives: those before are settled.
+        waiting = self._made.get(key.way, {})
+        for seq in [seq for seq in waiting if seq <= key.seq]:
+            del waiting[seq]
+
+    def take_arrivals(self) -> list[ShareKey]:
+        """The shares that were put since this was last asked."""
+        arrivals, self._arrivals = self._arrivals, []
+        return arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A part of a share, as the receiver's journal knows it."""
+
+    offset_bytes: int
+    size_bytes: int
+    checksum: int
+
+
+class _Taken(NamedTuple):
+    """A snapshot of the peer's own."""
+
+    payload: Tensor
+    form: Form
+    shard: int
+
+
+class Bench:
+    """Carries out the effects that touch values, as a live peer's workbench does.
+
+    What a live peer takes from the wire, or from another's memory, it takes from the sender's
+    replay.
+
+    Args:
+        vector: The peer's values.
+        life: Whose they are.
+        post: Takes the shares it makes, and gives those of others.
+        rounding: Makes the random numbers that a snapshot is rounded by.
+    """
+
+    def __init__(
+        self, vector: Vector, life: Life, post: Post, rounding: Callable[[SnapshotId], Random]
+    ) -> None:
+        self._vector = vector
+        self._life = life
+        self._post = post
+        self._rounding = rounding
+        self._snapshots: dict[SnapshotId, _Taken] = {}
+        self._staged: dict[ShareId, list[_Frame]] = {}
+
+    def carry_out(
+        self, effect: Effect | Event, event: Input, record: int, step: int
+    ) -> Generator[ShareKey, None, None]:
+        """Do what *effect* asks for, where it is about values.
+
+        Args:
+            effect: Any effect.
+            event: What led to it.
+            record: Of the journal, that this was.
+            step: Optimizer steps taken by then.
+
+        Yields:
+            A share that is not made yet: go on when it is.
+
+        Raises:
+            Differs: A share is not what came over the wire.
+        """
+        match effect:
+            case Snapshot():
+                self._snapshot(effect)
+            case Release():
+                self._snapshots.pop(effect.snapshot, None)
+            case Send():
+                self._hand_over(effect, record, step)
+            case Stage() if isinstance(event, Receive):
+                checksum = decode_header(event.header)[1]
+                frame = _Frame(effect.offset_bytes, event.envelope.frame_bytes, checksum)
+                self._staged.setdefault(effect.share, []).append(frame)
+            case Mix(share, fraction, form):
+                made = yield from self._made(share)
+                self._vector.mix(made.payload, fraction, form, share.shard)
+                self._unstage(share)
+            case Reclaim(snapshot, fraction):
+                # One that was not finite was never taken, and is passed over live, too.
+                if snapshot in self._snapshots:
+                    payload, form, shard = self._snapshots[snapshot]
+                    self._vector.mix(payload, fraction, form, shard)
+            case Combine():
+                yield from self._combine(effect)
+            case Drop():
+                self._unstage(effect.share)
+            case _:
+                pass
+
+    def _snapshot(self, effect: Snapshot) -> None:
+        try:
+            payload = self._vector.snapshot(
+                effect.register, effect.form, effect.shard, self._rounding(effect.id)
+            )
+        except TrainingError:
+            return  # not finite: what was to be sent of it is unsent in the journal, too
+        self._snapshots[effect.id] = _Taken(payload, effect.form, effect.shard)
+
+    def _hand_over(self, effect: Send, record: int, step: int) -> None:
+        envelope, body = effect.envelope, effect.envelope.body
+        snapshot = self._snapshots.get(effect.snapshot or 0)
+        if isinstance(body, Offer) and snapshot is not None:
+            receiver = Life(envelope.destination, envelope.destination_incarnation)
+            key = ShareKey(self._life, receiver, body.seq, envelope.shard)
+            self._post.put(key, Made(snapshot.payload, snapshot.form, record, step))
+
+    def _combine(self, effect: Combine) -> Generator[ShareKey, None, None]:
+        terms: list[tuple[float, str | tuple[Tensor, Form]]] = []
+        for coefficient, term in effect.terms:
+            if isinstance(term, ShareId):
+                made = yield from self._made(term)
+                terms.append((coefficient, (made.payload, made.form)))
+            else:
+                terms.append((coefficient, term))
+        self._vector.combine(effect.register, terms)
+
+    def _made(self, share: ShareId) -> Generator[ShareKey, None, Made]:
+        """Wait for a share, and see whether it is what came over the wire."""
+        key = self._key(share)
+        while (made := self._post.find(key)) is None:
+            yield key
+        for frame in self._staged.get(share, ()):
+            stop = frame.offset_bytes + frame.size_bytes
+            part = made.payload.numpy()[frame.offset_bytes : stop]
+            if len(part) != frame.size_bytes or checksum(part.data) != frame.checksum:
+                raise Differs(
+                    f"{key}, made after its record {made.record} and step {made.step}, has other "
+                    f"bytes than came over the wire (from byte {frame.offset_bytes} on)"
+                )
+        return made
+
+    def _unstage(self, share: ShareId) -> None:
+        self._staged.pop(share, None)
+        self._post.done(self._key(share))
+
+    def _key(self, share: ShareId) -> ShareKey:
+        return ShareKey(Life(share.sender, share.incarnation), self._life, share.seq, share.shard)
+
+
+_log = logging.getLogger("rumor")
+
+# What a journal has a mark for.
+_DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine)
+
+MODEL: Final = "model.safetensors"
+"""What the model is called in a peer's folder."""
+
+
+class PeerReplay:
+    """Trains, decides and mixes again what one life of a peer did.
+
+    Args:
+        file: Its journal, not read yet.
+        head: The head of it.
+        device: Where to train.
+        post: Takes the shares it makes, and gives those of others.
+
+    Raises:
+        ConfigError: Its task, rule or topology is not to be had here.
+    """
+
+    def __init__(self, file: JournalFile, head: Head, device: str, post: Post) -> None:
+        self._file = file
+        self.head = head
+        self.post = post
+        self.life = Life(head.id, head.incarnation)
+        self.records = 0
+        """Records taken in so far."""
+        self.mixed = 0
+        """Shares mixed so far."""
+        self.unix_s = head.unix_s
+        """When the live run was here, by the calendar of its machine, seconds."""
+        self.difference: Difference | None = None
+        """The first one, where there is one."""
+        self.stopped = ""
+        """Why the replay cannot go on, in words, where it cannot."""
+        self.ended = False
+        """Whether the journal was read to its end, and nothing differed."""
+        self.compared = False
+        """Whether the model was held against the one that the live run left."""
+        self._learner = Learner(_run_config(head, device), head.id)
+        rule = head.make_rule()
+        self._vector = _vector(self._learner.model, rule, head)
+        self._tensors = travelling_tensors(self._learner.model, self._vector.schema)
+        self._protocol = head.make_protocol(self._vector.schema, rule)
+        self._bench = Bench(self._vector, self.life, post, partial(_rounding, head))
+        self._decided: Decided | None = None
+        self._loss = 0.0
+        self._raised: Exception | None = None
+        self._unmeasured = False
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps taken so far."""
+        return self._learner.taken
+
+    @property
+    def closed(self) -> bool:
+        """Whether the live run ended in good order, as far as the journal was read."""
+        return self._file.closed
+
+    @property
+    def folder(self) -> Path:
+        """Where the journal lies."""
+        return self._file.path.parent
+
+    @property
+    def read_bytes(self) -> int:
+        """How far the journal was read."""
+        return self._file.position_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the journal is."""
+        return self._file.size_bytes
+
+    def run(self) -> Generator[ShareKey | None, None, None]:
+        """Repeat the run, as far as the journal goes and nothing differs.
+
+        Yields:
+            None after each record; a share that is not made yet, where one is needed: go on when
+            it is.
+        """
+        try:
+            self._check_start()
+            for entry in self._file:
+                self.records = entry.number
+                yield from self._take(entry)
+                yield None
+            self._check_end()
+            self.ended = True
+        except Differs as differs:
+            self.difference = Difference(
+                peer=self.life.id, record=self.records, step=self.steps, what=str(differs)
+            )
+        except TrainingError as error:
+            self.stopped = str(error)
+
+    def _take(self, entry: Entry) -> Iterator[ShareKey]:
+        match entry.record:
+            case Began(batch):
+                self._train(batch)
+            case Trained(loss):
+                self._check_loss(loss)
+            case Decided():
+                self._check_decided(entry.record)
+            case Fingerprint(tensors):
+                self._check_model(tensors)
+            case Closed():
+                self._check_decided(None)
+            case event:
+                assert entry.now is not None
+                self._check_decided(None)
+                self.unix_s = self.head.unix_s + (entry.now - self.head.clock_s)
+                yield from self._feed(event, entry.now)
+
+    def _train(self, batch: int) -> None:
+        self._measure()
+        samples = self._learner.batch()
+        if batch_checksum(samples) != batch:
+            raise Differs(f"the batch of step {self.steps + 1} has other samples")
+        self._raised = None
+        try:
+            swarm_steps = self._protocol.swarm_steps
+            self._loss = float(self._learner.step(samples, swarm_steps=swarm_steps))
+        except Exception as error:  # a user's task may raise anything, and did so live, perhaps
+            self._raised = error
+
+    def _check_loss(self, loss: float) -> None:
+        if self._raised is not None:
+            raise Differs(f"the training raises {self._raised!r}") from self._raised
+        if struct.pack("<d", self._loss) != struct.pack("<d", loss):
+            raise Differs(f"the loss on the batch is {self._loss!r} here, and was {loss!r}")
+
+    def _feed(self, event: Input, now: float) -> Iterator[ShareKey]:
+        if isinstance(event, Step | Finish | Leave):
+            self._measure()
+        try:
+            effects = event.feed(self._protocol, now)
+        except (RemoteProtocolError, LocalProtocolError):
+            return  # so it was in the live run, too
+        if any(isinstance(effect, _DECIDED) for effect in effects):
+            self._decided = Decided(self._protocol.weight, in_words(effects))
+        for effect in effects:
+            yield from self._bench.carry_out(effect, event, self.records, self.steps)
+            self.mixed += isinstance(effect, ShareMixed)
+        self._unmeasured = self._unmeasured or (isinstance(event, Step) and event.trained)
+
+    def _measure(self) -> None:
+        """Look at held-out data where the live run did; a model might count how often it is run."""
+        if self._unmeasured:
+            self._unmeasured = False
+            with _indulgence():
+                self._learner.evaluation()
+
+    def _check_start(self) -> None:
+        if self._vector.schema.hash != self.head.schema:
+            raise Differs("the task builds a model of other tensors")
+        if self._vector.anchor() != self.head.anchor:
+            raise Differs("the task's model starts from other values")
+
+    def _check_decided(self, journaled: Decided | None) -> None:
+        here, self._decided = self._decided, None
+        if here == journaled:
+            return
+        if here is None or journaled is None:
+            decided, where = (here, "here") if here else (journaled, "in the journal")
+            assert decided is not None
+            words = f"{decided.words!r}, with {in_units(decided.weight)} units"
+            raise Differs(f"something was decided {where} only: {words}")
+        if here.words != journaled.words:
+            raise Differs(f"it decides {here.words!r} here, and decided {journaled.words!r}")
+        mine, theirs = in_units(here.weight), in_units(journaled.weight)
+        raise Differs(f"its weight is {mine} units here, and was {theirs}")
+
+    def _check_model(self, tensors: tuple[int, ...]) -> None:
+        here = fingerprint(self._tensors)
+        if here != tensors:
+            pairs = zip(self._vector.schema.tensors, here, tensors, strict=False)
+            name = next((spec.name for spec, ours, theirs in pairs if ours != theirs), "a tensor")
+            raise Differs(f"{name} has other bits than in the live run")
+
+    def _check_end(self) -> None:
+        model = self._file.path.with_name(MODEL)
+        if not model.exists():
+            return
+        if not self.closed:
+            raise TrainingError(
+                f"{self._file.path} ends after record {self.records}, before the live run did: "
+                "the rest of it is missing"
+            )
+        with _indulgence():
+            self._learner.task.evaluate(self._learner.model)
+        state = self._learner.model.state_dict()
+        what = first_difference(model, state, self._protocol.weight)
+        if what is not None:
+            raise Differs(what)
+        self.compared = True
+
+
+@contextmanager
+def _indulgence() -> Iterator[None]:
+    """Let a measurement fail: it did so in the live run, or nothing depends on it."""
+    try:
+        yield
+    except Exception as error:
+        _log.debug("a measurement raised %r", error)
+
+
+def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
+    return Vector(
+        model,
+        rule.registers,
+        shards=head.shards,
+        keeps_anchor=head.keeps_anchor,
+        sends_topk=not parse_wire(head.protocol.wire).is_dense,
+    )
+
+
+def _rounding(head: Head, snapshot: SnapshotId) -> np.random.Generator:
+    """The random numbers that a snapshot was rounded by."""
+    return stream(head.seed, head.id, f"rounding:{snapshot}")
+
+
+def _run_config(head: Head, device: str) -> RunConfig:
+    try:
+        return RunConfig(**dict(head.training) | {"device": device})
+    except TypeError as error:
+        raise ConfigError(
+            f"the journal of {head.id} was written by another version of rumor: {error}"
+        ) from None

@@ -1,0 +1,225 @@
+"""A live run repeated from its journals, and held against what it left, bit for bit.
+
+All peers of a run are replayed in this process, record by record in the order of their clocks. A
+peer that needs a share waits until the sender's replay has made it, so that no clock is relied on.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from ...gossip.errors import ConfigError, TrainingError
+from ...train.storage.environment import differences, machine
+from ...train.storage.journal import JOURNAL, Head, JournalFile
+from .peer import Life, PeerReplay, Post, ShareKey
+from .result import Difference, PeerVerdict, Replay, Verdict
+
+__all__ = ["PeerVerdict", "Replay", "Verdict", "find_journals", "replay"]
+
+Tell = Callable[[float, int], None]
+"""Called now and then with the part of the journals that was read, in [0, 1], and all steps."""
+
+Run = Generator[ShareKey | None, None, None]
+
+_TELL_S: Final = 0.5
+
+
+def replay(folder: Path | str, *more: Path | str, tell: Tell | None = None) -> Replay:
+    """Repeat a live run from its journals and compare it with what it left, bit for bit.
+
+    torch's number of threads is set to that of each peer meanwhile, and its global random streams
+    are used.
+
+    Args:
+        folder: Of a run, or of a peer.
+        more: Of further peers or runs.
+        tell: Called now and then while it goes on.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ConfigError: There is no journal, one cannot be read at all, or its task is not to be had
+            here.
+    """
+    started_s = time.monotonic()
+    paths = find_journals([Path(each) for each in (folder, *more)])
+    with ExitStack() as stack:
+        peers, warnings = _prepared(paths, stack)
+        first = _Swarm(peers, tell).run()
+    return Replay(
+        peers=tuple(sorted(map(_verdict, peers), key=lambda peer: (peer.id, peer.incarnation))),
+        difference=first,
+        warnings=warnings,
+        wall_s=time.monotonic() - started_s,
+        head=peers[0].head,
+    )
+
+
+def find_journals(folders: Sequence[Path]) -> list[Path]:
+    """The journals in folders of peers, or of runs, which stand for all their peers.
+
+    Raises:
+        ConfigError: A folder has none.
+    """
+    found = []
+    for folder in folders:
+        of_run = sorted(folder.glob(f"peers/*/{JOURNAL}"))
+        own = [folder / JOURNAL] if (folder / JOURNAL).is_file() else []
+        if not (of_run or own):
+            raise ConfigError(
+                f"{folder} has no journal: give the folder of a run, or of a peer, "
+                "that was started with --journal"
+            )
+        found += own or of_run
+    return found
+
+
+class _Swarm:
+    """The replays of all peers, side by side.
+
+    Args:
+        peers: None of them begun.
+        tell: Called now and then.
+    """
+
+    def __init__(self, peers: Sequence[PeerReplay], tell: Tell | None) -> None:
+        self._peers = peers
+        self._post = peers[0].post
+        self._tell = tell
+        self._told_s = time.monotonic()
+        self._first: Difference | None = None
+        self._waiting: dict[ShareKey, int] = {}
+        # Next is who is farthest behind by the calendar: then few shares lie in the post.
+        self._queue: list[tuple[float, int]] = []
+
+    def run(self) -> Difference | None:
+        """Replay as far as all journals go; returns the difference that was found first."""
+        runs = [peer.run() for peer in self._peers]
+        for index, peer in enumerate(self._peers):
+            heappush(self._queue, (peer.unix_s, index))
+        while self._queue:
+            index = heappop(self._queue)[1]
+            self._advance(index, runs[index])
+            for key in self._post.take_arrivals():
+                if key in self._waiting:
+                    woken = self._waiting.pop(key)
+                    heappush(self._queue, (self._peers[woken].unix_s, woken))
+            self._report()
+        for run in runs:
+            run.close()
+        for key, index in self._waiting.items():
+            self._peers[index].stopped = f"it needs {key}: {self._why_missing(key.sender)}"
+        return self._first
+
+    def _advance(self, index: int, run: Run) -> None:
+        peer = self._peers[index]
+        threads = peer.head.machine["threads"]
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        try:
+            wanted = next(run)
+        except StopIteration:
+            self._first = self._first or peer.difference
+            return
+        if wanted is None:
+            heappush(self._queue, (peer.unix_s, index))
+        else:
+            self._waiting[wanted] = index
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if self._tell is not None and now >= self._told_s + _TELL_S:
+            self._told_s = now
+            read = sum(peer.read_bytes for peer in self._peers)
+            total = sum(peer.size_bytes for peer in self._peers)
+            self._tell(read / total, sum(peer.steps for peer in self._peers))
+
+    def _why_missing(self, sender: Life) -> str:
+        peer = next((peer for peer in self._peers if peer.life == sender), None)
+        if peer is None:
+            return "that journal is not here"
+        if peer.difference is not None:
+            return "that replay differs from the live run before it"
+        if not peer.ended:
+            return f"that replay could not go on after its record {peer.records}"
+        cut = "" if peer.closed else ", where it was cut short"
+        return f"that journal ends before it, after record {peer.records}{cut}"
+
+
+def _prepared(paths: Sequence[Path], stack: ExitStack) -> tuple[list[PeerReplay], tuple[str, ...]]:
+    """Everything that a run needs, and why its bits may differ; nothing is trained yet."""
+    files = [_opened(path, stack) for path in paths]
+    heads = [_head(file) for file in files]
+    lives = [Life(head.id, head.incarnation) for head in heads]
+    if len(set(lives)) < len(lives):
+        raise ConfigError("the same journal was given twice")
+    warnings = dict.fromkeys(warning for head in heads for warning in _warnings(head))
+    post = Post(lives)
+    stack.enter_context(_threads_kept())
+    peers = [
+        PeerReplay(file, head, _device(head), post) for file, head in zip(files, heads, strict=True)
+    ]
+    return peers, tuple(warnings)
+
+
+def _opened(path: Path, stack: ExitStack) -> JournalFile:
+    try:
+        file = JournalFile(path)
+    except TrainingError as error:
+        raise ConfigError(str(error)) from None
+    stack.callback(file.close)
+    return file
+
+
+def _head(file: JournalFile) -> Head:
+    try:
+        return Head.from_json(file.head)
+    except TrainingError as error:
+        raise ConfigError(f"{file.path}: {error}") from None
+
+
+def _device(head: Head) -> str:
+    named = str(head.training["device"])
+    return named if torch.device(named).type != "cuda" or torch.cuda.is_available() else "cpu"
+
+
+def _warnings(head: Head) -> list[str]:
+    """Why a peer's bits may differ here."""
+    device = _device(head)
+    now = machine(torch.device(device)) | {"threads": head.machine.get("threads")}
+    return differences(head.machine, now)
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _verdict(peer: PeerReplay) -> PeerVerdict:
+    if peer.difference is not None:
+        verdict = Verdict.DIFFERS
+    else:
+        verdict = Verdict.IDENTICAL if peer.ended else Verdict.STOPPED
+    return PeerVerdict(
+        id=peer.life.id,
+        incarnation=peer.life.incarnation,
+        folder=peer.folder,
+        records=peer.records,
+        steps=peer.steps,
+        mixed=peer.mixed,
+        verdict=verdict,
+        closed=peer.closed,
+        compared=peer.compared,
+        difference=peer.difference,
+        why=peer.stopped,
+    )

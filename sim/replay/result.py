@@ -1,0 +1,175 @@
+"""What came of a replay, for people and for programs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ...gossip.errors import TrainingError
+from ...gossip.weight import in_units
+from ...train.storage.journal import Head
+
+__all__ = ["Difference", "Differs", "PeerVerdict", "Replay", "Verdict", "first_difference"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Where a replay first differs from the live run."""
+
+    peer: str
+    """Whose replay."""
+    record: int
+    """After which record of its journal, counted from 1; 0 is the head."""
+    step: int
+    """After how many optimizer steps."""
+    what: str
+    """What differs, and how."""
+
+    def __str__(self) -> str:
+        return f"{self.peer}, record {self.record}, step {self.step}: {self.what}"
+
+
+class Differs(Exception):
+    """A replay is not what the journal says; carries what differs, in words."""
+
+
+class Verdict(StrEnum):
+    """What came of one peer's replay."""
+
+    IDENTICAL = "identical"
+    """Nothing differs, as far as its journal goes."""
+    DIFFERS = "differs"
+    """It parted ways with the live run."""
+    STOPPED = "stopped"
+    """It could not go on: its journal is damaged, or a share that it needs is not to be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerVerdict:
+    """How one life of a peer was replayed."""
+
+    id: str
+    incarnation: int
+    folder: Path
+    records: int
+    """Records of its journal that were taken in, the head not counted."""
+    steps: int
+    """Optimizer steps taken."""
+    mixed: int
+    """Shares mixed."""
+    verdict: Verdict
+    closed: bool
+    """Whether its journal has an end; False for a peer that was killed."""
+    compared: bool
+    """Whether its model was found equal to the one that the live run saved."""
+    difference: Difference | None
+    """Where it first differs."""
+    why: str
+    """Why it could not go on, in words; empty where it could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What came of a replay."""
+
+    peers: tuple[PeerVerdict, ...]
+    """By id and incarnation."""
+    difference: Difference | None
+    """The one that was found first, over all peers."""
+    warnings: tuple[str, ...]
+    """Why bits may differ though nothing is wrong."""
+    wall_s: float
+    """What it took, seconds."""
+    head: Head
+    """Of the first peer: the task, the rule, the topology."""
+
+    @property
+    def identical(self) -> bool:
+        """Whether nothing differs, and every journal could be replayed as far as it goes."""
+        return all(peer.verdict is Verdict.IDENTICAL for peer in self.peers)
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as values that JSON has."""
+        return {
+            "identical": self.identical,
+            "task": self.head.training["task"],
+            "rule": self.head.rule["name"],
+            "topology": self.head.topology,
+            "seed": self.head.seed,
+            "peers": len(self.peers),
+            "steps": sum(peer.steps for peer in self.peers),
+            "records": sum(peer.records for peer in self.peers),
+            "mixed": sum(peer.mixed for peer in self.peers),
+            "difference": _plain(self.difference),
+            "warnings": list(self.warnings),
+            "wall_s": self.wall_s,
+            "peers_detail": [
+                {name: _plain(getattr(peer, name)) for name in peer.__slots__}
+                for peer in self.peers
+            ],
+        }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Difference):
+        return {name: getattr(value, name) for name in value.__slots__}
+    return str(value) if isinstance(value, Path) else value
+
+
+def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> str | None:
+    """What is first found to differ between a saved model and one made again, bit for bit.
+
+    Args:
+        path: A peer's ``model.safetensors``.
+        state: The state_dict of the model made again.
+        weight: What the peer ends with in the replay.
+
+    Returns:
+        In words: which tensor, where in it, and both values. None where nothing differs.
+
+    Raises:
+        TrainingError: The file cannot be read.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            names = list(file.keys())
+            if missing := sorted(set(names) ^ set(state)):
+                where = "replay" if missing[0] in names else "saved model"
+                return f"the {where} has no tensor {missing[0]}"
+            for name in state:
+                if found := _difference(name, file.get_tensor(name), state[name]):
+                    return f"{found} in {path.name}"
+            here = str(in_units(weight))
+            there = (file.metadata() or {}).get("weight_units", here)
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"{path} cannot be read as a model: {error}") from error
+    if here != there:
+        return f"the weight at the end is {here} units here, and {there} in {path.name}"
+    return None
+
+
+def _difference(name: str, saved: Tensor, made: Tensor) -> str | None:
+    made = made.detach().cpu().contiguous()
+    if (saved.shape, saved.dtype) != (made.shape, made.dtype):
+        return f"tensor {name} is {_shape(made)} here, and {_shape(saved)}"
+    # As bytes, so that -0.0 is not 0.0, and a NaN equals itself.
+    rows = [t.reshape(-1).view(torch.uint8).reshape(t.numel(), -1) for t in (saved, made)]
+    unequal = (rows[0] != rows[1]).any(dim=1).nonzero()
+    if not len(unequal):
+        return None
+    first = int(unequal[0])
+    index = [int(i) for i in torch.unravel_index(torch.tensor(first), made.shape)]
+    here, there = (t.reshape(-1)[first].item() for t in (made, saved))
+    return (
+        f"tensor {name}{index} is {here!r} here, and {there!r} "
+        f"(the first of {len(unequal)} that differ)"
+    )
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {tensor.dtype}"

@@ -1,0 +1,376 @@
+"""What a simulation came to: figures, curves over virtual time, every worker, the merged model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...train.storage.merge import digest, save_model
+from .files import (
+    MODEL,
+    PICTURE,
+    SERIES,
+    WORKERS,
+    as_json,
+    check_folder,
+    check_format,
+    read_arrays,
+    read_model,
+    read_summary,
+    staged,
+    write_arrays,
+    write_summary,
+)
+from .plots import draw
+from .title import describe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import torch
+
+from ...gossip import Audit, PeerId, Rule
+from ...gossip.weight import founders, in_units
+from ..batched.models import Models
+from ..batched.schedule import Ending
+from ..batched.values import peak_rss_mib
+from ..batched.vector_tasks import VectorRows
+from ..config import SimulationConfig
+from ..kernel.faults import Fault, faults_as_json
+from .measure import Curves
+
+__all__ = ["Run", "digest_of", "summarize", "time_to"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Run:
+    """A simulation that has run.
+
+    Raises:
+        ValueError: Arrays of one kind differ in length.
+    """
+
+    summary: dict[str, Any]
+    """What ``rumor simulate --json`` prints; JSON values only: what is not finite is None."""
+
+    series: Mapping[str, NDArray[np.float64]]
+    """Curves, float64, first axis ``n_points``, one point for each measurement. Names that a run
+    has nothing to say on are absent, and points without a value NaN.
+
+    - ``time_s``: virtual time, seconds; ``steps``: mean optimizer steps per worker.
+    - ``loss``, ``accuracy``: of the merged model, on held-out data.
+    - ``loss_quantiles``, ``accuracy_quantiles``: of single workers' models (32 of them, evenly
+      spaced, where there are more), ``(n_points, 5)``: least, a quarter, median, three quarters,
+      most.
+    - ``consensus_distance``; ``weight_quantiles``: ``(n_points, 5)``, in founders.
+    - ``messages``, ``bytes_sent``, ``pushes``, ``skipped``, ``mixed``: of all workers, since 0.0.
+    - ``staleness_steps``: mean over the shares mixed since the point before.
+    - ``idle``: part of the workers' time since the point before that they spent waiting.
+    - ``accuracy_of_groups``, ``loss_of_groups``: of what the members of each group of a partition
+      have merged, ``(n_points, n_groups)``; NaN while there is none.
+    - ``members``: workers that belong to the swarm; ``membership_bytes``: sent since 0.0 about who
+      lives; both where there are faults.
+    - ``disagreement``: sum over the workers of their squared distance from the mean, per
+      coordinate.
+    """
+
+    workers: Mapping[str, NDArray[Any]]
+    """Each worker at the end, newcomers last, axis ``n_workers``: ``steps`` (of all its lives),
+    ``weight_units`` (int64; float64 where one is not whole), ``idle_s``, ``pushes``, ``mixed``."""
+
+    model: Mapping[str, Tensor] | None = None
+    """The merged model's state_dict; None where a task has no model."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "summary", as_json(self.summary))
+        for name, arrays in (("series", self.series), ("workers", self.workers)):
+            lengths = {key: len(array) for key, array in arrays.items()}
+            if len(set(lengths.values())) > 1:
+                raise ValueError(f"the arrays of {name} differ in length: {lengths}")
+
+    def __repr__(self) -> str:
+        known = {name: self.summary.get(name) for name in ("accuracy", "loss")}
+        figures = [f"{name} {value:.4g}" for name, value in known.items() if value is not None]
+        return f"<Run: {', '.join([describe(self.summary), *figures])}>"
+
+    def plot(self, path: Path | str | None = None) -> "Figure":
+        """Draw the run: quality, consensus, weights, traffic and waiting over virtual time.
+
+        Args:
+            path: Where the picture goes, if anywhere; its suffix says in which format.
+
+        Returns:
+            The figure, which belongs to no window and to no global state of matplotlib.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        figure = draw(self.summary, self.series)
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def save(self, folder: Path | str, *, format: str = "npz", picture: bool = True) -> None:
+        """Write everything to a folder: all files appear there together, or none does.
+
+        ``series`` and ``workers`` (``.npz`` or ``.parquet``), ``summary.json``,
+        ``model.safetensors`` where there is a model, and ``training.png``.
+
+        Args:
+            folder: Made where it does not exist; it may hold other files, but no run.
+            format: Of the arrays: ``npz``, or ``parquet`` where pyarrow is installed.
+            picture: Whether to draw one.
+
+        Raises:
+            ConfigError: The folder holds another run, or the format is not to be had.
+            OSError: It cannot be written; nothing was left in the folder.
+        """
+        folder = Path(folder)
+        check_format(format)
+        check_folder(folder)
+        with staged(folder) as draft:
+            write_arrays(draft / SERIES, self.series, format)
+            write_arrays(draft / WORKERS, self.workers, format)
+            if self.model is not None:
+                save_model(draft / MODEL, self.model, {"digest": digest(self.model)})
+            if picture:
+                self.plot(draft / PICTURE)
+            write_summary(draft, self.summary)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """Read a run that was saved, every bit as it was.
+
+        Args:
+            folder: Where it was saved.
+
+        Raises:
+            ConfigError: That is no folder of a run, or a file in it cannot be read; says which.
+        """
+        folder = Path(folder)
+        return cls(
+            summary=read_summary(folder),
+            series=read_arrays(folder / SERIES),
+            workers=read_arrays(folder / WORKERS),
+            model=read_model(folder),
+        )
+
+
+def time_to(series: Mapping[str, NDArray[np.float64]], accuracy: float) -> float | None:
+    """Find when the merged model was first measured to be this good.
+
+    Args:
+        series: Of a run.
+        accuracy: What to reach.
+
+    Returns:
+        Virtual time, seconds; None where that was never measured.
+    """
+    if "accuracy" not in series:
+        return None
+    reached = np.flatnonzero(series["accuracy"] >= accuracy)
+    return float(series["time_s"][reached[0]]) if len(reached) else None
+
+
+DIGEST_BYTES = 16
+
+# What measuring finds is summed up with as many threads as torch likes; it names no run.
+_EXACT = ("time_s", "steps", "messages", "bytes_sent", "pushes", "skipped", "mixed")
+
+
+def digest_of(
+    values: Models | VectorRows,
+    series: Mapping[str, NDArray[np.float64]],
+    workers: Mapping[str, NDArray[Any]],
+) -> str:
+    """Hash every parameter of every worker, what each holds and did, and what was sent when.
+
+    Returns:
+        32 hexadecimal digits (BLAKE2b).
+    """
+    hash = blake2b(digest_size=DIGEST_BYTES)
+    if isinstance(values, Models):
+        for part in values.rows.x:
+            hash.update(part.contiguous().view(torch.uint8).numpy().data)
+    else:
+        hash.update(np.ascontiguousarray(values.x).data)
+    for name in _EXACT:
+        hash.update(np.ascontiguousarray(series[name]).data)
+    for name in sorted(workers):
+        hash.update(np.ascontiguousarray(workers[name]).data)
+    return hash.hexdigest()
+
+
+# Virtual time at which the merged model was first measured to be so good.
+_ACCURACIES = (0.5, 0.8, 0.9, 0.95, 0.99)
+
+# The part of a run, from its end, that counts as stationary.
+_STATIONARY = 0.5
+
+
+def summarize(
+    config: SimulationConfig,
+    *,
+    values: Models | VectorRows,
+    topology: str,
+    rule: Rule,
+    curves: Curves,
+    ending: Ending,
+    stopped: Sequence[PeerId],
+    faults: Sequence[Fault],
+    ids: Sequence[PeerId],
+    engine: str,
+    engine_why: str,
+    wall_s: float,
+) -> Run:
+    """Draw up what a simulation came to."""
+    series, workers = curves.series(), ending.workers
+    steps = int(workers["steps"].sum())
+    model = values.merged(ending.weight_units) if isinstance(values, Models) else None
+    summary: dict[str, Any] = {
+        "task": config.task_name,
+        "rule": rule.name,
+        "rule_spec": str(config.rule_spec),
+        "topology": topology,
+        "peers": config.workers,
+        "workers": config.workers,
+        "seed": config.seed,
+        "partition": config.partition if isinstance(values, Models) else None,
+        "network": config.network if isinstance(config.network, str) else "its own",
+        **_changes(config),
+        "pace": config.pace,
+        "speeds": config.speeds,
+        "slow": list(config.slow),
+        "step_s": config.step_s,
+        "p": getattr(rule, "p", None),
+        "emission": getattr(rule, "emission", None),
+        "mixing": config.mixing,
+        "wire": config.wire,
+        "shards": config.shards,
+        **_exchange(config),
+        "steps": steps,
+        "accuracy": _last(series, "accuracy"),
+        "loss": _last(series, "loss"),
+        "consensus_distance": _last(series, "consensus_distance"),
+        **_weights(ending.audit, config.shards),
+        **_of_faults(config, faults, ids, ending, series),
+        **_traffic(series),
+        "idle": _idle(series),
+        "virtual_time_s": _last(series, "time_s"),
+        "time_to": {str(goal): time_to(series, goal) for goal in _ACCURACIES}
+        if "accuracy" in series
+        else None,
+        "wall_s": wall_s,
+        "steps_per_s": steps / wall_s if wall_s else 0.0,
+        "engine": engine,
+        "engine_why": engine_why,
+        "sync_points": len(series["time_s"]),
+        "stopped": list(stopped),
+        "n_params": values.rows.n_params if isinstance(values, Models) else values.n_params,
+        "peak_rss_mib": peak_rss_mib(),
+        "digest": digest_of(values, series, workers),
+        "model_digest": None if model is None else digest(model),
+    }
+    if "disagreement" in series:
+        summary["disagreement"] = _last(series, "disagreement")
+        is_noisy = isinstance(values, VectorRows) and values.task.noise
+        summary["disagreement_stationary"] = (
+            _stationary(series["disagreement"]) if is_noisy else None
+        )
+    return Run(summary=summary, series=series, workers=workers, model=model)
+
+
+def _changes(config: SimulationConfig) -> dict[str, Any]:
+    names = ("latency_s", "bandwidth_mbit", "loss", "duplicates")
+    given = {f"network_{name}": getattr(config, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _of_faults(
+    config: SimulationConfig,
+    faults: Sequence[Fault],
+    ids: Sequence[PeerId],
+    ending: Ending,
+    series: dict[str, Any],
+) -> dict[str, Any]:
+    """What went wrong, and what became of it, where anything was to."""
+    found: dict[str, Any] = {}
+    if config.total_steps is not None:
+        found["total_steps"] = config.total_steps
+    after = ending.aftermath
+    if after is None:
+        return found
+    end_s = float(series["time_s"][-1])
+    return found | {
+        "timing": config.timing,
+        "faults": faults_as_json(faults),
+        "accuracy_of_groups": _last_of_groups(series),
+        "faults_after_end": sum(fault.at_s > end_s for fault in faults),
+        **after.figures(),
+        "stranded": [ids[worker] for worker in after.stranded],
+        "members": int(series["members"][-1]),
+        "weight_units_stranded": in_units(ending.audit.stranded),
+        "weight_units_died": in_units(ending.audit.died),
+    }
+
+
+def _last_of_groups(series: dict[str, Any]) -> list[float] | None:
+    """Accuracy of each group's merged model, as it was measured last while one was cut off."""
+    values = series.get("accuracy_of_groups")
+    if values is None:
+        return None
+    found: list[float] = values[np.isfinite(values).any(axis=1)][-1].tolist()
+    return found
+
+
+def _exchange(config: SimulationConfig) -> dict[str, Any]:
+    """How shares were exchanged, as far as that was asked for."""
+    usual = SimulationConfig()
+    names = ("shards_per_push", "shard_order", "exact", "push_mbit")
+    given = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in given.items() if value != getattr(usual, name)}
+
+
+def _weights(audit: Audit, shards: int) -> dict[str, Any]:
+    total = audit.held + audit.in_flight + audit.stranded + audit.burned + audit.died
+    return {
+        # A founder brings one of each shard.
+        "weight_total": founders(total) / shards,
+        "weight_expected": founders(audit.founded) / shards,
+        "weight_units_total": in_units(total),
+        "weight_units_expected": in_units(audit.founded),
+        "weight_units_in_flight": in_units(audit.in_flight),
+        "weight_units_burned": in_units(audit.burned),
+    }
+
+
+def _traffic(series: dict[str, Any]) -> dict[str, Any]:
+    counts = ("messages", "bytes_sent", "pushes", "skipped", "mixed")
+    found: dict[str, Any] = {name: int(series[name][-1]) for name in counts}
+    mixed = np.diff(series["mixed"], prepend=0.0)
+    behind = np.nansum(series["staleness_steps"] * mixed)
+    found["staleness_steps"] = behind / found["mixed"] if found["mixed"] else None
+    return found
+
+
+def _idle(series: dict[str, Any]) -> float:
+    """Part of all workers' time that they have waited."""
+    lasted_s = np.diff(series["time_s"], prepend=0.0)
+    total_s = float(lasted_s.sum())
+    return float((series["idle"] * lasted_s).sum()) / total_s if total_s else 0.0
+
+
+def _stationary(disagreement: Any) -> float:
+    """Mean over the later half of the measurements."""
+    start = int(len(disagreement) * (1 - _STATIONARY))
+    return float(disagreement[start:].mean())
+
+
+def _last(series: dict[str, Any], name: str) -> float | None:
+    return float(series[name][-1]) if name in series else None

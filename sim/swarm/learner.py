@@ -1,0 +1,190 @@
+"""The training of one peer of an in-process swarm: any module, any optimizer."""
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...gossip import PeerId, TrainingError
+from ...gossip.weight import UNIT, in_floats
+from ...topology.hashing import key
+from ...train.tasks.data import Sampler, split
+from ...train.tasks.task import Task
+from ...train.tensors.vector import Vector
+from ..batched.shares import spans_of
+
+__all__ = ["Course", "Learner", "Weighed", "consensus_distance", "load", "merge", "own_chance"]
+
+
+class Course:
+    """What all peers of a swarm learn, and who learns from which samples.
+
+    Args:
+        task: What is trained.
+        n: How many parts the data is cut into.
+        partition: How.
+        seed: The run's seed.
+
+    Raises:
+        ConfigError: The partition is not valid, or there are too few samples for it.
+    """
+
+    def __init__(self, task: Task, n: int, partition: str, seed: int) -> None:
+        self.task = task
+        self._parts = split(partition, task.train[1], n, seed)
+        self._seed = seed
+
+    def build(self, peer: PeerId) -> nn.Module:
+        """A peer's model at its start.
+
+        All start from the same draws of torch, and of nothing else: a model that draws from
+        elsewhere starts differently at each peer, live too.
+        """
+        _seed_all(key(self._seed, peer, "model"))
+        torch.default_generator.manual_seed(self._seed)
+        return self.task.model()
+
+    def learner(self, peer: PeerId, place: int) -> "Learner":
+        """One who starts afresh.
+
+        Args:
+            peer: Its id.
+            place: In order of coming; those who come when all parts are given share them, in turn.
+        """
+        part = self._parts[place % len(self._parts)]
+        sampler = Sampler(part, self.task.batch_size, seed=self._seed, peer=peer)
+        return Learner(self.task, self.build(peer), sampler, (self._seed, peer))
+
+
+class Learner:
+    """A model, its optimizer and one peer's part of the data.
+
+    Everything random in a step follows from the seed, the peer and the step: torch, numpy and
+    Python are seeded anew before each.
+
+    Args:
+        task: What is trained.
+        model: The peer's own.
+        sampler: The peer's samples.
+        chance: The run's seed, and the peer's id.
+    """
+
+    def __init__(
+        self, task: Task, model: nn.Module, sampler: Sampler, chance: tuple[int, PeerId]
+    ) -> None:
+        self.model = model
+        self.steps = 0
+        """Optimizer steps taken."""
+        self._task = task
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        self._optimizer = task.optimizer(trainable, task.lr)
+        self._sampler = sampler
+        self._chance = chance
+
+    def step(self) -> None:
+        """Take one optimizer step.
+
+        Raises:
+            TrainingError: The loss is not finite; the step was taken.
+        """
+        _seed_all(key(*self._chance, f"step:{self.steps}"))
+        indices = torch.from_numpy(self._sampler.batch(self.steps))
+        inputs, targets = (side[indices] for side in self._task.train)
+        self._optimizer.zero_grad()
+        loss = self._task.loss(self.model(inputs), targets)
+        loss.backward()
+        self._optimizer.step()
+        self.steps += 1
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise TrainingError(f"the loss of step {self.steps} is {value:g}: lower the lr")
+
+
+@contextmanager
+def own_chance() -> Iterator[None]:
+    """Give torch, numpy and Python back the random states that the caller's own code had."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+
+
+def _seed_all(word: int) -> None:
+    # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
+    torch.default_generator.manual_seed(word >> 1)
+    # What users' own tasks may draw from.
+    random.seed(word)
+    np.random.seed(word & 0xFFFFFFFF)
+
+
+class Weighed(NamedTuple):
+    """One peer's model, its vector, and how much each shard of it counts."""
+
+    model: nn.Module
+    vector: Vector
+    weights: tuple[int, ...]
+
+
+def merge(models: Sequence[Weighed]) -> dict[str, Tensor]:
+    """Average models by weight, shard by shard: in float64, rounded to their dtypes once.
+
+    Args:
+        models: At least one, in the order in which they are summed. Where none has any weight of
+            a shard, all count alike.
+
+    Returns:
+        A state_dict that shares no memory with any of them. Tensors that are not shared, such as
+        integer ones, of which a mean means nothing, are the heaviest model's (of two, the first).
+    """
+    heaviest = max(models, key=lambda weighed: sum(weighed.weights))
+    merged = deepcopy(heaviest.model)
+    vector = Vector(merged)
+    for shard in range(len(heaviest.weights)):
+        for index, start, stop in spans_of(heaviest.vector.schema, shard, vector.flats):
+            part = slice(start, stop)
+            values = [(each.vector.flats[index][part], each.weights[shard]) for each in models]
+            vector.flats[index][part] = _mean(values)
+    return {name: v.detach() for name, v in merged.state_dict().items() if isinstance(v, Tensor)}
+
+
+def consensus_distance(vectors: Sequence[Vector]) -> float:
+    """``sqrt(mean_i |x_i - mean|^2) / |mean|`` with the plain mean; 0 where all are equal.
+
+    Without the divisor where the mean is 0.
+    """
+    rows = torch.stack(
+        [torch.cat([flat.detach().cpu().double() for flat in v.flats]) for v in vectors]
+    )
+    mean = rows.mean(dim=0)
+    spread = sqrt(float((rows - mean).square().sum()) / len(rows))
+    size = sqrt(float(mean.square().sum()))
+    return spread / size if size else spread
+
+
+def load(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+    """Give a model these values, and give it back."""
+    model.load_state_dict(dict(state), strict=False)
+    return model
+
+
+def _mean(values: Sequence[tuple[Tensor, int]]) -> Tensor:
+    values = [each for each in values if each[1]] or [(value, UNIT) for value, _ in values]
+    first = values[0][0]
+    # What all have alike must come out as it went in.
+    if all(torch.equal(value, first) for value, _ in values):
+        return first
+    mean = torch.zeros_like(first, dtype=torch.float64)
+    weights, weight = in_floats([held for _, held in values])
+    for (value, _), part in zip(values, weights, strict=True):
+        mean += value.double() * part
+    return (mean / weight).to(first.dtype)

@@ -1,0 +1,190 @@
+"""A peer that may send so much skips pushes beyond that; frames wait for their turn."""
+
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+import pytest
+
+from rumor.gossip import ONE, GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip.effects.effects import Effect, Send
+from rumor.gossip.effects.events import Event, PushSkipped
+from rumor.gossip.wire.messages import Ack, Chunk, End, Grant, Offer, Push, Query
+from rumor.sim.fuzz.vector import schema_of
+
+from ..scene import SMALL, WIDE, Scene
+
+SLOW = replace(SMALL, bandwidth_bytes_s=64.0)
+"""A share of 64 bytes takes a second."""
+
+SLOW_FRAMES = replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)
+"""A frame of 16 bytes takes a second."""
+
+
+def is_offer(effect: Effect | Event) -> TypeGuard[Send]:
+    return isinstance(effect, Send) and type(effect.envelope.body) is Offer
+
+
+def to(effect: Effect | Event) -> str:
+    assert isinstance(effect, Send)
+    return effect.envelope.destination
+
+
+def chunks(effects: list[Effect | Event]) -> list[tuple[str, int, int]]:
+    """Of every frame that goes out: to whom, of which shard, and which it is."""
+    sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
+    return [(e.destination, e.shard, e.body.index) for e in sent if isinstance(e.body, Chunk)]
+
+
+def test_pushes_beyond_the_bandwidth_are_skipped_and_not_queued() -> None:
+    scene = Scene(SLOW)
+    scene.founded("a", "b", "c", "d", rules={peer: GoSGD(1.0) for peer in "abcd"})
+    pushes = skips = 0
+    for _ in range(40):
+        effects = scene.step("a")
+        pushes += len(scene.sent(effects, Push))
+        skips += effects.count(PushSkipped("no bandwidth"))
+        scene.deliver(Push)
+        for peer in "bcd":
+            scene.step(peer, trained=False)
+        scene.deliver()
+        scene.wait(0.25)
+    assert (pushes, skips) == (10, 30)
+
+
+def test_one_without_credit_skips_for_want_of_a_neighbor() -> None:
+    scene = Scene(SLOW)
+    scene.founded("a", "b", rules={peer: GoSGD(1.0) for peer in "ab"})
+    scene.step("a")
+    scene.wait(1.0)
+    assert PushSkipped("no neighbor free") in scene.step("a")
+
+
+def test_the_first_frame_goes_out_at_once_and_the_others_when_their_time_has_come() -> None:
+    scene = Scene(SLOW_FRAMES)
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 2)
+    start_s = scene.now
+    assert chunks(scene.receive(scene.letter("b", "a", Grant(1, 64)))) == [("b", 0, 0)]
+    assert scene.wake("a") == []
+    for index in (1, 2, 3):
+        assert scene.peers["a"].deadline() <= start_s + index
+        scene.now = start_s + index
+        effects = scene.wake("a")
+        assert chunks(effects) == [("b", 0, index)]
+    assert scene.sent(effects, End)
+    assert not chunks(scene.wake("a"))
+
+
+def test_a_held_back_share_is_not_given_up() -> None:
+    scene = Scene(replace(SLOW_FRAMES, stall_s=0.5))
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 2)
+    scene.receive(scene.letter("b", "a", Grant(1, 64)))
+    scene.wait(0.75)
+    scene.wake("a")
+    assert scene.peers["a"].account.outstanding
+
+
+def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_come() -> None:
+    scene = Scene(SLOW_FRAMES)
+    scene.founded("a", "b", "c")
+
+    def push_both(turn: RuleContext) -> None:
+        turn.push("c", 5)
+        turn.push("b", 5)
+
+    offered = [to(effect) for effect in scene.turn("a", push_both) if is_offer(effect)]
+    assert offered == ["c"]
+    found = chunks(scene.receive(scene.letter("c", "a", Grant(1, 64))))
+    for _ in range(8):
+        scene.wait(1.0)
+        effects = scene.wake("a")
+        found += chunks(effects)
+        for effect in filter(is_offer, effects):
+            offered.append(to(effect))
+            found += chunks(scene.receive(scene.letter(to(effect), "a", Grant(1, 64))))
+        assert scene.peers["a"].deadline() > scene.now
+    assert offered == ["c", "b"]
+    assert found == [(peer, 0, index) for peer in "cb" for index in range(4)]
+
+
+def test_shards_share_the_bandwidth() -> None:
+    scene = Scene(replace(SLOW_FRAMES, shards_per_push=2))
+    scene.founded("a", "b", shards=2)
+    effects = scene.turn("a", lambda turn: turn.push_shards("b", {0: 5, 1: 5}))
+    found, schema = [], schema_of(16, shards=2).hash
+    for _ in range(9):
+        found += chunks(effects)
+        for effect in filter(is_offer, effects):
+            shard = effect.envelope.shard
+            granted = scene.letter("b", "a", Grant(1, 64), shard=shard, schema=schema)
+            found += chunks(scene.receive(granted))
+        scene.wait(1.0)
+        effects = scene.wake("a")
+    assert found == [("b", shard, index) for shard in (0, 1) for index in range(4)]
+
+
+@pytest.mark.parametrize("how", ["refused", "exact", "dead", "restarted", "unsent"])
+def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
+    slow: dict[str, Any] = {"bandwidth_bytes_s": 0.4, "stall_s": 1e9} if how == "dead" else {}
+    scene = Scene(replace(SLOW_FRAMES, exact=how == "exact", **slow))
+    scene.founded("a", "b", "c")
+
+    def push_both(turn: RuleContext) -> None:
+        turn.push("b", 5)
+        turn.push("c", 5)
+
+    scene.turn("a", push_both)
+    scene.receive(scene.letter("b", "a", Grant(1, 64)))
+    assert not scene.receive(scene.letter("c", "a", Grant(1, 64)))
+    if how == "dead":
+        for _ in range(39):
+            scene.wait(1.0)
+            scene.receive(scene.letter("c", "a", Query(9)))
+            assert not chunks(scene.wake("a"))
+        assert list(scene.peers["a"].account.outstanding) == [("c", 1)]
+    elif how == "restarted":
+        scene.receive(scene.letter("b", "a", Ack(9, 0), incarnation=2))
+    elif how == "unsent":
+        scene.unsent(scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16))
+    else:
+        scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    scene.wait(1.0)
+    assert [to(effect) for effect in filter(is_offer, scene.wake("a"))] == ["c"]
+    assert chunks(scene.receive(scene.letter("c", "a", Grant(1, 64)))) == [("c", 0, 0)]
+
+
+def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
+    scene = Scene(SLOW_FRAMES)
+    scene.founded("a", "b", "c")
+
+    def push_both(turn: RuleContext) -> None:
+        turn.push("b", 5)
+        turn.push("c", 5)
+
+    scene.turn("a", push_both)
+    found = chunks(scene.receive(scene.letter("b", "a", Grant(1, 32))))
+    for _ in range(3):
+        scene.wait(1.0)
+        effects = scene.wake("a")
+        found += chunks(effects)
+        assert not any(map(is_offer, effects))
+    assert found == [("b", 0, 0), ("b", 0, 1)]
+    assert chunks(scene.receive(scene.letter("b", "a", Grant(1, 64)))) == [("b", 0, 2)]
+
+
+def test_nothing_new_is_begun_while_frames_wait() -> None:
+    scene = Scene(SLOW_FRAMES)
+    scene.founded("a", "b", "c", rules={peer: GoSGD(1.0) for peer in "abc"})
+    offer = scene.sent(scene.step("a"), Offer)
+    peer = scene.mail[-1].destination
+    scene.receive(scene.letter(peer, "a", Grant(1, 64)))
+    scene.wait(1.5)
+    assert offer and PushSkipped("no bandwidth") in scene.step("a")
+
+
+def test_small_bandwidth_makes_small_frames() -> None:
+    scene = Scene(ProtocolConfig(inline_bytes_max=1, bandwidth_bytes_s=25e6))
+    scene.founded("a", "b")
+    (offer,) = scene.sent(scene.push("a", "b", 5), Offer)
+    assert offer.frame_bytes == 1 << 18

@@ -1,0 +1,196 @@
+"""An answer may say how much of the next share can come along with its offer."""
+
+from dataclasses import replace
+
+import pytest
+
+from rumor.gossip import ONE, Entry, Kind, ProtocolConfig
+from rumor.gossip.effects.effects import Effect, Record, Release, Send
+from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.wire.messages import Ack, Chunk, End, Grant, Hello, Leave, Offer
+
+from ..scene import WIDE, Scene
+
+WHOLE = replace(WIDE, window_bytes=64)
+"""All four frames of a share may be under way."""
+
+
+def settled(config: ProtocolConfig = WIDE, *, accept: bool = True) -> Scene:
+    """One push of a to b is over; the mailbag is empty."""
+    scene = Scene(config)
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 4)
+    scene.deliver()
+    if accept:
+        scene.mix_all("b")
+    else:
+        scene.refuse_all("b")
+    scene.deliver()
+    assert not scene.peers["a"].account.outstanding
+    return scene
+
+
+def bodies(effects: list[Effect | Event]) -> list[str]:
+    sent = [effect.envelope.body for effect in effects if isinstance(effect, Send)]
+    return [type(body).__name__ for body in sent]
+
+
+def test_as_many_frames_follow_the_offer_as_the_last_answer_gave_credit_for() -> None:
+    scene = settled()
+    assert bodies(scene.push("a", "b", ONE // 4)) == ["Offer", "Chunk", "Chunk"]
+    assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4, "End"]
+
+
+def test_a_share_that_went_out_at_once_arrives_like_any_other() -> None:
+    for config in (WIDE, WHOLE):
+        scene = settled(config)
+        scene.push("a", "b", ONE // 4)
+        scene.deliver()
+        scene.mix_all("b")
+        scene.deliver()
+        assert scene.peers["b"].account.weight == ONE + ONE // 2
+        assert not scene.peers["a"].account.outstanding
+
+
+def test_no_frame_is_sent_twice_when_the_offer_is_granted_too() -> None:
+    scene = settled(WHOLE)
+    offered = scene.push("a", "b", 5)
+    assert Release(2) in offered
+    scene.deliver(Offer, Chunk, End)
+    assert scene.sent(scene.receive(scene.letter("b", "a", Grant(2, 64))), Chunk) == []
+
+
+def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> None:
+    scene = Scene(WHOLE)
+    scene.founded("b")
+    scene.introduce("a", "b")
+    scene.wait(100.0)
+    offer = Offer(
+        seq=1,
+        escrow=9,
+        size_bytes=64,
+        frame_bytes=16,
+        eager_bytes=64,
+        epoch=0,
+        round=0,
+        note=0,
+        step=0,
+    )
+    assert bodies(scene.receive(scene.letter("a", "b", offer))) == []
+    frame = scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16)
+    assert bodies(scene.receive(frame)) == []
+
+
+def test_credit_is_used_once() -> None:
+    scene = settled()
+    scene.push("a", "b", 5)
+    scene.receive(scene.letter("b", "a", Ack(2, 0)))
+    assert bodies(scene.push("a", "b", 5)) == ["Offer"]
+
+
+def test_one_that_was_of_no_use_is_followed_by_an_offer_alone() -> None:
+    assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"]
+
+
+def test_the_frames_of_a_share_that_is_refused_are_dropped() -> None:
+    scene = settled(replace(WHOLE, staged_max=1))
+    scene.introduce("c", "b")
+    other = Offer(seq=1, escrow=9, size_bytes=64, frame_bytes=64, epoch=0, round=0, note=0, step=0)
+    scene.receive(scene.letter("c", "b", other))
+    scene.push("a", "b", 5)
+    scene.deliver(Offer)
+    assert scene.peers["b"].staged == 1
+    before = len(scene.lines)
+    scene.deliver(Chunk, End)
+    assert not [line for line in scene.lines[before:] if "stage" in line or "inspect" in line]
+    scene.deliver()
+    assert scene.peers["a"].account.weight == ONE - ONE // 4
+
+
+def test_one_who_has_no_room_for_another_share_gives_no_credit() -> None:
+    scene = Scene(replace(WIDE, staged_max=2))
+    scene.founded("a", "b")
+    for name in ("c", "d"):
+        scene.introduce(name, "b")
+        offer = Offer(
+            seq=1, escrow=9, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0
+        )
+        scene.receive(scene.letter(name, "b", offer))
+    assert [ack.credit_bytes for ack in scene.sent(_accept_one_of_two(scene), Ack)] == [32]
+    assert scene.peers["b"].staged == 1
+
+
+def _accept_one_of_two(scene: Scene) -> list[Effect | Event]:
+    for index in range(4):
+        chunk = Chunk(1, index, 16 * index)
+        scene.receive(scene.letter("c", "b", chunk, frame_bytes=16))
+    scene.receive(scene.letter("c", "b", End(1)))
+    return scene.mix_all("b")
+
+
+@pytest.mark.parametrize("way", ["leaving", "finished"])
+def test_one_that_takes_no_more_gives_no_credit(way: str) -> None:
+    scene = Scene(replace(WIDE, merge_rounds=1))
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 4)
+    scene.deliver()
+    if way == "leaving":
+        effects = scene.leave("b")
+    else:
+        scene.finish("b")
+        scene.finish("a")
+        scene.deliver(Hello)
+        effects = scene.turn("b", lambda turn: turn.may_close(True), trained=False)
+        effects += scene.step("b", trained=False)
+    acks = scene.sent(effects, Ack)
+    assert [ack.credit_bytes for ack in acks] == [0]
+
+
+def test_credit_of_one_life_is_not_used_for_the_next() -> None:
+    scene = settled()
+    scene.enter("b", incarnation=2)
+    scene.introduce("b", "a", incarnation=2)
+    assert bodies(scene.push("a", "b", 5)) == ["Offer"]
+
+
+def test_nobody_is_sent_more_than_a_window_whatever_credit_was_given() -> None:
+    scene = Scene(WIDE)
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 4)
+    scene.deliver()
+    scene.mix_all("b")
+    scene.mail.clear()
+    scene.receive(scene.letter("b", "a", Ack(1, ONE // 4, 2**40)))
+    assert bodies(scene.push("a", "b", 5)) == ["Offer", "Chunk", "Chunk"]
+
+
+def test_frames_before_their_offer_are_dropped_and_the_share_comes_back() -> None:
+    scene = settled(WHOLE)
+    scene.push("a", "b", 5)
+    scene.deliver(Chunk, End)
+    scene.deliver()
+    scene.wait(WHOLE.stall_s)
+    assert ShareRefused("a", "stalled") in scene.wake("b")
+    scene.deliver()
+    assert scene.peers["a"].account.weight == ONE - ONE // 4
+    assert bodies(scene.push("a", "b", 5)) == ["Offer"]
+
+
+def test_what_was_sent_at_once_to_one_that_goes_is_taken_back_by_its_answer() -> None:
+    scene = settled(WHOLE)
+    scene.push("a", "b", 5)
+    scene.deliver(lose=(Offer, Chunk, End))
+    scene.receive(scene.letter("b", "a", Leave(False)))
+    effects = scene.receive(scene.letter("b", "a", Ack(2, 0)))
+    assert Record(Entry(Kind.SETTLED, 0, "b", 1, 2)) in effects
+
+
+def test_a_small_share_uses_no_credit_up() -> None:
+    scene = settled(replace(WIDE, inline_bytes_max=64, window_bytes=128))
+    effects: list[Effect | Event] = []
+    for _ in range(2):
+        effects = scene.push("a", "b", 5)
+        scene.deliver()
+        scene.mix_all("b")
+        scene.deliver()
+    assert bodies(effects) == ["Push"]

@@ -1,0 +1,208 @@
+"""What the escrow's table says of each pair of state and event, and that the outbox does it."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ONE, Account, Entry, Kind, RemoteProtocolError
+from rumor.gossip.effects.effect_log import EffectLog
+from rumor.gossip.effects.effects import Effect, Reclaim, Record, Release
+from rumor.gossip.effects.events import Event
+from rumor.gossip.exchange.escrow import (
+    TRANSITIONS,
+    EscrowAction,
+    EscrowEvent,
+    EscrowState,
+    diagram,
+)
+from rumor.gossip.exchange.flow_control import LinkEstimators, RateLimiter
+from rumor.gossip.exchange.outgoing import Outbox, SnapshotRefs
+from rumor.gossip.wire.messages import Offer, Push
+
+from ..scene import WIDE
+
+HALF = ONE // 2
+
+OUTCOMES = """
+queued         whole=sent  lend=lent  go-on=offered  ack=settled  unsent=settled  died=settled
+               later-life=settled  grant pending leaving heard heard-gone
+offered        go-on=streaming  grant=streaming  ack=settled  unsent=settled  timeout=settled
+               died=settled  later-life=settled  pending leaving heard heard-gone
+streaming      go-on=streaming  grant=streaming  all-sent=sent  ack=settled  unsent=settled
+               timeout=settled  died=settled  later-life=settled
+               pending leaving heard heard-gone
+lent           grant=streaming  ack=settled  pending=lent  unsent=settled  timeout=lent
+               leaving=lent  died=lent-stranded  later-life=written-off  heard heard-gone
+sent           ack=settled  pending=sent  unsent=settled  timeout=sent  leaving=sent
+               died=stranded  later-life=written-off  grant heard heard-gone
+stranded       ack=settled  unsent=settled  timeout=stranded  heard=sent  heard-gone=stranded
+               later-life=written-off  grant pending leaving died
+lent-stranded  ack=settled  unsent=settled  timeout=lent-stranded  heard=lent
+               heard-gone=lent-stranded  later-life=written-off  grant pending leaving died
+decided        book=settled  values-back=returning
+returning      step=settled
+               grant ack pending unsent leaving died heard heard-gone later-life
+settled
+written-off
+"""
+"""Where a share rests after an event, by the state that it was in. An event without an outcome is
+ignored, one that is not named cannot happen. In exact mode, values come back before it settles."""
+
+
+def named(member: EscrowState | EscrowEvent) -> str:
+    return member.name.lower().replace("_", "-")
+
+
+def outcomes() -> dict[tuple[str, str], str]:
+    found = {}
+    for row in re.split(r"\n(?=\w)", OUTCOMES.strip()):
+        state, *cells = row.split()
+        for cell in cells:
+            event, _, outcome = cell.partition("=")
+            found[state, event] = outcome or "ignored"
+    return found
+
+
+EXPECTED = outcomes()
+PAIRS = [(state, event) for state in EscrowState for event in EscrowEvent]
+
+
+class Desk:
+    """An outbox with a founder's weight, half of which is on its way to b, in a state.
+
+    Args:
+        state: How far it has come.
+        exact: Whether values that come back are mixed back.
+    """
+
+    def __init__(self, state: EscrowState, *, exact: bool = False) -> None:
+        config = replace(WIDE, exact=exact or state is EscrowState.RETURNING)
+        self.account = Account("a", 1)
+        self.agenda = EffectLog(self.account, b"schema", b"swarm")
+        self.agenda.record(Entry(Kind.FOUNDED, ONE))
+        self.readers = SnapshotRefs(self.agenda)
+        pacer = RateLimiter(1e9)
+        self.outbox = Outbox(config, self.agenda, LinkEstimators(config), pacer, self.readers)
+        if state is EscrowState.QUEUED:
+            pacer.acquire((0, "c"))
+        self._push(state)
+        pacer.release((0, "c"))
+        self.transfer = self.outbox._transfers["b"]
+        for event, amount in {
+            EscrowState.STREAMING: [(EscrowEvent.GRANT, 16)],
+            EscrowState.STRANDED: [(EscrowEvent.DIED, 0)],
+            EscrowState.LENT_STRANDED: [(EscrowEvent.DIED, 0)],
+            EscrowState.RETURNING: [(EscrowEvent.ACK, 0)],
+        }.get(state, []):
+            self.outbox._on(self.transfer, event, 0.0, amount)
+        if state is EscrowState.DECIDED or state.is_final:
+            self.transfer.state = state  # where no share rests
+        assert self.transfer.state is state
+        self.take()
+
+    def _push(self, state: EscrowState) -> None:
+        in_frames = {EscrowState.QUEUED, EscrowState.OFFERED, EscrowState.STREAMING}
+        lent = state in (EscrowState.LENT, EscrowState.LENT_STRANDED)
+        kind = Offer if lent or state in in_frames else Push
+        offer = kind(seq=1, escrow=HALF, size_bytes=64, epoch=0, round=0, note=0, step=0)
+        self.outbox.push("b", 1, offer, 7, 0.0, shown=lent)
+
+    def fire(self, event: EscrowEvent) -> bool:
+        """Let an event happen: a GRANT of two more frames, an ACK of nothing."""
+        amounts = {EscrowEvent.GRANT: self.transfer.sent_bytes + 32, EscrowEvent.STEP: HALF}
+        return self.outbox._on(self.transfer, event, 1.0, amounts.get(event, 0))
+
+    def take(self) -> list[Effect | Event]:
+        self.readers.release_unread()
+        return self.agenda.take()
+
+    def require_sound(self) -> None:
+        """Make sure that the state says what outbox, account and readers say."""
+        state, left = self.transfer.state, self.account.outstanding.get(("b", 1))
+        stranded = state in (EscrowState.STRANDED, EscrowState.LENT_STRANDED)
+        assert state is not EscrowState.DECIDED
+        assert (left is None) is state.is_final is not self.outbox.is_busy("b")
+        returning = state is EscrowState.RETURNING
+        assert left is None or returning or left.stranded is stranded
+        assert self.outbox.in_flight() == (not state.is_final and not stranded)
+        assert self.transfer.snapshot == 0 or not state.is_final
+        held = self.account.weight + (0 if left is None else left.escrow)
+        assert held == ONE - HALF * (state is EscrowState.WRITTEN_OFF)
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["plain", "exact"])
+@pytest.mark.parametrize(
+    ("state", "event"), PAIRS, ids=[f"{named(s)}-{named(e)}" for s, e in PAIRS]
+)
+def test_each_event_has_the_outcome_that_is_written_here_or_cannot_happen(
+    state: EscrowState, event: EscrowEvent, exact: bool
+) -> None:
+    desk = Desk(state, exact=exact)
+    expected = EXPECTED.get((named(state), named(event)))
+    if expected is None:
+        with pytest.raises(KeyError):
+            desk.fire(event)
+    elif expected == "ignored":
+        deadline_s = desk.outbox.deadline()
+        assert not desk.fire(event)
+        assert desk.take() == [] and desk.outbox.deadline() == deadline_s
+        desk.require_sound()
+    else:
+        assert desk.fire(event)
+        if exact and expected == "settled" and state < EscrowState.DECIDED:
+            expected = "returning"
+        assert named(desk.transfer.state) == expected
+        desk.require_sound()
+        return
+    assert desk.transfer.state is state
+
+
+def test_the_test_knows_each_state_event_and_transition() -> None:
+    states, events = map(named, EscrowState), {named(event) for event in EscrowEvent}
+    assert {row.split()[0] for row in re.split(r"\n(?=\w)", OUTCOMES.strip())} == set(states)
+    assert {event for _, event in EXPECTED} == events
+    assert {(named(s), named(e)) for s, e in TRANSITIONS} == set(EXPECTED)
+    assert {action for action, _ in TRANSITIONS.values()} == set(EscrowAction)
+
+
+def test_each_state_but_the_first_is_reached_and_each_but_the_final_ones_is_left() -> None:
+    reached = {after for (before, _), (_, after) in TRANSITIONS.items() if before is not after}
+    left = {before for (before, _), (_, after) in TRANSITIONS.items() if before is not after}
+    assert reached == set(EscrowState) - {EscrowState.QUEUED}
+    assert left == {state for state in EscrowState if not state.is_final}
+
+
+@pytest.mark.parametrize("state", [s for s in EscrowState if (named(s), "ack") in EXPECTED])
+def test_an_answer_that_cannot_be_true_changes_nothing(state: EscrowState) -> None:
+    desk = Desk(state)
+    before_s = desk.outbox.deadline()
+    if state is EscrowState.RETURNING:
+        assert not desk.outbox._on(desk.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
+    else:
+        with pytest.raises(RemoteProtocolError, match="more than was sent"):
+            desk.outbox._on(desk.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
+    assert desk.transfer.state is state and desk.transfer.accepted == 0
+    assert desk.take() == [] and desk.outbox.deadline() == before_s
+
+
+@pytest.mark.parametrize("end", [EscrowEvent.ACK, EscrowEvent.LATER_LIFE])
+def test_a_snapshot_is_let_go_when_its_share_is_closed(end: EscrowEvent) -> None:
+    desk = Desk(EscrowState.LENT)
+    desk.fire(end)
+    effects = desk.take()
+    assert effects[-1] == Release(7) and isinstance(effects[0], Record)
+
+
+def test_values_are_mixed_back_before_the_weight_is() -> None:
+    desk = Desk(EscrowState.RETURNING)
+    desk.fire(EscrowEvent.STEP)
+    reclaim, settled, release = desk.take()
+    assert isinstance(reclaim, Reclaim) and reclaim.snapshot == 7
+    assert settled == Record(Entry(Kind.SETTLED, 0, "b", 1, 1)) and release == Release(7)
+
+
+def test_the_page_shows_the_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "protocol.md"
+    assert f"```mermaid\n{diagram()}\n```" in page.read_text()

@@ -1,0 +1,147 @@
+"""Two that only dial out never meet: a third one stands between them, and all three know it."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rumor.gossip import Phase, RuleContext
+from rumor.gossip.membership.dialing import pair
+
+from ..scene import Scene
+
+Graph = Mapping[str, Sequence[str]]
+
+
+@st.composite
+def swarms(draw: st.DrawFn) -> tuple[Graph, set[str]]:
+    """A connected graph, and who of its members only dials out."""
+    n = draw(st.integers(2, 14))
+    edges = {(draw(st.integers(0, node - 1)), node) for node in range(1, n)}
+    ends = st.integers(0, n - 1)
+    edges |= {edge for edge in draw(st.lists(st.tuples(ends, ends), max_size=20))}
+    graph: dict[str, list[str]] = {f"p{node:02}": [] for node in range(n)}
+    for one, other in sorted({(min(edge), max(edge)) for edge in edges if edge[0] != edge[1]}):
+        graph[f"p{one:02}"].append(f"p{other:02}")
+        graph[f"p{other:02}"].append(f"p{one:02}")
+    return graph, draw(st.sets(st.sampled_from(sorted(graph))))
+
+
+def paired(graph: Graph, outward: set[str]) -> dict[str, tuple[str, ...]]:
+    members = sorted(graph)
+    return {peer: pair(graph.__getitem__, peer, members, outward) for peer in members}
+
+
+@given(swarms())
+def test_nobody_who_only_dials_out_is_paired_with_another(swarm: tuple[Graph, set[str]]) -> None:
+    graph, outward = swarm
+    assume(len(outward) > 1)
+    for peer, others in paired(graph, outward).items():
+        assert peer not in others and len(set(others)) == len(others)
+        assert not (peer in outward and outward & set(others))
+
+
+@given(swarms())
+def test_of_a_graph_with_links_both_ways_the_pairs_go_both_ways(
+    swarm: tuple[Graph, set[str]],
+) -> None:
+    found = paired(*swarm)
+    assert all(peer in found[other] for peer, others in found.items() for other in others)
+
+
+@given(swarms())
+def test_where_anybody_can_be_dialled_nobody_is_left_alone(swarm: tuple[Graph, set[str]]) -> None:
+    graph, outward = swarm
+    assume(len(outward) < len(graph))
+    assert all(paired(graph, outward).values())
+
+
+@given(swarms())
+def test_links_that_need_no_relay_stay_as_they_are(swarm: tuple[Graph, set[str]]) -> None:
+    graph, outward = swarm
+    for peer, others in paired(graph, outward).items():
+        direct = [other for other in graph[peer] if not {peer, other} <= outward]
+        assert set(direct) <= set(others) or len(outward) == len(graph)
+        if peer not in outward:
+            assert list(others[: len(direct)]) == direct
+
+
+def test_a_link_of_one_direction_is_led_over_a_relay_that_knows_both_ends() -> None:
+    graph = {"a": ["b"], "b": ["c"], "c": ["a"]}
+    found = {peer: pair(graph.__getitem__, peer, "abc", {"a", "b"}) for peer in "abc"}
+    assert found == {"a": ("c",), "b": ("c",), "c": ("a", "b")}
+
+
+def test_where_nobody_can_be_dialled_nobody_exchanges() -> None:
+    graph = {"a": ["b"], "b": ["a"]}
+    assert pair(graph.__getitem__, "a", "ab", {"a", "b"}) == ()
+
+
+def test_a_single_one_that_only_dials_out_needs_no_relay() -> None:
+    graph = {"a": ["b", "c"], "b": ["a"], "c": ["a"]}
+    assert pair(graph.__getitem__, "a", "abc", {"a"}) == ("b", "c")
+
+
+@pytest.mark.parametrize("count", [2, 7, 8, 30, 31, 32])
+def test_links_are_spread_over_the_relays(count: int) -> None:
+    """One relay for all would carry everybody's shares."""
+    members = [f"p{index:03}" for index in range(3 * count)]
+    outward = set(members[: 2 * count])
+    ring = {m: [members[n - 1], members[(n + 1) % len(members)]] for n, m in enumerate(members)}
+    # Twice as many links as relays, less one: two each, with two ends each, beside two neighbors.
+    served = [len(paired(ring, outward)[peer]) for peer in members[2 * count :]]
+    assert max(served) <= 6
+
+
+def test_where_all_are_linked_with_all_everybody_who_can_be_dialled_is_a_neighbor() -> None:
+    members = [f"p{index:02}" for index in range(12)]
+    complete = {peer: [other for other in members if other != peer] for peer in members}
+    found = paired(complete, set(members[:8]))
+    assert all(set(found[peer]) == set(members[8:]) for peer in members[:8])
+
+
+def outward_scene() -> Scene:
+    """Three that only dial out, and one that can be dialled; all have founded together."""
+    scene = Scene()
+    for id in ("a", "b", "c", "z"):
+        scene.enter(id, addresses=(id,) if id == "z" else ())
+    for id in ("a", "b", "c", "z"):
+        scene.join(id, *(["z"] if id != "z" else []), founders=4)
+    for _ in range(6):
+        scene.deliver()
+        scene.wait(1.0)
+        for id in scene.peers:
+            scene.wake(id)
+    scene.deliver()
+    return scene
+
+
+def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> None:
+    scene = outward_scene()
+    for peer in scene.peers.values():
+        assert peer.phase is Phase.TRAINING
+        assert [member.id for member in peer.live()] == ["a", "b", "c", "z"]
+    seen: dict[str, tuple[str, ...]] = {}
+
+    def look(turn: RuleContext) -> None:
+        seen[turn.me] = turn.neighbors()
+        if turn.me != "z":
+            assert turn.outward == {"a", "b", "c"}
+            assert not turn.can_push("a") and turn.can_push("z")
+
+    for id in ("b", "c", "z"):
+        scene.turn(id, look)
+    assert seen == {"b": ("z",), "c": ("z",), "z": ("a", "b", "c")}
+
+
+def test_nobody_who_only_dials_out_ever_writes_to_another() -> None:
+    scene = outward_scene()
+    for _ in range(40):
+        scene.wait(1.0)
+        for id in scene.peers:
+            scene.wake(id)
+        letters = [(letter.source, letter.destination) for letter in scene.mail]
+        assert letters and all("z" in ends for ends in letters)
+        scene.deliver()
+    assert all(len(peer.live()) == 4 for peer in scene.peers.values())

@@ -1,0 +1,126 @@
+"""Steps of everybody, merged by maximum: whatever order they come in, all count the same."""
+
+from collections.abc import Sequence
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip.membership.progress import CLOCK_ROWS_MAX, StepCounts
+from rumor.gossip.wire.messages import ROWS_TOLD_MAX, ClockRow
+
+PEERS = st.sampled_from("abcdef")
+ROWS = st.lists(st.tuples(PEERS, st.integers(0, 50)), max_size=20)
+
+
+def clock_after(rows: Sequence[ClockRow], remembered: Sequence[ClockRow] = ()) -> StepCounts:
+    clock = StepCounts("a", dict(remembered))
+    for peer, steps in rows:
+        clock.merge(peer, steps)
+    return clock
+
+
+def crowded(count: int) -> StepCounts:
+    """The clock of a peer that knows so many others."""
+    return StepCounts("a", {f"p{index:05}": index + 1 for index in range(count)})
+
+
+@given(ROWS, st.randoms())
+def test_rows_may_come_in_any_order(rows: list[ClockRow], random: Random) -> None:
+    shuffled = list(rows)
+    random.shuffle(shuffled)
+    assert clock_after(rows).rows() == clock_after(shuffled).rows()
+
+
+@given(ROWS)
+def test_rows_may_come_twice(rows: list[ClockRow]) -> None:
+    once, twice = clock_after(rows), clock_after([*rows, *rows])
+    assert (once.rows(), once.total) == (twice.rows(), twice.total)
+
+
+@given(ROWS, ROWS, st.integers(0, 5))
+def test_the_total_is_the_sum_of_the_rows_and_never_falls(
+    remembered: list[ClockRow], rows: list[ClockRow], steps: int
+) -> None:
+    clock = StepCounts("a", dict(remembered))
+    before, total = clock.rows(), clock.total
+    for peer, count in rows:
+        clock.merge(peer, count)
+        assert clock.total == sum(clock.rows().values()) >= total
+        total = clock.total
+    for _ in range(steps):
+        clock.tick()
+    assert clock.total == sum(clock.rows().values()) == total + steps
+    assert all(clock.rows()[peer] >= count for peer, count in before.items())
+
+
+@given(ROWS, ROWS)
+def test_two_that_tell_each_other_all_count_the_same(
+    here: list[ClockRow], there: list[ClockRow]
+) -> None:
+    one, other = clock_after(here), StepCounts("b")
+    for peer, steps in there:
+        other.merge(peer, steps)
+    for source, target in ((one, other), (other, one)):
+        for peer, steps in source.rows().items():
+            target.merge(peer, steps)
+    assert {"a": 0, "b": 0} | one.rows() == {"a": 0, "b": 0} | other.rows()
+    assert one.total == other.total
+
+
+def test_a_step_of_ones_own_is_counted_beyond_what_others_know_of_it() -> None:
+    clock = StepCounts("a")
+    clock.merge("a", 7)
+    clock.tick()
+    assert (clock.own, clock.total, clock.rows()) == (8, 8, {"a": 8})
+
+
+def test_rows_are_sorted_whoever_came_first() -> None:
+    assert list(clock_after([("c", 1), ("b", 1)]).rows()) == ["a", "b", "c"]
+
+
+def test_of_further_names_none_is_counted_but_known_ones_go_on() -> None:
+    clock = crowded(CLOCK_ROWS_MAX - 1)
+    total = clock.total
+    clock.merge("stranger", 10)
+    assert clock.total == total and "stranger" not in clock.rows()
+    clock.merge("p00000", 11)
+    assert clock.total == total + 10
+    clock.merge("a", 3)
+    assert clock.own == 3, "its own row is there from the start"
+
+
+def test_rows_of_those_whose_entries_travel_along_need_not_be_told() -> None:
+    clock = StepCounts("a", {"a": 1, "b": 2, "c": 3, "d": 0})
+    assert clock.rows_beside({"a": 1, "b": 2}) == (("c", 3),)
+
+
+def test_a_row_that_is_higher_than_the_entry_that_is_told_is_told_too() -> None:
+    """Or the steps of a life whose checkpoint was lost would count here and nowhere else."""
+    clock = StepCounts("a", {"b": 100, "c": 3})
+    assert clock.rows_beside({"a": 0, "b": 3, "c": 3}) == (("b", 100),)
+
+
+def test_what_does_not_fit_into_one_message_follows_with_the_next_ones() -> None:
+    clock = crowded(2 * ROWS_TOLD_MAX + 5)
+    told: set[ClockRow] = set()
+    for _ in range(3):
+        rows = clock.rows_beside({"a": 0})
+        assert len(set(rows)) == ROWS_TOLD_MAX
+        told.update(rows)
+    assert told == {row for row in clock.rows().items() if row[0] != "a"}
+
+
+def test_as_many_as_fit_are_all_told_every_time() -> None:
+    clock = crowded(ROWS_TOLD_MAX)
+    assert clock.rows_beside({"a": 0}) == clock.rows_beside({"a": 0})
+    assert len(clock.rows_beside({"a": 0})) == ROWS_TOLD_MAX
+
+
+def test_in_another_swarm_only_ones_own_steps_count() -> None:
+    clock = StepCounts("a", {"a": 4, "b": 9})
+    clock.forget_others()
+    assert (clock.rows(), clock.total) == ({"a": 4}, 4)
+    clock.merge("c", 2)
+    clock.tick()
+    assert (clock.rows(), clock.total) == ({"a": 5, "c": 2}, 7)

@@ -1,0 +1,254 @@
+"""A crew's members see one another's phases at once, and nothing is sent for it."""
+
+from dataclasses import replace
+from functools import partial
+from inspect import signature
+
+from rumor.gossip import ONE, GoSGD, Member, Phase, Protocol, ProtocolConfig, stream
+from rumor.gossip.effects.effects import Effect, Greet, Inspect, Mix, Send
+from rumor.gossip.effects.events import Event
+from rumor.gossip.membership.static import StaticMembership, StaticMemberTable
+from rumor.gossip.membership.table import MemberTable
+from rumor.gossip.wire.messages import Hello, Leave, Offer
+from rumor.sim.fuzz.network import complete
+from rumor.sim.fuzz.vector import SCHEMA
+
+IDS = ("ada", "bob", "cyd")
+CONFIG = ProtocolConfig(gossip_s=float("inf"), dead_s=float("inf"))
+
+
+def member(id: str) -> Member:
+    return Member(id=id, incarnation=1, heartbeat=0, phase=Phase.SEEKING, step=0)
+
+
+def rosters() -> tuple[StaticMembership, list[StaticMemberTable]]:
+    crew = StaticMembership(IDS)
+    return crew, [StaticMemberTable(member(id), crew) for id in IDS]
+
+
+def protocols() -> dict[str, Protocol]:
+    crew = StaticMembership(IDS)
+    return {
+        id: Protocol(
+            id=id,
+            incarnation=1,
+            schema=SCHEMA,
+            anchor=bytes(16),
+            rule=GoSGD(1.0),
+            neighbors=complete,
+            rng=partial(stream, 0, id),
+            config=CONFIG,
+            crew=crew,
+        )
+        for id in IDS
+    }
+
+
+def test_everybody_founds_at_the_first_call_and_says_nothing() -> None:
+    peers = protocols()
+    effects: list[Effect | Event] = []
+    for peer in peers.values():
+        effects += peer.join(0.0, founders=len(IDS))
+    assert all(peer.phase is Phase.TRAINING for peer in peers.values())
+    assert all(peer.account.weight == ONE for peer in peers.values())
+    assert not any(isinstance(effect, Send | Greet) for effect in effects)
+
+
+def test_everybody_begins_at_step_zero() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    ada = peers["ada"]
+    assert ada.clock.rows() == {"ada": 0} and ada.clock.total == 0
+
+
+def test_a_share_travels_between_two_of_a_crew() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    sent = [e for e in peers["ada"].step(0.1) if isinstance(e, Send)]
+    receiver = peers[sent[0].envelope.destination]
+    inspects = [e for e in receiver.receive(sent[0].envelope, 0.2) if isinstance(e, Inspect)]
+    receiver.inspected(inspects[0].share, 0.2, finite=True)
+    mixed = [e for e in receiver.step(0.3) if isinstance(e, Mix)]
+    assert [effect.share.sender for effect in mixed] == ["ada"]
+
+
+def test_one_that_leaves_is_gone_for_all_at_once() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    effects = peers["cyd"].leave(0.1, burn=True)
+    assert [m.id for m in peers["ada"].live()] == ["ada", "bob"]
+    assert not any(
+        isinstance(e, Send) and isinstance(e.envelope.body, Leave | Hello) for e in effects
+    )
+    assert peers["cyd"].account.burned == ONE
+
+
+def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
+    crew, (ada, bob, cyd) = rosters()
+    for roster in (ada, bob, cyd):
+        roster.advance(phase=Phase.TRAINING)
+    before = ada.takers()
+    assert before == IDS
+    bob.stepped()
+    bob.advance(phase=Phase.FINISHED)
+    assert cyd.takers() is before
+    bob.advance(phase=Phase.LEAVING)
+    assert cyd.takers() == ("ada", "cyd")
+    assert crew.takers() == ("ada", "cyd")
+
+
+def test_a_crew_is_over_when_all_have_finished_or_left() -> None:
+    crew, (ada, bob, cyd) = rosters()
+    ada.advance(phase=Phase.FINISHED)
+    bob.advance(phase=Phase.LEFT)
+    assert not crew.over and not cyd.over
+    cyd.advance(phase=Phase.TRAINING)
+    cyd.advance(phase=Phase.FINISHED)
+    assert crew.over and ada.over
+
+
+def test_a_member_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
+    _, (ada, bob, _) = rosters()
+    bob.pass_over("ada", 5.0)
+    assert not bob.is_reachable("ada", 4.0)
+    assert bob.is_reachable("ada", 5.0)
+    assert bob.reachable(("ada", "cyd"), 4.0) == ["cyd"]
+    assert ada.reachable(("bob", "zoe"), 0.0) == ["bob"]
+
+
+def test_a_roster_of_a_crew_answers_as_any_does() -> None:
+    _, (ada, bob, _) = rosters()
+    bob.advance(phase=Phase.TRAINING)
+    for _ in range(3):
+        bob.stepped()
+    assert bob.me == Member(id="bob", incarnation=1, heartbeat=0, phase=Phase.TRAINING, step=3)
+    assert len(ada) == 3
+    assert ada.members() == (ada.me,)
+    assert (ada.incarnation("bob"), ada.incarnation("zoe")) == (1, 0)
+    assert ada.is_known("bob") and not ada.is_known("zoe")
+    found = ada.member("bob")
+    assert found is not None and found.phase is Phase.TRAINING
+    assert ada.member("zoe") is None
+    assert ada.has_left("zoe") and not ada.has_left("bob")
+
+
+def test_nothing_is_learnt_in_a_crew_that_was_not_known() -> None:
+    _, (ada, _, _) = rosters()
+    assert not list(ada.learn(member("zoe"), 0.0, direct=True))
+    assert not list(ada.left("bob")) and not list(ada.tick(1.0))
+    ada.leaving("bob")
+    ada.disown("bob")
+    assert ada.heard("bob", 1, 0.0)
+    assert ada.others(alive=True) == ()
+    assert [m.id for m in ada.live()] == list(IDS)
+
+
+def test_whether_they_know_the_anchor_the_crew_says() -> None:
+    for anchored in (False, True):
+        crew = StaticMembership(IDS, anchored=anchored)
+        roster = StaticMemberTable(member("ada"), crew)
+        assert roster.is_anchored("bob") is anchored
+        roster.advance(anchored=not anchored)
+        assert roster.is_anchored("bob") is anchored
+
+
+def test_in_a_crew_large_shares_go_in_frames_and_none_is_shown() -> None:
+    crew = StaticMembership(IDS)
+    config = replace(CONFIG, inline_bytes_max=1)
+    peers = [
+        Protocol(
+            id=id,
+            incarnation=1,
+            schema=SCHEMA,
+            anchor=bytes(16),
+            rule=GoSGD(1.0),
+            neighbors=complete,
+            rng=partial(stream, 0, id),
+            config=config,
+            crew=crew,
+            host=bytes(16),
+        )
+        for id in IDS
+    ]
+    for peer in peers:
+        peer.join(0.0, founders=len(IDS))
+    sent = [effect for effect in peers[0].step(0.1) if isinstance(effect, Send)]
+    assert [(type(send.envelope.body), send.shown) for send in sent] == [(Offer, False)]
+
+
+def test_the_clock_of_a_crew_counts_every_step_at_once() -> None:
+    crew, (ada, bob, cyd) = rosters()
+    for _ in range(3):
+        bob.stepped()
+    cyd.stepped()
+    assert [roster.clock.total for roster in (ada, bob, cyd)] == [4, 4, 4] and crew.steps == 4
+    assert [roster.clock.rows() for roster in (ada, bob, cyd)] == [
+        {"ada": 0},
+        {"bob": 3},
+        {"cyd": 1},
+    ]
+
+
+def test_nobody_of_a_crew_has_to_be_told_of_steps() -> None:
+    _, (ada, bob, _) = rosters()
+    bob.stepped()
+    ada.count("bob", 70)
+    ada.clock.forget_others()
+    assert ada.clock.rows_beside({}) == () and ada.clock.total == 1 and ada.step == 0
+
+
+def test_in_a_crew_all_can_meet_and_nobody_is_heard_again() -> None:
+    _, (ada, bob, _) = rosters()
+    assert ada.can_meet(bob.me) and not ada.outward
+    assert ada.spoke_since("bob", 100.0) and not ada.spoke_since("zoe", 0.0)
+    assert ada.is_plausible(2**62, 0.0)
+    assert list(ada.news) == [] == ada.take_news()
+    bob.advance(phase=Phase.LEAVING)
+    assert not ada.is_alive("bob") and not ada.spoke_since("bob", 100.0)
+
+
+def test_the_steps_of_a_crew_are_known_to_its_protocols_after_their_turns() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    for peer in peers.values():
+        peer.step(1.0)
+    assert [peer.swarm_steps for peer in peers.values()] == [1, 2, 3]
+    assert {peer.clock.total for peer in peers.values()} == {3}
+    assert peers["ada"].known() == ()
+
+
+def test_a_crew_has_nobody_to_forget() -> None:
+    _, (ada, _, _) = rosters()
+    assert not ada.lacks_room_for(member("zoe"), 0.0)
+    assert not ada.spare() and not ada.dead() and not ada.departed()
+    peers = protocols()
+    assert [one.id for one in peers["ada"].last_heard()] == ["bob", "cyd"]
+    assert peers["ada"].departed() == ()
+
+
+def test_a_leaver_of_a_crew_hands_on_at_once() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    sent = [e.envelope for e in peers["cyd"].leave(1.0) if isinstance(e, Send)]
+    assert [envelope.body.escrow for envelope in sent if isinstance(envelope.body, Offer)] == [ONE]
+
+
+def test_whatever_a_roster_is_asked_a_members_can_be_asked_in_the_same_words() -> None:
+    _, (ada, _, _) = rosters()
+    own = MemberTable(member("ada"), CONFIG)
+    names = [name for name in dir(own) if not name.startswith("_")]
+    assert "absorb" in names and "clock" in names
+    for name in names:
+        asked, here = getattr(own, name), getattr(ada, name)
+        if callable(asked):
+            assert list(signature(asked).parameters) == list(signature(here).parameters), name
+
+
+def test_in_a_crew_a_view_says_nothing() -> None:
+    _, (ada, bob, _) = rosters()
+    assert list(ada.absorb([bob.me, member("zoe")], 0.0)) == []

@@ -1,0 +1,77 @@
+"""A short campaign of random faults; after every event all invariants are held.
+
+`rumor torture` runs longer ones, see rumor.sim.fuzz.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from rumor.cli.commands.fuzz import command_of
+from rumor.gossip import GoSGD
+from rumor.sim.batched.engines import usable_cores
+from rumor.sim.fuzz import Campaign, Order, run_campaign
+from rumor.sim.fuzz.campaign import RARE
+from rumor.sim.fuzz.network import Network, Peers
+
+# They meet all that is rare; the first seeds are those of tests/sim/fuzz/test_trace.py.
+SEEDS = range(10, 110)
+MORE = (*range(10), *range(110, 310))
+
+
+def campaign_of(seeds: Sequence[int], workers: int) -> Campaign:
+    # Coverage sees this process only, and the campaign comes where no other test does.
+    processes = 1 if "coverage" in sys.modules else usable_cores()
+    return run_campaign(Order(seeds=tuple(seeds), workers=workers, processes=processes))
+
+
+def complaints(campaign: Campaign) -> list[str]:
+    """A failure says what broke, and how to run it again."""
+    return [f"{b.failure.what}\nagain: {command_of(b, None)}" for b in campaign.broken]
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    """A hundred seeds."""
+    return campaign_of(SEEDS, 6)
+
+
+@pytest.mark.timeout(1200)
+def test_no_fault_creates_or_loses_weight_and_everything_settles(campaign: Campaign) -> None:
+    assert complaints(campaign) == []
+    assert campaign.seeds == len(SEEDS)
+
+
+@pytest.mark.timeout(1200)
+def test_the_campaign_met_everything_that_must_happen_sometimes(campaign: Campaign) -> None:
+    assert set(RARE) - set(campaign.seen) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_two_hundred_more_seeds() -> None:
+    assert complaints(campaign_of(MORE, 6)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(10_000, 12_000, 500))
+def test_two_thousand_more_seeds(first: int) -> None:
+    assert complaints(campaign_of(range(first, first + 500), 6)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_larger_swarms() -> None:
+    assert complaints(campaign_of(range(20_000, 20_300), 16)) == []
+
+
+def test_taking_one_fault_away_shifts_no_random_number_of_another_link() -> None:
+    def numbers(*others: str) -> list[float]:
+        network = Network(0, Peers(rule=lambda peer: GoSGD()))
+        for link in others:
+            network.chance("loss", link)
+        return [network.chance("loss", "a>b") for _ in range(50)]
+
+    assert numbers() == numbers("b>a", "a>c", "a>c")

@@ -1,0 +1,173 @@
+"""AD-PSGD averages pairs, keeps the mean of all models, and never waits in a circle."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule
+from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
+from rumor.sim.fuzz.network import CALM, NetworkFaults, complete, ring, spread
+from rumor.topology import View
+
+from ...crowd import BAD, CONFIG, Crowd, starts
+from ...scene import Scene
+
+WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
+
+
+def rule(peer: PeerId) -> ADPSGD:
+    return ADPSGD()
+
+
+@pytest.mark.parametrize("arguments", [{"p": -0.1}, {"p": 1.5}, {"answers_max": 0}])
+def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
+        ADPSGD(**arguments)
+
+
+def test_it_is_a_rule() -> None:
+    assert isinstance(ADPSGD(), Rule)
+
+
+def silence(crowd: Crowd) -> None:
+    """Let every exchange come to its end, while no new one is begun."""
+    for witnessed in crowd.rules.values():
+        assert isinstance(witnessed.rule, ADPSGD)
+        witnessed.rule.p = 0.0
+    crowd.network.weather = CALM
+    for host in crowd.network.running():
+        host.finishes = True
+    # All but one are done with training, so that nobody merges yet.
+    crowd.network.running()[0].finishes = False
+    crowd.network.run(crowd.network.now + 15.0)
+    assert not any(host.ledger.outstanding for host in crowd.network.running())
+
+
+def test_two_peers_end_at_their_average() -> None:
+    crowd = Crowd(rule, 2, complete, descend=False)
+    crowd.run(50.0, steps=1)
+    silence(crowd)
+    np.testing.assert_allclose(crowd.models, starts(2).mean(0)[None].repeat(2, 0), atol=1e-12)
+
+
+def star(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+    return tuple(live[1:]) if peer == live[0] else (live[0],)
+
+
+GRAPHS = [(ring, 2), (ring, 5), (star, 6), (complete, 6), (View("exponential", 0), 5)]
+
+
+@WEATHERS
+@pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
+@pytest.mark.parametrize("answers_max", [1, 2])
+def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
+    neighbors: Any, n: int, answers_max: int, weather: NetworkFaults
+) -> None:
+    pace = {"p01": 0.3}
+    crowd = Crowd(
+        lambda peer: ADPSGD(answers_max=answers_max),
+        n,
+        neighbors,
+        weather,
+        step_s=lambda peer: pace.get(peer, 0.05),
+    )
+    crowd.run(500.0, steps=25)
+    silence(crowd)
+    kept = starts(n).mean(axis=0) + crowd.moved / n
+    np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
+    assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
+    assert crowd.network.watch.seen["fence"] or weather is CALM
+    assert not any(witnessed.waits for witnessed in crowd.rules.values())
+
+
+@WEATHERS
+@pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
+def test_exchanges_go_on_without_end_on_any_graph(
+    neighbors: Any, n: int, weather: NetworkFaults
+) -> None:
+    crowd = Crowd(rule, n, neighbors, weather)
+    crowd.run(500.0, steps=20)
+    before = [exchanges(crowd, peer) for peer in crowd.ids]
+    crowd.run(500.0, steps=100)
+    grown = [exchanges(crowd, peer) - b for peer, b in zip(crowd.ids, before, strict=True)]
+    # The middle of a star has all leaves to answer.
+    assert min(grown) >= (1 if neighbors is star else 8)
+
+
+def exchanges(crowd: Crowd, peer: PeerId) -> int:
+    """Shares that others took of a peer, and it of others: each exchange has one of either."""
+    account = crowd.network.hosts[peer].ledger
+    return sum(last for last, _ in account.decided.values())
+
+
+@WEATHERS
+@pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
+def test_all_end_together_with_the_weight_they_brought(
+    neighbors: Any, n: int, weather: NetworkFaults
+) -> None:
+    crowd = Crowd(rule, n, neighbors, weather, steps=15)
+    crowd.run(1000.0)
+    assert not crowd.network.running()
+    assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
+    assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
+    kept = starts(n).mean(axis=0) + crowd.moved / n
+    np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
+
+
+def test_merging_brings_them_close_together() -> None:
+    crowd = Crowd(rule, 8, complete, steps=1, descend=False)
+    crowd.run(1000.0)
+    assert spread(crowd.hosts) < 0.05
+
+
+def test_alone_it_skips_its_exchanges_and_ends() -> None:
+    crowd = Crowd(rule, 1, complete, steps=5)
+    crowd.run(100.0)
+    assert not crowd.network.running()
+
+
+def founded(rules: dict[PeerId, Rule], config: ProtocolConfig = CONFIG) -> Scene:
+    scene = Scene(config)
+    scene.founded(*rules, rules=rules)
+    return scene
+
+
+def test_while_its_own_exchange_is_open_a_peer_begins_no_other() -> None:
+    scene = founded({"a": ADPSGD(), "b": ADPSGD()})
+    scene.step("a")
+    assert PushSkipped("an exchange is open") in scene.step("a")
+
+
+def test_with_p_0_it_only_answers() -> None:
+    scene = founded({"a": ADPSGD(), "b": ADPSGD(0.0)})
+    assert not [e for e in scene.step("b") if isinstance(e, PushSkipped)]
+    assert scene.peers["b"].account.weight == ONE
+
+
+def test_one_that_dies_in_the_middle_does_not_keep_the_others_from_going_on() -> None:
+    crowd = Crowd(rule, 5, complete, BAD, config=replace(CONFIG, dead_s=2.0))
+    crowd.run(100.0, steps=20)
+    crowd.network.hosts["p03"].crash()
+    crowd.network.run(crowd.network.now + 10.0)
+    left = [peer for peer in crowd.ids if peer != "p03"]
+    before = [exchanges(crowd, peer) for peer in left]
+    crowd.network.run(crowd.network.now + 10.0)
+    assert all(exchanges(crowd, p) > b + 5 for p, b in zip(left, before, strict=True))
+
+
+def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None:
+    crowd = Crowd(rule, 4, complete, BAD)
+    crowd.run(100.0, steps=20)
+    crowd.network.hosts["p00"].leave()
+    crowd.network.start("p50", seeds=("p01",))
+    crowd.network.run(crowd.network.now + 15.0)
+    hosts = crowd.network.hosts
+    assert hosts["p00"].protocol.phase is Phase.LEFT and hosts["p00"].ledger.weight == 0
+    assert hosts["p50"].protocol.phase is Phase.TRAINING and hosts["p50"].ledger.weight > 0
+    before = exchanges(crowd, "p50")
+    crowd.network.run(crowd.network.now + 10.0)
+    assert exchanges(crowd, "p50") > before + 5

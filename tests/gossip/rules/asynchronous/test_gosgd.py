@@ -1,0 +1,154 @@
+"""Sum-weight gossip: when it pushes, and what it converges to."""
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
+from rumor.gossip.effects.events import PushSkipped
+from rumor.sim.fuzz.network import Network, NetworkFaults, Peers, complete, ring, spread
+from rumor.topology import View
+
+from ...scene import Scene
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"emission": "per-minute"},
+        {"p": -0.1},
+        {"p": 1.1},
+        {"p": float("nan")},
+        {"outstanding_max": 0},
+        {"p": -1.0, "emission": "per-second"},
+        {"p": 1.1, "emission": "adaptive"},
+    ],
+)
+def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
+        GoSGD(**arguments)
+
+
+def test_it_is_a_rule() -> None:
+    assert isinstance(GoSGD(), Rule)
+
+
+def pushes(rule: GoSGD, *, steps: int, step_s: float) -> int:
+    """How many pushes are due at a peer that has nobody to push to."""
+    scene = Scene()
+    scene.enter("a", rule=rule)
+    scene.join("a")
+    skipped = 0
+    for _ in range(steps):
+        scene.wait(step_s)
+        skipped += sum(isinstance(effect, PushSkipped) for effect in scene.step("a"))
+    return skipped
+
+
+def test_per_step_the_number_of_pushes_follows_the_steps() -> None:
+    assert pushes(GoSGD(0.0), steps=50, step_s=1.0) == 0
+    assert pushes(GoSGD(1.0), steps=50, step_s=9.0) == 50
+    assert abs(pushes(GoSGD(0.3), steps=1000, step_s=1.0) - 300) < 4 * 15
+
+
+def test_per_second_the_number_of_pushes_follows_the_time() -> None:
+    for steps in (10, 1000):
+        due = pushes(GoSGD(3.0, emission="per-second"), steps=steps, step_s=100 / steps)
+        assert abs(due - 300) < 6 * 18
+
+
+def adaptive_pushes(delay_s: float) -> int:
+    """Pushes of two peers in 250 s of 1 s steps, where a message takes so long."""
+    rules = {peer: GoSGD(0.5, emission="adaptive") for peer in ("a", "b")}
+    peers = Peers(rule=rules.__getitem__, step_s=lambda peer: 1.0)
+    network = Network(0, peers, NetworkFaults(delay_s=delay_s))
+    for peer in rules:
+        network.start(peer, seeds=tuple(rules), founders=2)
+    network.run(250.0)
+    return sum(sum(seq for seq, _ in host.ledger.decided.values()) for host in network.running())
+
+
+def test_adaptive_emission_is_that_per_step_where_answers_come_at_once() -> None:
+    assert pushes(GoSGD(0.3, emission="adaptive"), steps=500, step_s=1.0) == pushes(
+        GoSGD(0.3), steps=500, step_s=1.0
+    )
+
+
+def test_adaptive_emission_falls_as_shares_take_longer() -> None:
+    near, far = adaptive_pushes(0.01), adaptive_pushes(2.0)
+    assert far < near / 3
+
+
+def test_when_all_have_finished_it_pushes_at_every_turn() -> None:
+    scene = Scene(ProtocolConfig(merge_rounds=5))
+    scene.enter("a", rule=GoSGD(0.0))
+    scene.join("a")
+    scene.finish("a")
+    assert PushSkipped("no neighbor free") in scene.step("a", trained=False)
+
+
+# Nothing is lost and answers are waited for, so that no share comes back without its values.
+PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0)
+
+
+SCHEDULES = ["one-peer-exponential", "base-k", "random-matching", "random-regular", "torus", "tree"]
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "n"),
+    [
+        (complete, 2),
+        (complete, 8),
+        (ring, 2),
+        (ring, 8),
+        *((View(spec, 0), 7) for spec in SCHEDULES),
+    ],
+)
+def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
+    neighbors: Any, n: int
+) -> None:
+    """Kempe, Dobra and Gehrke 2003: the invariant of Push-Sum."""
+    ids = tuple(f"p{index}" for index in range(n))
+    rules = {peer: GoSGD(0.5) for peer in ids}
+    peers = Peers(rule=rules.__getitem__, neighbors=neighbors, config=PATIENT)
+    network = Network(n, peers, NetworkFaults(delay_s=0.001))
+    for peer in ids:
+        network.start(peer, seeds=ids, founders=n)
+    start = [host.vector.x.copy() for host in network.running()]
+    events = count()
+    # A tree of 7 takes longest; to look after every event would take longer than the events.
+    network.run(60.0, lambda: next(events) % 256 == 0 and spread(network.running()) < 1e-7)
+    for rule in rules.values():
+        rule.p = 0.0
+    network.run(network.now + 2.0)
+    hosts = network.running()
+    total = sum(host.ledger.weight / ONE * host.vector.x for host in hosts)
+    assert all(not host.ledger.outstanding for host in hosts)
+    assert sum(host.ledger.weight for host in hosts) == n * ONE
+    np.testing.assert_allclose(total, np.sum(start, axis=0), rtol=0, atol=1e-12)
+    assert spread(hosts) < 1e-6
+
+
+def test_a_turn_pushes_before_it_mixes() -> None:
+    order: list[str] = []
+
+    class Recorder:
+        """Stands for a turn."""
+
+        merging = False
+        rng = np.random.default_rng(0)
+
+        def push_half(self) -> None:
+            order.append("push")
+
+        def shares(self) -> list[str]:
+            return ["share"]
+
+        def mix(self, share: str) -> None:
+            order.append("mix")
+
+    turn: RuleContext = Recorder()  # type: ignore[assignment]
+    GoSGD(1.0).step(turn)
+    assert order == ["push", "mix"]

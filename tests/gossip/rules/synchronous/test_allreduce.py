@@ -1,0 +1,66 @@
+"""All-reduce gives everybody the mean of all, to the same bit, for any number of peers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rumor.gossip import ONE, PeerId, Phase, Rule
+from rumor.gossip.rules.synchronous.allreduce import AllReduce
+from rumor.sim.fuzz.network import CALM, NetworkFaults, ring
+
+from ...crowd import BAD, CONFIG, LR, PATIENT, Crowd, gradient, starts
+
+
+def rule(peer: PeerId) -> Rule:
+    return AllReduce()
+
+
+def test_it_is_a_rule() -> None:
+    assert isinstance(AllReduce(), Rule)
+
+
+@pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 11])
+def test_every_round_ends_with_the_mean_at_all_and_the_same_bits(
+    n: int, weather: NetworkFaults
+) -> None:
+    crowd = Crowd(rule, n, ring, weather)
+    models = crowd.history(12)
+    x = starts(n)
+    for after in models:
+        assert (after == after[0]).all()
+        stepped = [row - LR * gradient(place, row) for place, row in enumerate(x)]
+        x = np.mean(stepped, axis=0)[None].repeat(n, 0)
+        np.testing.assert_allclose(after, x, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "pushes"), [(2, 2), (4, 8), (8, 24), (5, 10), (7, 14)])
+def test_a_round_takes_n_log_n_whole_vectors(n: int, pushes: int) -> None:
+    """The inner 2^k swap k times; the others send one vector and get one."""
+    crowd = Crowd(rule, n, ring, steps=10, config=PATIENT)
+    crowd.run(200.0)
+    seqs = sum(last for host in crowd.hosts for last, _ in host.ledger.decided.values())
+    assert seqs == 10 * pushes
+
+
+@pytest.mark.parametrize("n", [1, 4, 6])
+def test_all_end_after_their_last_round_with_the_weight_they_brought(n: int) -> None:
+    pace = {"p01": 0.4}
+    crowd = Crowd(rule, n, ring, BAD, steps=10, step_s=lambda peer: pace.get(peer, 0.05))
+    crowd.run(1000.0)
+    assert not crowd.network.running()
+    assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
+    assert (crowd.models == crowd.models[0]).all()
+    assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
+    assert not any(witnessed.halts for witnessed in crowd.rules.values())
+
+
+def test_a_death_ends_it_for_all_and_is_named() -> None:
+    crowd = Crowd(rule, 6, ring, config=replace(CONFIG, dead_s=3.0))
+    crowd.run(100.0, steps=4)
+    crowd.network.hosts["p05"].crash()
+    crowd.network.run(crowd.network.now + 20.0)
+    reasons = [reason for witnessed in crowd.rules.values() for reason in witnessed.halts]
+    assert reasons and all(reason.startswith("p05 died in round ") for reason in reasons)
+    assert "allreduce cannot go on without it" in reasons[0]

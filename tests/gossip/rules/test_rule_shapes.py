@@ -1,0 +1,118 @@
+"""Rules of other shapes than GoSGD's do what their papers' equations say, on a bad network."""
+
+from collections.abc import Callable
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from rumor.gossip import ONE, UNIT, PeerId, ProtocolConfig, Rule
+from rumor.sim.fuzz.network import CALM, Network, NetworkFaults, Peers, ring
+from rumor.sim.fuzz.peer import FuzzPeer
+from rumor.sim.fuzz.vector import SIZE, Values
+
+from ..shapes import D2, RelaySum
+
+BAD = NetworkFaults(loss=0.15, duplicates=0.1, delay_s=0.02)
+WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
+
+ROUNDS = 40
+LR = 0.1
+SLOPES = np.linspace(0.2, 1.0, 6)[:, None]
+OPTIMA = np.random.default_rng(0).normal(size=(6, SIZE))
+START = np.random.default_rng(1).normal(size=(6, SIZE))
+
+IDS = tuple(f"p{index}" for index in range(6))
+CONFIG = ProtocolConfig(
+    query_s_min=0.1, query_s_max=1.0, stall_s=2.0, gossip_s=0.5, retry_s=0.2, dead_s=1e6
+)
+
+
+def gradients(x: Values) -> Values:
+    """Of ``slope / 2 * (x - optimum)^2``, one row for each peer."""
+    grown: Values = SLOPES * (x - OPTIMA)
+    return grown
+
+
+def history(
+    rule: Callable[[PeerId], Rule],
+    weather: NetworkFaults,
+    before_step: Callable[[PeerId, int, Values], Values],
+) -> tuple[Values, Network]:
+    """Run a synchronous rule.
+
+    Returns:
+        What each peer's model was after each round, float64, shape ``(ROUNDS, n, SIZE)``, and
+        the network.
+    """
+    after: dict[PeerId, list[Values]] = {peer: [] for peer in IDS}
+
+    def train(host: FuzzPeer) -> None:
+        after[host.id].append(host.vector.x.copy())
+        host.vector.registers["x"] = before_step(host.id, len(after[host.id]) - 1, host.vector.x)
+
+    peers = Peers(rule=rule, config=CONFIG, neighbors=ring, train=train)
+    network = Network(7, peers, weather, hulls=False)
+    for peer, values in zip(IDS, START, strict=True):
+        others = tuple(other for other in IDS if other != peer)
+        network.start(peer, seeds=others, founders=len(IDS), values=values)
+    network.run(400.0, lambda: min(map(len, after.values())) > ROUNDS)
+    return np.array([after[peer][1 : ROUNDS + 1] for peer in IDS]).swapaxes(0, 1), network
+
+
+def neighbors(peer: PeerId) -> tuple[PeerId, ...]:
+    return ring(IDS, peer, 0)
+
+
+def ring_matrix(own: float) -> Values:
+    """Mixing matrix W of the ring."""
+    identity = np.eye(len(IDS))
+    left, right = np.roll(identity, 1, axis=0), np.roll(identity, -1, axis=0)
+    matrix: Values = own * identity + (1 - own) / 2 * (left + right)
+    return matrix
+
+
+def sgd(peer: PeerId, round: int, x: Values) -> Values:
+    index = IDS.index(peer)
+    stepped: Values = x - LR * SLOPES[index] * (x - OPTIMA[index])
+    return stepped
+
+
+@WEATHERS
+def test_d2_corrects_with_the_difference_of_two_steps(weather: NetworkFaults) -> None:
+    models, _ = history(lambda peer: D2(neighbors(peer), own=1 / 2), weather, sgd)
+    mixing = ring_matrix(1 / 2)
+    before, x = START, mixing @ (START - LR * gradients(START))
+    np.testing.assert_allclose(models[0], x, rtol=0, atol=1e-13)
+    for round in range(1, ROUNDS):
+        change = LR * (gradients(x) - gradients(before))
+        before, x = x, mixing @ (2 * x - before - change)
+        np.testing.assert_allclose(models[round], x, rtol=0, atol=1e-12)
+
+
+TREE = nx.Graph([("p0", "p1"), ("p1", "p2"), ("p1", "p3"), ("p3", "p4"), ("p3", "p5")])
+
+
+@WEATHERS
+def test_relaysum_averages_what_each_peer_had_as_many_rounds_ago_as_it_is_away(
+    weather: NetworkFaults,
+) -> None:
+    inputs = np.random.default_rng(2).normal(size=(ROUNDS + 8, len(IDS), SIZE))
+    models, _ = history(
+        lambda peer: RelaySum(sorted(TREE.neighbors(peer)), len(IDS)),
+        weather,
+        lambda peer, round, x: inputs[round, IDS.index(peer)],
+    )
+    away = dict(nx.all_pairs_shortest_path_length(TREE))
+    for round in range(nx.diameter(TREE), ROUNDS):
+        for index, peer in enumerate(IDS):
+            late = [inputs[round - away[peer][other], i] for i, other in enumerate(IDS)]
+            np.testing.assert_allclose(models[round, index], np.mean(late, axis=0), atol=1e-13)
+
+
+def test_a_rule_without_weights_leaves_every_peer_its_own() -> None:
+    _, network = history(lambda peer: D2(neighbors(peer), own=1 / 3), BAD, sgd)
+    for host in network.running():
+        in_escrow = len(host.ledger.outstanding) * UNIT
+        apart = abs(host.ledger.weight + in_escrow - ONE)
+        assert apart <= len(neighbors(host.id)) * UNIT

@@ -1,0 +1,106 @@
+"""Addresses as people write them, and as strangers send them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.transport.addresses import (
+    is_loopback,
+    is_wildcard,
+    join_address,
+    parse_address,
+    split_address,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("node-a:7700", "tcp://node-a:7700"),
+        ("tcp://10.0.0.5:7700", "tcp://10.0.0.5:7700"),
+        (" tcp://10.0.0.5:7700\n", "tcp://10.0.0.5:7700"),
+        ("[::1]:7700", "tcp://[::1]:7700"),
+        ("[fe80::1%eth0]:1", "tcp://[fe80::1%eth0]:1"),
+        ("my_host.example.org:65535", "tcp://my_host.example.org:65535"),
+        ("node-a:007700", "tcp://node-a:7700"),
+    ],
+)
+def test_an_address_has_one_inner_form(text: str, expected: str) -> None:
+    assert parse_address(text) == parse_address(expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:*", "tcp://127.0.0.1:*"),
+        ("127.0.0.1:0", "tcp://127.0.0.1:*"),
+        ("*:7700", "tcp://*:7700"),
+        ("tcp://*:*", "tcp://*:*"),
+    ],
+)
+def test_a_wildcard_is_for_binding_only(text: str, expected: str) -> None:
+    assert parse_address(text, any_port=True) == expected
+    with pytest.raises(ConfigError, match=r"needs a (port|host)"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ":", "node-a", "node-a:", ":7700", "node-a:x", "node-a:-1", "node a:1"),
+        *("http://a:1", "ipc:///tmp/a:1", "inproc://a:1", "udp://a:1", "tcp://tcp://a:1"),
+        *("tcp://a:1/path", "tcp:///a:1", "a:1:2", "::1:7700", "[::1:7700", "[node]:1", "[]:1"),
+        *("a;b:1", "eth0;10.0.0.1:1", "a%b:1", "ä:1", "a:\u0661", "a:1" + "0" * 5000, "a\0:1"),
+        *("**:1", "*a:1", "a:1,b:2", "[fe80::1%]:1"),
+    ],
+)
+def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match="is malformed: write HOST:PORT, such as"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("port", [65_536, 70_000, 999_999_999])
+def test_a_port_out_of_range_is_refused(port: int) -> None:
+    with pytest.raises(ConfigError, match="the port must be from 1 to 65535"):
+        parse_address(f"node-a:{port}", any_port=True)
+
+
+@given(text=st.text(max_size=40), any_port=st.booleans())
+def test_any_text_is_an_address_or_refused(text: str, any_port: bool) -> None:
+    for given_text in (text, f"{text}:1", f"tcp://{text}", f"a:{text}", f"[{text}]:1"):
+        try:
+            address = parse_address(given_text, any_port=any_port)
+        except ConfigError:
+            continue
+        assert parse_address(address, any_port=any_port) == address
+        assert address.isascii() and address.startswith("tcp://")
+
+
+def test_an_address_is_split_into_host_and_port() -> None:
+    assert split_address("tcp://node-a:7700") == ("node-a", "7700")
+    assert split_address("tcp://[::1]:7700") == ("::1", "7700")
+    assert split_address("tcp://127.0.0.1:*") == ("127.0.0.1", "*")
+
+
+@pytest.mark.parametrize("address", ["tcp://node-a:7700", "tcp://[::1]:1", "tcp://[::]:*"])
+def test_what_was_split_is_joined_again(address: str) -> None:
+    assert join_address(*split_address(address)) == address
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8", "[::1]"])
+def test_loopback_is_reached_from_this_machine_alone(host: str) -> None:
+    assert is_loopback(f"tcp://{host}:7700")
+
+
+@pytest.mark.parametrize("host", ["node-a", "10.0.0.5", "0.0.0.0", "[::]", "*", "[fe80::1]"])
+def test_other_hosts_are_no_loopback(host: str) -> None:
+    assert not is_loopback(f"tcp://{host}:7700")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("0.0.0.0", True), ("*", True), ("[::]", True), ("127.0.0.1", False), ("node-a", False)],
+)
+def test_a_wildcard_binds_all_interfaces(host: str, expected: bool) -> None:
+    assert is_wildcard(f"tcp://{host}:7700") is expected

@@ -1,0 +1,158 @@
+"""Sockets of greeted addresses are closed, but for those on which somebody lives."""
+
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip.transport.addresses import allow_more_files, sockets_max
+from rumor.gossip.transport.zmq_transport import Transport
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+
+GHOSTS = [f"tcp://127.0.0.1:{port}" for port in range(1, 41)]
+"""Where nobody listens."""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < give_up_s, "it never came"
+        time.sleep(0.002)
+
+
+def files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def came(transport: Transport) -> list[bytes]:
+    """What is there, read to its end; on the way back its sender is called after its bytes."""
+    found = []
+    for received in transport.poll(0.02):
+        word = bytes(received.header)
+        transport.learn(word.decode(), received.route, bulk=False)
+        found.append(word)
+    return found
+
+
+@pytest.fixture
+def there() -> Iterator[Transport]:
+    with closing(Transport()) as transport:
+        yield transport
+
+
+@pytest.fixture
+def hidden() -> Iterator[Transport]:
+    """One that only dials out."""
+    with closing(Transport(None)) as transport:
+        yield transport
+
+
+def greeted(hidden: Transport, there: Transport) -> str:
+    """Let one be greeted, who then knows a way back; the address."""
+    address = str(there.address)
+    until(lambda: hidden.greet(address, [b"hidden"]))
+    until(lambda: b"hidden" in came(there))
+    return address
+
+
+@pytest.mark.live
+@needs_proc
+def test_whoever_does_not_answer_keeps_no_files(hidden: Transport) -> None:
+    assert not hidden.greet(GHOSTS[0], [b"x"])  # ZeroMQ's threads have files of their own
+    before = files()
+    for address in GHOSTS[1:]:
+        assert not hidden.greet(address, [b"x"])
+    assert files() >= before + len(GHOSTS) - 1
+    for address in GHOSTS:
+        hidden.dismiss(address)
+    until(lambda: files() < before)
+    hidden.dismiss(GHOSTS[0])
+    hidden.dismiss("no address at all")
+
+
+@pytest.mark.live
+def test_who_answered_keeps_the_way_back_as_long_as_it_speaks(
+    hidden: Transport, there: Transport
+) -> None:
+    """It may live there under another address, and know no other way."""
+    address = greeted(hidden, there)
+    for _ in range(3):
+        assert there.send("hidden", [b"yes"], bulk=False)
+        until(lambda: came(hidden) == [b"yes"])
+        hidden.dismiss(address)
+    assert hidden.greet(address, [b"still open"])
+    hidden.dismiss(address)
+    assert not hidden.greet(address, [b"closed, for it has said nothing since"])
+
+
+@pytest.mark.live
+def test_a_place_that_turned_out_to_be_a_members_stays_open(
+    hidden: Transport, there: Transport
+) -> None:
+    address = greeted(hidden, there)
+    hidden.meet("there", [address])
+    hidden.dismiss(address)
+    assert hidden.greet(address, [b"x"]) and hidden.send("there", [b"y"], bulk=False)
+    hidden.part("there")
+    assert not hidden.greet(address, [b"x"])
+
+
+@pytest.mark.live
+def test_of_a_host_with_a_name_all_places_are_closed(hidden: Transport, there: Transport) -> None:
+    address = str(there.address).replace("127.0.0.1", "localhost")
+    until(lambda: hidden.greet(address, [b"hidden"]))
+    hidden.dismiss(address)
+    assert not hidden.greet(address, [b"x"])
+
+
+@pytest.mark.live
+def test_too_few_files_for_all_neighbors_are_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (48, 48))
+    with caplog.at_level(logging.WARNING, "rumor"), closing(Transport(None)) as crowded:
+        for index, address in enumerate(GHOSTS[:5]):
+            crowded.meet(f"p{index}", [address])
+        assert not caplog.records
+        for index, address in enumerate(GHOSTS):
+            crowded.meet(f"q{index}", [address])
+    (record,) = caplog.records
+    assert "no further neighbor can be dialled" in record.getMessage()
+    assert "ulimit -n" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ((1024, 4096), (4096, 4096)),
+        ((1024, 1_048_576), (65_536, 1_048_576)),
+        ((1024, resource.RLIM_INFINITY), (65_536, resource.RLIM_INFINITY)),
+        ((1024, 1024), None),
+        ((100_000, 1_048_576), None),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
+    ],
+)
+def test_as_many_files_are_allowed_as_the_process_may_decide(
+    limits: tuple[int, int], expected: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: asked.append(wanted))
+    allow_more_files()
+    assert asked == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(
+    ("files_max", "sockets"), [(1024, 256), (65_536, 8192), (resource.RLIM_INFINITY, 8192)]
+)
+def test_sockets_take_half_of_the_files(
+    files_max: int, sockets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files_max, files_max))
+    assert sockets_max() == sockets

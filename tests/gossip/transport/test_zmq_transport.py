@@ -1,0 +1,835 @@
+"""Real ZeroMQ on the loopback interface, ports chosen by the system."""
+
+import os
+import random
+import resource
+import signal
+import socket as sockets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import zmq
+
+from rumor.gossip.errors import ConfigError, TransportError
+from rumor.gossip.transport.addresses import Resolver
+from rumor.gossip.transport.zmq_transport import Received, Route, Transport, local_host
+from rumor.gossip.wire.codec import FRAME_BYTES_MAX, Buffer
+
+pytestmark = pytest.mark.live
+
+TIMEOUT_S = 20.0
+FULL_S = 0.4
+"""A way that has taken nothing for so long is full, even where others want the processor."""
+MIB = 1 << 20
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+
+# Takes in what comes and says nothing; its address is the first line it writes.
+LISTENER = """
+from rumor.gossip.transport.zmq_transport import Transport
+transport = Transport()
+print(transport.address, flush=True)
+while True:
+    for _ in transport.poll(0.1):
+        pass
+"""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < give_up_s, "it never came"
+        time.sleep(0.002)
+
+
+def insist(transport: Transport, peer: str, parts: Sequence[Buffer], *, bulk: bool) -> None:
+    """Send as soon as the connection is there."""
+    until(lambda: transport.send(peer, parts, bulk=bulk))
+
+
+class Came(NamedTuple):
+    """A message that was read."""
+
+    parts: list[Buffer]
+    route: Route
+
+
+def receive(transport: Transport, count: int = 1) -> list[Came]:
+    """The next messages of one or two parts that come in; those of more are not read to the end."""
+    received: list[Came] = []
+    give_up_s = time.monotonic() + TIMEOUT_S
+    while len(received) < count:
+        assert time.monotonic() < give_up_s, f"{len(received)} of {count} messages came"
+        for message in transport.poll(0.05):
+            frame = [message.frame()] if message.more else []
+            if not message.more:
+                received.append(Came([message.header, *frame], message.route))
+    return received
+
+
+def contents(received: Sequence[Came]) -> list[list[bytes]]:
+    return [[bytes(part) for part in message.parts] for message in received]
+
+
+def listens_at(transport: Transport) -> str:
+    assert transport.address is not None
+    return transport.address
+
+
+def files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+@pytest.fixture
+def here() -> Iterator[Transport]:
+    with closing(Transport()) as transport:
+        yield transport
+
+
+@pytest.fixture
+def there() -> Iterator[Transport]:
+    with closing(Transport()) as transport:
+        yield transport
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Another process that listens, and its address."""
+    command = [sys.executable, "-c", LISTENER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+        process.kill()
+
+
+@contextmanager
+def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
+    """A socket of somebody who keeps to no rules."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 0
+        socket.connect(listens_at(toward))
+        yield socket
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_messages_go_to_an_address_and_come_back_on_the_same_way(
+    here: Transport, there: Transport, bulk: bool
+) -> None:
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"header", b"frame"], bulk=bulk)
+    (message,) = receive(there)
+    assert contents([message]) == [[b"header", b"frame"]]
+    there.learn("here", message.route, bulk=bulk)
+    assert there.send("here", [b"answer"], bulk=bulk)
+    (answer,) = receive(here)
+    assert contents([answer]) == [[b"answer"]] and answer.route == b""
+
+
+def test_dialling_leaves_the_random_stream_of_the_users_task_alone(
+    here: Transport, there: Transport
+) -> None:
+    before = random.getstate()
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"header"], bulk=True)
+    assert random.getstate() == before
+
+
+def test_two_that_listen_send_both_ways_at_once(here: Transport, there: Transport) -> None:
+    here.meet("there", [listens_at(there)])
+    there.meet("here", [listens_at(here)])
+    for index in range(50):
+        insist(here, "there", [b"to there", bytes([index])], bulk=index % 2 == 0)
+        insist(there, "here", [b"to here", bytes([index])], bulk=index % 2 == 0)
+    to_there, to_here = contents(receive(there, 50)), contents(receive(here, 50))
+    # Each class of messages keeps its order.
+    for came, what in ((to_there, b"to there"), (to_here, b"to here")):
+        for parity in (0, 1):
+            assert [m for m in came if m[1][0] % 2 == parity] == [
+                [what, bytes([index])] for index in range(parity, 50, 2)
+            ]
+
+
+def test_a_peer_that_only_dials_out_is_answered_on_its_own_way(there: Transport) -> None:
+    with closing(Transport(None)) as hidden:
+        assert hidden.address is None
+        until(lambda: hidden.greet(listens_at(there), [b"hello"]))
+        (message,) = receive(there)
+        assert not there.send("hidden", [b"answer"], bulk=True)
+        there.learn("hidden", message.route, bulk=False)
+        # It was heard on its control way alone, so bulk goes there too.
+        assert there.send("hidden", [b"answer"], bulk=True)
+        (answer,) = receive(hidden)
+        assert contents([answer]) == [[b"answer"]]
+        hidden.learn("there", answer.route, bulk=True)
+        assert not hidden.send("there", [b"nobody was met"], bulk=False)
+
+
+def test_bulk_that_finds_its_way_full_does_not_take_that_of_control(
+    here: Transport, there: Transport
+) -> None:
+    until(lambda: there.greet(listens_at(here), [b"hello"]))
+    (message,) = receive(here)
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"first"], bulk=True)
+    here.learn("there", message.route, bulk=False)
+    queued = fill(here, "there", 160)
+    came = receive(there, queued + 1)
+    # What came back on the connection that it dialled itself would have no route.
+    assert all(message.route for message in came)
+
+
+def test_a_peer_that_cannot_be_dialled_where_it_says_gets_bulk_on_the_way_of_control(
+    here: Transport, there: Transport
+) -> None:
+    until(lambda: there.greet(listens_at(here), [b"hello"]))
+    (message,) = receive(here)
+    here.learn("there", message.route, bulk=False)
+    here.meet("there", ["tcp://127.0.0.1:9"])
+    assert here.send("there", [b"x"], bulk=True)
+    (answer,) = receive(there)
+    assert contents([answer]) == [[b"x"]] and answer.route == b""
+
+
+def test_what_goes_back_to_somebody_who_is_gone_is_refused(there: Transport) -> None:
+    with closing(Transport(None)) as hidden:
+        until(lambda: hidden.greet(listens_at(there), [b"hello"]))
+        (message,) = receive(there)
+    there.learn("hidden", message.route, bulk=False)
+    until(lambda: not there.send("hidden", [b"answer"], bulk=False))
+
+
+def test_nobody_listens_and_nothing_waits() -> None:
+    with sockets.socket() as reserved, closing(Transport(None)) as transport:
+        reserved.bind(("127.0.0.1", 0))  # bound and not listening: nobody can be there
+        address = f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
+        assert not transport.send("stranger", [b"x"], bulk=False)
+        transport.meet("nobody", [address])
+        for _ in range(100):
+            assert not transport.send("nobody", [b"x"], bulk=True)
+            assert not transport.send("nobody", [b"x"], bulk=False)
+            assert not transport.greet(address, [b"x"])
+        assert list(transport.poll(0)) == []
+
+
+def test_the_next_address_is_tried_where_one_does_not_answer(
+    here: Transport, there: Transport
+) -> None:
+    here.meet("there", ["tcp://127.0.0.1:9", listens_at(there)])
+    insist(here, "there", [b"x"], bulk=True)
+    assert contents(receive(there)) == [[b"x"]]
+
+
+@needs_proc
+def test_a_peer_that_was_killed_costs_no_memory(
+    here: Transport, listener: tuple[subprocess.Popen[str], str]
+) -> None:
+    process, address = listener
+    here.meet("victim", [address])
+    insist(here, "victim", [b"x", bytearray(4 * MIB)], bulk=True)
+    before = resident_bytes()
+    process.kill()
+    process.wait()
+    # A fresh frame each time: one that is queued anywhere takes memory of its own.
+    sent = sum(here.send("victim", [b"x", b"\xff" * (4 * MIB)], bulk=True) for _ in range(1000))
+    # As many as wait for one peer at most, where this process is slow to hear of its end.
+    assert sent <= 100
+    assert not here.send("victim", [b"x"], bulk=True)
+    until(lambda: resident_bytes() - before < 40e6)
+
+
+def fill(transport: Transport, peer: str, least: int) -> int:
+    """Send so much bulk, and more until none goes for a while; how many messages went."""
+    sent, last_s = 0, time.monotonic()
+    give_up_s = last_s + TIMEOUT_S
+    # On a busy machine nothing may go for a while, though there is room.
+    while time.monotonic() - last_s < FULL_S or (sent < least and time.monotonic() < give_up_s):
+        if transport.send(peer, [b"bulk", bytes(MIB // 2)], bulk=True):
+            sent, last_s = sent + 1, time.monotonic()
+        else:
+            time.sleep(0.002)
+    return sent
+
+
+def test_a_peer_that_stops_reading_takes_a_bounded_number_of_messages_and_control_passes_them(
+    here: Transport, there: Transport
+) -> None:
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"first"], bulk=False)
+    receive(there)
+    queued = fill(here, "there", 160)
+    # 80 wait here and 80 there; the rest is what the system holds between them, of two sockets
+    # that it may let grow to 36 MB.
+    assert 160 <= queued < 300
+    assert here.send("there", [b"control"], bulk=False)
+    time.sleep(FULL_S)
+    came = [message[0] for message in contents(receive(there, queued + 1))]
+    assert came.index(b"control") < queued // 2
+
+
+@pytest.mark.parametrize("n_parts", [3, 4, 1000])
+def test_a_message_of_too_many_parts_is_dropped_and_counted(there: Transport, n_parts: int) -> None:
+    with stranger(there) as socket:
+        socket.send_multipart([b"x"] * n_parts)
+        socket.send_multipart([b"header", b"frame"])
+        assert contents(receive(there)) == [[b"header", b"frame"]]
+    assert there.malformed == 1
+
+
+def test_an_answer_of_too_many_parts_is_dropped_and_counted(here: Transport) -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.linger = 0
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        until(lambda: here.greet(f"tcp://127.0.0.1:{port}", [b"hello"]))
+        route, _ = socket.recv_multipart()
+        socket.send_multipart([route, *[b"x"] * 50])
+        socket.send_multipart([route, b"answer"])
+        assert contents(receive(here)) == [[b"answer"]]
+    assert here.malformed == 1
+
+
+def test_a_frame_is_received_where_it_belongs(here: Transport, there: Transport) -> None:
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"header", bytes(range(200))], bulk=True)
+    room = bytearray(300)
+    for message in _next(there):
+        assert message.more
+        assert message.frame_into(memoryview(room)[50:250]) == 200
+        assert not message.more
+    assert room == bytes(50) + bytes(range(200)) + bytes(50)
+
+
+def test_a_frame_that_is_too_long_for_its_room_is_cut_off_and_says_so(
+    here: Transport, there: Transport
+) -> None:
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"header", bytes(range(200))], bulk=True)
+    room = bytearray(100)
+    for message in _next(there):
+        assert message.frame_into(memoryview(room)[:50]) == 200
+    assert room == bytes(range(50)) + bytes(50)
+
+
+def test_a_frame_that_nobody_asks_for_is_thrown_away(here: Transport, there: Transport) -> None:
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"first", b"frame"], bulk=True)
+    insist(here, "there", [b"second"], bulk=True)
+    headers: list[bytes] = []
+    while len(headers) < 2:
+        headers += [message.header for message in there.poll(0.05)]
+    assert headers == [b"first", b"second"] and there.malformed == 1
+
+
+def _next(transport: Transport) -> Iterator[Received]:
+    """The next message; nothing of it is read."""
+    while True:
+        for message in transport.poll(0.05):
+            yield message
+            return
+
+
+def test_an_oversized_part_disconnects_only_who_sent_it(there: Transport) -> None:
+    with stranger(there) as offender, stranger(there) as other:
+        monitor = offender.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        for socket in (offender, other):
+            socket.send(b"before")
+        assert contents(receive(there, 2)) == [[b"before"]] * 2
+        offender.send(bytes(FRAME_BYTES_MAX + 2 * 4096))
+        assert monitor.poll(int(TIMEOUT_S * 1000)) == zmq.POLLIN
+        other.send_multipart([b"largest", bytes(FRAME_BYTES_MAX)])
+        (message,) = receive(there)
+        assert [len(part) for part in message.parts] == [7, FRAME_BYTES_MAX]
+        offender.disable_monitor()
+        monitor.close()
+
+
+def test_what_is_no_zeromq_at_all_harms_nobody(here: Transport, there: Transport) -> None:
+    port = int(listens_at(there).rsplit(":", 1)[1])
+    with sockets.create_connection(("127.0.0.1", port)) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + os.urandom(5000))
+        until(lambda: here.greet(listens_at(there), [b"hello"]))
+        # ZeroMQ may take some of it for messages of its first version; it is told apart later.
+        until(lambda: [b"hello"] in contents(receive(there)))
+
+
+def test_wake_ends_a_poll_from_another_thread(there: Transport) -> None:
+    came: list[Received] = []
+    poller = threading.Thread(target=lambda: came.extend(there.poll(600)), daemon=True)
+    poller.start()
+    there.wake()
+    poller.join(TIMEOUT_S)
+    assert not poller.is_alive() and came == []
+
+
+def test_any_number_of_wakes_are_one(there: Transport) -> None:
+    for _ in range(100_000):
+        there.wake()
+    assert list(there.poll(600)) == []
+    until(lambda: list(there.poll(0)) == [])
+
+
+def test_a_wake_after_the_end_does_nothing(tmp_path: Path) -> None:
+    transport = Transport()
+    transport.close()
+    transport.close()
+    # Files that are opened now get the numbers that were the transport's.
+    opened = [open(tmp_path / f"{number}", "wb") for number in range(20)]
+    transport.wake()
+    for file in opened:
+        file.close()
+        assert Path(file.name).read_bytes() == b""
+
+
+@needs_proc
+def test_an_address_in_use_is_named_and_nothing_stays_open(there: Transport) -> None:
+    before = files()
+    with pytest.raises(TransportError, match=f"cannot listen at {listens_at(there)}: .*in use"):
+        Transport(there.address)
+    until(lambda: files() == before)
+
+
+@pytest.mark.parametrize("bind", ["ipc:///tmp/x", "127.0.0.1", "tcp://127.0.0.1:99999"])
+def test_what_cannot_be_an_address_is_a_mistake_of_the_user(bind: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        Transport(bind)
+
+
+def test_closing_does_not_wait_for_a_peer_that_stands_still(
+    listener: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, address = listener
+    transport = Transport()
+    transport.meet("victim", [address])
+    insist(transport, "victim", [b"x"], bulk=True)
+    process.send_signal(signal.SIGSTOP)
+    assert fill(transport, "victim") > 0
+    assert transport.send("victim", [b"x"], bulk=False)
+    closer = threading.Thread(target=transport.close, daemon=True)
+    closer.start()
+    closer.join(2.0)
+    assert not closer.is_alive()
+
+
+NO_PLACE_TO_DIAL = [
+    *("", "junk", "tcp://", "tcp://127.0.0.1", "127.0.0.1:7700", "TCP://127.0.0.1:7700"),
+    *("ipc:///tmp/rumor-test.sock", "inproc://here", "pgm://239.0.0.1:5", "udp://127.0.0.1:7700"),
+    *("tcp://127.0.0.1:7700/path", "tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://*:7700"),
+    *("tcp://127.0.0.1:99999", "tcp://127.0.0.1:-1", "tcp://127.0.0.1:7700 ", "tcp://a b:7700"),
+    *("tcp://eth0;127.0.0.1:7700", "tcp://127.0.0.1:\u0667\u0667", "tcp://\u00e4:7700"),
+    *("tcp://[::1:7700", "tcp://a\0b:7700", "tcp://" + "a:" * 100 + "1"),
+]
+
+
+@needs_proc
+def test_what_is_no_address_is_never_dialled(here: Transport) -> None:
+    before = files()
+    here.meet("stranger", NO_PLACE_TO_DIAL)
+    for address in NO_PLACE_TO_DIAL:
+        assert not here.greet(address, [b"x"])
+    assert not here.send("stranger", [b"x"], bulk=False)
+    assert files() == before
+    assert not Path("/tmp/rumor-test.sock").exists()
+
+
+@pytest.mark.parametrize("host", ["-", "_", ".", "[:::::]", "[.]", "999.1.1.1"])
+def test_an_address_that_zeromq_cannot_use_is_merely_out_of_reach(
+    here: Transport, there: Transport, host: str
+) -> None:
+    here.meet("stranger", [f"tcp://{host}:7700", listens_at(there)])
+    assert not here.greet(f"tcp://{host}:7700", [b"x"])
+    insist(here, "stranger", [b"x"], bulk=True)
+    assert contents(receive(there)) == [[b"x"]]
+
+
+def test_a_peer_does_not_dial_itself(here: Transport) -> None:
+    here.meet("mirror", [listens_at(here)])
+    assert not here.greet(listens_at(here), [b"x"])
+    assert not here.send("mirror", [b"x"], bulk=False)
+
+
+@needs_proc
+def test_parting_closes_what_meeting_opened(here: Transport, there: Transport) -> None:
+    before = files()
+    here.meet("there", [listens_at(there)])
+    insist(here, "there", [b"x"], bulk=True)
+    assert files() > before
+    here.part("there")
+    here.part("there")
+    until(lambda: files() == before)
+    assert not here.send("there", [b"x"], bulk=True)
+
+
+@needs_proc
+def test_a_way_that_another_peer_is_reached_by_stays(here: Transport, there: Transport) -> None:
+    before = files()
+    here.meet("one", [listens_at(there)])
+    here.meet("other", [listens_at(there)])
+    here.part("one")
+    insist(here, "other", [b"x"], bulk=True)
+    here.meet("other", [])
+    until(lambda: files() == before)
+
+
+def test_a_peer_that_moved_is_found_at_its_new_address(here: Transport, there: Transport) -> None:
+    with closing(Transport()) as former:
+        here.meet("mover", [listens_at(former)])
+        insist(here, "mover", [b"x"], bulk=False)
+        here.meet("mover", [listens_at(there)])
+        insist(here, "mover", [b"y"], bulk=False)
+        assert contents(receive(there)) == [[b"y"]]
+        assert contents(receive(former)) == [[b"x"]]
+
+
+def test_a_peer_can_be_parted_from_while_its_messages_are_taken(there: Transport) -> None:
+    """What is closed between two messages of one poll is not read any more."""
+    with closing(Transport()) as one, closing(Transport(None)) as hidden:
+        routes: list[tuple[Transport, bytes]] = []
+        for transport, name in ((one, "one"), (there, "there")):
+            hidden.meet(name, [listens_at(transport)])
+            insist(hidden, name, [b"x"], bulk=False)
+            (message,) = receive(transport)
+            routes.append((transport, message.route))
+        for transport, route in routes:
+            transport.learn("hidden", route, bulk=False)
+            for _ in range(10):
+                assert transport.send("hidden", [b"bye"], bulk=False)
+        taken = 0
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while taken == 0 and time.monotonic() < give_up_s:
+            time.sleep(0.1)  # so that both have something to read
+            for _ in hidden.poll(1.0):
+                taken += 1
+                hidden.part("one")
+                hidden.part("there")
+        assert taken == 1
+        assert list(hidden.poll(0.1)) == []
+
+
+def test_more_addresses_than_a_process_may_have_files_are_passed_over(there: Transport) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (120, hard))
+    try:
+        crowded = Transport()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with closing(crowded):
+        until(lambda: crowded.greet(listens_at(there), [b"x"]))
+        before = files()
+        for index in range(100):
+            crowded.meet(f"ghost-{index}", [f"tcp://127.0.0.{index + 2}:9"])
+        assert files() - before < 60
+        assert not crowded.send("ghost-99", [b"x"], bulk=True)
+        until(lambda: crowded.greet(listens_at(there), [b"x"]))
+        # Whoever is parted from makes room.
+        for index in range(100):
+            crowded.part(f"ghost-{index}")
+        until(lambda: files() < before + 3)
+        crowded.meet("there", [listens_at(there)])
+        insist(crowded, "there", [b"y"], bulk=True)
+
+
+def test_a_process_without_limits_on_files_has_one_on_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    no_limit = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: no_limit)
+    Transport().close()
+
+
+def test_of_too_many_names_the_longest_silent_is_forgotten(there: Transport) -> None:
+    with closing(Transport(None)) as hidden:
+        until(lambda: hidden.greet(listens_at(there), [b"hello"]))
+        (message,) = receive(there)
+        there.learn("hidden", message.route, bulk=False)
+        for index in range(20_000):
+            there.learn(f"ghost-{index}", b"\0none", bulk=False)
+            if index % 10_000 == 0:
+                there.learn("hidden", message.route, bulk=False)
+        assert there.send("hidden", [b"still known"], bulk=False)
+        for index in range(20_000):
+            there.learn(f"ghost-{index}", b"\0none", bulk=False)
+        assert not there.send("hidden", [b"forgotten"], bulk=False)
+        assert not there.send("ghost-9", [b"x"], bulk=False)
+        there.learn("hidden", message.route, bulk=False)
+        assert there.send("hidden", [b"known again"], bulk=False)
+        assert contents(receive(hidden, 2)) == [[b"still known"], [b"known again"]]
+
+
+def test_parts_may_be_any_kind_of_buffer(here: Transport, there: Transport) -> None:
+    here.meet("there", [listens_at(there)])
+    parts: list[Buffer] = [b"a", memoryview(bytearray(b"b" * 100_000))]
+    insist(here, "there", parts, bulk=True)
+    assert contents(receive(there)) == [[b"a", b"b" * 100_000]]
+
+
+def test_ipv6_is_listened_at_and_dialled() -> None:
+    if not sockets.has_ipv6:
+        pytest.skip("no IPv6 here")
+    try:
+        there = Transport("tcp://[::1]:*")
+    except TransportError as error:
+        pytest.skip(str(error))
+    with closing(there), closing(Transport(None)) as here:
+        assert listens_at(there).startswith("tcp://[::1]:")
+        until(lambda: here.greet(listens_at(there), [b"x"]))
+        assert contents(receive(there)) == [[b"x"]]
+
+
+def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
+    try:
+        both = Transport(("tcp://127.0.0.1:*", "tcp://[::1]:*"))
+    except TransportError as error:
+        pytest.skip(str(error))
+    with closing(both):
+        first, second = both.addresses
+        assert first.startswith("tcp://127.0.0.1:") and second.startswith("tcp://[::1]:")
+        assert both.address == first
+        for address in both.addresses:
+            here.meet("both", [address])
+            insist(here, "both", [address.encode()], bulk=False)
+        came = contents(receive(both, 2))
+        assert sorted(came) == sorted([[first.encode()], [second.encode()]])
+        assert not both.greet(second, [b"to itself"])
+
+
+def test_who_listens_nowhere_has_no_address() -> None:
+    for bind in (None, ()):
+        with closing(Transport(bind)) as hidden:
+            assert (hidden.address, hidden.addresses) == (None, ())
+
+
+@needs_proc
+def test_of_several_addresses_one_in_use_closes_the_others(there: Transport) -> None:
+    before = files()
+    with pytest.raises(TransportError, match=f"cannot listen at {listens_at(there)}: .*in use"):
+        Transport(("tcp://127.0.0.1:*", listens_at(there)))
+    until(lambda: files() == before)
+
+
+def test_what_reached_a_peer_last_is_used_again(here: Transport, there: Transport) -> None:
+    closed = Transport()
+    closed.close()
+    here.meet("there", [listens_at(closed), listens_at(there)])
+    insist(here, "there", [b"first"], bulk=False)
+    with closing(Transport(closed.address)) as other:
+        until(lambda: here.greet(listens_at(other), [b"it is dialled, too"]))
+        for index in range(5):
+            insist(here, "there", [bytes([index])], bulk=False)
+        came = contents(receive(there, 6))
+    assert came == [[b"first"], *([bytes([index])] for index in range(5))]
+
+
+def test_the_other_address_is_used_where_the_one_that_worked_is_gone(
+    here: Transport, there: Transport
+) -> None:
+    with closing(Transport()) as other:
+        here.meet("there", [listens_at(other)])
+        insist(here, "there", [b"x"], bulk=True)
+        assert contents(receive(other)) == [[b"x"]]
+        here.meet("there", [listens_at(other), listens_at(there)])
+    # What is sent before the end of the other is noticed is lost with it.
+    until(lambda: here.send("there", [b"y"], bulk=True) and any(there.poll(0.01)))
+
+
+def test_a_peer_is_not_sent_what_is_for_another_that_moved_to_its_place(
+    here: Transport, there: Transport
+) -> None:
+    here.meet("first", [listens_at(there)])
+    insist(here, "first", [b"x"], bulk=False)
+    with closing(Transport()) as elsewhere:
+        here.meet("second", [listens_at(there)])
+        here.meet("first", [listens_at(elsewhere)])
+        insist(here, "first", [b"y"], bulk=False)
+        assert contents(receive(elsewhere)) == [[b"y"]]
+        assert contents(receive(there)) == [[b"x"]]
+
+
+def port_of(transport: Transport) -> str:
+    return listens_at(transport).rsplit(":", 1)[1]
+
+
+Answers = list[tuple[object, ...]]
+
+
+def answering(host: str, port: int) -> Answers:
+    """What a name server says of a host of IPv4."""
+    return [(sockets.AF_INET, sockets.SOCK_STREAM, 6, "", (host, port))]
+
+
+def test_a_name_is_looked_up_and_its_host_reached(
+    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(host: str, port: int, **_: object) -> Answers:
+        assert host == "node-a"
+        # The first of its addresses is of another time.
+        return [*answering("127.0.0.9", port), *answering("127.0.0.1", port)]
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    address = f"tcp://node-a:{port_of(there)}"
+    here.meet("there", [address])
+    insist(here, "there", [b"x"], bulk=True)
+    until(lambda: here.greet(address, [b"y"]))
+    assert sorted(contents(receive(there, 2))) == [[b"x"], [b"y"]]
+
+
+@pytest.mark.parametrize("failure", [OSError("no such host"), UnicodeError("label too long")])
+def test_a_name_that_means_nothing_is_out_of_reach_and_harms_nobody(
+    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def look_up(*_: object, **__: object) -> Answers:
+        raise failure
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    here.meet("there", ["tcp://no-such-host.invalid:7700", listens_at(there)])
+    insist(here, "there", [b"x"], bulk=True)
+    assert not here.greet("tcp://no-such-host.invalid:7700", [b"x"])
+    assert contents(receive(there)) == [[b"x"]]
+
+
+def test_a_name_server_that_never_answers_holds_up_nobody(
+    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def look_up(host: str, port: int, **_: object) -> Answers:
+        assert answers.wait(TIMEOUT_S)
+        return answering("127.0.0.1", port)
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    names = [f"tcp://node-{index}:{port_of(there)}" for index in range(40)]
+    here.meet("there", [*names, listens_at(there)])
+    threads = threading.active_count()
+    for index in range(50):
+        insist(here, "there", [bytes([index])], bulk=True)
+        assert not here.greet(names[0], [b"x"])
+    # Not one for each name, nor one for each time that it is asked for.
+    assert threading.active_count() == threads < 40
+    assert contents(receive(there, 50)) == [[bytes([index])] for index in range(50)]
+    answers.set()
+    until(lambda: here.greet(names[0], [b"found"]))
+    assert contents(receive(there)) == [[b"found"]]
+
+
+def test_a_host_that_has_moved_is_found_again(
+    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = "127.0.0.9"
+
+    def look_up(_: str, port: int, **__: object) -> Answers:
+        return answering(host, port)
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
+    here.meet("there", [f"tcp://node-a:{port_of(there)}"])
+    assert not here.send("there", [b"x"], bulk=True)
+    host = "127.0.0.1"
+    insist(here, "there", [b"y"], bulk=True)
+    assert contents(receive(there)) == [[b"y"]]
+
+
+def test_a_name_that_cannot_be_looked_up_any_more_means_what_it_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lookups = 0
+
+    def look_up(_: str, port: int, **__: object) -> Answers:
+        nonlocal lookups
+        lookups += 1
+        if lookups > 1:
+            raise OSError("no name server")
+        return answering("10.0.0.5", port)
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
+    names = Resolver()
+    until(lambda: names.places("tcp://node-a:7700") == ("tcp://10.0.0.5:7700",))
+    until(lambda: lookups > 2 or names.places("tcp://node-a:7700") == ())
+    assert names.places("tcp://node-a:7700") == ("tcp://10.0.0.5:7700",)
+
+
+def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sockets, "getaddrinfo")
+    for address in ("tcp://10.0.0.5:1", "tcp://[::1]:1", "tcp://[fe80::1%eth0]:1"):
+        assert Resolver().places(address) == (address,)
+
+
+def test_of_too_many_names_to_look_up_the_oldest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rumor.gossip.transport.addresses._NAMES_MAX", 2)
+    monkeypatch.setattr(sockets, "getaddrinfo", lambda _, port, **__: answering("10.0.0.5", port))
+    names = Resolver()
+
+    def found(name: str) -> bool:
+        return names.places(f"tcp://{name}:1") == ("tcp://10.0.0.5:1",)
+
+    for name in ("a", "b", "c"):
+        until(partial(found, name))
+    assert names.places("tcp://b:1") and not names.places("tcp://a:1")
+
+
+def test_sockets_do_not_redial_in_lockstep(here: Transport) -> None:
+    for index in range(8):
+        here.meet(f"peer-{index}", [f"tcp://127.0.0.1:{index + 1}"])
+    waits = {
+        (
+            int(socket.getsockopt(zmq.RECONNECT_IVL)),
+            int(socket.getsockopt(zmq.RECONNECT_IVL_MAX)),
+        )
+        for way in here._ways._ways.values()
+        for socket in (way.control, way.bulk)
+        if socket is not None
+    }
+    assert len(waits) > 8
+    assert all(20 <= first <= 40 and 2500 <= last <= 5000 for first, last in waits)
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.1", "socks5://127.0.0.1:1080", "127.0.0.1:0", "*:1"])
+def test_what_cannot_be_a_proxy_is_a_mistake_of_the_user(proxy: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        Transport(socks_proxy=proxy)
+
+
+def test_what_is_dialled_is_asked_of_the_proxy_names_as_they_are(there: Transport) -> None:
+    heard = {
+        f"tcp://127.0.0.1:{port_of(there)}": b"\1\x7f\0\0\1",
+        f"tcp://node-a:{port_of(there)}": b"\3\6node-a",
+        f"tcp://[::1]:{port_of(there)}": b"\4" + bytes(15) + b"\1",
+    }
+    with sockets.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(TIMEOUT_S)
+        host, port = proxy.getsockname()
+        with closing(Transport(None, socks_proxy=f"{host}:{port}")) as here:
+            for address, wanted in heard.items():
+                assert not here.greet(address, [b"x"])
+                client, _ = proxy.accept()
+                with client:
+                    client.settimeout(TIMEOUT_S)
+                    assert client.recv(3) == b"\5\1\0"
+                    client.sendall(b"\5\0")
+                    request = client.recv(100)
+                    assert request[:3] == b"\5\1\0" and request[3:-2] == wanted
+                    assert request[-2:] == int(port_of(there)).to_bytes(2, "big")
+                    client.sendall(b"\5\0\0\1" + bytes(6))
+
+
+def test_the_way_toward_a_host_says_which_address_is_ours() -> None:
+    assert local_host("127.0.0.1") == "127.0.0.1"
+    assert local_host()
+    assert local_host("a" * 300) == sockets.gethostname()
+
+
+def test_the_way_toward_a_host_of_ipv6_is_of_ipv6() -> None:
+    assert local_host("::1") in ("::1", sockets.gethostname())

@@ -1,0 +1,456 @@
+"""Messages as bytes: every message comes back as it went out, and nothing else is taken for one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from rumor.gossip.errors import DecodeError, IncompatiblePeer, LocalProtocolError
+from rumor.gossip.weight import ONE, UNIT
+from rumor.gossip.wire.codec import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    VERSION,
+    Buffer,
+    checksum,
+    decode,
+    decode_header,
+    encode,
+    encoded_bytes,
+)
+from rumor.gossip.wire.fields import SEGMENT_LENGTH_MAX, SHARDS_MAX
+from rumor.gossip.wire.formats import Form
+from rumor.gossip.wire.messages import (
+    HEARTBEAT_MAX,
+    STEPS_MAX,
+    Ack,
+    Ask,
+    Body,
+    Chunk,
+    Describe,
+    End,
+    Envelope,
+    Grant,
+    Hello,
+    Leave,
+    Member,
+    Offer,
+    Pending,
+    Phase,
+    Push,
+    Query,
+    Refer,
+)
+from rumor.gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema, TensorSpec
+
+__all__ = ["BODIES", "SAMPLES", "envelopes", "framed"]
+
+U63, U32 = 2**63 - 1, 2**32 - 1
+
+
+def whole(low: int, high: int) -> SearchStrategy[int]:
+    """Integers, the ends of the range more often than chance would have them."""
+    return st.sampled_from([low, high]) | st.integers(low, high)
+
+
+def text(length_min: int, length_max: int) -> SearchStrategy[str]:
+    printable = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")
+    return st.text(printable, min_size=length_min, max_size=length_max)
+
+
+def shards_of(schema: Schema) -> SearchStrategy[int]:
+    """Into how many shards it can be cut."""
+    return whole(1, max(1, min(SHARDS_MAX, schema.share_bytes // ALIGNMENT_BYTES)))
+
+
+COUNT, SEQ, LIFE, PEER = whole(0, U63), whole(1, U63), whole(1, U63), text(1, 64)
+STEPS = whole(0, STEPS_MAX)
+WEIGHT = COUNT.map(lambda units: units * UNIT) | whole(0, U63 * UNIT)
+"""Whole units, and others."""
+
+MEMBER = st.builds(
+    Member,
+    id=PEER,
+    incarnation=LIFE,
+    heartbeat=whole(0, HEARTBEAT_MAX),
+    phase=st.sampled_from(Phase),
+    step=STEPS,
+    addresses=st.lists(text(1, 256), max_size=16).map(tuple),
+    anchored=st.booleans(),
+    host=st.binary(min_size=HASH_BYTES, max_size=HASH_BYTES) | st.just(b""),
+)
+
+FORM = st.builds(
+    Form,
+    wire=st.sampled_from(["float32", "bfloat16", "float16", "int8", "topk:0.01", "topk:1"]),
+    copy=st.booleans(),
+    anchor=st.booleans(),
+)
+
+TENSOR = st.builds(
+    TensorSpec,
+    name=text(1, 200),
+    shape=st.lists(whole(0, 2**48), max_size=32).map(tuple),
+    dtype=st.sampled_from(["float64", "float32", "bfloat16", "int64", "uint8", "bool"]),
+    shared=st.booleans(),
+)
+
+SCHEMA = st.builds(Schema, st.lists(TENSOR, max_size=4).map(tuple)).flatmap(
+    lambda whole: st.builds(Schema, st.just(whole.tensors), shards_of(whole))
+)
+
+SHARE: dict[str, SearchStrategy[Any]] = {
+    "seq": SEQ,
+    "escrow": WEIGHT,
+    "size_bytes": COUNT,
+    "frame_bytes": whole(0, FRAME_BYTES_MAX),
+    "form": FORM,
+    "segment": text(0, SEGMENT_LENGTH_MAX),
+    "epoch": COUNT,
+    "round": COUNT,
+    "note": COUNT,
+    "step": COUNT,
+}
+
+BODIES: dict[type[Body], SearchStrategy[Any]] = {
+    Hello: st.builds(
+        Hello,
+        members=st.lists(MEMBER, max_size=4).map(tuple),
+        clock=st.lists(st.tuples(PEER, STEPS), max_size=4).map(tuple),
+        rooted=st.booleans(),
+        reply=st.booleans(),
+    ),
+    Describe: st.builds(Describe, SCHEMA),
+    Ask: st.builds(Ask, st.booleans()),
+    Push: st.builds(Push, **SHARE),
+    Offer: st.builds(Offer, **SHARE),
+    Grant: st.builds(Grant, SEQ, COUNT),
+    Chunk: st.builds(Chunk, SEQ, whole(0, U32), COUNT),
+    End: st.builds(End, SEQ),
+    Ack: st.builds(Ack, SEQ, WEIGHT, COUNT),
+    Query: st.builds(Query, SEQ),
+    Pending: st.builds(Pending, SEQ),
+    Leave: st.builds(Leave, st.booleans()),
+    Refer: st.builds(Refer, st.lists(MEMBER, max_size=4).map(tuple)),
+}
+
+
+def envelopes(body: SearchStrategy[Any]) -> SearchStrategy[Envelope]:
+    """Envelopes around such a body, each field over all of its range; no frame."""
+    digest = st.binary(min_size=HASH_BYTES, max_size=HASH_BYTES)
+    return st.builds(
+        Envelope,
+        swarm=digest | st.just(b""),
+        schema=digest,
+        source=PEER,
+        source_incarnation=LIFE,
+        destination=text(0, 64),
+        destination_incarnation=COUNT,
+        body=body,
+        shard=whole(0, SHARDS_MAX - 1),
+    )
+
+
+def framed(envelope: Envelope, frame: bytes) -> list[Buffer]:
+    """The parts of a message with that frame beside it."""
+    return encode(replace(envelope, frame_bytes=len(frame)), frame)
+
+
+def sample(body: Body) -> Envelope:
+    return Envelope(
+        swarm=bytes(range(16)),
+        schema=bytes(range(16, 32)),
+        source="peer-0",
+        source_incarnation=1_700_000_000_000,
+        destination="peer-1",
+        destination_incarnation=7,
+        body=body,
+    )
+
+
+NUMBERS: dict[str, Any] = {
+    "size_bytes": 64,
+    "frame_bytes": 32,
+    "form": Form("int8", copy=True, anchor=True),
+    "segment": "17:5:2a",
+    "epoch": 1,
+    "round": 2,
+    "note": 0,
+    "step": 300,
+}
+
+
+def offer(**changes: Any) -> Offer:
+    """An offer in which some fields are as given."""
+    return Offer(seq=1, escrow=ONE // 2, **NUMBERS | changes)
+
+
+ROSTER = tuple(
+    Member(
+        id=f"peer-{i}",
+        incarnation=i + 1,
+        heartbeat=40,
+        phase=Phase.TRAINING,
+        step=9,
+        addresses=("tcp://10.0.0.5:7700",),
+        anchored=bool(i),
+        host=bytes(range(16)) if i else b"",
+    )
+    for i in range(2)
+)
+TENSORS = (TensorSpec("weight", (3, 4), "float32"), TensorSpec("count", (), "int64", shared=False))
+
+SAMPLES: dict[str, list[Buffer]] = {
+    type(envelope.body).__name__.lower(): framed(envelope, frame)
+    for envelope, frame in [
+        (sample(Hello(members=ROSTER, clock=(("gone", 7),), rooted=True, reply=False)), b""),
+        (sample(Describe(Schema(TENSORS, shards=1))), b""),
+        (sample(Ask()), b""),
+        (sample(Push(seq=1, escrow=ONE // 2, **NUMBERS)), bytes(range(64))),
+        (sample(Offer(seq=2, escrow=ONE // 2, **NUMBERS)), b""),
+        (sample(Grant(3, 8 << 20)), b""),
+        (sample(Chunk(4, 1, 1 << 20)), b"chunk"),
+        (sample(End(5)), b""),
+        (sample(Ack(6, ONE // 2, 8 << 20)), b""),
+        (sample(Query(7)), b""),
+        (sample(Pending(8)), b""),
+        (sample(Leave(False)), b""),
+        (sample(Refer(ROSTER[:1])), b""),
+    ]
+}
+"""One message of each kind."""
+
+
+@pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_what_is_decoded_is_what_was_encoded(kind: type[Body], data: st.DataObject) -> None:
+    frame = data.draw(st.binary(max_size=100))
+    envelope = replace(data.draw(envelopes(BODIES[kind])), frame_bytes=len(frame))
+    parts = encode(envelope, frame)
+    assert len(parts) == (2 if frame else 1)
+    decoded = decode(parts)
+    assert decoded == envelope and type(decoded.body) is kind
+    assert encode(decoded, frame) == parts
+
+
+@pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_the_length_of_a_message_is_known_without_its_bytes(
+    kind: type[Body], data: st.DataObject
+) -> None:
+    frame = data.draw(st.binary(max_size=100))
+    envelope = replace(data.draw(envelopes(BODIES[kind])), frame_bytes=len(frame))
+    # A checksum that is small by chance is written shorter than its usual 9 bytes.
+    spared = 9 - len(msgpack.packb(checksum(frame))) if frame else 0
+    assert encoded_bytes(envelope) - spared == sum(len(part) for part in encode(envelope, frame))
+
+
+@pytest.mark.parametrize("as_buffer", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer], Buffer]) -> None:
+    assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
+
+
+def test_a_message_on_the_wire_is_as_it_was_in_version_3() -> None:
+    header = (
+        "9b"
+        "c410000102030405060708090a0b0c0d0e0f"  # swarm
+        "c410101112131415161718191a1b1c1d1e1f"  # schema
+        "a6706565722d30" "cf0000018bcfe56800"  # peer-0, its incarnation
+        "a6706565722d31" "07"  # peer-1, its incarnation
+        "00"  # shard 0
+        "00" "00"  # no frame, and its checksum
+        "08" "9306cf0000008000000000ce00800000"  # ACK of share 6: 2**39 units, 8 MiB of credit
+    )  # fmt: skip
+    (part,) = SAMPLES["ack"]
+    assert bytes(part[:4]) == b"RMR\x03" and VERSION == 3
+    assert bytes(part[8:]).hex() == header
+
+
+def test_a_weight_travels_in_units_where_these_are_whole_and_else_in_bytes() -> None:
+    fine = msgpack.unpackb(encode(sample(Ack(6, 3 * UNIT // 2)))[0][8:])[-1][1]
+    assert fine == bytes([1, 128]) + bytes(119)
+    assert msgpack.unpackb(encode(sample(Ack(6, 3 * UNIT)))[0][8:])[-1][1] == 3
+    assert msgpack.unpackb(encode(sample(Ack(6, 255)))[0][8:])[-1][1] == b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        (-1, "accepted must be an integer in"),
+        (U63 + 1, "accepted must be an integer in"),
+        (True, "accepted must be an integer in"),
+        (1.5, "accepted must be an integer in"),
+        ("3/2^1", "accepted must be an integer in"),
+        (b"", "without leading zeros"),
+        (b"\0", "without leading zeros"),
+        (b"\0\1", "without leading zeros"),
+        ((U63 * UNIT + 1).to_bytes(128), f"a weight of at most {U63} units"),
+        (bytes([255]) * 128, f"a weight of at most {U63} units"),
+        (bytes([1]) * 129, "the header is not msgpack"),
+        (UNIT.to_bytes(121), "a number where its units are whole"),
+    ],
+)
+def test_a_weight_has_one_form_and_no_other_is_taken(told: Any, complaint: str) -> None:
+    fields = msgpack.unpackb(encode(sample(Ack(6, 5)))[0][8:])
+    fields[-1][1] = told
+    header = msgpack.packb(fields)
+    start = b"RMR" + bytes([VERSION]) + crc32(header).to_bytes(4, "little")
+    with pytest.raises(DecodeError, match=complaint):
+        decode([start + header])
+
+
+def test_no_kind_of_message_ever_changes_its_number() -> None:
+    order = "hello describe ask push offer grant chunk end ack query pending leave refer".split()
+    numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
+    assert numbers == {kind: number for number, kind in enumerate(order)}
+
+
+def test_a_frame_must_be_as_long_as_its_envelope_says() -> None:
+    envelope = decode(SAMPLES["push"])
+    with pytest.raises(LocalProtocolError, match="a frame of 3 bytes, not 64"):
+        encode(envelope, b"abc")
+
+
+def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
+    envelope = decode(SAMPLES["chunk"])
+    assert decode(framed(envelope, bytes(FRAME_BYTES_MAX))).frame_bytes == FRAME_BYTES_MAX
+    with pytest.raises(DecodeError, match="frame_bytes must be an integer in"):
+        decode(framed(envelope, bytes(FRAME_BYTES_MAX + 1)))
+
+
+def test_the_largest_roster_passes_and_one_peer_more_does_not() -> None:
+    members = tuple(
+        Member(id=f"{i}", incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=1)
+        for i in range((1 << 14) + 1)
+    )
+    largest = sample(Hello(members=members[1:], rooted=True, reply=True))
+    assert decode(encode(largest)) == largest
+    with pytest.raises(DecodeError, match="members must be an array of at most 16384"):
+        decode(encode(sample(Hello(members=members, rooted=True, reply=True))))
+
+
+def test_a_header_beyond_its_limit_is_not_looked_at() -> None:
+    with pytest.raises(DecodeError, match="a header of 1048577 bytes"):
+        decode([bytes(HEADER_BYTES_MAX + 1)])
+
+
+@pytest.mark.parametrize("size", range(9))
+def test_a_header_must_be_longer_than_its_prefix(size: int) -> None:
+    with pytest.raises(DecodeError):
+        decode([bytes(SAMPLES["ack"][0])[:size]])
+
+
+def test_a_vector_in_more_shards_than_it_has_cache_lines_is_refused() -> None:
+    schema = Schema((TensorSpec("w", (32,), "float32"),), shards=2)
+    assert decode(encode(sample(Describe(schema)))).body == Describe(schema)
+    object.__setattr__(schema, "shards", 3)
+    with pytest.raises(DecodeError, match="schema must be a vector that can be cut so: shards is"):
+        decode(encode(sample(Describe(schema))))
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_header_can_be_read_before_its_frame_is_there(kind: str) -> None:
+    first, *frames = SAMPLES[kind]
+    envelope, check = decode_header(first)
+    assert envelope == decode(SAMPLES[kind])
+    assert check == checksum(frames[0] if frames else b"")
+    assert (check == 0) == (not frames)
+
+
+def test_another_version_of_the_protocol_is_named() -> None:
+    first = bytearray(SAMPLES["ack"][0])
+    first[3] = 9
+    with pytest.raises(IncompatiblePeer, match="it speaks version 9, and this peer version 3"):
+        decode([first])
+
+
+@pytest.mark.parametrize("n_parts", [0, 3, 4])
+def test_a_message_has_one_part_or_two(n_parts: int) -> None:
+    with pytest.raises(DecodeError, match=f"a message of {n_parts} parts"):
+        decode((SAMPLES["push"] * 2)[:n_parts])
+
+
+@pytest.mark.parametrize("frames", [[], [b""], [bytes(63)], [bytes(65)]])
+def test_a_frame_that_is_not_as_long_as_the_header_says_is_refused(frames: list[bytes]) -> None:
+    with pytest.raises(DecodeError, match="not as long as the header says") as caught:
+        decode([SAMPLES["push"][0], *frames])
+    assert caught.value.sender == "peer-0"
+
+
+@pytest.mark.parametrize("frame", [b"", b"x"])
+def test_a_frame_that_was_not_announced_is_refused(frame: bytes) -> None:
+    with pytest.raises(DecodeError, match="not as long as the header says"):
+        decode([SAMPLES["ack"][0], frame])
+
+
+def test_a_frame_of_another_message_is_refused() -> None:
+    with pytest.raises(DecodeError, match="the frame was damaged"):
+        decode([SAMPLES["push"][0], bytes(64)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"source": ""}, "source must be text of 1 to 64 characters"),
+        ({"source": "a\nb"}, "source must be printable text"),
+        ({"source_incarnation": 0}, "source_incarnation must be an integer in"),
+        ({"destination": "x" * 65}, "destination must be text of 0 to 64 characters"),
+        ({"schema": b""}, "schema must be bytes of length"),
+        ({"body": Ack(0, 1)}, "seq must be an integer in"),
+        ({"body": Leave(1)}, "gone must be true or false"),  # type: ignore[arg-type]
+        (
+            {
+                "body": Hello(
+                    members=(replace(ROSTER[0], addresses=("",)),), rooted=True, reply=True
+                )
+            },
+            "members must be addresses must be text of 1 to 256 characters",
+        ),
+        ({"shard": SHARDS_MAX}, "shard must be an integer in"),
+        ({"body": Ask(1)}, "anchor must be true or false"),  # type: ignore[arg-type]
+        ({"body": offer(frame_bytes=FRAME_BYTES_MAX + 1)}, "frame_bytes must be an integer in"),
+        ({"body": offer(segment="x" * 129)}, "segment must be text of 0 to 128 characters"),
+        ({"body": offer(form=Form("float8"))}, "form must be wire must be a format that can"),
+        ({"body": offer(form=Form("topk:0"))}, "form must be wire must be a format that can"),
+        ({"body": offer(form=Form("x" * 33))}, "form must be wire must be text of 1 to 32"),
+        (
+            {"body": Hello(members=(replace(ROSTER[0], host=b"me"),), rooted=True, reply=True)},
+            "members must be host must be bytes of length",
+        ),
+        (
+            {"body": Hello(members=(replace(ROSTER[0], step=2**62 + 1),), rooted=True, reply=True)},
+            "members must be step must be an integer in",
+        ),
+        (
+            {"body": Hello(members=(), clock=(("", 1),), rooted=True, reply=True)},
+            "clock must be peer must be text of 1 to 64 characters",
+        ),
+        (
+            {"body": Hello(members=(), clock=(("a", 2**62 + 1),), rooted=True, reply=True)},
+            "clock must be steps must be an integer in",
+        ),
+        (
+            {"body": Hello(members=(), clock=(("a", 1),) * 1025, rooted=True, reply=True)},
+            "clock must be an array of at most 1024",
+        ),
+        ({"body": Refer(ROSTER[:1] * 65)}, "donors must be an array of at most 64"),
+        (
+            {"body": Refer((replace(ROSTER[0], incarnation=0),))},
+            "donors must be incarnation must be an integer in",
+        ),
+        (
+            {"body": Describe(Schema((TensorSpec("w", (1,), "complex64"),)))},
+            "schema must be tensors must be dtype must be a dtype that can travel",
+        ),
+    ],
+)
+def test_a_field_out_of_range_is_named(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(DecodeError, match=complaint):
+        decode(encode(replace(sample(Ask()), **changes)))

@@ -1,0 +1,241 @@
+"""Whatever comes in, it is a message, or it is refused as none; nothing else ever happens.
+
+A checksum protects from damage and not from ill will, so most of this forges valid checksums.
+"""
+
+import struct
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+from zlib import crc32
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip.errors import DecodeError, IncompatiblePeer
+from rumor.gossip.wire.codec import HEADER_BYTES_MAX, VERSION, Buffer, decode, encode
+from rumor.gossip.wire.messages import Ask
+
+from .test_codec import BODIES, SAMPLES, envelopes, framed
+
+PREFIX_BYTES = 8
+VERSION_BYTE = 3
+
+
+def forge(header: bytes) -> bytes:
+    """A first part with a checksum that is right."""
+    return struct.pack("<3sBI", b"RMR", VERSION, crc32(header)) + header
+
+
+def pack(value: Any) -> bytes:
+    return bytes(msgpack.packb(value))
+
+
+def fields_of(first: Buffer) -> list[Any]:
+    """The header of a message, as nested lists."""
+    fields: list[Any] = msgpack.unpackb(first[PREFIX_BYTES:])
+    return fields
+
+
+def refused(parts: list[Buffer]) -> bool:
+    """Whether it is refused as it must be; where it is not, it is a message in canonical form."""
+    try:
+        envelope = decode(parts)
+    except DecodeError:
+        return True
+    assert decode(encode(envelope, parts[1] if len(parts) == 2 else b"")) == envelope
+    return False
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_message_cut_short_anywhere_is_refused(kind: str) -> None:
+    first, *frames = map(bytes, SAMPLES[kind])
+    assert all(refused([first[:size], *frames]) for size in range(len(first)))
+    for frame in frames:
+        assert all(refused([first, frame[:size]]) for size in range(len(frame)))
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_header_cut_short_under_a_right_checksum_is_refused(kind: str) -> None:
+    first, *frames = map(bytes, SAMPLES[kind])
+    header = first[PREFIX_BYTES:]
+    assert all(refused([forge(header[:size]), *frames]) for size in range(len(header)))
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_message_with_any_one_bit_flipped_is_refused(kind: str) -> None:
+    for number, part in enumerate(SAMPLES[kind]):
+        for bit in range(8 * len(part)):
+            parts = list(map(bytearray, SAMPLES[kind]))
+            parts[number][bit // 8] ^= 1 << bit % 8
+            error = IncompatiblePeer if (number, bit // 8) == (0, VERSION_BYTE) else DecodeError
+            with pytest.raises(error):
+                decode(parts)
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_what_follows_the_header_is_refused(kind: str) -> None:
+    first, *frames = map(bytes, SAMPLES[kind])
+    for tail in (b"\0", b"\xc0", first[PREFIX_BYTES:]):
+        assert refused([forge(first[PREFIX_BYTES:] + tail), *frames])
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_header_with_any_one_byte_changed_is_a_message_or_refused(kind: str) -> None:
+    first, *frames = map(bytes, SAMPLES[kind])
+    header = bytearray(first[PREFIX_BYTES:])
+    for index, before in enumerate(header):
+        for value in (0, 0x7F, 0x80, 0x90, 0xA0, 0xC0, 0xC3, 0xC6, 0xC9, 0xD7, 0xDD, 0xDF, 0xFF):
+            header[index] = value
+            refused([forge(bytes(header)), *frames])
+        header[index] = before
+
+
+WRONG = [
+    *(None, True, False, 0, 1, -1, 2**63, 2**64 - 1, -(2**63), 0.0, 1.0, float("nan")),
+    *("", "a", "a" * 2000, "a\0b", "\u202e", "\u2028", b"", b"a" * 17, b"a" * 2000),
+    *([], [1], [[]], [[[[[]]]]], [0] * 100, {}, {1: 2}, {"seq": 1}),
+    *(msgpack.ExtType(5, b""), msgpack.ExtType(5, b"abcd"), msgpack.Timestamp(1, 2)),
+]
+
+
+def places(value: Any) -> Iterator[tuple[list[Any], int]]:
+    """Every place in nested lists, as the list and the index into it."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield value, index
+            yield from places(item)
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_field_of_another_type_is_refused_wherever_it_stands(kind: str) -> None:
+    first, *frames = SAMPLES[kind]
+    fields = fields_of(first)
+    for holder, index in places(fields):
+        right = holder[index]
+        for wrong in WRONG:
+            holder[index] = wrong
+            was_refused = refused([forge(pack(fields)), *frames])
+            # Weights travel as integers or as bytes; each is the second field of its message.
+            is_weight = holder is fields[-1] and index == 1 and type(right) is int
+            assert was_refused or type(wrong) in ({int, bytes} if is_weight else {type(right)})
+        holder[index] = right
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_header_with_a_field_too_many_or_too_few_is_refused(kind: str) -> None:
+    first, *frames = SAMPLES[kind]
+    whole = fields_of(first)
+    assert refused([forge(pack([*whole, 0])), *frames])
+    assert refused([forge(pack(whole[:-1])), *frames])
+    assert refused([forge(pack([*whole[:-1], [*whole[-1], 0]])), *frames])
+    if whole[-1]:
+        assert refused([forge(pack([*whole[:-1], whole[-1][:-1]])), *frames])
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(junk: bytes) -> None:
+    assert refused([junk])
+    assert refused([forge(junk)])
+    assert refused([SAMPLES["push"][0], junk])
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.binary(max_size=20),
+    lambda inside: st.lists(inside, max_size=12) | st.dictionaries(st.text(), inside, max_size=2),
+    max_leaves=40,
+)
+
+
+@given(value=ANYTHING, kind=st.sampled_from(sorted(SAMPLES)))
+def test_anything_that_msgpack_can_say_is_a_message_or_refused(value: Any, kind: str) -> None:
+    fields = fields_of(SAMPLES[kind][0])
+    refused([forge(pack(value))])
+    refused([forge(pack([*fields[:-1], value])), *SAMPLES[kind][1:]])
+
+
+@given(data=st.data(), frame=st.binary(max_size=40))
+def test_a_message_of_any_content_with_one_flipped_bit_is_refused(
+    data: st.DataObject, frame: bytes
+) -> None:
+    body = data.draw(st.sampled_from(sorted(BODIES, key=str)))
+    parts = [bytearray(part) for part in framed(data.draw(envelopes(BODIES[body])), frame)]
+    part = data.draw(st.sampled_from(parts))
+    bit = data.draw(st.integers(0, 8 * len(part) - 1))
+    part[bit // 8] ^= 1 << bit % 8
+    with pytest.raises((DecodeError, IncompatiblePeer)):
+        decode(parts)
+
+
+@pytest.mark.parametrize("source", [b"\xa2\xff\xfe", b"\xa3\xed\xa0\x80", b"\xa1\xc3", b"\xc1"])
+def test_text_that_is_not_utf_8_is_refused(source: bytes) -> None:
+    header = bytes(SAMPLES["ask"][0])[PREFIX_BYTES:]
+    forged = header.replace(b"\xa6peer-0", source)
+    assert forged != header and refused([forge(forged)])
+
+
+CLAIMS = {
+    "arrays in arrays": b"\xdd\x00\x01\x00\x00" * 1000,
+    "arrays in arrays, and bytes to spare": b"\xdd\x00\x01\x00\x00" * 1000 + b"\xc0" * 65_000,
+    "deeper than any reader follows": b"\x91" * 100_000,
+    "one array": b"\xdd\xff\xff\xff\xff",
+    "one map": b"\xdf\xff\xff\xff\xff",
+    "one text": b"\xdb\x7f\xff\xff\xff",
+    "bytes": b"\xc6\x7f\xff\xff\xff",
+    "an extension": b"\xc9\x7f\xff\xff\xff\x05",
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("where", ["alone", "as a body", "as a source"])
+def test_what_is_claimed_and_not_sent_takes_no_memory(claim: str, where: str) -> None:
+    header = bytes(SAMPLES["ask"][0])[PREFIX_BYTES:]
+    if where == "as a body":
+        header = header[:-1] + CLAIMS[claim]
+    elif where == "as a source":
+        header = header.replace(b"\xa6peer-0", CLAIMS[claim])
+    else:
+        header = CLAIMS[claim]
+    first = forge(header)
+    tracemalloc.start()
+    try:
+        assert refused([first])
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(first) + 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_full_of_small_things_takes_a_bounded_multiple_of_its_size() -> None:
+    header = pack([[[]] * 65_000] * 8)
+    tracemalloc.start()
+    try:
+        assert len(header) < HEADER_BYTES_MAX and refused([forge(header)])
+        assert tracemalloc.get_traced_memory()[1] < 100 * len(header)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_chain_of_kinds_and_frames_is_told_apart() -> None:
+    """Each header with each frame: only those that belong together are messages."""
+    frames: list[list[Buffer]] = [
+        [],
+        [b""],
+        *(parts[1:] for parts in SAMPLES.values() if parts[1:]),
+    ]
+    for parts in SAMPLES.values():
+        for frame in frames:
+            assert refused([parts[0], *frame]) == (frame != parts[1:])
+
+
+def test_a_kind_that_does_not_exist_is_refused() -> None:
+    fields = fields_of(SAMPLES["ask"][0])
+    assert isinstance(decode([forge(pack(fields))]).body, Ask)
+    fields[-2] = len(BODIES)
+    assert refused([forge(pack(fields))])

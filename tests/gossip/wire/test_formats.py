@@ -1,0 +1,141 @@
+"""A share's size follows from the schema, the shard and the form alone."""
+
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip import ConfigError, Schema, TensorSpec
+from rumor.gossip.wire.formats import INT8_BLOCK, WIRES, Form, Wire, parse_wire
+from rumor.gossip.wire.schema import itemsize
+
+DTYPES = ["float64", "float32", "float16", "bfloat16"]
+TEXTS = ["float32", "bfloat16", "float16", "int8", "topk:0.01", "topk:0.5", "topk:1"]
+
+
+def lines(size_bytes: float) -> int:
+    """Whole cache lines."""
+    return 64 * ceil(size_bytes / 64)
+
+
+def plainly(wire: str, dtype: str, n: int, itemsize: int) -> int:
+    """Bytes of *n* numbers, by the words of the documentation."""
+    if wire == "float32" or dtype not in ("float32", "float64"):
+        return lines(n * itemsize)
+    name, _, fraction = wire.partition(":")
+    if name == "int8":
+        return lines(n) + lines(4 * ceil(n / INT8_BLOCK))
+    if name == "topk":
+        kept = min(n, max(1, ceil(float(fraction) * n)))
+        return lines(4 * kept) + lines(4 * kept)
+    return lines(2 * n)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@given(n=st.integers(1, 5000), dtype=st.sampled_from(DTYPES))
+def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: str) -> None:
+    size = itemsize(dtype) or 0
+    found = parse_wire(text).room_bytes(dtype, n, size)
+    assert found == plainly(text, dtype, n, size)
+    assert found % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_of_a_million"),
+    [
+        ("float32", 4_000_000),
+        ("bfloat16", 2_000_000),
+        ("float16", 2_000_000),
+        ("int8", 1_000_000 + 3_968),
+        ("topk:0.01", 80_000),
+    ],
+)
+def test_a_million_numbers_take_so_many_bytes(text: str, bytes_of_a_million: int) -> None:
+    assert parse_wire(text).room_bytes("float32", 1_000_000, 4) == bytes_of_a_million
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_format_prints_as_it_is_typed(text: str) -> None:
+    assert str(parse_wire(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "it must be float32, bfloat16, float16, int8 or topk:FRACTION"),
+        ("float64", "it must be float32"),
+        ("INT8", "it must be float32"),
+        ("int8:0.5", "it must be float32"),
+        ("topk", "or topk:FRACTION"),
+        ("topk:", "the fraction of topk must be in"),
+        ("topk:half", "the fraction of topk must be in"),
+        ("topk:0", "the fraction of topk must be in"),
+        ("topk:-0.1", "the fraction of topk must be in"),
+        ("topk:1.1", "the fraction of topk must be in"),
+        ("topk:nan", "the fraction of topk must be in"),
+        ("topk:inf", "the fraction of topk must be in"),
+    ],
+)
+def test_what_is_no_format_is_refused_by_name(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        parse_wire(text)
+    assert f"wire is {text!r}" in str(caught.value)
+
+
+def test_what_a_format_needs_and_leaves_out_is_told_by_its_name() -> None:
+    made = [Wire(name) for name in WIRES]
+    assert [wire.is_native for wire in made] == [True, False, False, False, False]
+    assert [wire.is_dense for wire in made] == [True, True, True, True, False]
+    assert [wire.needs_anchor for wire in made] == [False, True, True, True, False]
+    assert [wire.converts("float32") for wire in made] == [False, True, True, True, True]
+    assert not any(wire.converts(dtype) for wire in made for dtype in ("float16", "bfloat16"))
+
+
+def test_topk_sends_one_number_at_least_and_all_at_most() -> None:
+    assert [parse_wire("topk:0.001").kept(n) for n in (1, 999, 1000, 1001)] == [1, 1, 1, 2]
+    assert parse_wire("topk:1").kept(7) == parse_wire("int8").kept(7) == 7
+
+
+MIXED = Schema(
+    (
+        TensorSpec("a", (100,), "float32"),
+        TensorSpec("b", (100,), "float16"),
+        TensorSpec("c", (100,), "float64"),
+        TensorSpec("d", (7,), "int64", shared=False),
+    ),
+    shards=3,
+)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("anchor", [False, True])
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_share_is_its_pieces_then_the_local_buffers_then_the_anchor(
+    text: str, copy: bool, anchor: bool
+) -> None:
+    form = Form(text, copy, anchor)
+    for shard in range(3):
+        low, high = MIXED.shard_bounds(shard)
+        pieces = [
+            (p.dtype, p.n_numbers, (p.stop_bytes - p.start_bytes) // p.n_numbers)
+            for p in MIXED.pieces(shard)
+        ]
+        expected = sum(plainly(text, *piece) for piece in pieces)
+        expected += (MIXED.copy_bytes - MIXED.share_bytes) * (copy and shard == 0)
+        expected += (high - low) * anchor
+        assert form.size_bytes(MIXED, shard) == expected
+        assert form.size_bytes(MIXED, shard) == expected  # remembered
+
+
+def test_a_plain_share_is_as_long_as_its_shard() -> None:
+    sizes = [Form().size_bytes(MIXED, shard) for shard in range(3)]
+    assert sum(sizes) == MIXED.share_bytes
+
+
+def test_sizes_that_strangers_ask_for_take_a_bounded_room() -> None:
+    schema = Schema((TensorSpec("w", (1000,), "float32"),))
+    for index in range(1, 10_000):
+        form = Form(f"topk:{index / 10_000}")
+        assert form.size_bytes(schema, 0) == form.size_bytes(schema, 0)
+    assert len(schema.sizes) < 5000

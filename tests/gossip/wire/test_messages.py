@@ -1,0 +1,26 @@
+"""What peers may be called, and how their lives are counted."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip.wire.messages import is_name, later_life
+
+
+@pytest.mark.parametrize("name", ["a", "peer-07", "node.example.org", "Ada_1", "é", "x" * 64])
+def test_letters_digits_dots_and_dashes_make_a_name(name: str) -> None:
+    assert is_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a/b", "a\n", "$x$"])
+def test_anything_else_does_not(name: str) -> None:
+    assert not is_name(name)
+
+
+@given(st.integers(1, 2**50), st.integers(1, 2**50), st.integers(1, 2**50))
+def test_a_later_life_is_later_and_others_that_began_at_other_times_chose_others(
+    known: int, one: int, other: int
+) -> None:
+    assert later_life(known, one) > known
+    if one % 4096 != other % 4096:
+        assert later_life(known, one) != later_life(known, other)

@@ -1,0 +1,114 @@
+"""Peers compare their models' schemas before anything else."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip import ConfigError, Schema, TensorSpec
+from rumor.gossip.wire.schema import ALIGNMENT_BYTES, itemsize
+
+WEIGHT = TensorSpec("weight", (3, 5), "float32")
+COUNT = TensorSpec("count", (), "int64", shared=False)
+
+
+def test_every_tensor_takes_whole_cache_lines() -> None:
+    assert WEIGHT.size_bytes == 60
+    assert WEIGHT.room_bytes == ALIGNMENT_BYTES
+    assert TensorSpec("none", (0,), "float32").room_bytes == 0
+
+
+def test_a_share_holds_the_shared_tensors_and_a_copy_all() -> None:
+    schema = Schema((WEIGHT, COUNT))
+    assert (schema.share_bytes, schema.copy_bytes) == (64, 128)
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (Schema((WEIGHT, COUNT)), None),
+        (
+            Schema((WEIGHT,)),
+            "tensor 1 is count () int64 (local) here and absent there",
+        ),
+        (
+            Schema((TensorSpec("weight", (3, 5), "float16"), COUNT)),
+            "tensor 0 is weight (3, 5) float32 here and weight (3, 5) float16 there",
+        ),
+    ],
+)
+def test_the_first_difference_is_named(other: Schema, difference: str | None) -> None:
+    mine = Schema((WEIGHT, COUNT))
+    assert mine.difference(other) == difference
+    assert (mine.hash == other.hash) == (difference is None)
+
+
+def test_only_known_dtypes_travel() -> None:
+    assert itemsize("bfloat16") == 2
+    assert itemsize("object") is None
+
+
+TENSORS = st.lists(
+    st.builds(
+        TensorSpec,
+        st.just("t"),
+        st.tuples(st.integers(0, 100)),
+        st.sampled_from(["float64", "float32", "float16", "bfloat16"]),
+        st.booleans(),
+    ),
+    max_size=8,
+).map(tuple)
+
+
+@given(data=st.data(), tensors=TENSORS)
+def test_shards_tile_the_vector_and_pieces_tile_the_shards(
+    data: st.DataObject, tensors: tuple[TensorSpec, ...]
+) -> None:
+    lines = Schema(tensors).share_bytes // ALIGNMENT_BYTES
+    schema = Schema(tensors, data.draw(st.integers(1, max(1, lines))))
+    bounds = [schema.shard_bounds(shard) for shard in range(schema.shards)]
+    assert (bounds[0][0], bounds[-1][1]) == (0, schema.share_bytes)
+    assert all(before[1] == after[0] for before, after in pairwise(bounds))
+    sizes = [(stop - start) // ALIGNMENT_BYTES for start, stop in bounds]
+    assert sum(sizes) == lines and max(sizes) - min(sizes) <= 1
+    for shard, (start, stop) in enumerate(bounds):
+        pieces = schema.pieces(shard)
+        places = [start, *(piece.stop_bytes for piece in pieces)]
+        assert [piece.start_bytes for piece in pieces] == places[:-1] and places[-1] == stop
+        for piece in pieces:
+            assert piece.start_bytes % ALIGNMENT_BYTES == piece.stop_bytes % ALIGNMENT_BYTES == 0
+            size = (itemsize(piece.dtype) or 0) * piece.n_numbers
+            assert 0 < piece.n_numbers and size == piece.stop_bytes - piece.start_bytes
+
+
+@given(tensors=TENSORS)
+def test_every_number_lies_in_a_piece_of_its_dtype(tensors: tuple[TensorSpec, ...]) -> None:
+    start = 0
+    for tensor in [tensor for tensor in tensors if tensor.shared]:
+        for piece in Schema(tensors).pieces():
+            if piece.start_bytes <= start < piece.stop_bytes and tensor.room_bytes:
+                assert piece.dtype == tensor.dtype
+                assert start + tensor.room_bytes <= piece.stop_bytes
+        start += tensor.room_bytes
+
+
+@pytest.mark.parametrize("shards", [0, -1, 3])
+def test_a_vector_is_cut_into_no_more_shards_than_it_has_cache_lines(shards: int) -> None:
+    with pytest.raises(ConfigError, match=f"shards is {shards}: it must be from 1 to 2 for"):
+        Schema((TensorSpec("w", (32,), "float32"), COUNT), shards)
+
+
+def test_an_empty_vector_is_one_empty_shard() -> None:
+    schema = Schema((COUNT,))
+    assert schema.shard_bounds(0) == (0, 0) and schema.pieces() == ()
+    with pytest.raises(ConfigError, match="shards is 2: it must be from 1 to 1"):
+        Schema((COUNT,), 2)
+
+
+def test_peers_with_other_shards_train_another_model() -> None:
+    tensors = (TensorSpec("w", (64,), "float32"),)
+    one, two, four = (Schema(tensors, shards) for shards in (1, 2, 4))
+    assert len({one.hash, two.hash, four.hash}) == 3
+    assert two.difference(four) == "it is cut into 2 shards here and 4 there"
+    assert two.difference(Schema(tensors, 2)) is None

@@ -1,0 +1,71 @@
+"""A schedule drawn up in another process is the one that this process would have drawn up."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.gossip.wire.formats import Form
+from rumor.sim import simulate
+from rumor.sim.batched.schedule import Window, ahead, can_run_ahead
+from rumor.sim.kernel.program import Combine, Cut, Level, Mix, Release, Snapshot
+
+pytestmark = pytest.mark.skipif(not can_run_ahead(), reason="no fork on this platform")
+
+
+def windows(n: int = 3) -> Iterator[Window]:
+    for number in range(n):
+        level = Level()
+        level.workers, level.steps, level.orders = [2, 0], [number, 5], [7, 8]
+        level.operations = [
+            Snapshot(2, 11, Cut("x", Form(), number), 40),
+            Snapshot(0, 12, Cut("out/0", Form("int8")), 2**40),
+            Mix(0, 11, 0.1 + number),
+            Combine(2, "x", ((0.5, "x"), (0.5, 12))),
+            Release(11),
+        ]
+        yield Window(levels=[level], steps=2 * number, time_s=0.1 * number)
+
+
+def test_windows_cross_the_pipe_unchanged_and_in_order() -> None:
+    for ours, theirs in zip(windows(), ahead(windows), strict=True):
+        assert (ours.steps, ours.time_s) == (theirs.steps, theirs.time_s)
+        for a, b in zip(ours.levels, theirs.levels, strict=True):
+            assert (a.workers, a.steps, a.orders) == (b.workers, b.steps, b.orders)
+            assert a.operations == b.operations
+            assert [type(op) for op in a.operations] == [type(op) for op in b.operations]
+
+
+def test_whoever_takes_no_more_windows_ends_the_other_process() -> None:
+    stream = ahead(lambda: windows(100_000))
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+
+
+def test_an_error_over_there_is_raised_here() -> None:
+    def failing() -> Iterator[Window]:
+        yield from windows(1)
+        raise ConfigError("this cannot be")
+
+    stream = ahead(failing)
+    next(stream)
+    with pytest.raises(ConfigError, match="this cannot be"):
+        next(stream)
+
+
+def test_a_run_that_is_scheduled_ahead_has_the_digest_of_one_that_is_not() -> None:
+    digests = {
+        simulate(
+            workers=200,
+            steps=101,
+            p=0.3,
+            topology="ring",
+            engine="batched",
+            threads=threads,
+            network="lossy",
+            pace="lognormal:cv=0.5",
+            eval_every=100,
+        ).summary["digest"]
+        for threads in (1, 2, 3)
+    }
+    assert len(digests) == 1

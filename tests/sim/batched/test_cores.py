@@ -1,0 +1,95 @@
+"""What a run asks of the machine: cores, threads, memory, and the collector out of the way."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rumor.gossip import ConfigError
+from rumor.sim import SimulationConfig, simulate
+from rumor.sim.batched.engines import one_thread_each, usable_cores
+from rumor.sim.batched.schedule import paused, settled
+from rumor.sim.batched.values import check_memory, peak_rss_mib
+
+
+def fleet(workers: int, memory_gib: float | None = None) -> SimulationConfig:
+    return SimulationConfig(workers=workers, memory_gib=memory_gib)
+
+
+def test_torch_has_one_thread_inside_and_those_it_had_before_outside() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread_each():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_there_is_a_core() -> None:
+    assert usable_cores() >= 1
+
+
+def test_the_collector_is_paused_inside_and_as_it_was_outside() -> None:
+    assert gc.isenabled()
+    with paused():
+        assert not gc.isenabled()
+        with paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_what_somebody_else_settled_stays_settled() -> None:
+    with settled():
+        held = gc.get_freeze_count()
+        assert held > 0
+        with settled():
+            pass
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_run_that_fits_is_estimated() -> None:
+    wanted_gib = check_memory(fleet(1000, 1.0), row_bytes=10_000, registers=2)
+    assert 0.05 < wanted_gib < 0.2
+
+
+def test_a_run_that_does_not_fit_is_refused_with_how_many_would() -> None:
+    with pytest.raises(ConfigError, match=r"about 2[0-9]{2} workers fit") as caught:
+        check_memory(fleet(10_000, 1.25), row_bytes=1_000_000, registers=0)
+    assert "memory_gib allows" in str(caught.value)
+
+
+def test_no_machine_holds_a_billion_large_models() -> None:
+    with pytest.raises(ConfigError, match="this machine has free"):
+        check_memory(fleet(10**9), row_bytes=10**9, registers=0)
+
+
+def test_memory_is_told_in_mebibytes() -> None:
+    assert 10 < peak_rss_mib() < 100_000
+
+
+def test_the_allocator_is_told_or_left_alone() -> None:
+    """In a process of its own, for it concerns all of one."""
+    script = "from rumor.train.tensors.buffers import keep_pages; print(keep_pages())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() in ("True", "False")
+
+
+def test_a_billion_workers_are_refused_before_anything_is_made_for_them() -> None:
+    with pytest.raises(ConfigError, match="1,000,000,000 workers"):
+        simulate(task="consensus", workers=10**9)
+
+
+def test_the_callers_random_numbers_are_left_alone() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    simulate(task="quadratic", workers=2, topology="ring", steps=2, engine="loop")
+    assert torch.equal(torch.rand(3), expected)

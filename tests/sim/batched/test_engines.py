@@ -1,0 +1,271 @@
+"""Which way steps are computed: only one that changes no bit is taken without being asked for."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.optim import SGD, Adam
+
+from rumor.gossip import ConfigError
+from rumor.sim.batched.engines import Way, Workshop, choose
+from rumor.sim.batched.loop import Batches
+from rumor.sim.batched.parameters import ParameterMatrix
+from rumor.sim.batched.stepper import Failure, Failures
+from rumor.sim.kernel.program import Level
+from rumor.train.tasks.task import Task
+
+
+def classifier(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(*(layers or (nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))))
+
+
+def task(model: Callable[[], nn.Module] = classifier, **changes: Any) -> Task:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(300, 64, generator=generator)
+    targets = torch.randint(10, (300,), generator=generator)
+    settings: dict[str, Any] = {
+        "name": "small",
+        "model": model,
+        "train": (inputs, targets),
+        "test": (inputs, targets),
+        "loss": functional.cross_entropy,
+        "lr": 0.1,
+        "batch_size": 32,
+        "steps": 10,
+    }
+    return Task(**settings | changes)
+
+
+def workshop(small: Task, n: int = 5, partition: str = "shared", threads: int = 1) -> Workshop:
+    ids = tuple(f"peer-{index}" for index in range(n))
+
+    def make_rows(count: int) -> ParameterMatrix:
+        torch.manual_seed(0)
+        return ParameterMatrix(small.model(), count)
+
+    return Workshop(
+        make_rows=make_rows,
+        task=small,
+        batches=Batches(small, ids, partition, small.batch_size, 0),
+        lr=small.lr,
+        ids=ids,
+        seed=0,
+        threads=threads,
+    )
+
+
+def steps(
+    shop: Workshop, way: Way, count: int = 4, failures: Failures | None = None
+) -> ParameterMatrix:
+    """Let every worker take some steps, in two groups that change from step to step."""
+    rows = shop.make_rows(len(shop.ids))
+    stepper = way(rows, failures or Failures())
+    for step in range(count):
+        for part in range(2):
+            level = Level()
+            level.workers = [w for w in range(rows.n) if (w + step) % 2 == part]
+            level.steps = [step] * len(level.workers)
+            level.orders = [rows.n * step + w for w in level.workers]
+            stepper.take(level)
+    stepper.close()
+    return rows
+
+
+OPTIMIZERS: dict[str, Callable[[Any, float], torch.optim.Optimizer]] = {
+    "plain": lambda parameters, lr: SGD(parameters, lr=lr),
+    "momentum": lambda parameters, lr: SGD(parameters, lr=lr, momentum=0.9),
+    "nesterov": lambda parameters, lr: SGD(parameters, lr=lr, momentum=0.9, nesterov=True),
+    "dampened": lambda parameters, lr: SGD(parameters, lr=lr, momentum=0.8, dampening=0.3),
+    "decay": lambda parameters, lr: SGD(parameters, lr=lr, momentum=0.9, weight_decay=0.01),
+    "maximize": lambda parameters, lr: SGD(parameters, lr=lr, maximize=True),
+    "adam": lambda parameters, lr: Adam(parameters, lr=lr),
+}
+
+
+needs_equal_bits = pytest.mark.skipif(
+    "other bits" in choose("auto", workshop(task())).why,
+    reason="this processor's matrix products round otherwise in batches",
+)
+
+
+@needs_equal_bits
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_batched_steps_are_the_loops_to_the_last_bit(optimizer: str, threads: int) -> None:
+    small = task(optimizer=OPTIMIZERS[optimizer])
+    shop = workshop(small, n=11, threads=threads)
+    looped, batched = steps(shop, shop.loop), steps(shop, shop.batched)
+    assert torch.equal(looped.x[0], batched.x[0])
+    assert len(set(looped.x[0][:, 0].tolist())) == 11
+
+
+@needs_equal_bits
+def test_batches_of_different_sizes_are_taken_apart() -> None:
+    shop = workshop(task(batch_size=80), n=7, partition="iid")
+    sizes = {len(batch) for batch in shop.batches.indices(range(7), [0] * 7)}
+    assert len(sizes) == 2
+    assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.batched).x[0])
+
+
+def test_a_gradient_written_out_is_the_loops_but_for_rounding() -> None:
+    layers = nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 10)
+    shop = workshop(task(lambda: deepcopy(classifier(*layers))))
+    # One step: further ones would tell roundings apart at the corners of ReLU.
+    looped, fast = steps(shop, shop.loop, 1), steps(shop, shop.fast, 1)
+    torch.testing.assert_close(looped.x[0], fast.x[0], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("small", [task(loss=lambda o, t: functional.cross_entropy(o, t) * 2)])
+def test_a_loss_of_ones_own_cannot_be_written_out(small: Task) -> None:
+    with pytest.raises(ConfigError, match="engine fast cannot take the task small"):
+        choose("fast", workshop(small))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: classifier(nn.Linear(64, 10, bias=False)),
+        lambda: classifier(nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10)),
+        lambda: classifier(nn.Linear(64, 10), nn.ReLU()),
+        lambda: nn.Linear(64, 10),
+    ],
+    ids=["no bias", "tanh", "relu last", "not sequential"],
+)
+def test_other_models_cannot_be_written_out(model: Callable[[], nn.Module]) -> None:
+    with pytest.raises(ConfigError, match="Linear and ReLU"):
+        choose("fast", workshop(task(model)))
+
+
+@needs_equal_bits
+def test_auto_takes_batches_where_bits_agree_and_they_are_faster() -> None:
+    shop = workshop(task(), n=64)
+    choice = choose("auto", shop)
+    assert choice.make == shop.batched
+    assert "the same bits" in choice.why
+
+
+class TwoFaced(nn.Module):
+    """Computes something else when it is batched, as convolutions do in their last bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(64))
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        # Under torch.func parameters are lent for the call and are plain tensors.
+        batched = not isinstance(self.scale, nn.Parameter)
+        outputs: torch.Tensor = self.last(inputs * self.scale)
+        return outputs * (1.0001 if batched else 1.0)
+
+
+def test_auto_keeps_to_the_loop_where_batching_gives_other_bits() -> None:
+    shop = workshop(task(TwoFaced))
+    choice = choose("auto", shop)
+    assert choice.make == shop.loop
+    assert choice.why == "batching would give other bits than one by one"
+    assert choose("batched", shop).make == shop.batched
+
+
+class Counting(nn.Module):
+    """It counts its calls, so that copies of it are told apart by their buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(64, 10)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.calls: torch.Tensor
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.calls += 1
+        outputs: torch.Tensor = self.last(inputs)
+        return outputs
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (Counting, "buffers that change in training"),
+        (lambda: classifier(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)), "buffers"),
+        (lambda: classifier(nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, 10)), "torch.func"),
+        (lambda: classifier(nn.Linear(64, 10), Doubled()), "several dtypes"),
+    ],
+    ids=["counter", "batch normalization", "dropout", "two dtypes"],
+)
+def test_what_cannot_be_batched_is_looped_and_refused_when_asked_for(
+    model: Callable[[], nn.Module], why: str
+) -> None:
+    shop = workshop(task(model))
+    choice = choose("auto", shop)
+    assert choice.make == shop.loop
+    assert why in choice.why
+    with pytest.raises(ConfigError, match="engine batched cannot take the task small"):
+        choose("batched", shop)
+
+
+class Doubled(nn.Module):
+    """A layer in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(10, dtype=torch.float64))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * self.scale.float()
+
+
+def test_local_buffers_are_each_workers_own() -> None:
+    shop = workshop(task(Counting), n=3)
+    rows = shop.make_rows(3)
+    stepper = shop.loop(rows, Failures())
+    for step, workers in enumerate(([0, 1], [0])):
+        level = Level()
+        level.workers, level.steps = workers, [step] * len(workers)
+        level.orders = list(range(len(workers)))
+        stepper.take(level)
+    assert rows.locals[0].tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_dropout_is_drawn_by_worker_and_step_and_not_by_turn(threads: int) -> None:
+    small = task(lambda: classifier(nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, 10)))
+    shop = workshop(small, threads=threads)
+    together = steps(shop, shop.loop)
+    alone = workshop(small)
+    assert torch.equal(together.x[0], steps(alone, alone.loop).x[0])
+    assert len(set(together.x[0][:, 0].tolist())) == 5
+
+
+def test_a_single_worker_is_looped() -> None:
+    assert choose("auto", workshop(task(), n=1)).why == "there is one worker"
+
+
+def test_a_model_of_millions_of_numbers_is_not_tried() -> None:
+    large = task(lambda: classifier(nn.Linear(64, 40_000), nn.Linear(40_000, 10)))
+    assert choose("auto", workshop(large, n=3)).why == "the model is too large to batch"
+
+
+@pytest.mark.parametrize("name", ["loop", "batched", "fast"])
+def test_a_step_that_ends_in_no_finite_values_is_found(name: str) -> None:
+    small = task()
+    spoilt = small.train[0].clone()
+    spoilt[17] = float("inf")
+    small = replace(small, train=(spoilt, small.train[1]), batch_size=1)
+    shop = workshop(small, n=4)
+    hit = min(
+        (step * 4 + worker, worker, step)
+        for worker in range(4)
+        for step in range(50)
+        if 17 in shop.batches.indices([worker], [step])[0]
+    )
+    failures = Failures()
+    steps(shop, getattr(shop, name), 50, failures)
+    with pytest.raises(Failure) as caught:
+        failures.check()
+    assert caught.value.stop == hit

@@ -1,0 +1,292 @@
+"""The same settings give the same bits, and the simplest settings give what plain training does."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rumor.gossip import TrainingError
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.sim import Run, simulate
+from rumor.train.tasks.data import Sampler
+from rumor.train.tasks.registry import load_task
+from rumor.train.tasks.task import Task
+
+SETTINGS: dict[str, Any] = {
+    "task": "digits",
+    "workers": 6,
+    "topology": "exponential",
+    "steps": 5,
+    "batch_size": 4,
+    "pace": "lognormal:cv=0.5",
+    "latency_s": 0.03,
+    "eval_every": 3,
+    "engine": "loop",
+    "seed": 4,
+}
+
+
+CASES: dict[str, dict[str, Any]] = {rule: {"rule": rule} for rule in RULES}
+CASES["gosgd"]["p"] = 0.7
+"""Settings of each rule, so that there is much to mix."""
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Run]:
+    """Each rule's run, as it is to be found again."""
+    return {rule: simulate(**SETTINGS | CASES[rule]) for rule in RULES}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"window": 1},
+        {"window": 7},
+        {"threads": 2},
+        {"engine": "batched", "threads": 2, "window": 11},
+        {"engine": "auto"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("rule", RULES)
+def test_how_a_run_is_computed_changes_no_bit(
+    rule: str, change: dict[str, Any], plain: dict[str, Run]
+) -> None:
+    check_same(simulate(**SETTINGS | CASES[rule] | change), plain[rule])
+
+
+def check_same(run: Run, other: Run) -> None:
+    for name in ("digest", "model_digest"):
+        assert run.summary[name] == other.summary[name]
+    assert run.model is not None and other.model is not None
+    for name, tensor in other.model.items():
+        assert torch.equal(run.model[name], tensor)
+
+
+def test_other_settings_give_another_digest(plain: dict[str, Run]) -> None:
+    changes: list[dict[str, Any]] = [{"seed": 5}, {"lr": 0.09}, {"latency_s": 0.3}]
+    settings = SETTINGS | CASES["gosgd"]
+    digests = {simulate(**settings | change).summary["digest"] for change in changes}
+    digests |= {run.summary["digest"] for run in plain.values()}
+    assert len(digests) == len(changes) + len(RULES)
+
+
+PROGRAM = """
+from rumor.sim import simulate
+for settings in {settings!r}:
+    run = simulate(**settings)
+    print(run.summary["digest"], run.summary["model_digest"])
+"""
+
+
+def test_another_process_finds_the_same_bits(plain: dict[str, Run]) -> None:
+    """Whatever the order of hashes, and however many threads torch would like to take."""
+    batched = SETTINGS | {"engine": "batched"}
+    program = PROGRAM.format(settings=[batched | CASES[rule] for rule in RULES])
+    # This process has another hash seed, by chance, and one thread.
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ
+        | {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    expected = [run.summary[name] for run in plain.values() for name in ("digest", "model_digest")]
+    assert found.stdout.split() == expected
+
+
+@pytest.mark.parametrize("task", ["consensus", "noise"])
+@pytest.mark.parametrize("rule", RULES)
+def test_vectors_are_the_same_for_any_window(rule: str, task: str) -> None:
+    settings = SETTINGS | CASES[rule] | {"task": task, "steps": 20, "batch_size": None}
+    digests = {simulate(**settings, window=window).summary["digest"] for window in (1, 7, None)}
+    assert len(digests) == 1
+
+
+def trained_by_hand(task: Task, names: list[str], steps: int, seed: int) -> dict[str, Tensor]:
+    """Plain training: each step on the batches of all *names* together."""
+    torch.manual_seed(seed)
+    model = task.model()
+    optimizer = task.optimizer(model.parameters(), task.lr)
+    inputs, targets = task.train
+    everything = np.arange(len(inputs))
+    samplers = [Sampler(everything, task.batch_size, seed=seed, peer=name) for name in names]
+    for step in range(steps):
+        chosen = np.concatenate([sampler.batch(step) for sampler in samplers])
+        optimizer.zero_grad()
+        task.loss(model(inputs[chosen]), targets[chosen]).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("engine", ["loop", "batched"])
+@pytest.mark.parametrize("rule", RULES)
+def test_one_worker_is_plain_training_to_the_last_bit(rule: str, engine: str) -> None:
+    run = simulate(task="digits", workers=1, rule=rule, engine=engine, steps=30, seed=3)
+    by_hand = trained_by_hand(load_task("digits", seed=3), ["peer-0"], 30, seed=3)
+    assert run.model is not None and run.model.keys() == by_hand.keys()
+    assert all(torch.equal(run.model[name], tensor) for name, tensor in by_hand.items())
+
+
+@pytest.mark.parametrize("task", ["digits", "quadratic"])
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> None:
+    """At equal speeds and without latency, momentum and all."""
+    run = simulate(
+        task=task, workers=n, rule="allreduce", network="ideal", steps=20, seed=3, engine="loop"
+    )
+    names = [f"peer-{index}" for index in range(n)]
+    by_hand = trained_by_hand(load_task(task, seed=3), names, 20, seed=3)
+    assert run.model is not None
+    for name, tensor in by_hand.items():
+        torch.testing.assert_close(run.model[name], tensor, rtol=1e-4, atol=1e-5)
+    assert run.summary["consensus_distance"] == 0
+    assert run.summary["idle"] == 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("rule", RULES)
+def test_no_unit_of_weight_is_lost_or_made(rule: str, seed: int) -> None:
+    """Where messages are lost, come twice, and overtake one another."""
+    run = simulate(
+        task="consensus", workers=10, topology="random-regular:d=4", rule=rule, steps=60,
+        pace="pareto:shape=1.8", speeds="1x:50%,4x:50%", network="lossy", duplicates=0.2, seed=seed,
+    )  # fmt: skip
+    summary = run.summary
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 2**40
+    assert summary["weight_units_burned"] == 0
+    held = int(run.workers["weight_units"].sum())
+    assert 0 < held <= 10 * 2**40 - summary["weight_units_in_flight"]
+    assert summary["mixed"] + summary["pushes"] > 0
+
+
+class Mixture(nn.Module):
+    """Random layers, counters that are not shared, and two dtypes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 12)
+        self.norm = nn.BatchNorm1d(12)
+        self.dropout = nn.Dropout(0.3)
+        self.second = nn.Linear(12, 3).double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.relu(self.norm(self.first(inputs)))
+        outputs: Tensor = self.second(self.dropout(hidden).double())
+        return outputs
+
+
+def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=lr)
+
+
+def mixture() -> Task:
+    rng = np.random.default_rng(0)
+    inputs = torch.from_numpy(rng.standard_normal((96, 6)).astype(np.float32))
+    targets = inputs[:, :3].argmax(dim=1)
+    return Task(
+        name="mixture",
+        model=Mixture,
+        train=(inputs, targets),
+        test=(inputs, targets),
+        loss=functional.cross_entropy,
+        accuracy=lambda outputs, targets: float((outputs.argmax(1) == targets).double().mean()),
+        optimizer=adam,
+        lr=0.01,
+        batch_size=16,
+        steps=12,
+    )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_any_model_and_optimizer_will_do(rule: str) -> None:
+    settings = SETTINGS | CASES[rule] | {"task": mixture(), "steps": 12, "batch_size": None}
+    run = simulate(**settings)
+    assert run.summary["engine"] == "loop"
+    assert run.model is not None
+    # Local to each worker: steps that its own batch normalization has seen.
+    assert int(run.model["norm.num_batches_tracked"]) == 12
+    assert run.model["second.weight"].dtype == torch.float64
+    assert run.summary["loss"] < run.series["loss"][0]
+    for change in ({"window": 1}, {"threads": 2}, {"engine": "auto"}):
+        check_same(simulate(**settings | change), run)
+
+
+def test_a_model_that_cannot_be_batched_is_refused_when_that_is_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"engine batched cannot take the task mixture: .*dtypes"):
+        simulate(**SETTINGS | {"task": mixture(), "engine": "batched"})
+
+
+@pytest.mark.parametrize("engine", ["loop", "batched"])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_learning_rate_that_is_far_too_high_is_an_error(workers: int, engine: str) -> None:
+    with pytest.raises(TrainingError, match=r"of . diverged, .* learning rate \(1e\+30\)"):
+        simulate(task="digits", workers=workers, steps=10, lr=1e30, engine=engine)
+
+
+POISONED = 3
+
+
+def poisoned(optimizer_lr: float = 0.01) -> Task:
+    """Least squares of 8 parts; one sample of the fourth is not fit for any learning rate."""
+    rng = np.random.default_rng(1)
+    inputs = torch.from_numpy(rng.standard_normal((160, 4)).astype(np.float32))
+    targets = torch.arange(160, dtype=torch.float32)[:, None] / 160
+    inputs[POISONED * 20 + 5] = 1e30
+    clean = inputs[:40], targets[:40]
+    return Task(
+        name="poisoned",
+        model=lambda: nn.Linear(4, 1),
+        train=(inputs, targets),
+        test=clean,
+        loss=functional.mse_loss,
+        lr=optimizer_lr,
+        batch_size=4,
+        steps=40,
+    )
+
+
+@pytest.mark.parametrize(
+    "rule", [name for name in RULES if not requirements_of(make_rule(name)).fixed_members]
+)
+def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
+    run = simulate(task=poisoned(), workers=8, partition="shards:1", rule=rule, engine="loop")
+    summary, steps = run.summary, run.workers["steps"]
+    bad = int(steps.argmin())
+    assert summary["stopped"] == [f"peer-{bad}"]
+    # 20 samples in batches of 4: it comes in the first pass.
+    assert 0 <= steps[bad] < 5
+    assert (np.delete(steps, bad) == 40).all()
+    assert run.workers["weight_units"][bad] == 0
+    assert summary["weight_units_burned"] > 0
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 8 * 2**40
+    assert np.isfinite(summary["loss"]) and summary["loss"] < 1
+    assert run.model is not None and all(torch.isfinite(t).all() for t in run.model.values())
+
+
+@pytest.mark.parametrize("change", [{"window": 3}, {"engine": "batched"}, {"threads": 2}], ids=str)
+def test_where_it_stops_does_not_depend_on_how_it_is_computed(change: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {
+        "task": poisoned(), "workers": 8, "partition": "shards:1", "p": 0.8, "engine": "loop",
+    }  # fmt: skip
+    run = simulate(**settings)
+    other = simulate(**settings | change)
+    assert run.summary["stopped"] == other.summary["stopped"] != []
+    assert (run.workers["steps"] == other.workers["steps"]).all()
+
+
+@pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
+def test_a_barrier_cannot_go_on_without_a_worker_that_diverges(rule: str) -> None:
+    with pytest.raises(TrainingError, match=rf"{rule} cannot go on .* 1 worker of 8 diverged"):
+        simulate(task=poisoned(), workers=8, partition="shards:1", rule=rule, engine="loop")

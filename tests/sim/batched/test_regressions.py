@@ -1,0 +1,206 @@
+"""What once went wrong in a simulation, and must not again."""
+
+import multiprocessing
+import os
+import random
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rumor.gossip import ConfigError, TrainingError
+from rumor.sim import consensus, simulate
+from rumor.sim.batched.schedule import Window, ahead, can_run_ahead
+from rumor.train.tasks.task import Task
+
+from .test_ahead import windows
+
+
+def task(model: Any, **changes: Any) -> Task:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(40, 4, generator=generator)
+    targets = torch.randint(2, (40,), generator=generator)
+    settings: dict[str, Any] = {
+        "name": "small",
+        "model": model,
+        "train": (inputs, targets),
+        "test": (inputs, targets),
+        "loss": functional.cross_entropy,
+        "lr": 0.1,
+        "batch_size": 8,
+        "steps": 6,
+    }
+    return Task(**settings | changes)
+
+
+@pytest.mark.parametrize("topology", ["complete", "one-peer-exponential"])
+def test_peers_that_ask_one_another_at_the_same_time_agree(topology: str) -> None:
+    series = simulate(task="consensus", workers=8, rule="adpsgd", topology=topology, steps=120)
+    assert series.series["disagreement"][-1] < 1e-6 * series.series["disagreement"][0]
+
+
+def test_two_that_ask_one_another_do_not_swap_for_ever() -> None:
+    run = simulate(
+        task=consensus([[0.0], [1.0]]), workers=2, rule="adpsgd", topology="complete", steps=40
+    )
+    assert run.series["disagreement"][-1] < 1e-12
+
+
+def test_an_offer_that_was_lost_is_made_again_to_one_who_waits() -> None:
+    wide = task(lambda: nn.Sequential(nn.Linear(4, 10_000), nn.ReLU(), nn.Linear(10_000, 2)))
+    run = simulate(
+        task=wide, workers=4, rule="allreduce", network="lan", loss=0.05, steps=12, engine="loop"
+    )
+    assert run.workers["steps"].tolist() == [12] * 4
+
+
+def test_a_barrier_over_a_dead_link_ends_with_a_reason() -> None:
+    with pytest.raises(TrainingError, match="waited for one another for 300 virtual seconds"):
+        simulate(task="consensus", workers=2, rule="dpsgd", topology="ring", loss=1.0, steps=2)
+
+
+class Tied(nn.Module):
+    """Two names for one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.b.weight = self.a.weight
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.last(self.b(self.a(inputs).relu()))
+        return outputs
+
+
+def test_tied_parameters_are_merged_under_all_their_names() -> None:
+    run = simulate(task=task(Tied), workers=4, topology="ring", p=0.0, engine="loop")
+    assert run.model is not None
+    assert torch.equal(run.model["a.weight"], run.model["b.weight"])
+
+
+class Telling(nn.Linear):
+    """It saves something that is no tensor."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 1}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def test_what_a_module_saves_beside_tensors_is_left_alone() -> None:
+    run = simulate(task=task(lambda: Telling(4, 2)), workers=2, topology="ring", engine="loop")
+    assert run.model is not None and set(run.model) == {"weight", "bias"}
+
+
+class Chancy(nn.Module):
+    """Draws from all three generators in its step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.inner(inputs)
+        if self.training:
+            outputs = outputs + float(np.random.normal()) + random.random()
+        return outputs
+
+
+def test_chance_of_numpy_and_python_is_drawn_by_worker_and_step() -> None:
+    digests = {
+        simulate(
+            task=task(Chancy), workers=3, topology="ring", engine="loop", threads=threads
+        ).summary["digest"]
+        for threads in (1, 2)
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"slow": ("0:100",)}, {"network": "wan", "rule": "dpsgd", "latency_s": 5.0}],
+    ids=["straggler", "barrier over slow links"],
+)
+def test_measurements_grow_rarer_as_a_run_grows_long(
+    settings: dict[str, Any],
+) -> None:
+    run = simulate(task="consensus", workers=4, topology="ring", steps=40, **settings)
+    assert 15 <= len(run.series["time_s"]) <= 300
+
+
+@pytest.mark.parametrize("network", ["ideal", "lan", "wan"])
+def test_after_a_round_of_allreduce_nobody_disagrees(network: str) -> None:
+    run = simulate(task="noise", workers=8, rule="allreduce", steps=40, network=network)
+    assert np.median(run.series["disagreement"][1:]) < 1e-20
+
+
+def test_a_finished_worker_keeps_a_pace_that_no_single_draw_decides() -> None:
+    run = simulate(
+        task="consensus", workers=16, topology="ring", steps=30, pace="lognormal:cv=5", p=0.1
+    )
+    longest_s = run.summary["virtual_time_s"]
+    assert run.summary["pushes"] < 16 * (30 + longest_s / 0.1) * 0.1 * 1.5
+
+
+@pytest.mark.skipif(not can_run_ahead(), reason="no fork on this platform")
+def test_a_deciding_process_that_was_killed_is_told_as_that() -> None:
+    stream = ahead(lambda: windows(100_000))
+    first: Window = next(stream)
+    assert first.levels
+    (child,) = multiprocessing.active_children()
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(TrainingError, match="ended with status -9"):
+        for _ in stream:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 2.5}, "steps is 2.5: it must be an integer"),
+        ({"workers": "4"}, "workers is '4': it must be an integer"),
+        ({"task": 42}, "task is 42"),
+        ({"network": None}, "network is None"),
+        ({"slow": "3:10"}, "slow is '3:10': it must be a tuple"),
+    ],
+    ids=str,
+)
+def test_values_of_other_types_are_refused(settings: dict[str, Any], message: str) -> None:
+    usual: dict[str, Any] = {"task": "consensus", "workers": 4}
+    with pytest.raises(ConfigError) as caught:
+        simulate(**(usual | settings))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": lambda: repeated()},
+        {"model": lambda: frozen()},
+        {"train": (torch.zeros(8, 4), torch.full((8,), -100))},
+        {"train": (torch.zeros(8, 4), torch.zeros(8, 2))},
+    ],
+    ids=["a layer twice", "a frozen layer", "ignored targets", "probabilities"],
+)
+def test_what_cannot_be_written_out_is_refused(changes: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {"model": lambda: nn.Sequential(nn.Linear(4, 2))}
+    with pytest.raises(ConfigError, match="engine fast cannot take the task"):
+        simulate(task=task(**(usual | changes)), workers=2, topology="ring", engine="fast")
+
+
+def repeated() -> nn.Module:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), second)
+
+
+def frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    return model

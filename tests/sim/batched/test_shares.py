@@ -1,0 +1,160 @@
+"""Shares in the simulator: bytes as a live vector would send them, mixed as it would mix them."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rumor.gossip import stream
+from rumor.gossip.wire.formats import Form
+from rumor.sim.batched.parameters import ParameterMatrix
+from rumor.sim.kernel.program import Combine, Cut, Mix, Operation, Release, Snapshot
+from rumor.train.tensors.vector import Vector
+
+WIRES = ("float32", "bfloat16", "float16", "int8", "topk:0.1")
+IDS = ("ada", "bob", "cyd")
+SEED = 7
+
+
+class Mixed(nn.Module):
+    """Numbers of three dtypes, one of which travels as it is in any format."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(40, 50)
+        self.second = nn.Linear(30, 7).double()
+        self.third = nn.Linear(9, 20).bfloat16()
+
+
+def module() -> nn.Module:
+    torch.manual_seed(SEED)
+    return Mixed()
+
+
+def rows(shards: int = 1, registers: tuple[str, ...] = ()) -> ParameterMatrix:
+    """Workers that have moved away from where all began, each on its own way."""
+    found = ParameterMatrix(module(), len(IDS), registers, shards=shards, ids=IDS, seed=SEED)
+    for part in found.x:
+        noise = torch.randn(part.shape, generator=torch.Generator().manual_seed(1))
+        part += (noise / 10).to(part.dtype)
+    return found
+
+
+def live(shards: int, wire: str, values: tuple[Tensor, ...]) -> Vector:
+    """A live peer's vector that began where the workers did and has come to these values."""
+    vector = Vector(module(), shards=shards, keeps_anchor=True, sends_topk=wire.startswith("topk"))
+    for flat, value in zip(vector.flats, values, strict=True):
+        flat.copy_(value)
+    return vector
+
+
+def bits(parts: tuple[Tensor, ...]) -> bytes:
+    return b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in parts)
+
+
+@pytest.mark.parametrize("shards", [1, 5])
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
+    wire: str, shards: int
+) -> None:
+    workers = rows(shards)
+    sender, receiver = (live(shards, wire, workers.row(index)) for index in (1, 2))
+    form = Form(wire)
+    for number in range(2 * shards):
+        shard, id = number % shards, 100 + number
+        payload = sender.snapshot("x", form, shard, stream(SEED, "bob", f"rounding:{id}"))
+        receiver.mix(payload, 0.3, form, shard)
+        unfit = workers.carry_out(
+            [
+                Snapshot(1, number, Cut("x", form, shard), id),
+                Mix(2, number, 0.3),
+                Release(number),
+            ]
+        )
+        assert not unfit
+        assert bits(workers.row(2)) == bits(receiver.flats)
+        assert bits(workers.row(1)) == bits(sender.flats)
+
+
+@pytest.mark.parametrize("wire", ["float32", "int8"])
+def test_a_combination_takes_what_the_format_says(wire: str) -> None:
+    workers = rows(registers=("y",))
+    vector = live(1, wire, workers.row(0))
+    form = Form(wire)
+    payload = vector.snapshot("x", form, 0, stream(SEED, "ada", "rounding:3"))
+    other = live(1, wire, workers.row(1))
+    other.combine("x", [(0.25, "x"), (0.75, (payload, form))])
+    workers.carry_out(
+        [Snapshot(0, 0, Cut("x", form), 3), Combine(1, "x", ((0.25, "x"), (0.75, 0)))]
+    )
+    assert bits(workers.row(1)) == bits(other.flats)
+
+
+def test_the_shards_of_a_vector_are_all_of_it_and_do_not_overlap() -> None:
+    workers = rows(7)
+    seen = [torch.zeros(part.shape[1]) for part in workers.x]
+    for shard in range(7):
+        for index, start, stop in workers.spans(shard):
+            seen[index][start:stop] += 1
+    assert all(bool((count == 1).all()) for count in seen)
+
+
+def test_mixing_a_shard_leaves_the_rest_of_the_vector_alone() -> None:
+    workers = rows(5)
+    before = [part.clone() for part in workers.row(2)]
+    workers.carry_out([Snapshot(0, 0, Cut("x", shard=3), 1), Mix(2, 0, 1.0)])
+    moved = [row != old for row, old in zip(workers.row(2), before, strict=True)]
+    expected = [torch.zeros(len(old), dtype=torch.bool) for old in before]
+    for index, start, stop in workers.spans(3):
+        expected[index][start:stop] = before[index][start:stop] != workers.row(0)[index][start:stop]
+    assert all(torch.equal(found, wanted) for found, wanted in zip(moved, expected, strict=True))
+    assert any(bool(found.any()) for found in moved)
+
+
+def test_what_was_rounded_by_chance_follows_from_names_and_not_from_order() -> None:
+    first, second = rows(), rows()
+    cut = Cut("x", Form("int8"))
+    ada, bob = Snapshot(0, 0, cut, 4), Snapshot(1, 1, cut, 4)
+    takes: list[Operation] = [Mix(2, 0, 0.5), Mix(2, 1, 0.5)]
+    first.carry_out([ada, bob, *takes])
+    second.carry_out([bob, ada, *takes])
+    assert bits(first.row(2)) == bits(second.row(2))
+    third = rows()
+    third.carry_out([Snapshot(0, 0, cut, 5), bob, *takes])
+    assert bits(third.row(2)) != bits(first.row(2))
+
+
+def test_with_topk_what_has_been_sent_waits_until_all_else_had_its_turn() -> None:
+    workers = rows()
+    start, goal = rows().row(2), workers.row(0)
+    operations: list[Operation] = []
+    for number in range(10):
+        operations += [
+            Snapshot(0, number, Cut("x", Form("topk:0.1")), number),
+            Mix(2, number, 1.0),
+        ]
+    workers.carry_out(operations[:2])
+    part = workers.row(2)[0]
+    n_moved = int((part != start[0]).sum())
+    assert 0 < n_moved <= len(part) // 10 + 1
+    workers.carry_out(operations[2:])
+    assert torch.equal(workers.row(2)[0], goal[0])
+
+
+def test_a_difference_that_is_too_large_for_its_format_is_told() -> None:
+    workers = rows()
+    workers.row(1)[0][5] += 1e6
+    cut = Cut("x", Form("float16"))
+    assert workers.carry_out([Snapshot(0, 0, cut, 1)]) == []
+    assert workers.carry_out([Snapshot(1, 1, cut, 1)]) == [1]
+    assert workers.carry_out([Snapshot(1, 2, Cut("x", Form("bfloat16")), 1)]) == []
+
+
+def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
+    workers = rows(2)
+    kinds = [Cut("x", Form(wire), shard) for wire in WIRES for shard in (0, 1)]
+    for number in range(2000):
+        cut = kinds[number % len(kinds)]
+        workers.carry_out([Snapshot(0, number, cut, 1), Mix(1, number, 0.1), Release(number)])
+    free = workers._shares._free
+    assert {(cut.form.wire, cut.shard) for cut in kinds} == set(free)
+    assert all(len(rooms) == 64 for rooms in free.values())

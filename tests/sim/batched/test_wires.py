@@ -1,0 +1,293 @@
+"""Formats and shards in simulated swarms: the same bits however computed, weights kept, and what
+they do to agreement and training."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rumor.gossip import GoSGD, ProtocolConfig, RuleContext, TrainingError
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.sim import Run, simulate
+from rumor.sim.batched.vector_tasks import consensus, noise
+from rumor.sim.models.network import NetworkConfig
+
+from ..bare import Point, run_bare
+
+LOSSY = ("bfloat16", "float16", "int8", "topk:0.05")
+
+SETTINGS: dict[str, Any] = {
+    "task": "digits",
+    "workers": 6,
+    "steps": 6,
+    "batch_size": 4,
+    "p": 0.8,
+    "pace": "lognormal:cv=0.5",
+    "latency_s": 0.03,
+    "eval_every": 3,
+    "engine": "loop",
+    "seed": 4,
+}
+
+CASES: dict[str, dict[str, Any]] = {
+    **{wire: {"wire": wire} for wire in LOSSY},
+    "shards": {"shards": 8},
+    "shards at random": {"shards": 8, "shards_per_push": 3, "shard_order": "random"},
+    "all shards": {"shards": 5, "shards_per_push": 5, "rule": "sgp", "p": None},
+    "int8 shards": {"shards": 4, "shards_per_push": 2, "wire": "int8"},
+    "topk shards": {"shards": 4, "wire": "topk:0.05"},
+    "exact": {"exact": True, "loss": 0.2, "shards": 2},
+    "slow": {"push_mbit": 0.5},
+    "pairs": {"rule": "adpsgd", "p": None, "wire": "int8"},
+}
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Run]:
+    """A run of each case, as it is to be found again."""
+    return {name: simulate(**SETTINGS | case) for name, case in CASES.items()}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"window": 5},
+        {"threads": 2},
+        {"engine": "batched", "threads": 2, "window": 11},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("case", CASES)
+def test_how_a_run_is_computed_changes_no_bit(
+    case: str, change: dict[str, Any], plain: dict[str, Run]
+) -> None:
+    found, expected = simulate(**SETTINGS | CASES[case] | change).summary, plain[case].summary
+    for name in ("digest", "model_digest"):
+        assert found[name] == expected[name]
+
+
+def test_each_case_gives_another_model(plain: dict[str, Run]) -> None:
+    assert len({run.summary["model_digest"] for run in plain.values()}) == len(CASES)
+
+
+PROGRAM = """
+from rumor.sim import simulate
+for settings in {settings!r}:
+    print(simulate(**settings).summary["digest"])
+"""
+
+
+def test_another_process_finds_the_same_bits(plain: dict[str, Run]) -> None:
+    """Whatever the order of hashes, and however many threads torch would like to take."""
+    program = PROGRAM.format(settings=[SETTINGS | case for case in CASES.values()])
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ
+        | {"PYTHONHASHSEED": "3", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert found.stdout.split() == [run.summary["digest"] for run in plain.values()]
+
+
+@pytest.mark.parametrize("wire", ["float32", "int8"])
+@pytest.mark.parametrize("per_push", [1, 3, 5])
+@pytest.mark.parametrize(
+    "rule", [name for name in RULES if not requirements_of(make_rule(name)).whole]
+)
+def test_no_unit_of_any_shard_is_lost_or_made(rule: str, per_push: int, wire: str) -> None:
+    summary = simulate(
+        task=consensus(dim=40), workers=10, topology="random-regular:d=4", rule=rule, steps=60,
+        shards=5, shards_per_push=per_push, wire=wire, pace="pareto:shape=1.8",
+        network="lossy", duplicates=0.2,
+    ).summary  # fmt: skip
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 5 * 2**40
+    assert summary["weight_total"] == summary["weight_expected"] == 10
+    assert summary["mixed"] > 30
+
+
+def test_a_push_of_all_shards_does_what_a_push_of_the_whole_does() -> None:
+    """Where no message is lost, each shard's weight goes the way that the whole one's went."""
+    settings = SETTINGS | {"network": "ideal", "latency_s": None, "steps": 20}
+    whole = simulate(**settings)
+    cut = simulate(**settings, shards=8, shards_per_push=8)
+    assert cut.summary["model_digest"] == whole.summary["model_digest"]
+    assert cut.summary["shards"] == 8 and whole.summary["shards"] == 1
+    assert (cut.workers["weight_units"] == 8 * whole.workers["weight_units"]).all()
+    assert np.allclose(cut.series["weight_quantiles"], whole.series["weight_quantiles"])
+
+
+class Early(GoSGD):
+    """Pushes for so many steps, and then lets all that is under way come to its end."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(1.0)
+        self._steps = steps
+
+    def _pushes_due(self, turn: RuleContext) -> int:
+        return int(turn.step <= self._steps)
+
+
+def settled(exact: bool, shards: int = 1) -> Iterator[Point]:
+    """Vectors that are pushed at each step, of which three in ten get lost, and what is left."""
+    yield from run_bare(
+        consensus(dim=8 * shards),
+        lambda: Early(40),
+        workers=8,
+        topology="complete",
+        steps=1200,
+        every=1200,
+        network=NetworkConfig(latency_s=0.01, loss=0.3),
+        protocol=ProtocolConfig(exact=exact, shards_per_push=shards),
+        shards=shards,
+    )
+
+
+def drift(points: list[Point]) -> float:
+    """How far the weighted sum of all vectors has moved, in parts of what they are."""
+    start, end = points[0], points[-1]
+    assert end.weights.sum() == start.weights.sum() == 8
+    before = start.weights @ start.x
+    return float(np.abs(end.weights @ end.x - before).max() / np.abs(start.x).sum(axis=0).max())
+
+
+def test_lost_shares_move_the_mean_unless_the_exchange_is_exact() -> None:
+    exact = drift(list(settled(True)))
+    loose = drift(list(settled(False)))
+    assert exact < 1e-12
+    assert loose > 1e-4
+
+
+def test_the_mean_of_each_shard_is_kept_where_the_exchange_is_exact() -> None:
+    points = list(settled(True, shards=3))
+    units = points[-1].reading.weight_units
+    assert (units.sum(axis=0) == 8 * 2**40).all()
+    for shard in range(3):
+        part = slice(8 * shard, 8 * shard + 8)
+        before = points[0].x[:, part].sum(axis=0)
+        after = (units[:, shard] / 2**40) @ points[-1].x[:, part]
+        assert np.abs(after - before).max() < 1e-12 * np.abs(points[0].x[:, part]).sum()
+
+
+@pytest.fixture(scope="module")
+def digits() -> dict[str, Any]:
+    """What training on the digits comes to as usual."""
+    return simulate(task="digits", workers=8, steps=80, p=0.5).summary
+
+
+@pytest.mark.parametrize(
+    ("wire", "margin", "size"),
+    [
+        ("bfloat16", 0.002, 0.53),
+        ("float16", 0.002, 0.53),
+        ("int8", 0.005, 0.29),
+        ("topk:0.1", 0.03, 0.24),
+    ],
+)
+def test_shares_in_fewer_bytes_train_as_well(
+    wire: str, margin: float, size: float, digits: dict[str, Any]
+) -> None:
+    summary = simulate(task="digits", workers=8, steps=80, p=0.5, wire=wire).summary
+    assert summary["wire"] == wire
+    assert abs(summary["loss"] - digits["loss"]) < margin
+    assert summary["accuracy"] > digits["accuracy"] - 0.01
+    assert 0 < summary["bytes_sent"] < size * digits["bytes_sent"]
+
+
+@pytest.mark.parametrize(
+    ("wire", "left"),
+    [("float16", 1e-6), ("bfloat16", 1e-4), ("int8", 1e-2), ("float32", 0.0)],
+)
+def test_rounding_bounds_how_well_vectors_come_to_agree(wire: str, left: float) -> None:
+    run = simulate(
+        task=consensus(dim=64), workers=12, topology="complete", steps=150, p=1.0, wire=wire
+    )
+    curve = run.series["disagreement"]
+    # With the first two it may come to nothing: all hold the same numbers, which are exact there.
+    assert curve[-1] / curve[0] <= max(left, 1e-20)
+
+
+def test_a_vector_that_is_cut_agrees_shard_by_shard() -> None:
+    settings: dict[str, Any] = {"workers": 8, "topology": "complete", "steps": 300, "p": 1.0}
+    whole = simulate(task=consensus(dim=64), **settings).summary
+    cut = simulate(task=consensus(dim=64), **settings, shards=8).summary
+    assert cut["bytes_sent"] < whole["bytes_sent"]
+    # An eighth of each vector at a time: after so many pushes, it is there all the same.
+    assert whole["disagreement"] < cut["disagreement"] < 1e-12
+
+
+def test_noise_is_kept_at_bay_by_shares_of_any_format() -> None:
+    levels = {
+        wire: simulate(
+            task=noise(dim=64), workers=16, topology="complete", steps=200, p=0.5, wire=wire
+        ).summary["disagreement_stationary"]
+        for wire in ("float32", "bfloat16", "int8")
+    }
+    assert levels["bfloat16"] == pytest.approx(levels["float32"], rel=0.02)
+    assert levels["int8"] == pytest.approx(levels["float32"], rel=0.05)
+
+
+def test_what_a_worker_may_send_bounds_what_it_sends() -> None:
+    free = simulate(task="digits", workers=4, steps=100, p=1.0)
+    bound = simulate(task="digits", workers=4, steps=100, p=1.0, push_mbit=0.3)
+    time_s = bound.summary["virtual_time_s"]
+    shares = free.summary["bytes_sent"] / free.summary["pushes"]
+    allowed = 4 * (time_s * 0.3e6 / 8 + shares)
+    assert allowed / 3 < bound.summary["bytes_sent"] < 1.1 * allowed < free.summary["bytes_sent"]
+    assert bound.summary["skipped"] > 50
+    assert bound.summary["push_mbit"] == 0.3 and "push_mbit" not in free.summary
+
+
+def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> None:
+    settings: dict[str, Any] = {"task": "digits", "workers": 3, "p": 1.0, "steps": 10, "lr": 3e6}
+    run = simulate(**settings, wire="float16")
+    # Who is left alone has nobody to send to.
+    assert len(run.summary["stopped"]) == 2
+    assert run.summary["weight_units_total"] == run.summary["weight_units_expected"] == 3 * 2**40
+    assert simulate(**settings, wire="bfloat16").summary["stopped"] == []
+    values = np.array([[1e6] * 8, [0.0] * 8])
+    with pytest.raises(TrainingError, match="does not fit"):
+        simulate(task=consensus(values), workers=2, topology="ring", steps=20, wire="float16")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"wire": "float8"}, "wire is 'float8'"),
+        ({"wire": "topk"}, "wire is 'topk'"),
+        ({"wire": "topk:2"}, "fraction of topk"),
+        ({"wire": "int8", "exact": True}, "with exact"),
+        ({"shards": 0}, "shards is 0"),
+        ({"shards": 2.5}, "shards is 2.5: it must be an integer"),
+        ({"shards": 3, "shards_per_push": 4}, "shards_per_push is 4: it must be from 1 to shards"),
+        ({"shards": 100_000}, "shards is 100000: it must be from 1 to"),
+        ({"task": "consensus", "shards": 2}, "shards is 2: it must be from 1 to 1"),
+        ({"shards": 2, "shard_order": "alphabetical"}, "shard_order is 'alphabetical'"),
+        ({"push_mbit": 0}, "push_mbit is 0"),
+        ({"rule": "dpsgd", "shards": 2}, "'dpsgd' works on whole vectors"),
+        ({"rule": "adpsgd", "wire": "topk:0.1"}, "'adpsgd' needs every number"),
+        ({"rule": "allreduce", "wire": "int8"}, "'allreduce' needs numbers as they are"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        given: dict[str, Any] = {"task": "digits", "workers": 4, "steps": 5} | settings
+        simulate(**given)
+
+
+def test_memory_for_what_was_last_sent_is_counted() -> None:
+    def wanted(wire: str) -> float:
+        with pytest.raises(ConfigError) as refused:
+            simulate(task="digits", workers=20_000, wire=wire, memory_gib=0.5)
+        return float(str(refused.value).split("about ")[1].split(" GiB")[0])
+
+    assert wanted("topk:0.1") > 1.1 * wanted("int8")

@@ -1,0 +1,194 @@
+"""Campaigns: the same result whatever the processes, and planted bugs are found and made small."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from rumor.gossip import ConfigError, Protocol, RumorError
+from rumor.sim.fuzz import MUTANTS, Order, Trial, Violation, attempt, draw, run_campaign
+from rumor.sim.fuzz.trial import run
+from rumor.sim.kernel.faults import Fault
+
+PLANT = "no-deduplication"
+
+
+def digest(seed: int) -> str:
+    return run(draw(seed, 3)).watch.digest
+
+
+SEEDS = (3, 14, 16)
+
+
+def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
+    program = (
+        "from rumor.sim.fuzz import draw; from rumor.sim.fuzz.trial import run\n"
+        f"for seed in {SEEDS}: print(run(draw(seed, 3)).watch.digest)"
+    )
+    expected = [digest(seed) for seed in SEEDS]
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        assert done.stdout.split() == expected
+
+
+def test_seeds_have_digests_of_their_own() -> None:
+    assert len({digest(seed) for seed in range(4)}) == 4
+
+
+def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
+    network, trial = run(draw(8, 3)), attempt(draw(8, 3))
+    assert (network.watch.events, +network.watch.seen) == (trial.events, trial.seen)
+
+
+def test_the_result_hangs_on_no_number_of_processes() -> None:
+    seeds = tuple(range(1000))
+    one, two = (
+        run_campaign(Order(seeds=seeds, plant="lost-fence", failures_max=1, processes=processes))
+        for processes in (1, 2)
+    )
+    assert one == two
+    assert one.broken and one.broken[0].shrunk
+
+
+@pytest.mark.parametrize("plant", MUTANTS)
+def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faults(
+    plant: str,
+) -> None:
+    order = Order(seeds=tuple(range(1000)), plant=plant, failures_max=1)
+    campaign = run_campaign(order)
+    (broken,) = campaign.broken
+    assert broken.shrunk and len(broken.draft.faults) <= 3
+    assert broken.draft.attempt(MUTANTS[plant]).failure == broken.failure
+    assert broken.draft.attempt().failure is None
+
+
+def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
+    order = Order(seeds=tuple(range(1000)), plant=PLANT, shrinks=False, failures_max=1)
+    (broken,) = run_campaign(order).broken
+    failure = broken.failure
+    assert failure.invariant == "I3" and "accepted" in failure.trace[-1]
+    assert f"{failure.at_s:.4f} s" in failure.trace[-1]
+    assert not broken.shrunk
+    assert broken.draft == order.draft(broken.seed)
+
+
+def break_all(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def broken(protocol: Protocol) -> None:
+        def wake(now: float) -> Any:
+            raise error
+
+        setattr(protocol, "wake", wake)  # noqa: B010
+
+    monkeypatch.setattr("rumor.sim.fuzz.campaign.PLANTS", {"all": broken})
+
+
+def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    break_all(monkeypatch, KeyError("x"))
+    campaign = run_campaign(Order(seeds=tuple(range(50)), workers=2, plant="all", failures_max=4))
+    assert campaign.seeds == len(campaign.broken) == 4
+    assert [broken.shrunk for broken in campaign.broken] == [True, False, False, False]
+    assert campaign.broken[0].draft.faults == () and campaign.broken[0].draft.workers == 2
+
+
+def test_an_error_that_the_core_raises_is_a_violation_and_names_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    break_all(monkeypatch, KeyError("x"))
+    (broken,) = run_campaign(Order(seeds=(0,), plant="all", shrinks=False)).broken
+    assert broken.failure.invariant == "error"
+    assert broken.failure.what.startswith("KeyError: 'x' (test_campaign.py:")
+
+
+def test_coverage_is_the_share_of_seeds_and_the_worst_seeds_are_named() -> None:
+    campaign = run_campaign(Order(seeds=(4, 9, 2), workers=3))
+    trials = [trial_of(seed) for seed in (4, 9, 2)]
+    assert campaign.seeds == 3 and campaign.events == sum(trial.events for trial in trials)
+    assert campaign.coverage["founding"] == 1.0
+    assert all(0 < share <= 1 for share in campaign.coverage.values())
+    longest = max(trials, key=lambda trial: trial.events)
+    assert (campaign.worst.events_seed, campaign.worst.events) == (longest.seed, longest.events)
+    slowest = max(trials, key=lambda trial: (trial.agree_s, -trial.seed))
+    assert (campaign.worst.agree_seed, campaign.worst.agree_s) == (slowest.seed, slowest.agree_s)
+
+
+def trial_of(seed: int) -> Trial:
+    return Order(seeds=(seed,), workers=3).draft(seed).attempt()
+
+
+def test_progress_is_told_after_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, list[int]]] = []
+
+    def note(done: int, failed: Sequence[Trial]) -> None:
+        told.append((done, [trial.seed for trial in failed]))
+
+    run_campaign(Order(seeds=(0, 1, 2), workers=2), note)
+    assert told == [(1, []), (2, []), (3, [])]
+    told.clear()
+    break_all(monkeypatch, KeyError("x"))
+    run_campaign(Order(seeds=(5, 6), workers=2, plant="all", failures_max=2, shrinks=False), note)
+    assert told == [(1, [5]), (2, [5, 6])]
+
+
+def test_a_process_that_is_killed_ends_the_campaign_with_a_word() -> None:
+    def kill_one(done: int, failed: Sequence[Trial]) -> None:
+        for child in multiprocessing.active_children()[:1]:
+            child.kill()
+
+    with pytest.raises(RumorError, match="one of the campaign's processes was killed"):
+        run_campaign(Order(seeds=tuple(range(400)), workers=2, processes=2), kill_one)
+    assert not multiprocessing.active_children()
+
+
+def test_given_faults_fall_on_exactly_so_many_workers() -> None:
+    order = Order(seeds=(1, 2), workers=5, faults=(Fault(at_s=1.0, kind="leave", peer=4),))
+    assert {order.draft(seed).workers for seed in order.seeds} == {5}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Order(seeds=()), "seeds is empty"),
+        (lambda: Order(seeds=(0,), processes=0), "processes is 0: it must be at least 1"),
+        (lambda: Order(seeds=(0,), plant="weeds"), "unknown plant 'weeds': there are no-dedup"),
+        (lambda: Order(seeds=(0,), workers=1), "workers is 1"),
+        (lambda: Order(seeds=(0,), without=("x",)), "unknown option 'x'"),
+        (
+            lambda: Order(seeds=(0,), faults=(Fault(at_s=0.0, kind="leave", peer="p6"),)),
+            "'p6' is no peer of this run",
+        ),
+    ],
+)
+def test_what_makes_no_campaign_is_refused(make: Callable[[], Order], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_a_violation_names_its_invariant() -> None:
+    violation = Violation("I1", "a unit is missing", ("a",))
+    assert str(violation) == "I1: a unit is missing"
+    assert (violation.invariant, violation.what, violation.peers) == (
+        "I1",
+        "a unit is missing",
+        ("a",),
+    )
+
+
+def test_nothing_needs_torch() -> None:
+    program = (
+        "import sys; from rumor.sim.fuzz import Order, run_campaign\n"
+        "run_campaign(Order(seeds=(0,), workers=2)); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

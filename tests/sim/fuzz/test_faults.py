@@ -1,0 +1,282 @@
+"""Faults as they fall: what each kind does to a small swarm on a calm network."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rumor.gossip import ONE, Kind, Phase
+from rumor.gossip.effects.ledger import Entry
+from rumor.sim.fuzz import OPTIONS, Violation, attempt, draw
+from rumor.sim.fuzz.faults import FaultInjector
+from rumor.sim.fuzz.network import Network
+from rumor.sim.fuzz.peer import FuzzPeer
+from rumor.sim.fuzz.trial import _found, _network
+from rumor.sim.kernel.faults import KINDS, Fault, read_faults
+
+THREE = ("p0", "p1", "p2")
+
+
+class Swarm:
+    """Three peers, the first of which founds, and a list of faults."""
+
+    def __init__(self, faults: str, *, without: tuple[str, ...] = OPTIONS, seed: int = 1) -> None:
+        scenario = draw(seed, 3, without, read_faults(faults))
+        self.network: Network = _network(scenario, None, digests=False)
+        self.strikes = FaultInjector(self.network, scenario)
+        _found(self.network, scenario, self.strikes)
+
+    def at(self, time_s: float) -> "Swarm":
+        self.network.run(time_s)
+        return self
+
+    def __getitem__(self, peer: str) -> FuzzPeer:
+        return self.network.hosts[peer]
+
+    @property
+    def running(self) -> list[str]:
+        return [host.id for host in self.network.running()]
+
+
+def test_a_crash_ends_a_peer_and_a_restart_with_state_resumes_its_model_and_clock() -> None:
+    swarm = Swarm(
+        '[{"at_s": 9, "kind": "crash", "peer": "p1"},'
+        ' {"at_s": 10, "kind": "restart", "peer": "p1"}]'
+    ).at(9.5)
+    assert swarm.running == ["p0", "p2"]
+    saved = swarm.network.saved["p1"]
+    assert saved.values is not None and saved.clock["p1"] > 0
+    assert set(saved.addresses) == {"p0", "p2"}
+    swarm.at(10.0)
+    assert swarm["p1"].ledger.incarnation == 10_001
+    assert (swarm["p1"].vector.x == saved.values).all()
+    assert swarm["p1"].protocol.clock.rows()["p1"] >= saved.clock["p1"]
+    swarm.at(20.0)
+    assert swarm["p1"].protocol.phase is Phase.TRAINING
+    assert swarm.network.watch.seen["restart with state"] == 1
+
+
+def test_a_restart_with_nothing_has_another_model_and_leaves_a_running_peer_alone() -> None:
+    restart = '{"at_s": %s, "kind": "restart", "peer": "p1", "state": "lost"}'
+    swarm = Swarm(f'[{{"at_s": 9, "kind": "crash", "peer": "p1"}}, {restart % 10}, {restart % 12}]')
+    before = swarm.at(8.9)["p1"].vector.x
+    swarm.at(10.0)
+    assert (swarm["p1"].vector.x != before).all()
+    life = swarm["p1"].ledger.incarnation
+    assert swarm.at(13.0)["p1"].ledger.incarnation == life
+
+
+def test_a_crash_waits_for_an_effect_or_for_something_to_be_accepted() -> None:
+    swarm = Swarm('[{"at_s": 9, "kind": "crash", "peer": "p1", "accepting": true}]').at(15.0)
+    assert "p1" not in swarm.running
+    life = swarm["p1"].ledger.life
+    (last,) = (a for a in swarm["p1"].ledgers)
+    assert life in swarm.network.watch.dead and last.decided
+    swarm = Swarm('[{"at_s": 9, "kind": "crash", "peer": "p1", "after": 3}]').at(9.0)
+    assert swarm["p1"].crash_after == 3
+
+
+def test_a_mass_restart_takes_all_down_and_brings_them_back_together() -> None:
+    swarm = Swarm('[{"at_s": 9, "kind": "mass-restart", "for_s": 1.5}]').at(9.2)
+    assert swarm.running == []
+    swarm.at(10.6)
+    assert swarm.running == list(THREE)
+    swarm.at(20.0)
+    assert {swarm[peer].protocol.phase for peer in THREE} == {Phase.TRAINING}
+    assert swarm.network.watch.seen["mass restart"] == 1
+
+
+def test_a_paused_peer_does_nothing_until_it_goes_on_and_then_hears_what_came() -> None:
+    swarm = Swarm(
+        '[{"at_s": 9, "kind": "pause", "peer": "p1"},'
+        ' {"at_s": 11, "kind": "continue", "peer": "p1"}]'
+    )
+    steps = swarm.at(9.0)["p1"].steps
+    assert swarm.at(10.9)["p1"].steps == steps
+    assert swarm.at(13.0)["p1"].steps > steps
+    swarm = Swarm('[{"at_s": 9, "kind": "pause", "peer": "p1", "for_s": 1}]')
+    steps = swarm.at(9.0)["p1"].steps
+    assert swarm.at(9.9)["p1"].steps == steps
+    assert swarm.at(12.0)["p1"].steps > steps
+
+
+def test_a_slow_peer_takes_fewer_steps_for_a_while() -> None:
+    slow = Swarm('[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 10, "for_s": 4}]')
+    usual = Swarm("[]")
+    taken = [made.at(10.0)["p1"].steps - made_at_6 for made, made_at_6 in both(slow, usual)]
+    assert taken[0] * 3 < taken[1]
+    assert slow["p1"].slowness == 1.0
+
+
+def test_of_two_slows_the_larger_counts_and_each_ends_by_itself() -> None:
+    swarm = Swarm(
+        '[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 3, "for_s": 6},'
+        ' {"at_s": 8, "kind": "slow", "peer": "p1", "factor": 9, "for_s": 2},'
+        ' {"at_s": 9, "kind": "slow", "peer": "p1", "factor": 2}]'
+    )
+    seen = [swarm.at(time_s)["p1"].slowness for time_s in (5.0, 7.0, 9.5, 11.0, 13.0)]
+    assert seen == [1.0, 3.0, 9.0, 3.0, 2.0]
+    swarm.strikes.calm()
+    assert swarm["p1"].slowness == 1.0
+
+
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_a_slow_peer_is_slow_in_its_next_life_until_the_fault_is_over(state: str) -> None:
+    swarm = Swarm(
+        '[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 9, "for_s": 6},'
+        ' {"at_s": 8, "kind": "crash", "peer": "p1"},'
+        f' {{"at_s": 9, "kind": "restart", "peer": "p1", "state": "{state}"}}]'
+    )
+    assert [swarm.at(time_s)["p1"].slowness for time_s in (10.0, 13.0)] == [9.0, 1.0]
+
+
+def test_one_that_starts_over_under_its_name_is_as_slow_as_before() -> None:
+    swarm = Swarm('[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 9}]').at(8.0)
+    before = swarm["p1"]
+    swarm.network.outlive(before, before.ledger.incarnation + 1)
+    assert swarm["p1"] is not before and swarm["p1"].slowness == 9.0
+
+
+def test_the_end_of_a_pause_ends_no_other() -> None:
+    pause = '{"at_s": %s, "kind": "pause", "peer": "p1", "for_s": %s}'
+    swarm = Swarm(
+        f'[{pause % (5, 3)}, {{"at_s": 6, "kind": "continue", "peer": "p1"}}, {pause % (7, 3)},'
+        f" {pause % (8, 0.5)}]"
+    )
+    steps = swarm.at(7.0)["p1"].steps
+    assert swarm.at(9.9)["p1"].steps == steps
+    assert swarm.at(12.0)["p1"].steps > steps
+
+
+def both(*swarms: Swarm) -> list[tuple[Swarm, int]]:
+    return [(swarm, swarm.at(6.0)["p1"].steps) for swarm in swarms]
+
+
+def test_a_clock_that_jumped_stays_ahead_and_names_a_later_life() -> None:
+    swarm = Swarm(
+        '[{"at_s": 8, "kind": "clock-jump", "peer": "p1", "by_s": 60},'
+        ' {"at_s": 9, "kind": "crash", "peer": "p1"},'
+        ' {"at_s": 10, "kind": "restart", "peer": "p1"}]'
+    ).at(10.0)
+    assert swarm["p1"].now == 70.0
+    assert swarm["p1"].ledger.incarnation == 70_001
+
+
+def test_a_name_of_which_a_later_life_is_known_starts_over_as_a_still_later_one() -> None:
+    swarm = Swarm(
+        '[{"at_s": 7, "kind": "clock-jump", "peer": "p1", "by_s": 60},'
+        ' {"at_s": 8, "kind": "crash", "peer": "p1"},'
+        ' {"at_s": 8.5, "kind": "restart", "peer": "p1"},'
+        ' {"at_s": 11, "kind": "crash", "peer": "p1"},'
+        ' {"at_s": 11.5, "kind": "restart", "peer": "p1", "state": "lost"}]'
+    ).at(20.0)
+    assert swarm.network.watch.seen["started over"] >= 1
+    assert swarm["p1"].ledger.incarnation > 68_501
+    assert swarm["p1"].protocol.phase is Phase.TRAINING
+
+
+def test_a_reset_loses_what_is_on_its_way() -> None:
+    swarm = Swarm('[{"at_s": 0, "kind": "reset", "every_s": 0.005, "for_s": 4}]').at(4.0)
+    assert swarm.network.watch.seen["lost in a reset"] > 20
+    assert not swarm["p0"].ledger.decided
+    # What was on its way at the last reset is missed only when it would have come.
+    lost = swarm.at(5.0).network.watch.seen["lost in a reset"]
+    assert swarm.at(10.0).network.watch.seen["lost in a reset"] == lost
+
+
+def test_newcomers_join_under_names_that_count_and_numbers_of_their_own() -> None:
+    swarm = Swarm('[{"at_s": 8, "kind": "join", "count": 2}, {"at_s": 9, "kind": "join"}]').at(20.0)
+    assert swarm.running == ["join-1", "join-2", "join-3", *THREE]
+    assert swarm["join-3"].protocol.phase is Phase.TRAINING
+    alone = Swarm('[{"at_s": 9, "kind": "join"}]').at(9.0)
+    swarm = Swarm('[{"at_s": 8, "kind": "join", "count": 2}, {"at_s": 9, "kind": "join"}]').at(9.0)
+    assert (alone["join-1"].vector.x == swarm["join-3"].vector.x).all()
+
+
+def test_leaving_finishing_and_diverging_are_done_by_the_peer_itself() -> None:
+    swarm = Swarm('[{"at_s": 9, "kind": "leave", "peer": "p1"}]').at(15.0)
+    assert swarm["p1"].protocol.phase is Phase.LEFT and swarm["p1"].ledger.weight == 0
+    swarm = Swarm('[{"at_s": 9, "kind": "finish", "peer": "p1"}]').at(10.0)
+    assert swarm["p1"].protocol.phase is Phase.FINISHED
+    swarm = Swarm('[{"at_s": 9, "kind": "diverge", "peer": "p1"}]').at(15.0)
+    assert swarm["p1"].poisoned and swarm["p1"].protocol.phase is Phase.LEFT
+
+
+def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
+    scenario = next(s for s in (draw(n, 3, (), ()) for n in range(99)) if s.dial_out == {"p1"})
+    network = _network(scenario, None, digests=False)
+    strikes = FaultInjector(network, scenario)
+    _found(network, scenario, strikes)
+    network.run(12.0)
+    assert "p1" not in strikes.addresses_for("p0")
+    ways = {(there[0], dialled[0]) for there, dialled in network._opened}
+    assert ("p0", "p1") in ways and all(dialled == "p1" for _, dialled in ways)
+    assert network.hosts["p1"].protocol.phase is Phase.TRAINING
+    network.reset("p1")
+    assert not network._opened
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_can_fall_on_a_swarm_and_everything_settles(kind: str) -> None:
+    given = {"peer": "p1", "for_s": 2.0, "factor": 3.0, "by_s": 0.5, "rate": 0.2, "count": 2}
+    given |= {"groups": (("p0",),)}
+    takes = {name: given[name] for name in KINDS[kind].takes if name in given}
+    fault = Fault(at_s=6.0, kind=kind, **takes)  # type: ignore[arg-type]
+    trial = attempt(draw(1, 3, OPTIONS, (fault,)))
+    assert trial.failure is None
+    assert trial.seen[f"fault: {kind}"] == 1
+
+
+# What the watch looks for
+
+
+def mint(host: FuzzPeer) -> None:
+    host.ledgers[0].weight += 1
+
+
+def miscount(host: FuzzPeer) -> None:
+    host.protocol.account.weight += 1
+
+
+def wander(host: FuzzPeer) -> None:
+    host.vector.x[0] = 1e6
+    host.ledgers[0].apply(Entry(Kind.FOUNDED, ONE))
+    host.protocol.account.apply(Entry(Kind.FOUNDED, ONE))
+
+
+def hoard(host: FuzzPeer) -> None:
+    host.vector.snapshots[1 << 20] = bytearray(8)
+    host.vector.snapshots[1 << 21] = bytearray(8)
+    host.vector.snapshots[1 << 22] = bytearray(8)
+
+
+@pytest.mark.parametrize(
+    ("damage", "invariant"),
+    [(mint, "order"), (miscount, "order"), (hoard, "leak"), (wander, "I4")],
+)
+def test_what_is_wrong_is_seen_within_a_second(
+    damage: Callable[[FuzzPeer], None], invariant: str
+) -> None:
+    swarm = Swarm("[]").at(8.0)
+    damage(swarm["p0"])
+    with pytest.raises(Violation) as caught:
+        swarm.at(9.0)
+    assert caught.value.invariant == invariant
+    assert "p0" in caught.value.peers
+
+
+def test_weight_that_comes_from_nowhere_is_seen() -> None:
+    swarm = Swarm("[]").at(8.0)
+    for account in (swarm["p0"].ledger, swarm["p0"].protocol.account):
+        account.weight += 1
+    with pytest.raises(Violation, match="I1: Audit"):
+        swarm.at(9.0)
+
+
+def test_steps_that_were_never_taken_are_seen() -> None:
+    swarm = Swarm("[]").at(8.0)
+    swarm.network.watch.check_clock(swarm["p0"])
+    swarm.network.watch.steps["p1"] -= 1
+    swarm.at(10.0)
+    swarm.network.watch.steps["p1"] = 0
+    with pytest.raises(Violation, match="clock: p0 counts"):
+        swarm.network.watch.check_clock(swarm["p0"])

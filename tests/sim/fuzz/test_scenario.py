@@ -1,0 +1,106 @@
+"""What a seed stands for: drawn up front, option by option, and no draw hangs on another."""
+
+from dataclasses import replace
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.sim.fuzz import OPTIONS, Scenario, draw
+from rumor.sim.fuzz.scenario import FAULTS_S, workers_of
+from rumor.sim.kernel.faults import KINDS, Fault, check_faults
+
+SEEDS = range(200)
+
+
+def plain(seed: int) -> Scenario:
+    return draw(seed, 6, OPTIONS, ())
+
+
+def test_a_seed_stands_for_the_same_scenario_each_time() -> None:
+    assert [draw(seed, 6) for seed in range(20)] == [draw(seed, 6) for seed in range(20)]
+
+
+def test_seeds_differ() -> None:
+    assert len({repr(draw(seed, 6)) for seed in SEEDS}) == len(SEEDS)
+
+
+def test_without_all_options_a_swarm_is_plain() -> None:
+    assert plain(3) == Scenario(seed=3, peers=("p0", "p1", "p2", "p3", "p4", "p5"))
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(option: str) -> None:
+    others = [name for name in OPTIONS if name != option]
+    assert any(draw(seed, 6, others, ()) != plain(seed) for seed in SEEDS)
+    # Frames and shards depend on the size of the vector, and on nothing else.
+    wide = {"wide", "frames", "shards"}
+    for seed in range(20):
+        full, less = draw(seed, 6, (), ()), draw(seed, 6, (option,), ())
+        if option != "rules":
+            assert less.rule == full.rule
+        if option not in wide:
+            assert (less.size, less.shards) == (full.size, full.shards)
+        if option != "clocks":
+            assert less.ahead_s == full.ahead_s
+        if option not in {"tells", "orderly"}:
+            assert less.weather == full.weather
+
+
+def test_every_kind_of_fault_is_drawn_and_in_no_seed_all_of_them() -> None:
+    drawn = [{fault.kind for fault in draw(seed, 6).faults} for seed in SEEDS]
+    assert set.union(*drawn) == set(KINDS)
+    assert all(kinds < set(KINDS) for kinds in drawn)
+    assert any(len(kinds) < 3 for kinds in drawn)
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 10))
+def test_drawn_faults_can_be_written_down_and_are_of_the_swarm(seed: int) -> None:
+    scenario = draw(seed, 4)
+    check_faults(scenario.faults, scenario.peers)
+    times_s = [fault.at_s for fault in scenario.faults]
+    assert times_s == sorted(times_s)
+    assert scenario.faults_s >= FAULTS_S
+
+
+def test_nothing_diverges_where_the_sum_of_all_models_is_held_against_the_founders() -> None:
+    exact = [draw(seed, 6) for seed in SEEDS if draw(seed, 6).config.exact]
+    assert exact
+    assert not any(fault.kind == "diverge" for seed in exact for fault in seed.faults)
+
+
+def test_somebody_always_listens() -> None:
+    assert all("p0" not in draw(seed, 6, (), ()).dial_out for seed in SEEDS)
+    assert any(len(draw(seed, 6, (), ()).dial_out) > 2 for seed in SEEDS)
+
+
+def test_the_number_of_workers_is_drawn_up_to_the_most() -> None:
+    assert {workers_of(seed, 6) for seed in SEEDS} == {2, 3, 4, 5, 6}
+    assert {workers_of(seed, 2) for seed in SEEDS} == {2}
+
+
+def test_faults_that_come_late_are_waited_for() -> None:
+    late = (Fault(at_s=100.0, kind="leave", peer="p0"),)
+    assert plain(0).with_faults(late).faults_s == 101.0
+
+
+def test_positions_stand_for_names() -> None:
+    scenario = plain(0).with_faults((Fault(at_s=1.0, kind="leave", peer=2),))
+    assert scenario.faults[0].peer == "p2"
+    assert replace(scenario, faults=()) == plain(0)
+
+
+@pytest.mark.parametrize(
+    ("workers", "without", "faults", "message"),
+    [
+        (1, (), None, "workers is 1: it must be from 2 to 64"),
+        (65, (), None, "workers is 65"),
+        (6, ("shard",), None, "unknown option 'shard': options are founders, "),
+        (2, (), (Fault(at_s=0.0, kind="leave", peer="p2"),), "'p2' is no peer of this run"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(
+    workers: int, without: tuple[str, ...], faults: tuple[Fault, ...] | None, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        draw(0, workers, without, faults)
+    assert message in str(caught.value)

@@ -1,0 +1,66 @@
+"""Failures made small: which faults, workers and options are left, always the same."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.sim.fuzz import MUTANTS, OPTIONS, Order, run_campaign, shrink
+from rumor.sim.fuzz.shrink import among, minimize
+from rumor.sim.kernel.faults import Fault
+
+
+@given(st.sets(st.integers(0, 39)))
+def test_what_must_be_together_is_left_and_nothing_else(needed: set[int]) -> None:
+    assert minimize(range(40), lambda some: needed <= set(some)) == sorted(needed)
+
+
+def test_items_that_stand_in_for_one_another_leave_one_of_them() -> None:
+    left = minimize(range(20), lambda some: any(item > 11 for item in some))
+    assert len(left) == 1
+
+
+def test_items_are_tried_in_their_order_and_no_set_twice_in_a_row() -> None:
+    tried: list[tuple[int, ...]] = []
+
+    def fails(some: Sequence[int]) -> bool:
+        tried.append(tuple(some))
+        return {2, 5} <= set(some)
+
+    minimize(range(8), fails)
+    assert all(list(some) == sorted(some) for some in tried)
+    assert all(one != other for one, other in pairwise(tried))
+
+
+def test_the_same_failure_is_always_made_as_small() -> None:
+    plant = MUTANTS["lost-fence"]
+    order = Order(seeds=tuple(range(1000)), plant="lost-fence", failures_max=1)
+    (broken,) = run_campaign(order).broken
+    drawn, small = order.draft(broken.seed), broken.draft
+    assert shrink(drawn, broken.failure.invariant, plant) == small
+    assert small.workers <= drawn.workers and len(small.faults) <= len(drawn.faults)
+    assert set(small.without) <= set(OPTIONS)
+
+
+def test_faults_of_peers_that_are_not_there_go_with_them() -> None:
+    faults = (
+        Fault(at_s=1.0, kind="crash", peer="p3"),
+        Fault(at_s=1.0, kind="crash", peer="join-1"),
+        Fault(at_s=2.0, kind="cut", peer="p0", to="p2", for_s=1.0),
+        Fault(at_s=3.0, kind="mass-restart", peers=("p1", "p3"), for_s=1.0),
+        Fault(at_s=3.0, kind="mass-restart", peers=("p2", "p3"), for_s=1.0),
+        Fault(at_s=4.0, kind="partition", groups=(("p2", "p3"), ("p0", "p1")), for_s=1.0),
+        Fault(at_s=5.0, kind="partition", groups=(("p3",),), for_s=1.0),
+        Fault(at_s=6.0, kind="loss", rate=0.1),
+    )
+    left = among(faults, ["p0", "p1"])
+    assert [(fault.at_s, fault.kind) for fault in left] == [
+        (1.0, "crash"),
+        (3.0, "mass-restart"),
+        (4.0, "partition"),
+        (6.0, "loss"),
+    ]
+    assert (
+        left[0].peer == "join-1" and left[1].peers == ("p1",) and left[2].groups == (("p0", "p1"),)
+    )

@@ -1,0 +1,45 @@
+"""Decisions are those of commit 62639e4: canonical traces of seeds are frozen in traces.txt.
+
+A line is a seed, how many events its swarm went through, and the digest of its trace. Whatever only
+restructures code leaves all of them alone; what changes a decision on purpose writes them anew with
+``python tests/sim/fuzz/test_trace.py``, and says so in the CHANGELOG.
+"""
+
+from multiprocessing import Pool
+from pathlib import Path
+
+import pytest
+
+from rumor.sim.fuzz import draw
+from rumor.sim.fuzz.campaign import workers_of
+from rumor.sim.fuzz.trace import canonical
+from rumor.sim.fuzz.trial import run
+
+PATH = Path(__file__).with_name("traces.txt")
+LINES = PATH.read_text().splitlines()
+
+
+def traced(seed: int) -> str:
+    network = run(draw(seed, workers_of(seed, 6)))
+    return f"{seed} {network.watch.events} {network.watch.digest}"
+
+
+@pytest.mark.parametrize("line", LINES[:20], ids=lambda line: line.split()[0])
+def test_decisions_are_those_that_were_frozen(line: str) -> None:
+    assert traced(int(line.split()[0])) == line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", LINES[20:], ids=lambda line: line.split()[0])
+def test_decisions_of_more_seeds_are_those_that_were_frozen(line: str) -> None:
+    assert traced(int(line.split()[0])) == line
+
+
+def test_what_has_no_form_is_refused() -> None:
+    with pytest.raises(TypeError, match="no form for object"):
+        canonical(object())
+
+
+if __name__ == "__main__":
+    with Pool() as pool:
+        PATH.write_text("".join(line + "\n" for line in pool.map(traced, range(len(LINES)))))

@@ -1,0 +1,32 @@
+"""Who closes in good order: a leaver, too, waits for the escrow that can still be settled."""
+
+import pytest
+
+from rumor.gossip import Phase, Protocol
+from rumor.gossip.protocol.state import State
+from rumor.sim.fuzz import Order, run_campaign
+from rumor.sim.fuzz.violation import LIVENESS
+
+
+class Hasty(State):
+    """As its departure sees it, a leaver has nothing under way."""
+
+    __slots__ = ()
+
+    def in_flight(self) -> int:
+        """Nothing, once it leaves."""
+        return 0 if self.roster.phase is Phase.LEAVING else State.in_flight(self)
+
+
+def abandon(protocol: Protocol) -> None:
+    """Let it say goodbye as soon as it has pushed everything, whatever becomes of that."""
+    setattr(protocol._state, "__class__", Hasty)  # noqa: B010
+
+
+def test_a_leaver_that_abandons_its_escrow_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rumor.sim.fuzz.campaign.PLANTS", {"abandon": abandon})
+    order = Order(seeds=tuple(range(50)), plant="abandon", failures_max=1)
+    (broken,) = run_campaign(order).broken
+    assert broken.failure.invariant == LIVENESS
+    assert "leaves on open escrow" in broken.failure.what
+    assert broken.draft.attempt().failure is None

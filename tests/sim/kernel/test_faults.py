@@ -1,0 +1,224 @@
+"""Schedules of faults: read, held against a run, written again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.sim.kernel.faults import (
+    KINDS,
+    LIVE_KINDS,
+    Fault,
+    check_faults,
+    faults_as_json,
+    read_faults,
+    resolve,
+)
+
+PEERS = ("ann", "bob", "7")
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "crash": {"peer": 1, "accepting": True},
+    "restart": {"peer": "bob", "state": "lost"},
+    "mass-restart": {"for_s": 2.5, "peers": [0, "bob"]},
+    "pause": {"peer": 0, "for_s": 60},
+    "continue": {"peer": 0},
+    "slow": {"peer": 0, "factor": 4},
+    "clock-jump": {"peer": 0, "by_s": 3600},
+    "cut": {"peer": 0, "to": "7", "one_way": True},
+    "partition": {"groups": [[0, "bob"], ["7"]], "for_s": 100},
+    "heal": {},
+    "loss": {"rate": 0.4},
+    "duplicate": {"rate": 1, "peer": 2},
+    "replay": {"rate": 0, "for_s": 1},
+    "delay": {"by_s": 0.2},
+    "reset": {"every_s": 0.2, "for_s": 10},
+    "join": {"count": 12},
+    "leave": {"peer": "ann"},
+    "finish": {"peer": "ann"},
+    "diverge": {"peer": "ann"},
+}
+
+
+def read(*entries: object) -> tuple[Fault, ...]:
+    return read_faults(json.dumps(entries))
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert set(EXAMPLES) == set(KINDS)
+    assert set(LIVE_KINDS) < set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_is_read_checked_and_written_as_it_was(kind: str) -> None:
+    entry = {"at_s": 3.0, "kind": kind, **EXAMPLES[kind]}
+    faults = read(entry)
+    check_faults(faults, PEERS)
+    assert faults_as_json(faults) == [entry]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_says_in_a_sentence_what_happens(kind: str) -> None:
+    assert KINDS[kind].help.endswith(".")
+    assert set(EXAMPLES[kind]) <= set(KINDS[kind].takes)
+
+
+def test_faults_come_in_order_of_time_and_those_of_one_time_as_they_stand() -> None:
+    faults = read(
+        {"at_s": 3, "kind": "heal"},
+        {"at_s": 1, "kind": "leave", "peer": 0},
+        {"at_s": 1, "kind": "crash", "peer": 0},
+    )
+    assert [fault.kind for fault in faults] == ["leave", "crash", "heal"]
+
+
+def test_a_schedule_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "faults.json"
+    path.write_text('[{"at_s": 1, "kind": "heal"}]', encoding="utf-8")
+    assert read_faults(path) == read_faults(str(path)) == (Fault(at_s=1, kind="heal"),)
+
+
+def test_what_is_null_is_not_given() -> None:
+    assert read({"at_s": 1, "kind": "join", "count": None}) == (Fault(at_s=1, kind="join"),)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("crash", 'fault 2 is "crash": it must be an object'),
+        ({"kind": "heal"}, "fault 2 needs at_s: a number, 0 or more"),
+        ({"at_s": 1}, "fault 2 needs kind: one of crash, "),
+        ({"at_s": 1, "kind": "crush"}, "unknown kind \"crush\", did you mean 'crash'? Kinds are"),
+        ({"at_s": 1, "kind": ["crash"]}, 'unknown kind ["crash"]'),
+        ({"at_s": -1, "kind": "heal"}, "fault 2 (heal): at_s is -1: it must be a number, 0 or"),
+        ({"at_s": 1, "kind": "crash"}, "fault 2 (crash) needs peer: a peer's name, or its index"),
+        ({"at_s": 1, "kind": "heal", "peer": 0}, "(heal) takes no 'peer'; its fields are at_s, "),
+        ({"at_s": 1, "kind": "crash", "peer": -1}, "peer is -1: it must be a peer's name"),
+        ({"at_s": 1, "kind": "crash", "peer": ""}, 'peer is "": it must be a peer'),
+        ({"at_s": 1, "kind": "crash", "peer": True}, "peer is true: it must be a peer"),
+        ({"at_s": 1, "kind": "crash", "peer": 0, "after": 1.5}, "after is 1.5: it must be a whole"),
+        ({"at_s": 1, "kind": "loss", "rate": 1.5}, "rate is 1.5: it must be a probability"),
+        ({"at_s": 1, "kind": "loss", "rate": "all"}, 'rate is "all": it must be a probability'),
+        ({"at_s": 1, "kind": "slow", "peer": 0, "factor": 0}, "factor is 0: it must be a number "),
+        ({"at_s": 1, "kind": "pause", "peer": 0, "for_s": 1e999}, "for_s is Infinity: it must be"),
+        ({"at_s": 1, "kind": "join", "count": 0}, "count is 0: it must be a whole number from 1"),
+        ({"at_s": 1, "kind": "restart", "peer": 0, "state": "new"}, 'it must be "kept" or "lost"'),
+        ({"at_s": 1, "kind": "cut", "peer": 0, "one_way": 1}, "one_way is 1: it must be true or"),
+        ({"at_s": 1, "kind": "partition", "groups": []}, "groups is []: it must be a list of lis"),
+        ({"at_s": 1, "kind": "partition", "groups": [[0], []]}, "groups is [[0], []]: it must be"),
+        ({"at_s": 1, "kind": "mass-restart", "for_s": 1, "peers": 3}, "peers is 3: it must be a l"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_place_and_what_is_allowed(
+    entry: object, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read({"at_s": 0, "kind": "heal"}, entry)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[{]", "line 1 is not JSON"),
+        ('[{"at_s": 1, "at_s": 2, "kind": "heal"}]', "at_s is given twice"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_is_not_a_list_of_faults_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_faults(text)
+
+
+def test_a_file_that_is_no_list_missing_or_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "faults.json"
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_faults(path)
+    path.write_text('{"at_s": 1}')
+    with pytest.raises(ConfigError, match="must be a list of faults"):
+        read_faults(path)
+    path.write_bytes(b"[\xff]")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        read_faults(path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"at_s": 1, "kind": "crash", "peer": 3}, "fault 2: peer 3 is no peer's index in this run:"
+         " they are 0 to 2"),
+        ({"at_s": 1, "kind": "crash", "peer": "bobby"}, "'bobby' is no peer of this run, did you "),
+        ({"at_s": 1, "kind": "cut", "peer": 0, "to": "x"}, "to 'x' is no peer of this run; the "),
+        ({"at_s": 1, "kind": "cut", "peer": 0, "to": "ann"}, "to is 'ann', the peer itself"),
+        ({"at_s": 1, "kind": "partition", "groups": [[0], ["ann"]]}, "groups have 'ann' twice"),
+        ({"at_s": 1, "kind": "mass-restart", "for_s": 1, "peers": [9]}, "peers 9 is no peer's"),
+        ({"at_s": 1, "kind": "crash", "peer": "join-3"}, "'join-3' is no peer of this run"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_no_peer_of_the_run_is_refused(entry: object, message: str) -> None:
+    # Sorted by time the second row comes first: messages name it as the file has it.
+    faults = read({"at_s": 2, "kind": "join", "count": 2}, entry)
+    with pytest.raises(ConfigError) as caught:
+        check_faults(faults, PEERS)
+    assert message in str(caught.value)
+
+
+def test_so_many_newcomers_as_nobody_can_run_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"count is 100000000: it must be a whole number from 1"):
+        read({"at_s": 1, "kind": "join", "count": 100_000_000})
+    joins = read(*[{"at_s": at_s, "kind": "join", "count": 60_000} for at_s in (1, 2)])
+    with pytest.raises(ConfigError, match=r"120,000 peers are to join: there may be 100,000"):
+        check_faults(joins, PEERS)
+
+
+def test_newcomers_can_be_named_before_they_exist() -> None:
+    join = {"at_s": 1, "kind": "join", "count": 2}
+    check_faults(read(join, {"at_s": 2, "kind": "crash", "peer": "join-2"}), PEERS)
+
+
+def test_a_kind_that_a_command_cannot_do_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"fault 1: diverge cannot be done here\. What can"):
+        check_faults(read({"at_s": 1, "kind": "diverge", "peer": 0}), PEERS, LIVE_KINDS)
+
+
+def test_faults_that_a_program_made_are_checked_too() -> None:
+    with pytest.raises(ConfigError, match=r"fault 1 \(loss\): rate is 2: it must be a probability"):
+        check_faults([Fault(at_s=0, kind="loss", rate=2)], PEERS)
+
+
+def test_names_take_the_place_of_positions_and_digits_stay_a_name() -> None:
+    faults = read(
+        {"at_s": 0, "kind": "cut", "peer": 0, "to": "7"},
+        {"at_s": 1, "kind": "partition", "groups": [[0, 1], [2]]},
+        {"at_s": 2, "kind": "mass-restart", "for_s": 1, "peers": [2]},
+    )
+    cut, partition, restart = resolve(faults, PEERS)
+    assert (cut.peer, cut.to) == ("ann", "7")
+    assert partition.groups == (("ann", "bob"), ("7",))
+    assert restart.peers == ("7",)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "faults.md"
+
+with_docs = pytest.mark.skipif(not PAGE.exists(), reason="docs are not beside the tests")
+
+
+@with_docs
+def test_the_table_of_the_docs_says_what_the_code_does() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name, kind in KINDS.items():
+        needs, may = (", ".join(f"`{field}`" for field in part) for part in (kind.needs, kind.may))
+        live = "yes" if name in LIVE_KINDS else ""
+        assert f"| `{name}` | {needs} | {may} | {live} | {kind.help} |" in page
+    assert page.count("\n| `") == len(KINDS)
+
+
+@with_docs
+def test_the_schedule_in_the_docs_can_be_read() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    example = page.split("```json\n")[1].split("```")[0]
+    faults = read_faults(example)
+    check_faults(faults, ["a", "b", "c", "d"])
+    assert len(faults) == 4

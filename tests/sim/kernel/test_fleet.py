@@ -1,0 +1,182 @@
+"""A fleet under virtual time: who is told what, when, and what comes of it."""
+
+from functools import partial
+
+import pytest
+
+from rumor.gossip import ONE, GoSGD, Phase, Rule, RuleContext, Schema, TensorSpec, audit
+from rumor.gossip.effects.effects import Wait
+from rumor.gossip.rules.registry import make_rule
+from rumor.sim.kernel.fleet import Fleet
+from rumor.sim.kernel.links import Links
+from rumor.sim.kernel.plan import FleetPlan, Stop
+from rumor.sim.kernel.topology import WorkerTopology
+from rumor.sim.models.network import Cut, NetworkConfig, read_network
+from rumor.sim.models.step_time import make_step_time
+from rumor.topology import parse
+
+SMALL = Schema((TensorSpec("x", (8,), "float32"),))
+LARGE = Schema((TensorSpec("x", (1 << 19,), "float32"),))
+"""2 MiB: too much for one message."""
+
+
+def plan(
+    n: int = 4,
+    *,
+    steps: int | None = 10,
+    rule: Rule | None = None,
+    p: float = 1.0,
+    network: NetworkConfig | None = None,
+    slow: tuple[str, ...] = (),
+    schema: Schema = SMALL,
+) -> FleetPlan:
+    ids = tuple(f"peer-{index}" for index in range(n))
+    return FleetPlan(
+        ids=ids,
+        schema=schema,
+        anchor=bytes(16),
+        rule=(lambda: rule) if rule else partial(make_rule, "gosgd", p),
+        neighbors=WorkerTopology(parse("complete", n), ids),
+        pace=make_step_time("constant", ids=ids, step_s=0.1, slow=slow, seed=0),
+        links=partial(Links, network or read_network("lan"), ids, 0),
+        seed=0,
+        steps=steps,
+    )
+
+
+def run(fleet: Fleet, until_s: float = 1e6) -> Fleet:
+    assert fleet.run(until_s, 10**9)
+    return fleet
+
+
+def test_everybody_takes_its_steps_and_the_clock_stops_with_the_last() -> None:
+    fleet = run(Fleet(plan(slow=("2:3",))))
+    assert fleet.over
+    assert [worker.steps for worker in fleet.workers] == [10] * 4
+    assert fleet.now == pytest.approx(3.0)
+
+
+def test_time_ends_a_fleet_that_has_no_number_of_steps() -> None:
+    fleet = run(Fleet(plan(steps=None, slow=("2:5",))), 2.05)
+    assert not fleet.over
+    assert fleet.now == 2.05
+    assert [worker.steps for worker in fleet.workers] == [20, 20, 4, 20]
+
+
+def test_a_run_stops_at_the_number_of_steps_that_it_may_schedule() -> None:
+    fleet = Fleet(plan())
+    assert not fleet.run(1e6, 7)
+    assert fleet.program.steps == 7
+    assert not fleet.run(1e6, 7)
+    assert fleet.program.steps == 14
+
+
+@pytest.mark.parametrize("network", ["ideal", "lan", "wan", "lossy"])
+def test_no_unit_is_lost_or_made_on_any_network(network: str) -> None:
+    fleet = run(Fleet(plan(8, steps=60, network=read_network(network))))
+    found = audit(worker.protocol.account for worker in fleet.workers)
+    assert found.balanced
+    assert found.founded == 8 * ONE
+    assert fleet.traffic.errors == 0
+
+
+def test_shares_that_were_lost_are_asked_for_and_fenced() -> None:
+    network = NetworkConfig(latency_s=0.001, loss=0.3)
+    fleet = run(Fleet(plan(4, steps=100, network=network)))
+    assert fleet.traffic.refusals > 0
+    assert fleet.traffic.mixed < fleet.traffic.pushes
+    # The fence is what makes it possible to lose a share and keep its weight.
+    assert audit(w.protocol.account for w in fleet.workers).balanced
+
+
+def test_a_link_that_is_cut_carries_nothing_until_it_heals() -> None:
+    cut = Cut(source=("peer-0",), stop_s=1.55)
+    fleet = Fleet(plan(2, steps=None, network=NetworkConfig(latency_s=0.001, cuts=(cut,))))
+    run(fleet, 1.0)
+    assert fleet.workers[1].mixed == 0
+    run(fleet, 10.0)
+    assert fleet.workers[1].mixed > 0
+
+
+def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> None:
+    network = NetworkConfig(bandwidth_mbit=8.0 * 2.1)
+    fleet = Fleet(plan(2, steps=None, network=network, schema=LARGE))
+    run(fleet, 0.95)
+    # 2 MiB at 2.1 MB/s: the first share of 0.1 s arrives at 1.1 s.
+    assert [worker.mixed for worker in fleet.workers] == [0, 0]
+    run(fleet, 1.25)
+    assert [worker.mixed for worker in fleet.workers] == [1, 1]
+    assert fleet.traffic.bytes_sent > 2 * LARGE.share_bytes
+
+
+def test_slots_of_shares_do_not_pile_up() -> None:
+    fleet = run(Fleet(plan(6, steps=200, network=read_network("lossy"))))
+    held = {slot for w in fleet.workers for slot in (*w.shares.values(), *w.snapshots.values())}
+    under_way = {entry[5] for entry in fleet._queue if entry[5] is not None}
+    assert all(slot.readers > 0 for slot in held | under_way)
+    assert len(held | under_way) < 20
+
+
+class EveryOther:
+    """Waits at each turn after a step until somebody's share has come."""
+
+    name = "every-other"
+    registers: tuple[str, ...] = ()
+    outstanding_max = 2
+
+    def step(self, turn: RuleContext) -> Wait | None:
+        if turn.trained:
+            turn.push_half()
+        shares = turn.shares()
+        for share in shares:
+            turn.mix(share)
+        return None if shares else Wait(turn.step, ())
+
+
+def test_a_rule_that_waits_is_idle_in_virtual_time_and_taken_up_by_the_next_share() -> None:
+    network = NetworkConfig(latency_s=0.05)
+    fleet = Fleet(plan(2, steps=None, rule=EveryOther(), network=network))
+    run(fleet, 3.0)
+    for worker in fleet.workers:
+        # Each step of 0.1 s is followed by 0.05 s of waiting.
+        assert worker.steps == pytest.approx(20, abs=1)
+        assert worker.idle_until(fleet.now) == pytest.approx(1.0, abs=0.06)
+
+
+def test_a_worker_whose_values_are_not_finite_burns_its_weight_and_the_rest_go_on() -> None:
+    fleet = run(Fleet(plan(4, steps=30), [Stop(order=21, worker=1, step=5)]))
+    assert [worker.steps for worker in fleet.workers] == [30, 5, 30, 30]
+    assert fleet.workers[1].protocol.phase >= Phase.LEAVING
+    found = audit(worker.protocol.account for worker in fleet.workers)
+    assert found.balanced and found.burned > 0
+    assert fleet.workers[1].protocol.account.weight == 0
+
+
+def test_a_worker_that_has_finished_goes_on_mixing_at_its_pace() -> None:
+    fleet = Fleet(plan(2, steps=5, slow=("1:10",)))
+    run(fleet)
+    fast, slow = fleet.workers
+    assert (fast.steps, slow.steps) == (5, 5)
+    assert fast.protocol.phase is Phase.FINISHED
+    # The slow one takes its turn once in ten of theirs, so that most find no credit.
+    assert fast.pushes + fleet.traffic.skipped > 40
+
+
+def test_the_same_plan_gives_the_same_program() -> None:
+    programs = []
+    for _ in range(2):
+        fleet = run(Fleet(plan(8, steps=40, p=0.3, network=read_network("lossy"))))
+        programs.append([(lv.workers, lv.steps, lv.operations) for lv in fleet.program.take()])
+    assert programs[0] == programs[1]
+
+
+def test_gosgd_instances_are_made_for_every_worker() -> None:
+    made: list[GoSGD] = []
+
+    def rule() -> GoSGD:
+        made.append(GoSGD(0.5))
+        return made[-1]
+
+    base = plan(3)
+    Fleet(FleetPlan(**{name: getattr(base, name) for name in base.__slots__} | {"rule": rule}))
+    assert len(made) == 3

@@ -1,0 +1,263 @@
+"""Faults of processes in a fleet: every unit is accounted for, and training goes on."""
+
+from typing import Any
+
+import pytest
+
+from rumor.gossip import ONE, Phase
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.sim.kernel.fleet import Fleet
+from rumor.sim.kernel.program import Keep, Release, Snapshot, Start
+from rumor.sim.kernel.worker import Worker
+
+from ..fleets import LARGE, fault, fleet_of, live_on
+
+
+def phase(fleet: Fleet, index: int) -> Phase:
+    return fleet.workers[index].protocol.phase
+
+
+def stands(fleet: Fleet) -> list[int]:
+    return [worker.steps for worker in fleet.workers]
+
+
+def operations(fleet: Fleet, *kinds: type) -> list[Any]:
+    levels = fleet.program.take()
+    return [op for level in levels for op in level.operations if isinstance(op, kinds)]
+
+
+def test_founders_call_the_roll_and_train_as_if_nothing_could_go_wrong() -> None:
+    fleet = live_on(fleet_of(fault(1.0, "slow", peer=0, factor=1.0)))
+    assert stands(fleet) == [300] * 4
+    found = fleet.audit()
+    assert (found.founded, found.died, found.burned) == (4 * ONE, 0, 0)
+    assert fleet.traffic.mixed > 100
+    assert 0 < fleet.traffic.membership_bytes < fleet.traffic.bytes_sent
+
+
+def test_a_crash_takes_its_weight_along_and_all_survivors_notice() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "crash", peer=2)))
+    assert not fleet.workers[2].running
+    assert stands(fleet)[2] < 60
+    assert [stands(fleet)[index] for index in (0, 1, 3)] == [300] * 3
+    found = fleet.audit()
+    assert 0 < found.died < 4 * ONE
+    assert fleet.troubles is not None
+    (crash,) = fleet.troubles.sightings.crashes
+    assert crash.first_s is not None and crash.last_s is not None
+    # The preset holds a peer for dead after 8 s; heartbeats are looked at every half second.
+    assert 7.0 < crash.first_s <= crash.last_s < 12.0
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_crash_between_any_two_effects_loses_and_creates_nothing(after: int) -> None:
+    fleet = fleet_of(fault(5.02, "crash", peer=1, after=after), schema=LARGE)
+    live_on(fleet, 30.0)
+    assert not fleet.workers[1].running
+    assert fleet.audit().died > 0
+
+
+def test_a_worker_can_crash_when_it_has_accepted_and_before_it_says_so() -> None:
+    fleet = fleet_of(
+        fault(5.0, "crash", peer=1, accepting=True), fault(9.0, "restart", peer=1), n=3, p=1.0
+    )
+    fleet.run(5.0, 10**9)
+    worker = fleet.workers[1]
+    while fleet.workers[1].running:
+        before = fleet.workers[1].protocol.account.decided.copy()
+        fleet.run(fleet.now + 0.0005, 10**9)
+    # The ledger has the share, and its sender never heard of that.
+    ledger = {account.life: account for account in fleet.lives._ended}
+    decided = ledger[worker.protocol.account.life].decided
+    newest = [life for life, last in decided.items() if before.get(life) != last]
+    assert newest
+    senders = [w for w in fleet.workers if w.protocol.account.life in newest]
+    assert all(("peer-1", 1) in sender.protocol.account.outstanding for sender in senders)
+    live_on(fleet)
+    assert fleet.workers[1].steps == 300
+
+
+def test_a_restarted_worker_goes_on_from_its_last_checkpoint() -> None:
+    fleet = fleet_of(fault(9.0, "crash", peer=1), fault(12.0, "restart", peer=1))
+    fleet.run(8.95, 10**9)
+    first = fleet.workers[1]
+    live_on(fleet, 12.3)
+    second = fleet.workers[1]
+    assert second.protocol.account.incarnation == 2
+    assert first.kept is not None
+    # A checkpoint every two seconds, of steps that take a tenth of one.
+    assert first.steps - 21 <= first.kept.steps < first.steps
+    assert second.steps >= first.kept.steps
+    assert second.steps_of_all_lives == first.steps + second.steps - first.kept.steps
+    kept = operations(fleet, Keep, Start)
+    assert kept[-1] == Start(1, True)
+    assert kept.count(Keep(1)) >= 3
+    # Nobody else is to start again, so that nobody else's values are kept.
+    assert {operation.worker for operation in kept} == {1}
+    assert live_on(fleet).workers[1].steps == 300
+
+
+def test_a_worker_that_lost_its_disk_starts_from_nothing_and_joins() -> None:
+    fleet = fleet_of(fault(5.0, "crash", peer=1), fault(6.0, "restart", peer=1, state="lost"))
+    live_on(fleet, 6.5)
+    assert fleet.workers[1].steps < 10
+    assert operations(fleet, Start) == [Start(1, False)]
+    assert phase(fleet, 1) is Phase.TRAINING
+    assert live_on(fleet).audit().founded == 4 * ONE
+
+
+def test_a_restart_leaves_a_worker_alone_that_runs() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "restart", peer=1)), 6.0)
+    assert fleet.workers[1].protocol.account.incarnation == 1
+
+
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_a_swarm_that_crashed_as_a_whole_founds_itself_anew_and_trains_on(state: str) -> None:
+    fleet = live_on(fleet_of(fault(8.0, "mass-restart", for_s=3.0, state=state)))
+    assert [worker.protocol.account.incarnation for worker in fleet.workers] == [2] * 4
+    assert stands(fleet) == [300] * 4
+    found = fleet.audit()
+    # What died is accounted for, and one of them has founded for all.
+    assert (found.founded, found.died) == (5 * ONE, 4 * ONE)
+
+
+def test_a_part_of_a_swarm_that_crashed_joins_the_others() -> None:
+    fleet = live_on(fleet_of(fault(8.0, "mass-restart", for_s=3.0, peers=[0, 1, 2]), n=6))
+    assert fleet.audit().founded == 6 * ONE
+    assert stands(fleet) == [300] * 6
+
+
+def test_a_paused_worker_stands_still_and_goes_on_where_it_was() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "pause", peer=1, for_s=3.0)), 7.9)
+    worker = fleet.workers[1]
+    paused_at, waiting = worker.steps, len(worker.held)
+    assert paused_at == pytest.approx(46, abs=5)
+    assert waiting > 0
+    live_on(fleet, 9.95)
+    assert worker.steps - paused_at == pytest.approx(20, abs=2)
+    assert not worker.held
+    assert live_on(fleet).workers[1].protocol.account.incarnation == 1
+
+
+def test_a_paused_worker_goes_on_when_it_is_told_to() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "pause", peer=1), fault(20.0, "continue", peer=1)))
+    assert stands(fleet) == [300] * 4
+    assert fleet.now > 44.0
+
+
+def test_a_worker_that_stands_still_for_ever_keeps_nobody_waiting() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "pause", peer=1)), 1000.0)
+    assert fleet.over and fleet.troubles is not None
+    assert fleet.troubles.stranded == (1,)
+
+
+def test_steps_of_a_slow_worker_take_longer_for_a_while() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "slow", peer=1, factor=10.0, for_s=10.0)), 20.0)
+    slow, others = stands(fleet)[1], stands(fleet)[0]
+    assert others - slow == pytest.approx(90, abs=10)
+
+
+def test_a_clock_that_jumps_stops_nobody() -> None:
+    jumps = [fault(5.0 + k, "clock-jump", peer=1, by_s=by_s) for k, by_s in enumerate((0.3, 5e3))]
+    fleet = live_on(fleet_of(*jumps))
+    assert stands(fleet) == [300] * 4
+    assert fleet.now < 40.0
+
+
+def test_a_leaver_hands_its_weight_on() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "leave", peer=1)))
+    found = fleet.audit()
+    assert not fleet.workers[1].running
+    assert (found.died, found.burned) == (0, 0)
+    assert found.held + found.in_flight + found.stranded == 4 * ONE
+    assert stands(fleet)[1] < 60
+
+
+def test_a_leaver_can_come_back_from_what_it_kept_as_it_left() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "leave", peer=1), fault(15.0, "restart", peer=1)), 15.3)
+    worker = fleet.workers[1]
+    assert worker.kept is not None and worker.kept.steps > 40
+    assert worker.steps >= worker.kept.steps
+    assert live_on(fleet).audit().died == 0
+
+
+def test_a_worker_that_diverges_burns_its_weight() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "diverge", peer=1)))
+    assert fleet.audit().burned > 0
+    assert fleet.workers[1].protocol.account.weight == 0
+
+
+def test_a_worker_can_be_told_to_finish_and_mixes_on() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "finish", peer=1)), 20.0)
+    worker = fleet.workers[1]
+    mixed = worker.mixed
+    assert phase(fleet, 1) is Phase.FINISHED and worker.steps < 60
+    live_on(fleet, 25.0)
+    assert worker.mixed > mixed
+
+
+def test_newcomers_of_a_storm_all_become_members() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "join", count=12), fault(9.0, "join"), schema=LARGE))
+    assert len(fleet.workers) == 4 + 13
+    assert stands(fleet) == [300] * 17
+    assert fleet.audit().founded == 4 * ONE
+    assert fleet.troubles is not None
+    arrivals = fleet.troubles.sightings.arrivals
+    assert all(arrival.admitted_s is not None for arrival in arrivals)
+    assert all(arrival.known_s is not None for arrival in arrivals)
+
+
+def test_a_newcomer_that_comes_after_everybody_has_finished_is_too_late() -> None:
+    fleet = live_on(fleet_of(fault(100.0, "join")))
+    assert fleet.over and fleet.now < 40.0
+    assert not fleet.workers[4].running
+
+
+def test_a_synchronous_rule_says_who_is_missing() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "crash", peer=1), rule="allreduce", p=None))
+    assert fleet.halts
+    assert all("peer-1 died" in reason for reason in fleet.halts.values())
+
+
+def test_a_swarm_stops_at_a_number_of_steps_that_each_knows_by_its_own_clock() -> None:
+    faults = [fault(5.0, "crash", peer=1), fault(6.0, "join")]
+    fleet = live_on(fleet_of(*faults, steps=None, steps_total=1000))
+    taken = sum(worker.steps_of_all_lives for worker in fleet.workers)
+    # News of others' steps takes a second or so, in which four of them take forty.
+    assert 1000 <= taken < 1200
+
+
+@pytest.mark.parametrize(
+    "rule", [name for name in RULES if not requirements_of(make_rule(name)).fixed_members]
+)
+def test_the_same_plan_gives_the_same_program(rule: str) -> None:
+    faults = [
+        fault(3.0, "loss", rate=0.1),
+        fault(5.0, "crash", peer=1, after=2),
+        fault(8.0, "restart", peer=1),
+        fault(10.0, "join", count=2),
+        fault(12.0, "partition", groups=[[0, 1]], for_s=12.0),
+    ]
+    programs = []
+    for _ in range(2):
+        p = 0.5 if rule == "gosgd" else None
+        fleet = live_on(fleet_of(*faults, rule=rule, p=p, network="lossy"))
+        programs.append([(lv.workers, lv.steps, lv.operations) for lv in fleet.program.take()])
+    assert programs[0] == programs[1]
+
+
+def test_slots_of_those_that_crash_are_given_back() -> None:
+    faults = [fault(2.0 + k, "crash", peer=k % 4) for k in range(12)]
+    faults += [fault(2.5 + k, "restart", peer=k % 4) for k in range(12)]
+    fleet = live_on(fleet_of(*faults, schema=LARGE, network="wan"))
+    workers: list[Worker] = fleet.workers
+    held = {slot for w in workers for slot in (*w.shares.values(), *w.snapshots.values())}
+    under_way = {entry[5] for entry in fleet._queue if entry[5] is not None}
+    assert all(slot.readers > 0 for slot in held | under_way)
+    every = operations(fleet, Snapshot, Release)
+    made = [op.slot for op in every if isinstance(op, Snapshot)]
+    freed = [op.slot for op in every if isinstance(op, Release)]
+    assert len(freed) == len(set(freed))
+    assert set(made) - set(freed) == {slot.number for slot in held | under_way}
+    assert len(held | under_way) < 30

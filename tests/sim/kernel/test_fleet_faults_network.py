@@ -1,0 +1,175 @@
+"""Faults of the network between the workers of a fleet: what they do to messages, and no more."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from rumor.sim import NetworkConfig
+from rumor.sim.kernel.network_faults import REPLAY_S_MAX, NetworkFaults
+from rumor.sim.simulate import given
+
+from ..fleets import LARGE, Fault, fault, fleet_of, live_on
+
+IDS = ("a", "b", "c", "d")
+
+
+def weather(*faults: Fault, ids: Sequence[str] = IDS, seed: int = 0) -> NetworkFaults:
+    return NetworkFaults(given(faults), ids, seed)
+
+
+def sent(found: NetworkFaults, source: int, to: int, n: int = 2000) -> list[tuple[float, ...]]:
+    """When messages arrive that are sent every millisecond and take one."""
+    return [found.arrivals(k / 1000, source, to, ((k + 1) / 1000,)) for k in range(n)]
+
+
+def test_without_faults_of_the_network_messages_arrive_as_they_did() -> None:
+    found = weather(fault(1.0, "crash", peer="a"))
+    assert found.arrivals(0.5, 0, 1, (0.7,)) == (0.7,)
+
+
+def test_a_cut_takes_what_is_on_its_way_and_what_follows_until_it_ends() -> None:
+    found = weather(fault(1.0, "cut", peer="a", to="b", for_s=2.0))
+    assert found.arrivals(0.5, 0, 1, (0.9,)) == (0.9,)
+    assert found.arrivals(0.5, 0, 1, (1.1,)) == ()
+    assert found.arrivals(2.0, 1, 0, (2.1,)) == ()
+    assert found.arrivals(2.0, 1, 2, (2.1,)) == (2.1,)
+    assert found.arrivals(3.0, 0, 1, (3.1,)) == (3.1,)
+
+
+def test_a_cut_may_be_of_one_direction_and_toward_all_others() -> None:
+    found = weather(fault(1.0, "cut", peer="a", one_way=True))
+    assert [found.arrivals(5.0, 0, to, (5.1,)) for to in (1, 2, 3)] == [()] * 3
+    assert found.arrivals(5.0, 1, 0, (5.1,)) == (5.1,)
+
+
+def test_a_partition_separates_groups_and_those_that_it_does_not_name() -> None:
+    found = weather(fault(1.0, "partition", groups=[["a"], ["b"]]))
+    reach = {(s, t) for s in range(4) for t in range(4) if found.arrivals(2.0, s, t, (2.1,))}
+    assert reach == {(0, 0), (1, 1), (2, 2), (2, 3), (3, 2), (3, 3)}
+    assert found.groups(2.0, range(4)) == ((0,), (1,), (2, 3))
+    assert found.groups(0.5, range(4)) == ()
+
+
+def test_healing_ends_all_cuts_that_have_begun() -> None:
+    found = weather(
+        fault(1.0, "cut", peer="a"),
+        fault(2.0, "partition", groups=[["a", "b"]]),
+        fault(3.0, "heal"),
+        fault(5.0, "cut", peer="a"),
+    )
+    assert found.arrivals(2.5, 0, 2, (2.6,)) == ()
+    assert found.arrivals(3.5, 0, 2, (3.6,)) == (3.6,)
+    assert found.arrivals(5.5, 0, 2, (5.6,)) == ()
+    assert found.healed_s() == [3.0]
+
+
+def test_a_reset_takes_what_is_on_its_way_at_that_moment() -> None:
+    found = weather(fault(1.0, "reset", peer="a", every_s=0.5, for_s=1.0))
+    times = [(0.9, 0.95), (0.9, 1.1), (1.1, 1.2), (1.4, 1.6), (1.9, 2.1), (2.1, 9.0)]
+    arrived = [bool(found.arrivals(start, 0, 1, (stop,))) for start, stop in times]
+    assert arrived == [True, False, True, False, False, True]
+    assert found.arrivals(0.9, 1, 2, (1.1,)) == (1.1,)
+
+
+def test_a_reset_happens_once_unless_it_is_to_happen_again() -> None:
+    found = weather(fault(1.0, "reset"))
+    assert found.arrivals(0.9, 2, 3, (1.1,)) == ()
+    assert found.arrivals(1.1, 2, 3, (7.0,)) == (7.0,)
+
+
+def test_as_many_messages_are_lost_as_was_asked_for() -> None:
+    found = sent(weather(fault(0.0, "loss", rate=0.3)), 0, 1)
+    assert np.mean([not times for times in found]) == pytest.approx(0.3, abs=0.04)
+
+
+def test_two_losses_at_a_time_add_up_as_chances_do() -> None:
+    found = sent(weather(fault(0.0, "loss", rate=0.3), fault(0.0, "loss", rate=0.5)), 0, 1)
+    assert np.mean([not times for times in found]) == pytest.approx(0.65, abs=0.04)
+
+
+def test_what_concerns_one_peer_leaves_links_of_others_alone() -> None:
+    found = weather(fault(0.0, "loss", rate=1.0, peer="a"))
+    assert found.arrivals(1.0, 0, 1, (1.1,)) == found.arrivals(1.0, 2, 0, (1.1,)) == ()
+    assert found.arrivals(1.0, 1, 2, (1.1,)) == (1.1,)
+
+
+def test_duplicates_come_soon_after_and_replays_up_to_minutes_later() -> None:
+    twice = sent(weather(fault(0.0, "duplicate", rate=0.5)), 0, 1)
+    copies = [times[1] - times[0] for times in twice if len(times) == 2]
+    assert len(copies) / len(twice) == pytest.approx(0.5, abs=0.05)
+    assert 0 <= min(copies) <= max(copies) < 0.005
+    again = sent(weather(fault(0.0, "replay", rate=0.5)), 0, 1)
+    late = [times[1] - times[0] for times in again if len(times) == 2]
+    assert np.mean(late) == pytest.approx(REPLAY_S_MAX / 2, rel=0.1)
+    assert max(late) < REPLAY_S_MAX
+
+
+def test_a_delay_has_a_least_and_a_heavy_tail() -> None:
+    found = sent(weather(fault(0.0, "delay", by_s=0.1)), 0, 1)
+    late = np.array([times[0] for times in found]) - np.arange(1, 2001) / 1000
+    assert late.min() >= 0.1 - 1e-9
+    assert np.median(late) < 0.2
+    assert (late > 1.0).mean() == pytest.approx(0.01, abs=0.01)
+
+
+def test_to_take_a_fault_away_shifts_no_draw_of_another() -> None:
+    loss, copies = fault(0.0, "loss", rate=0.3), fault(0.5, "duplicate", rate=0.3, for_s=1.0)
+    other = fault(0.2, "loss", rate=1.0, peer="c", for_s=0.5)
+    both = sent(weather(loss, copies, other), 0, 1)
+    assert sent(weather(loss, copies), 0, 1) == both
+    alone = sent(weather(loss), 0, 1)
+    assert [bool(times) for times in alone] == [bool(times) for times in both]
+    assert all(one[0] == two[0] for one, two in zip(alone, both, strict=True) if one)
+
+
+def test_chance_is_another_with_another_seed_and_on_another_link() -> None:
+    loss = fault(0.0, "loss", rate=0.5)
+    draws = {
+        tuple(bool(times) for times in sent(weather(loss, seed=seed), source, to, 100))
+        for seed, source, to in ((0, 0, 1), (1, 0, 1), (0, 1, 0), (0, 0, 2))
+    }
+    assert len(draws) == 4
+
+
+def test_a_partition_splits_a_fleet_and_healing_unites_it() -> None:
+    fleet = fleet_of(fault(5.0, "partition", groups=[[0, 1]], for_s=20.0), steps=500)
+    live_on(fleet, 24.9)
+    for index, worker in enumerate(fleet.workers):
+        there = {member.id for member in worker.protocol.live()}
+        assert there == ({"peer-0", "peer-1"} if index < 2 else {"peer-2", "peer-3"})
+    live_on(fleet, 40.0)
+    assert all(len(worker.protocol.live()) == 4 for worker in fleet.workers)
+    assert fleet.troubles is not None
+    (healing,) = fleet.troubles.sightings.healings
+    # The preset dials the dead again after 5 s at the latest.
+    assert healing.took_s is not None and healing.took_s < 10.0
+
+
+def test_connections_that_are_reset_again_and_again_let_shares_through_in_between() -> None:
+    # A share of 2 MiB takes 84 ms.
+    network = NetworkConfig(latency_s=0.0005, bandwidth_mbit=200)
+    reset = fault(3.0, "reset", every_s=0.2)
+    fleet = fleet_of(reset, schema=LARGE, steps=200, network=network)
+    live_on(fleet)
+    assert fleet.traffic.mixed > 50
+    assert fleet.traffic.refusals > 0
+    assert fleet.audit().died == fleet.audit().burned == 0
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        fault(2.0, "loss", rate=0.3),
+        fault(2.0, "duplicate", rate=0.5),
+        fault(2.0, "replay", rate=0.2, for_s=10.0),
+        fault(2.0, "delay", by_s=0.5),
+        fault(2.0, "cut", peer=1, one_way=True, for_s=15.0),
+    ],
+    ids=lambda trouble: str(trouble["kind"]),
+)
+def test_no_fault_of_the_network_loses_or_makes_a_unit(trouble: Fault) -> None:
+    fleet = live_on(fleet_of(trouble, network="wan"))
+    found = fleet.audit()
+    assert found.died == found.burned == 0
+    assert [worker.steps for worker in fleet.workers] == [300] * 4

@@ -1,0 +1,309 @@
+"""`simulate` with faults: real gradients through crashes and partitions, and what is told."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rumor.gossip import ConfigError, TrainingError
+from rumor.sim import Run, consensus, simulate
+from rumor.sim.batched.loop import Batches
+from rumor.sim.results.curves import marks
+from rumor.sim.results.plots import draw
+from rumor.train.tasks.task import Task
+
+from ..fleets import fault
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "partition.json"
+
+
+def tiny() -> Task:
+    """A line through noise, by an optimizer that remembers."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(64, 3, generator=generator)
+    targets = inputs @ torch.tensor([[1.0], [-2.0], [0.5]])
+    return Task(
+        name="tiny",
+        model=lambda: nn.Linear(3, 1),
+        train=(inputs, targets),
+        test=(inputs, targets),
+        loss=functional.mse_loss,
+        optimizer=lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9),
+        lr=0.02,
+        batch_size=8,
+        steps=120,
+    )
+
+
+BUSY = [
+    fault(2.0, "loss", rate=0.1),
+    fault(3.0, "crash", peer=1, accepting=True),
+    fault(5.0, "restart", peer=1),
+    fault(6.0, "join", count=2),
+    fault(9.0, "leave", peer=2),
+    fault(11.0, "crash", peer="join-1", after=2),
+    fault(12.0, "restart", peer="join-1", state="lost"),
+]
+SETTINGS: dict[str, Any] = {
+    "task": "digits",
+    "workers": 5,
+    "steps": 150,
+    "batch_size": 8,
+    "p": 0.3,
+    "network": "lossy",
+    "timing": "local",
+    "checkpoint_every_s": 1.0,
+    "faults": BUSY,
+    "engine": "loop",
+    "seed": 2,
+}
+
+
+def balanced(run: Run) -> bool:
+    return bool(run.summary["weight_units_total"] == run.summary["weight_units_expected"])
+
+
+@pytest.fixture(scope="module")
+def busy() -> Run:
+    return simulate(**SETTINGS)
+
+
+def test_a_run_tells_what_became_of_its_faults(busy: Run) -> None:
+    summary = busy.summary
+    assert balanced(busy)
+    assert [told["kind"] for told in summary["faults"]] == [each["kind"] for each in BUSY]
+    assert summary["faults"][1]["peer"] == "peer-1"
+    assert (summary["crashes"], summary["restarts"], summary["joins"]) == (2, 2, 2)
+    assert summary["weight_units_died"] > 0
+    assert 0 < summary["join_s_median"] <= summary["join_s_most"] < 10
+    assert summary["joins_failed"] == summary["restarts_failed"] == 0
+    assert summary["membership_bytes_s"] > 0
+    assert summary["members"] == 6
+    assert (summary["timing"], summary["stranded"]) == ("local", [])
+    assert busy.workers["steps"].shape == (7,)
+    # What was taken after the last checkpoint of one that crashed was taken twice.
+    assert busy.workers["steps"][1] > 150
+    assert busy.series["members"].max() == 7
+    json.dumps(summary, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"window": 7},
+        {"engine": "batched", "threads": 2, "window": 11},
+    ],
+    ids=str,
+)
+def test_how_a_run_is_computed_changes_no_bit(busy: Run, change: dict[str, Any]) -> None:
+    run = simulate(**SETTINGS | change)
+    assert run.summary["digest"] == busy.summary["digest"]
+    assert run.summary["model_digest"] == busy.summary["model_digest"]
+
+
+def test_another_process_computes_the_same_digest(busy: Run) -> None:
+    script = (
+        "import json, sys; from rumor.sim import simulate; "
+        "print(simulate(**json.loads(sys.argv[1])).summary['digest'])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(SETTINGS)],
+        env={**os.environ, "PYTHONHASHSEED": "17"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == busy.summary["digest"]
+
+
+@pytest.mark.parametrize("engine", ["loop", "batched"])
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
+    engine: str, state: str
+) -> None:
+    settings: dict[str, Any] = {
+        "task": tiny(),
+        "workers": 1,
+        "topology": "complete",
+        "engine": engine,
+        "checkpoint_every_s": 1.0,
+    }
+    faults = [fault(5.07, "crash", peer=0), fault(6.0, "restart", peer=0, state=state)]
+    again, plain = simulate(**settings, faults=faults), simulate(**settings)
+    assert again.summary["model_digest"] == plain.summary["model_digest"]
+    repeated = again.summary["steps"] - plain.summary["steps"]
+    # Nearly fifty steps were taken by then, and a checkpoint is a second old at most.
+    assert (0 < repeated <= 11) if state == "kept" else 40 <= repeated <= 50
+    assert balanced(again)
+
+
+def test_vectors_start_again_from_their_own_values() -> None:
+    values = np.arange(12.0).reshape(4, 3)
+    faults = [fault(1.0, "mass-restart", for_s=1.0, state="lost")]
+    run = simulate(
+        task=consensus(values),
+        workers=4,
+        topology="complete",
+        p=1.0,
+        time_s=20.0,
+        timing="local",
+        faults=faults,
+        eval_every=5,
+    )
+    time_s, found = run.series["time_s"], run.series["disagreement"]
+    # Nobody is there in between; then one founds with its own vector, and all become copies.
+    assert np.isnan(found[(time_s > 1.1) & (time_s < 1.9)]).all()
+    assert found[(time_s > 2.01) & (time_s < 3.0)] == pytest.approx(45.0)
+    assert found[-1] < 1e-9
+    assert balanced(run)
+
+
+def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() -> None:
+    """Section by section: before, 1,000 steps apart, and after."""
+    run = simulate(
+        task="digits",
+        workers=8,
+        steps=1300,
+        p=0.2,
+        partition="dirichlet:0.1",
+        timing="local",
+        seed=3,
+        faults=[fault(10.0, "partition", groups=[[0, 1, 2, 3]], for_s=100.0)],
+        engine="batched",
+        eval_every=50,
+    )
+    series, summary = run.series, run.summary
+    apart = np.isfinite(series["accuracy_of_groups"]).all(axis=1)
+    steps = series["steps"][apart]
+    assert steps[-1] - steps[0] >= 900
+    halves = summary["accuracy_of_groups"]
+    assert len(halves) == 2 and summary["accuracy"] >= max(halves)
+    # Half of the classes are hardly known in each half of the swarm.
+    assert max(halves) < 0.9 < summary["accuracy"]
+    assert summary["heal_s"] is not None and summary["heal_s"] < 10
+    # Apart they are far from one another, and then they agree.
+    distance = series["consensus_distance"]
+    assert distance[-1] < 0.5 * distance[apart].min()
+    assert balanced(run)
+
+
+@pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests")
+def test_an_example_of_a_partition_is_a_file_that_can_be_read() -> None:
+    run = simulate(task="consensus", workers=16, time_s=120.0, faults=EXAMPLE)
+    assert run.summary["faults"][0]["kind"] == "partition"
+    assert run.summary["heal_s"] is not None
+
+
+def test_what_comes_after_the_end_is_named() -> None:
+    late = [fault(1.0, "crash", peer=0), fault(500.0, "crash", peer=1)]
+    run = simulate(task="consensus", workers=3, steps=30, faults=late)
+    assert run.summary["faults_after_end"] == 1
+    with pytest.raises(ConfigError, match=r"fault 2 \(crash\) is at 500 s, after the end"):
+        simulate(task="consensus", workers=3, time_s=30.0, faults=late)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    (fault(1.0, "crash", peer=3), "fault 1: peer 3 is no peer's index in this run"),
+    (fault(1.0, "crash", peer="ann"), "'ann' is no peer of this run"),
+    (fault(1.0, "crsh", peer=1), "did you mean 'crash'?"),
+    (fault(1.0, "crash"), "needs peer"),
+    (fault(-1.0, "heal"), "at_s is -1.0"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), BAD, ids=[message for _, message in BAD])
+def test_faults_that_cannot_be_are_refused_with_a_reason(
+    wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        simulate(task="consensus", workers=3, faults=[wrong])
+    assert message in str(caught.value)
+
+
+def test_other_settings_of_faults_are_checked_too() -> None:
+    with pytest.raises(ConfigError, match="timing is 'moon'"):
+        simulate(task="consensus", timing="moon")
+    with pytest.raises(ConfigError, match="checkpoint_every_s"):
+        simulate(task="consensus", checkpoint_every_s=0.0)
+    with pytest.raises(ConfigError, match="total_steps"):
+        simulate(task="consensus", total_steps=0)
+
+
+def test_a_synchronous_rule_ends_with_the_peer_that_it_misses() -> None:
+    with pytest.raises(TrainingError, match="peer-1 died"):
+        simulate(
+            task="consensus",
+            workers=3,
+            rule="allreduce",
+            steps=400,
+            timing="local",
+            faults=[fault(2.0, "crash", peer=1)],
+        )
+
+
+def test_a_swarm_without_faults_stops_at_the_steps_of_all() -> None:
+    run = simulate(task=tiny(), workers=6, topology="ring", total_steps=100, seed=1)
+    assert 100 <= run.summary["steps"] < 106
+    assert run.summary["total_steps"] == 100
+
+
+def test_values_that_are_spoilt_in_a_later_life_end_that_life() -> None:
+    task = tiny()
+    inputs = task.train[0].clone()
+    inputs[17] = float("inf")
+    bad = replace(task, train=(inputs, task.train[1]), batch_size=1)
+    ids = ("peer-0", "peer-1", "peer-2")
+    batches = Batches(bad, ids, "iid", 1, seed=5)
+    owner, step = min(
+        (worker, step)
+        for worker in range(3)
+        for step in range(30)
+        if 17 in batches.indices([worker], [step])[0]
+    )
+    assert step > 3
+    # All have started half a second after the first.
+    crash_s = 0.1 * step + 0.45
+    run = simulate(
+        task=bad,
+        workers=3,
+        topology="complete",
+        partition="iid",
+        seed=5,
+        p=0.2,
+        timing="local",
+        faults=[
+            fault(crash_s, "crash", peer=owner),
+            fault(crash_s + 1, "restart", peer=owner, state="lost"),
+        ],
+    )
+    assert run.summary["stopped"] == [ids[owner]]
+    # Some steps of the life that crashed, and then all up to the one that spoils it.
+    assert step < run.workers["steps"][owner] < 2 * step
+    assert balanced(run)
+
+
+def test_faults_are_lines_in_the_picture_and_those_that_last_are_shaded(busy: Run) -> None:
+    figure = draw(busy.summary, busy.series)
+    words = " ".join(text.get_text() for axes in figure.axes for text in axes.texts)
+    for text in ("loss", "crash peer-1", "restart peer-1", "2 joins", "leave peer-2"):
+        assert text in words
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert "Members of the swarm" in titles
+
+
+def test_faults_that_are_close_share_a_line() -> None:
+    many = [fault(10 + k / 100, "crash", peer=k) for k in range(30)]
+    found = marks([*many, fault(90.0, "heal"), fault(200.0, "crash", peer=1)], 100.0)
+    assert [mark.text for mark in found] == ["30 crashes", "heal"]
+    assert all(later.x - earlier.x > 2 for earlier, later in pairwise(found))

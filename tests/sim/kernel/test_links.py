@@ -1,0 +1,216 @@
+"""Links: what arrives when, and that one fault's chance is nothing to another's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip.errors import ConfigError
+from rumor.sim.kernel.links import Links, uniform
+from rumor.sim.models.network import PRESETS, Cut, Host, Link, NetworkConfig
+
+approx = pytest.approx
+
+IDS = [f"peer-{index}" for index in range(4)]
+BAD = NetworkConfig(
+    latency_s=0.1, jitter=0.5, bandwidth_mbit=8, loss=0.3, duplicates=0.2, reorder=0.2
+)
+RATES = st.sampled_from([0.0, 0.3])
+
+
+def links(config: NetworkConfig, ids: Sequence[str] = IDS, seed: int = 0) -> Links:
+    return Links(config, ids, seed)
+
+
+def sent(
+    config: NetworkConfig, n: int, *, to: int = 1, every_s: float = 0.05, seed: int = 0
+) -> list[tuple[float, ...]]:
+    """What becomes of *n* messages of 1,000 bytes on one link."""
+    network = links(config, seed=seed)
+    return [network.deliveries(number * every_s, 0, to, 1000) for number in range(n)]
+
+
+def test_in_an_ideal_network_a_message_arrives_when_it_is_sent() -> None:
+    assert sent(PRESETS["ideal"], 3) == [(0.0,), (0.05,), (0.1,)]
+
+
+def test_a_message_takes_its_bytes_over_the_bandwidth_and_then_the_latency() -> None:
+    network = links(NetworkConfig(latency_s=0.25, bandwidth_mbit=8))
+    # 8 Mbit/s are 10^6 bytes/s.
+    assert network.deliveries(1.0, 0, 1, 500_000) == approx([1.75])
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1e-12], ids=["in constant time", "with a little chance"])
+def test_all_links_of_a_worker_share_its_uplink_in_order_of_sending(jitter: float) -> None:
+    network = links(NetworkConfig(latency_s=0.25, bandwidth_mbit=8, jitter=jitter))
+    assert network.deliveries(0.0, 0, 1, 1_000_000) == approx([1.25])
+    assert network.deliveries(0.5, 0, 2, 1_000_000) == approx([2.25])
+    assert network.deliveries(0.5, 3, 1, 1_000_000) == approx([1.75])
+    assert network.deliveries(9.0, 0, 2, 1_000_000) == approx([10.25])
+
+
+def test_lost_messages_keep_the_uplink_busy_too() -> None:
+    network = links(NetworkConfig(bandwidth_mbit=8, links=(Link(to=("1",), loss=1.0),)))
+    assert network.deliveries(0.0, 0, 1, 1_000_000) == ()
+    assert network.deliveries(0.0, 0, 2, 1_000_000) == approx([2.0])
+
+
+def test_workers_of_a_host_share_its_uplink_but_not_among_themselves() -> None:
+    host = Host(workers=("peer-0", "1"), bandwidth_mbit=4)
+    network = links(NetworkConfig(latency_s=0.25, bandwidth_mbit=8, loss=0.0, hosts=(host,)))
+    assert network.deliveries(0.0, 0, 2, 500_000) == approx([1.25])
+    assert network.deliveries(0.0, 1, 3, 500_000) == approx([2.25])
+    assert network.deliveries(0.0, 1, 0, 500_000) == (0.0,)
+    assert network.deliveries(0.0, 3, 1, 500_000) == approx([0.75])
+
+
+def test_inside_a_host_nothing_is_lost_or_doubled() -> None:
+    config = replace(BAD, loss=1.0, duplicates=1.0, hosts=(Host(workers=("*",)),))
+    assert sent(config, 3) == [(0.0,), (0.05,), (0.1,)]
+
+
+def test_a_link_of_its_own_speed_limits_behind_the_uplink() -> None:
+    slow = Link(source=("0",), to=("1",), bandwidth_mbit=2)
+    network = links(NetworkConfig(bandwidth_mbit=8, links=(slow,)))
+    assert network.deliveries(0.0, 0, 1, 1_000_000) == approx([4.0])
+    # The uplink is free again after a second, the link after four.
+    assert network.deliveries(0.0, 0, 2, 1_000_000) == approx([2.0])
+    assert network.deliveries(0.0, 0, 1, 1_000_000) == approx([8.0])
+
+
+def test_the_last_exception_that_fits_a_link_holds_for_what_it_gives() -> None:
+    first = Link(source=("0",), latency_s=1.0, loss=1.0)
+    second = Link(source=("0",), to=("1", "2"), loss=0.0)
+    network = links(NetworkConfig(latency_s=0.5, links=(first, second)))
+    assert network.deliveries(0.0, 0, 1, 1) == (1.0,)
+    assert network.deliveries(0.0, 0, 3, 1) == ()
+    assert network.deliveries(0.0, 1, 0, 1) == (0.5,)
+
+
+def test_an_exception_gives_a_link_inside_a_host_a_latency() -> None:
+    config = NetworkConfig(hosts=(Host(workers=("0", "1")),), links=(Link(latency_s=0.5),))
+    assert sent(config, 1) == [(0.5,)]
+
+
+@given(seed=st.integers(0, 99), loss=RATES, duplicates=RATES)
+def test_with_jitter_a_link_stays_in_order(seed: int, loss: float, duplicates: float) -> None:
+    config = replace(BAD, reorder=0.0, loss=loss, duplicates=duplicates)
+    firsts = [times[0] for times in sent(config, 60, every_s=0.01, seed=seed) if times]
+    assert firsts == sorted(firsts)
+
+
+def test_reordering_lets_later_messages_overtake() -> None:
+    config = NetworkConfig(latency_s=0.1, reorder=0.2)
+    times = np.array(sent(config, 2000, every_s=0.01))[:, 0]
+    late = times - np.arange(2000) * 0.01 - 0.1
+    assert (np.diff(times) < 0).any() and -1e-9 < late.min() and late.max() < 0.4 + 1e-9
+    assert (late > 1e-9).mean() == pytest.approx(0.2, abs=0.03)
+    assert late[late > 1e-9].mean() == pytest.approx(0.2, abs=0.03)
+
+
+def test_jitter_adds_its_part_of_the_latency_on_average() -> None:
+    config = NetworkConfig(latency_s=0.1, jitter=0.5)
+    late = np.array(sent(config, 5000, every_s=10.0))[:, 0] - np.arange(5000) * 10.0
+    assert late.min() >= 0.1 - 1e-9
+    assert late.mean() == pytest.approx(0.15, rel=0.02)
+    assert late.std() == pytest.approx(0.05, rel=0.05)
+
+
+def test_rates_of_loss_and_of_copies_are_what_was_asked_for() -> None:
+    counts = np.bincount([len(times) for times in sent(replace(BAD, reorder=0.0), 20_000)])
+    assert counts[0] / 20_000 == pytest.approx(0.3, abs=0.01)
+    assert counts[2] / 20_000 == pytest.approx(0.7 * 0.2, abs=0.01)
+
+
+def test_a_copy_arrives_after_its_message_by_up_to_four_latencies() -> None:
+    for first, second in sent(NetworkConfig(latency_s=0.1, duplicates=1.0), 500):
+        assert 0 <= second - first < 0.4
+
+
+def test_certain_loss_loses_all_and_none_loses_none() -> None:
+    assert sent(NetworkConfig(loss=1.0), 50) == [()] * 50
+    assert all(sent(NetworkConfig(jitter=0.1, latency_s=1.0), 50))
+
+
+@pytest.mark.parametrize("fault", ["jitter", "duplicates", "reorder"])
+def test_taking_a_fault_away_changes_nothing_about_which_messages_are_lost(fault: str) -> None:
+    lost = [not times for times in sent(BAD, 300)]
+    without = replace(BAD, **{fault: 0.0})  # type: ignore[arg-type]
+    assert [not times for times in sent(without, 300)] == lost
+
+
+def test_taking_loss_away_changes_nothing_about_the_other_messages() -> None:
+    config = replace(BAD, jitter=0.0, reorder=0.0)
+    with_loss, without = sent(config, 300), sent(replace(config, loss=0.0), 300)
+    assert all(times in ((), other) for times, other in zip(with_loss, without, strict=True))
+    assert () in with_loss and () not in without
+
+
+def test_taking_copies_away_changes_nothing_about_the_first_ones() -> None:
+    with_copies, without = sent(BAD, 300), sent(replace(BAD, duplicates=0.0), 300)
+    assert [times[:1] for times in with_copies] == without != with_copies
+
+
+def test_traffic_on_one_link_changes_no_chance_on_another() -> None:
+    config = replace(BAD, bandwidth_mbit=None)
+    busy = links(config)
+    for number in range(100):
+        busy.deliveries(0.0, 0, 2, 1000)
+        busy.deliveries(0.0, 1, 0, 1000)
+        assert busy.deliveries(number * 0.05, 0, 1, 1000) == sent(config, number + 1)[number]
+
+
+def test_links_and_seeds_have_chances_of_their_own() -> None:
+    one = sent(BAD, 50)
+    assert one == sent(BAD, 50)
+    assert one != sent(BAD, 50, to=2) and one != sent(BAD, 50, seed=1)
+
+
+def test_chance_belongs_to_ids_whatever_other_workers_there_are() -> None:
+    pair = links(BAD, ids=["peer-0", "peer-1"])
+    assert [pair.deliveries(n * 0.05, 0, 1, 1000) for n in range(50)] == sent(BAD, 50)
+
+
+def test_a_cut_loses_one_direction_for_its_time() -> None:
+    cut = Cut(source=("0",), to=("1", "2"), start_s=1.0, stop_s=2.0)
+    network = links(NetworkConfig(latency_s=0.25, cuts=(cut,)))
+    times = [0.0, 0.74, 0.75, 1.0, 1.99, 2.0]
+    arrived = [now for now in times if network.deliveries(now, 0, 1, 1)]
+    assert arrived == [0.0, 0.74, 2.0]
+    assert network.deliveries(1.5, 1, 0, 1) and network.deliveries(1.5, 0, 3, 1)
+
+
+def test_a_transfer_that_a_cut_interrupts_is_lost() -> None:
+    config = NetworkConfig(bandwidth_mbit=8, cuts=(Cut(start_s=0.4, stop_s=0.5),))
+    assert links(config).deliveries(0.0, 0, 1, 1_000_000) == ()
+
+
+def test_a_cut_that_does_not_heal_lasts() -> None:
+    assert links(NetworkConfig(cuts=(Cut(),))).deliveries(1e9, 0, 1, 1) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        (NetworkConfig(links=(Link(to=("4",)),)), "links"),
+        (NetworkConfig(cuts=(Cut(source=("4",)),)), "cuts"),
+        (NetworkConfig(hosts=(Host(workers=("0", "4")),)), "hosts"),
+    ],
+)
+def test_a_worker_that_there_is_not_is_refused(config: NetworkConfig, field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{field} names worker '4': it must be .* 0 to 3"):
+        links(config)
+
+
+def test_a_worker_on_two_hosts_is_refused_whatever_it_is_called() -> None:
+    config = NetworkConfig(hosts=(Host(workers=("0", "1")), Host(workers=("peer-1",))))
+    with pytest.raises(ConfigError, match="hosts puts worker peer-1 on two hosts"):
+        links(config)
+
+
+def test_draws_are_those_of_splitmix64() -> None:
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [int(uniform(1234567, n) * 2**53) for n in range(3)] == [w >> 11 for w in published]

@@ -1,0 +1,156 @@
+"""Networks: presets and files, and what is refused by name."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip.errors import ConfigError
+from rumor.sim.models.network import (
+    PRESETS,
+    Cut,
+    Host,
+    Link,
+    NetworkConfig,
+    network_as_json,
+    read_network,
+)
+
+FULL = NetworkConfig(
+    latency_s=0.02,
+    jitter=0.3,
+    bandwidth_mbit=100.5,
+    loss=0.01,
+    duplicates=0.02,
+    reorder=0.03,
+    hosts=(Host(workers=("0", "1"), bandwidth_mbit=50.0), Host(workers=("peer-3",))),
+    links=(Link(source=("0",), to=("2", "3"), latency_s=0.5, bandwidth_mbit=1.0, loss=0.5),),
+    cuts=(Cut(to=("3",), start_s=1.0, stop_s=2.0), Cut(source=("1", "2"))),
+)
+
+
+def write(path: Path, content: object) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def refusal(path: Path, content: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_network(write(path, content))
+    text = str(caught.value)
+    assert text.startswith(f"network {path}: ") and len(text.splitlines()) == 1
+    return text.removeprefix(f"network {path}: ")
+
+
+def test_without_arguments_nothing_happens_to_messages() -> None:
+    assert NetworkConfig() == PRESETS["ideal"] == read_network("ideal")
+
+
+def test_presets_get_worse_from_first_to_last() -> None:
+    assert list(PRESETS) == ["ideal", "datacenter", "lan", "wan", "lossy"]
+    networks = list(PRESETS.values())
+    assert networks == sorted(networks, key=lambda network: network.latency_s)
+    rates = [network.bandwidth_mbit or math.inf for network in networks]
+    assert rates == sorted(rates, reverse=True)
+    assert [network.loss > 0 for network in networks] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize("config", [FULL, *PRESETS.values()])
+def test_a_file_says_all_that_a_network_is(config: NetworkConfig, tmp_path: Path) -> None:
+    assert read_network(write(tmp_path / "net.json", network_as_json(config))) == config
+
+
+def test_a_file_starts_from_a_preset_and_null_means_no_limit(tmp_path: Path) -> None:
+    content = {"preset": "wan", "loss": 0.5, "bandwidth_mbit": None}
+    found = read_network(write(tmp_path / "net.json", content))
+    assert found == replace(PRESETS["wan"], loss=0.5, bandwidth_mbit=None)
+
+
+def test_workers_are_an_id_an_index_or_a_list(tmp_path: Path) -> None:
+    content = {"links": [{"from": "peer-0", "to": [1, "2"]}, {"to": 3, "loss": None}]}
+    links = read_network(write(tmp_path / "any name", content)).links
+    assert links == (Link(source=("peer-0",), to=("1", "2")), Link(to=("3",)))
+
+
+def test_a_cut_that_never_heals_has_no_end_in_a_file(tmp_path: Path) -> None:
+    content = {"cuts": [{"from": 0, "stop_s": None}]}
+    assert read_network(write(tmp_path / "net.json", content)).cuts[0].stop_s == math.inf
+
+
+def test_changes_leave_alone_what_is_not_given() -> None:
+    assert FULL.with_changes() == FULL
+    changed = FULL.with_changes(latency_s=0.0, loss=0.0, duplicates=0.5, bandwidth_mbit=2.0)
+    assert changed == replace(FULL, latency_s=0.0, loss=0.0, duplicates=0.5, bandwidth_mbit=2.0)
+    assert FULL.with_changes(bandwidth_mbit=math.inf).bandwidth_mbit is None
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "field", ["latency_s", "jitter", "bandwidth_mbit", "loss", "duplicates", "reorder"]
+)
+def test_a_number_out_of_range_is_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"^{field} is {value}: it must be "):
+        NetworkConfig(**{field: value})  # type: ignore[arg-type]
+
+
+def test_no_bandwidth_and_more_than_certainty_are_refused() -> None:
+    with pytest.raises(ConfigError, match="bandwidth_mbit is 0: it must be above 0"):
+        PRESETS["lan"].with_changes(bandwidth_mbit=0)
+    with pytest.raises(ConfigError, match=r"loss is 1.1: it must be a probability in \[0, 1\]"):
+        PRESETS["lan"].with_changes(loss=1.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("wann", "did you mean 'wan'?"), ("", "ideal, datacenter, lan, wan, lossy or a .json file")],
+)
+def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match="unknown network") as caught:
+        read_network(name)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"latency": 1}, "it has an unknown key 'latency', did you mean 'latency_s'? Keys are pre"),
+        ({"preset": "lann"}, "preset is 'lann': it must be one of ideal, datacenter, lan"),
+        ({"preset": ["lan"]}, "preset is ['lan']: it must be one of"),
+        ({"latency_s": -1}, "latency_s is -1.0: it must be 0 or more and finite, in seconds"),
+        ({"latency_s": "1"}, 'latency_s is "1": it must be a number'),
+        ({"latency_s": None}, "latency_s is null: it must be a number"),
+        ({"loss": True}, "loss is true: it must be a number"),
+        ('{"loss": NaN}', "loss is nan: it must be a probability"),
+        ('{"latency_s": 1' + "0" * 400 + "}", "it must be a number"),
+        ('{"loss": 0.1, "loss": 0.2}', "loss is given twice"),
+        ({"hosts": {}}, "hosts is {}: it must be a list of objects"),
+        ({"hosts": [["0", "1"]]}, 'hosts[0] is ["0", "1"]: it must be an object'),
+        ({"hosts": [{"bandwidth_mbit": 5}]}, "hosts[0] needs workers"),
+        ({"hosts": [{"workers": []}]}, "hosts[0].workers names no worker"),
+        ({"hosts": [{"workers": "0", "rate": 1}]}, "hosts[0] has an unknown key 'rate'."),
+        ({"links": [{}, {"latency_s": -2}]}, "links[1].latency_s is -2.0: it must be 0 or more"),
+        ({"links": [{"from": ["*", "1"]}]}, "links[0].from names '*' among others"),
+        ({"links": [{"to": [1.5]}]}, "links[0].to is [1.5]: it must be an id, an index, a list"),
+        ({"links": [{"source": "1"}]}, "links[0] has an unknown key 'source'. Keys are from, to,"),
+        ({"cuts": [{"start_s": 5, "stop_s": 5}]}, "cuts[0].stop_s is 5.0: it must be after start"),
+        ({"cuts": [{"start_s": -1}]}, "cuts[0].start_s is -1.0: it must be 0 or more"),
+        ({"cuts": [{"from": True}]}, "cuts[0].from is true: it must be an id"),
+        ("[]", "it must be a JSON object"),
+        ("{", "line 1 is not JSON"),
+        ("[" * 100_000, "it is nested too deeply"),
+    ],
+)
+def test_a_file_that_is_no_network_is_refused_by_key(
+    content: object, words: str, tmp_path: Path
+) -> None:
+    assert words in refusal(tmp_path / "net.json", content)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing.json: the file cannot be read: No such file"):
+        read_network(str(tmp_path / "missing.json"))
+    (tmp_path / "net.json").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="the file is not UTF-8"):
+        read_network(str(tmp_path / "net.json"))

@@ -1,0 +1,102 @@
+"""Speeds: classes as large as they say, drawn from the seed, and stragglers by index or id."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip.errors import ConfigError
+from rumor.sim.models.step_time import FORM, parse_slow, parse_speeds, slowdowns
+
+IDS = [f"peer-{index:02d}" for index in range(40)]
+
+
+def factors(
+    speeds: str | None, n: int = 40, *, slow: tuple[str, ...] = (), seed: int = 0
+) -> list[float]:
+    return slowdowns(IDS[:n], speeds=speeds, slow=slow, seed=seed)
+
+
+def test_classes_are_as_large_as_they_say() -> None:
+    counts = Counter(factors("0.5x:25%,1x:50%,4x:25%"))
+    assert counts == {2.0: 10, 1.0: 20, 0.25: 10}
+
+
+@pytest.mark.parametrize(
+    ("n", "counts"), [(1, [0, 1, 0]), (2, [1, 1, 0]), (3, [1, 1, 1]), (7, [2, 3, 2])]
+)
+def test_sizes_are_rounded_by_largest_remainder_the_first_of_equals_first(
+    n: int, counts: list[int]
+) -> None:
+    found = Counter(factors("0.5x:25%,1x:50%,4x:25%", n))
+    assert [found[2.0], found[1.0], found[0.25]] == counts
+
+
+@given(
+    n=st.integers(0, 40), parts=st.lists(st.integers(1, 99), min_size=1, max_size=6, unique=True)
+)
+def test_everybody_is_in_a_class_and_none_is_off_by_a_worker(n: int, parts: list[int]) -> None:
+    total = sum(parts)
+    *shares, _ = (100 * part // total for part in parts)
+    shares.append(100 - sum(shares))
+    text = ",".join(f"{speed}x:{share}%" for speed, share in enumerate(shares, 1))
+    found = Counter(factors(text, n))
+    assert sum(found.values()) == n
+    for speed, share in enumerate(shares, 1):
+        assert abs(found[1 / speed] - n * share / 100) < 1
+
+
+def test_who_is_in_which_class_is_drawn_from_the_seed() -> None:
+    spec = "1x:50%,2x:50%"
+    assert factors(spec) == factors(spec) != factors(spec, seed=1)
+    assert factors(spec) != sorted(factors(spec))
+
+
+def test_without_classes_everybody_is_alike_but_stragglers() -> None:
+    assert factors(None, 4, slow=("3:10", "peer-01:2.5")) == [1.0, 2.5, 1.0, 10.0]
+
+
+def test_a_straggler_is_slower_than_its_class() -> None:
+    assert factors("4x:100%", 2, slow=("1:10",)) == [0.25, 2.5]
+
+
+def test_percentages_are_added_exactly() -> None:
+    assert sum(percent for _, percent in parse_speeds("1x:33.3%, 2x:33.3%, .5x:33.4%")) == 100
+
+
+@pytest.mark.parametrize("text", ["1x:60%,2x:30%", "1x:100%,2x:0.1%", "1x:0%"])
+def test_percentages_that_do_not_add_to_100_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"the percentages add up to .*, they must to 100"):
+        parse_speeds(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1x", "1x:100", "1:100%", "x:100%", "0x:100%", "-1x:100%", "1x:100%,", "nanx:100%"]
+)
+def test_what_is_no_class_is_answered_with_the_form(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_speeds(text)
+    assert repr(text) in str(caught.value) and FORM in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "3", "3:", ":10", "3:0.5", "3:-1", "3:nan", "3:inf", "3:1e3"])
+def test_what_is_no_straggler_is_answered_with_the_form(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not WORKER:FACTOR: write 3:10"):
+        parse_slow([text], IDS)
+
+
+@pytest.mark.parametrize("name", ["40", "peer-40", "-1", "x"])
+def test_a_straggler_that_is_nobody_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"there is no worker {name}, only 0 to 39, called peer"):
+        parse_slow([f"{name}:2"], IDS)
+
+
+def test_a_straggler_named_twice_is_refused_whatever_it_is_called() -> None:
+    with pytest.raises(ConfigError, match="slow names worker 3 twice"):
+        parse_slow(["3:2", "peer-03:4"], IDS)
+
+
+def test_an_id_is_meant_before_an_index() -> None:
+    assert parse_slow(["1:2"], ["1", "0"]) == {0: 2.0}
+    assert parse_slow(["a:b:2"], ["x", "a:b"]) == {1: 2.0}

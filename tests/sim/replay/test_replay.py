@@ -1,0 +1,393 @@
+"""Live swarms repeated from their journals, bit for bit, and what is said where they differ."""
+
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.weight import UNIT
+from rumor.gossip.wire.formats import Form
+from rumor.gossip.wire.messages import Chunk
+from rumor.sim.replay.peer import Life, Made, Post, ShareKey
+from rumor.sim.replay.replay import replay
+from rumor.sim.replay.result import Replay, Verdict, first_difference
+from rumor.train.storage.inputs import Attached, Receive, Step
+from rumor.train.storage.journal import JOURNAL, JournalFile
+from rumor.train.storage.journal_records import Began, Decided, Fingerprint, Trained, unpack
+
+# Everything that could make two runs differ: chance of three kinds in a step, and buffers, one of
+# them of integers, one that counts evaluations too.
+TASK = """
+import random
+import numpy as np
+import torch
+from torch import nn
+from rumor.train import Task
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.tensor(0))
+    def forward(self, x):
+        self.calls += 1
+        return x
+
+def loss(outputs, targets):
+    return nn.functional.mse_loss(outputs, targets) * (1 + random.random() + np.random.random())
+
+def noisy():
+    inputs = torch.randn(200, 6, generator=torch.Generator().manual_seed(1))
+    data = inputs, inputs.sum(dim=1, keepdim=True)
+    return Task(
+        name="noisy", train=data, test=data, loss=loss, lr=0.01, batch_size=8, steps=60,
+        model=lambda: nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(),
+                                    nn.Dropout(0.5), Counts(), nn.Linear(16, 1)),
+    )
+
+def large():
+    inputs = torch.randn(200, 6, generator=torch.Generator().manual_seed(1))
+    data = inputs, inputs.sum(dim=1, keepdim=True)
+    return Task(
+        name="large", train=data, test=data, loss=loss, lr=1e-4, batch_size=8, steps=30,
+        model=lambda: nn.Sequential(nn.Linear(6, 12000), nn.ReLU(), nn.Linear(12000, 1)),
+    )
+"""
+
+RUMOR = (sys.executable, "-m", "rumor.cli")
+QUICK = ("--task", "noisytask:noisy", "--p", "0.5", "--eval-every", "7", "--journal")
+
+Reframe = Callable[[int, bytes], bytes]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with the task in it."""
+    folder = tmp_path_factory.mktemp("replay")
+    (folder / "noisytask.py").write_text(TASK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [entry for entry in sys.path if entry])
+        yield folder
+    sys.modules.pop("noisytask", None)
+
+
+@pytest.fixture(scope="module")
+def swarm(place: Path) -> Path:
+    """The folder of a swarm of three that ended in good order."""
+    launched("--peers", "3", "--out", "run")
+    return place / "run"
+
+
+def launched(*options: str) -> None:
+    """Run a swarm to its end; the launcher is this process: one less that loads torch."""
+    ended = CliRunner().invoke(app, ["launch", *QUICK, *options])
+    assert ended.exit_code == 0, ended.output
+
+
+@pytest.fixture
+def copy(swarm: Path, tmp_path: Path) -> Path:
+    """A copy of it to spoil."""
+    return shutil.copytree(swarm, tmp_path / "run")
+
+
+def rewrite(journal: Path, change: Reframe, *, nth: int, kind: type) -> int:
+    """Change the content of the nth record of a kind, its checksum too; returns its number."""
+    data, position, number, seen = journal.read_bytes(), 16, 0, 0
+    while position < len(data):
+        size, _, code = struct.unpack_from("<IIB", data, position)
+        start, stop = position + 9, position + 9 + size
+        if number > 0 and isinstance(unpack(code, data[start:stop])[0], kind):
+            seen += 1
+            if seen == nth:
+                body = change(code, data[start:stop])
+                frame = struct.pack("<IIB", len(body), crc32(body, code), code)
+                journal.write_bytes(data[:position] + frame + body + data[stop:])
+                return number
+        position, number = stop, number + 1
+    raise AssertionError("no such record")
+
+
+def verdicts(found: Replay) -> dict[str, str]:
+    return {peer.id: str(peer.verdict) for peer in found.peers}
+
+
+@pytest.mark.live
+def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
+    told: list[float] = []
+    found = replay(swarm, tell=lambda part, steps: told.append(part))
+    assert found.identical and found.difference is None and found.warnings == ()
+    assert [peer.id for peer in found.peers] == ["peer-0", "peer-1", "peer-2"]
+    assert all(peer.closed and peer.compared and peer.steps == 60 for peer in found.peers)
+    assert sum(peer.mixed for peer in found.peers) > 20
+    assert all(0 <= part <= 1 for part in told)
+    as_json = json.loads(json.dumps(found.as_json()))
+    assert as_json["identical"] and as_json["peers"] == 3 and as_json["steps"] == 180
+
+
+@pytest.mark.live
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("--wire", "int8", "--shards", "3"),
+        ("--exact", "--shards", "3", "--shards-per-push", "2", "--shard-order", "random"),
+    ],
+    ids=" ".join,
+)
+def test_formats_and_shards_are_repeated_bit_for_bit(
+    settings: tuple[str, ...], place: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    launched(*settings, "--peers", "3", "--out", str(run))
+    found = replay(run)
+    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    assert sum(peer.mixed for peer in found.peers) > 20
+    assert all(peer.compared for peer in found.peers)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("settings", "in_memory"),
+    [
+        (("--wire", "topk:0.5"), sys.platform == "linux"),
+        pytest.param(("--no-shared-memory",), False, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_large_shares_are_repeated_however_they_travelled(
+    settings: tuple[str, ...], in_memory: bool, place: Path, tmp_path: Path
+) -> None:
+    """In frames, or from the memory of their sender, which the journal only says was read."""
+    run = tmp_path / "run"
+    launched("--task", "noisytask:large", *settings, "--peers", "2", "--out", str(run))
+    found = replay(run)
+    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    assert all(peer.mixed > 2 and peer.compared for peer in found.peers)
+    records = [r for peer in found.peers for r in records_of(peer.folder / JOURNAL)]
+    attached = [r.usable for r in records if isinstance(r, Attached)]
+    chunks = [r for r in records if isinstance(r, Receive) and isinstance(r.envelope.body, Chunk)]
+    assert all(attached) and (len(attached) > 2) == in_memory
+    assert (len(chunks) > 2) != in_memory
+
+
+def records_of(journal: Path) -> list[object]:
+    with closing(JournalFile(journal)) as file:
+        return [entry.record for entry in file]
+
+
+@pytest.mark.live
+def test_a_replay_leaves_the_number_of_threads_as_it_was(swarm: Path) -> None:
+    before = torch.get_num_threads()
+    replay(swarm)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.live
+def test_one_bit_of_a_saved_model_is_found_with_its_place(copy: Path) -> None:
+    path = copy / "peers" / "peer-1" / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    tensors["5.weight"].view(torch.int32)[0, 9] ^= 1
+    save_file(tensors, path, metadata=metadata)
+    found = replay(copy)
+    assert verdicts(found) == {"peer-0": "identical", "peer-1": "differs", "peer-2": "identical"}
+    assert found.difference is not None and found.difference.peer == "peer-1"
+    assert found.difference.step == 60
+    assert "tensor 5.weight[0, 9] is" in found.difference.what
+    assert "the first of 1 that differ" in found.difference.what
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("kind", "change", "step", "what"),
+    [
+        (Began, lambda _, body: struct.pack("<I", 7), 9, "the batch of step 10 has other samples"),
+        (Trained, lambda _, body: struct.pack("<d", 0.5), 10, "was 0.5"),
+        (Decided, lambda _, body: struct.pack("<Q", 7) + body[8:], None, "units here, and was 7"),
+        (Decided, lambda _, body: body + b"; mix x#1 0.5", None, "mix x#1 0.5"),
+        (Fingerprint, lambda _, body: bytes(4) + body[4:], None, "0.weight has other bits"),
+        (Step, lambda _, body: body[:8] + b"\1", None, ""),
+    ],
+)
+def test_a_record_that_was_changed_is_the_first_difference(
+    copy: Path, kind: type, change: Reframe, step: int | None, what: str
+) -> None:
+    journal = copy / "peers" / "peer-2" / JOURNAL
+    nth = 1 if kind in (Fingerprint, Step) else 10
+    number = rewrite(journal, change, nth=nth, kind=kind)
+    found = replay(copy)
+    assert not found.identical
+    difference = found.difference
+    assert difference is not None and difference.peer == "peer-2"
+    assert what in difference.what and f"peer-2, record {difference.record}" in str(difference)
+    assert difference.record == number if kind is not Step else difference.record >= number
+    assert step in (None, difference.step)
+    # What needs a share of it that it did not come to make cannot go on; nobody else differs.
+    others = {peer.id: peer for peer in found.peers if peer.id != "peer-2"}
+    assert all(peer.verdict is not Verdict.DIFFERS for peer in others.values())
+    stopped = [peer.why for peer in others.values() if peer.verdict is Verdict.STOPPED]
+    assert any("of peer-2" in why and "differs from the live run" in why for why in stopped)
+
+
+@pytest.mark.live
+def test_a_byte_that_was_changed_stops_the_replay_at_its_record(copy: Path) -> None:
+    journal = copy / "peers" / "peer-0" / JOURNAL
+    data = bytearray(journal.read_bytes())
+    data[len(data) // 2] ^= 1
+    journal.write_bytes(data)
+    found = replay(copy)
+    assert found.difference is None and not found.identical
+    peer = found.peers[0]
+    assert peer.verdict is Verdict.STOPPED and "is damaged" in peer.why
+    assert f"record {peer.records + 1}," in peer.why
+
+
+@pytest.mark.live
+def test_a_journal_that_others_need_is_missed_by_name(copy: Path) -> None:
+    shutil.rmtree(copy / "peers" / "peer-2")
+    found = replay(copy)
+    assert found.difference is None and not found.identical
+    whys = [peer.why for peer in found.peers]
+    assert any("of peer-2" in why and "that journal is not here" in why for why in whys)
+
+
+@pytest.mark.live
+def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Path) -> None:
+    journal = copy / "peers" / "peer-2" / JOURNAL
+    journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
+    found = replay(copy)
+    last = found.peers[2]
+    assert last.verdict is Verdict.STOPPED and "before the live run did" in last.why
+    whys = [peer.why for peer in found.peers[:2]]
+    assert any(f"could not go on after its record {last.records}" in why for why in whys)
+    (copy / "peers" / "peer-2" / "model.safetensors").unlink()
+    whys = [peer.why for peer in replay(copy).peers[:2]]
+    assert any(f"that journal ends before it, after record {last.records}" in why for why in whys)
+    shutil.copy(copy / "peers" / "peer-1" / JOURNAL, journal)
+    with pytest.raises(ConfigError, match="given twice"):
+        replay(copy)
+
+
+@pytest.mark.live
+def test_a_task_that_has_changed_since_is_told_at_the_start(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import noisytask  # type: ignore[import-not-found]
+
+    make = noisytask.nn.Linear
+    monkeypatch.setattr(noisytask.nn, "Linear", lambda a, b: make(a, b).requires_grad_(a == 6))
+    found = replay(copy)
+    assert found.difference is not None and found.difference.record == 0
+    assert "other tensors" in found.difference.what
+
+
+@pytest.mark.live
+def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    found = replay(copy)
+    assert found.identical, (found.difference, [peer.why for peer in found.peers])
+    assert any(warning.startswith("torch is 2.99.0, and was 2") for warning in found.warnings)
+
+
+@pytest.mark.live
+def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> None:
+    # In the same run: shares in another format, and of a part of the model only.
+    settings = ("--wire", "int8", "--shards", "3", "--linger-s", "0.2", "--step-s-min", "0.05")
+    common = (*RUMOR, "peer", *QUICK, *settings, "--rendezvous", "meet")
+    founder = subprocess.Popen(
+        [*common, "--id", "old", "--steps", "4000", "--out", "two/old"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while steps_of(place / "two" / "old" / JOURNAL) < 10:
+        assert founder.poll() is None, founder.communicate()[1]
+        time.sleep(0.05)
+    joiner = [*common, "--id", "new", "--seed", "5", "--steps", "20", "--out", "two/new"]
+    assert subprocess.run(joiner, capture_output=True, timeout=150).returncode == 0
+    founder.terminate()
+    founder.communicate(timeout=60)
+    found = replay(place / "two" / "old", place / "two" / "new")
+    assert found.identical and all(peer.compared for peer in found.peers)
+    new, old = found.peers
+    assert (new.id, old.id) == ("new", "old") and new.mixed > 0
+    # The first to leave handed its weight on, on its network thread.
+    assert new.steps == 20 and old.steps < 4000
+
+
+def steps_of(journal: Path) -> int:
+    """Optimizer steps in a journal that is still being written; 0 where there is none yet."""
+    if not journal.exists() or journal.stat().st_size < 1000:
+        return 0
+    file = JournalFile(journal)
+    try:
+        return sum(isinstance(entry.record, Trained) for entry in file)
+    finally:
+        file.close()
+
+
+ADA, BOB = Life("ada", 1), Life("bob", 2)
+
+
+def made(step: int) -> Made:
+    return Made(torch.zeros(1, dtype=torch.uint8), Form(), record=step, step=step)
+
+
+def test_shares_lie_in_the_post_until_their_receiver_is_done_with_them() -> None:
+    post = Post([ADA, BOB])
+    keys = [ShareKey(ADA, BOB, seq) for seq in (1, 2, 3)]
+    for key in keys:
+        post.put(key, made(key.seq))
+    assert post.take_arrivals() == keys and post.take_arrivals() == []
+    post.done(keys[1])
+    assert [post.find(key) is None for key in keys] == [True, True, False]
+    assert post.find(ShareKey(BOB, ADA, 3)) is None
+
+
+def test_what_is_for_nobody_here_is_not_kept() -> None:
+    post = Post([ADA])
+    post.put(ShareKey(ADA, BOB, 1), made(1))
+    assert post.take_arrivals() == [] and post.find(ShareKey(ADA, BOB, 1)) is None
+
+
+def test_models_are_compared_by_bits(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    state = {"a": torch.tensor([0.0, float("nan")]), "n": torch.tensor(3)}
+    save_file(state, path, metadata={"weight_units": "7"})
+    assert first_difference(path, state, 7 * UNIT) is None
+    assert "weight at the end is 8 units here, and 7" in str(
+        first_difference(path, state, 8 * UNIT)
+    )
+    negative = state | {"a": torch.tensor([-0.0, float("nan")])}
+    assert "tensor a[0] is -0.0 here, and 0.0" in str(first_difference(path, negative, 7 * UNIT))
+    assert "tensor n[] is 4 here, and 3" in str(
+        first_difference(path, state | {"n": torch.tensor(4)}, 7 * UNIT)
+    )
+    shorter = state | {"a": torch.zeros(1)}
+    assert "tensor a is (1,) torch.float32 here" in str(first_difference(path, shorter, 7 * UNIT))
+    assert "replay has no tensor n" in str(first_difference(path, {"a": state["a"]}, 7 * UNIT))
+    assert "saved model has no tensor b" in str(
+        first_difference(path, state | {"b": state["n"]}, 7 * UNIT)
+    )
+
+
+@pytest.mark.parametrize("content", [None, b"something else"])
+def test_a_folder_without_a_journal_is_no_run(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / JOURNAL).write_bytes(content)
+    with pytest.raises(ConfigError, match="journal"):
+        replay(tmp_path)

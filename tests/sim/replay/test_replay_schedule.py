@@ -1,0 +1,79 @@
+"""Learning rates that follow the clock of the swarm are the same ones in a replay."""
+
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ProtocolConfig
+from rumor.sim.replay.replay import replay
+from rumor.sim.replay.result import Verdict
+from rumor.train import PeerConfig, RunConfig, run
+from rumor.train.storage.jsonl import read_metrics
+
+from ...forked import PROCESSES
+
+pytestmark = pytest.mark.live
+
+TOTAL = 120
+
+
+def configs(folder: Path, index: int) -> tuple[RunConfig, PeerConfig]:
+    """Of a peer."""
+    run_config = RunConfig(
+        total_steps=TOTAL,
+        lr_schedule="cosine:warmup=0.1,floor=0.05",
+        out=folder / f"p{index}",
+        journal=True,
+        log_every=1,
+        step_s_min=0.004 * (1 + index),
+    )
+    peer_config = PeerConfig(
+        id=f"p{index}",
+        founders=2,
+        rendezvous=folder / "r",
+        protocol=ProtocolConfig(gossip_s=0.05, seek_s=0.05),
+    )
+    return run_config, peer_config
+
+
+@pytest.fixture(scope="module")
+def swarm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two peers of unequal speed, who stop together by the clock of the swarm."""
+    folder = tmp_path_factory.mktemp("swarm")
+    # A process each: two models that are made at once from one process's random numbers are others.
+    peers = [PROCESSES.Process(target=run, args=configs(folder, index)) for index in range(2)]
+    for peer in peers:
+        peer.start()
+    try:
+        for peer in peers:
+            peer.join(100)
+        assert [peer.exitcode for peer in peers] == [0, 0]
+    finally:
+        for peer in peers:
+            peer.kill()
+            peer.join()
+    return folder
+
+
+def test_all_peers_stop_when_the_swarm_has_taken_its_steps(swarm: Path) -> None:
+    rows = [read_metrics(swarm / f"p{index}" / "metrics.jsonl") for index in range(2)]
+    assert sum(peer[-1]["step"] for peer in rows) >= TOTAL
+    for peer in rows:
+        assert peer[-1]["swarm_steps"] >= TOTAL
+        assert peer[-1]["step"] < TOTAL  # neither took them all
+
+
+def test_the_rate_follows_everybodys_steps(swarm: Path) -> None:
+    rows = read_metrics(swarm / "p0" / "metrics.jsonl")
+    rates = [row["lr"] for row in rows]
+    highest = rates.index(max(rates))
+    assert rates[:highest] == sorted(rates[:highest])
+    assert rates[highest:] == sorted(rates[highest:], reverse=True)
+    # By its own steps alone it would have come half of the way.
+    assert rates[-1] < 0.2 * max(rates)
+
+
+def test_a_replay_trains_at_the_same_rates(swarm: Path) -> None:
+    found = replay(swarm / "p0", swarm / "p1")
+    assert [peer.verdict for peer in found.peers] == [Verdict.IDENTICAL] * 2, found.difference
+    assert all(peer.compared for peer in found.peers)

@@ -1,0 +1,261 @@
+"""A run: kept and found again bit for bit, whole or not at all."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from rumor.gossip.errors import ConfigError
+from rumor.sim.results.files import (
+    as_json,
+    check_folder,
+    check_format,
+    read_arrays,
+    staged,
+    write_arrays,
+)
+from rumor.sim.results.run import Run, time_to
+
+from ..made_up import made_up
+
+FORMATS = ["npz", "parquet"]
+
+# Two values that are not numbers and differ in their bits, and a zero with a sign.
+ODD = np.array([0x7FF8000000000000, 0x7FF8000000000ABC, 0xFFF0000000000000, 1 << 63], np.uint64)
+
+
+@pytest.fixture(params=FORMATS)
+def format(request: pytest.FixtureRequest) -> str:
+    if request.param == "parquet":
+        pytest.importorskip("pyarrow")
+    return str(request.param)
+
+
+def bits(arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
+def kept(folder: Path, **settings: Any) -> Run:
+    run = made_up(points=5)
+    run.save(folder, **settings)
+    return run
+
+
+def test_a_run_comes_back_bit_for_bit(tmp_path: Path, format: str) -> None:
+    run = made_up(points=4)
+    odd = ODD.view(np.float64)
+    quantiles = np.array([[*odd.tolist(), 0.5]] * 4)
+    run = replace(run, series={**run.series, "idle": odd, "loss_quantiles": quantiles})
+    run.save(tmp_path / "run", format=format, picture=False)
+    again = Run.load(tmp_path / "run")
+    assert again.summary == run.summary
+    assert bits(again.series) == bits(run.series)
+    assert bits(again.workers) == bits(run.workers)
+    assert again.model is not None and run.model is not None
+    assert list(again.model) == list(run.model)
+    assert all(torch.equal(again.model[name], run.model[name]) for name in run.model)
+
+
+@pytest.mark.parametrize("points", [0, 1])
+def test_short_curves_come_back_too(tmp_path: Path, format: str, points: int) -> None:
+    run = made_up(points=1)
+    run = replace(run, series={name: array[:points] for name, array in run.series.items()})
+    run.save(tmp_path / "run", format=format, picture=False)
+    assert bits(Run.load(tmp_path / "run").series) == bits(run.series)
+
+
+def test_all_files_are_there_and_no_other(tmp_path: Path) -> None:
+    kept(tmp_path / "a" / "run")
+    files = {path.name for path in (tmp_path / "a" / "run").iterdir()}
+    assert files == {
+        *("series.npz", "workers.npz", "summary.json", "model.safetensors", "training.png")
+    }
+    made_up(task="noise", points=3).save(tmp_path / "noise", picture=False)
+    files = {path.name for path in (tmp_path / "noise").iterdir()}
+    assert files == {"series.npz", "workers.npz", "summary.json"}
+    assert Run.load(tmp_path / "noise").model is None
+
+
+def test_the_same_run_is_written_as_the_same_bytes(tmp_path: Path, format: str) -> None:
+    for name in ("a", "b"):
+        kept(tmp_path / name, format=format, picture=False)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_the_summary_is_strict_json_whatever_it_was_made_of(tmp_path: Path) -> None:
+    time_to = {0.9: np.float64(1.5), 0.95: None}
+    run = made_up(points=2, loss=float("nan"), idle=np.float32(0.5), time_to=time_to)
+    assert run.summary["loss"] is None and run.summary["idle"] == 0.5
+    assert run.summary["time_to"] == {"0.9": 1.5, "0.95": None}
+    run.save(tmp_path / "run", picture=False)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == run.summary
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    plain = as_json({"a": np.int64(3), "b": np.array([1.0, np.inf]), "c": np.bool_(True)})
+    assert plain == {"a": 3, "b": [1.0, None], "c": True}
+    assert type(plain["a"]) is int and type(plain["c"]) is bool
+
+
+def test_arrays_of_different_lengths_are_no_run() -> None:
+    run = made_up(points=3)
+    with pytest.raises(ValueError, match="series differ in length"):
+        replace(run, series={**run.series, "loss": np.zeros(2)})
+
+
+def test_it_says_in_a_line_what_it_is() -> None:
+    shown = repr(made_up())
+    assert shown.startswith("<Run: digits on 64 workers, exponential, gosgd with p = 0.1 per step")
+    assert "accuracy 0.9" in shown and "\n" not in shown
+    assert "1 worker," in repr(made_up(workers=1, p=None))
+
+
+def test_when_an_accuracy_was_reached_is_when_it_was_first_measured() -> None:
+    series = {"time_s": np.arange(4.0), "accuracy": np.array([0.1, np.nan, 0.9, 0.8])}
+    assert (time_to(series, 0.8), time_to(series, 0.95)) == (2.0, None)
+    assert time_to({"time_s": np.arange(4.0)}, 0.1) is None
+
+
+@pytest.mark.parametrize(
+    "trace", ["summary.json", "series.npz", "workers.parquet", "model.safetensors", "peers"]
+)
+def test_the_folder_of_another_run_is_refused(tmp_path: Path, trace: str) -> None:
+    (tmp_path / trace).touch()
+    with pytest.raises(ConfigError, match=f"holds another run \\({trace}\\)"):
+        made_up().save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [trace]
+
+
+def test_other_files_are_no_run_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    kept(tmp_path, picture=False)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_place_that_takes_no_folder_is_refused_beforehand(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file"):
+        check_folder(tmp_path / "file")
+    with pytest.raises(ConfigError, match="takes no new files"):
+        check_folder(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_what_is_interrupted_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "notes.txt").touch()
+    for folder, left in ((tmp_path / "new", None), (tmp_path / "old", ["notes.txt"])):
+        with pytest.raises(type(error)), staged(folder) as draft:
+            (draft / "series.npz").touch()
+            raise error
+        if left is None:
+            assert not folder.exists()
+        else:
+            assert [path.name for path in folder.iterdir()] == left
+
+
+def test_files_that_cannot_move_all_do_not_move_at_all(tmp_path: Path) -> None:
+    # A folder stands where the summary, which moves last, should go.
+    folder = tmp_path / "run"
+    (folder / "summary.json" / "inside").mkdir(parents=True)
+    with pytest.raises(OSError), staged(folder) as draft:
+        (draft / "series.npz").touch()
+        (draft / "summary.json").touch()
+    assert [path.name for path in folder.iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("summary.json", None, "has no summary.json"),
+        ("summary.json", b"{", "summary.json cannot be read"),
+        ("summary.json", b"\xff", "summary.json cannot be read"),
+        ("summary.json", b"[]", "is no JSON object"),
+        ("series.npz", None, "has no series.npz or series.parquet"),
+        ("workers.npz", None, "has no workers.npz or workers.parquet"),
+        ("series.npz", b"", "series.npz cannot be read"),
+        ("series.npz", b"PK\x03\x04 and no more", "series.npz cannot be read"),
+        ("series.npz", b"something else", "series.npz cannot be read"),
+        ("model.safetensors", b"nothing", "model.safetensors cannot be read as a model"),
+    ],
+)
+def test_a_folder_that_is_no_run_is_refused_with_what_is_missing(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    kept(tmp_path / "run", picture=False)
+    path = tmp_path / "run" / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        Run.load(tmp_path / "run")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_broken_bytes_inside_an_archive_are_found(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "series", {"a": np.random.default_rng(0).random(1000)}, "npz")
+    path = tmp_path / "series.npz"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="cannot be read as arrays"):
+        read_arrays(tmp_path / "series")
+
+
+def test_one_array_alone_is_no_run(tmp_path: Path) -> None:
+    with open(tmp_path / "series.npz", "wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(ConfigError, match="one array without a name"):
+        read_arrays(tmp_path / "series")
+
+
+def test_broken_parquet_is_refused_in_a_line(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "series.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ConfigError, match=r"^[^\n]*series.parquet cannot be read[^\n]*$"):
+        read_arrays(tmp_path / "series")
+
+
+def test_a_file_or_nothing_is_no_folder_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file: give the folder of a run"):
+        Run.load(tmp_path / "file")
+    with pytest.raises(ConfigError, match="does not exist"):
+        Run.load(tmp_path / "nowhere")
+
+
+def test_parquet_has_a_column_for_each_quantile(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    kept(tmp_path, format="parquet", picture=False)
+    table = parquet.read_table(tmp_path / "series.parquet")
+    assert {"time_s", "loss", "loss_quantiles.min", "loss_quantiles.three_quarters"} <= {
+        *table.column_names
+    }
+    assert table["time_s"].to_pylist() == [0.0, 5.0, 10.0, 15.0, 20.0]
+
+
+def test_parquet_without_pyarrow_and_unknown_formats_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.sim.results.files.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs pyarrow.*rumor\[parquet\]"):
+        kept(tmp_path / "run", format="parquet")
+    with pytest.raises(ConfigError, match="'csv': it must be npz or parquet"):
+        check_format("csv")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "series.parquet").touch()
+    with pytest.raises(ConfigError, match="needs pyarrow"):
+        read_arrays(tmp_path / "series")
+
+
+def test_neither_matplotlib_nor_pyarrow_is_loaded_for_its_own_sake() -> None:
+    import subprocess
+
+    code = "import sys, rumor.sim.results.run; assert not {'matplotlib', 'pyarrow', 'rich'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,981 @@
+"""`Swarm`: live peers in one process; what goes wrong with them loses nothing, and is told."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from rumor.gossip import (
+    ONE,
+    UNIT,
+    ConfigError,
+    GoSGD,
+    Phase,
+    ProtocolConfig,
+    Rule,
+    RuleContext,
+    TrainingError,
+    stream,
+)
+from rumor.gossip.effects.effects import Halt, Wait
+from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerRefused, ShareMixed
+from rumor.gossip.weight import founders
+from rumor.sim import NetworkConfig, Swarm
+from rumor.sim.kernel.links import Links
+from rumor.sim.kernel.post import Clock, Post, Priority, address_of
+from rumor.sim.models.network import Cut, Host
+from rumor.sim.swarm.observers import (
+    LinkCut,
+    LinkHealed,
+    PeerClosed,
+    PeerCrashed,
+    PeerFailed,
+    PeerPaused,
+    PeerSlowed,
+    PeerStarted,
+)
+from rumor.train.tasks.data import Sampler
+from rumor.train.tasks.task import Task, sgd
+from rumor.train.tensors.vector import Vector
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "test_my_task.py"
+
+# A network in which most things go wrong now and then, and answers come soon.
+BAD = NetworkConfig(latency_s=0.002, jitter=0.5, loss=0.1, duplicates=0.05, reorder=0.05)
+
+# Deaths are found in seconds, so that a test need not simulate a minute.
+QUICK = ProtocolConfig(
+    gossip_s=0.5, dead_s=3.0, found_s=1.5, roll_s=3.0, query_s_max=1.0, merge_rounds=20
+)
+
+
+def line(**changes: Any) -> Task:
+    """Least squares in three dimensions: a step takes a tenth of a millisecond."""
+    rng = stream(0, "test", "line")
+    inputs = rng.normal(size=(64, 3))
+    targets = inputs @ np.array([[1.0], [-2.0], [3.0]]) + 0.1 * rng.normal(size=(64, 1))
+    pair = torch.from_numpy(inputs).float(), torch.from_numpy(targets).float()
+    settings: dict[str, Any] = {
+        "name": "line",
+        "model": lambda: nn.Linear(3, 1),
+        "train": pair,
+        "test": pair,
+        "loss": functional.mse_loss,
+        "lr": 0.05,
+        "batch_size": 8,
+        "steps": 10,
+    }
+    return Task(**settings | changes)
+
+
+def wide(**changes: Any) -> Task:
+    """Least squares of double precision in as many dimensions as fill some cache lines."""
+    rng = stream(0, "test", "wide")
+    inputs = torch.from_numpy(rng.normal(size=(200, 60)) / 4)
+    pair = inputs, inputs.sum(dim=1, keepdim=True)
+    model = {"model": lambda: nn.Linear(60, 1, bias=False).double()}
+    return line(**{"name": "wide", "train": pair, "test": pair, "lr": 0.2} | model | changes)
+
+
+def blobs() -> Task:
+    """Two clouds of points, and a model with batch statistics."""
+    rng = stream(0, "test", "blobs")
+    labels = np.arange(80) % 2
+    inputs = rng.normal(size=(80, 2)) + 4.0 * labels[:, None]
+    pair = torch.from_numpy(inputs).float(), torch.from_numpy(labels)
+    return Task(
+        name="blobs",
+        model=lambda: nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.1), nn.Linear(2, 2)),
+        train=pair,
+        test=pair,
+        loss=functional.cross_entropy,
+        accuracy=lambda outputs, labels: (outputs.argmax(1) == labels).double().mean().item(),
+        lr=0.05,
+        batch_size=8,
+        steps=10,
+    )
+
+
+def swarm_of(peers: int = 4, task: Task | None = None, **settings: Any) -> Swarm:
+    given: dict[str, Any] = {"p": 0.5, "network": BAD, "protocol": QUICK} | settings
+    if not isinstance(given.get("rule", ""), str) or given.get("rule") in ("dpsgd", "allreduce"):
+        del given["p"]
+    return Swarm(task or line(), peers=peers, **given)
+
+
+def told(swarm: Swarm, kind: type[Any]) -> list[Any]:
+    """Events of a kind, in order."""
+    return [happening.event for happening in swarm.events if isinstance(happening.event, kind)]
+
+
+def all_know(swarm: Swarm, *ids: str) -> Callable[[], bool]:
+    """Whether the peers of those names hold just one another for alive."""
+    return lambda: all(swarm.live(id) == tuple(sorted(ids)) for id in ids)
+
+
+def assert_agreed(swarm: Swarm) -> None:
+    """Everybody came to an end, with one model and all the weight."""
+    assert swarm.finish(), swarm.events[-20:]
+    audit = swarm.audit()
+    assert audit.balanced
+    assert audit.in_flight == audit.stranded == 0
+    assert swarm.consensus_distance() < 0.02
+
+
+# Training
+
+
+def test_a_swarm_of_one_is_plain_sgd_to_the_last_bit() -> None:
+    task = line()
+    swarm = Swarm(task, peers=1, seed=3)
+    swarm.run(2.05)
+
+    torch.manual_seed(3)
+    model = task.model()
+    optimizer = sgd(model.parameters(), task.lr)
+    sampler = Sampler(np.arange(64), task.batch_size, seed=3, peer="peer-0")
+    inputs, targets = task.train
+    for step in range(20):
+        batch = torch.from_numpy(sampler.batch(step))
+        optimizer.zero_grad()
+        functional.mse_loss(model(inputs[batch]), targets[batch]).backward()
+        optimizer.step()
+
+    assert swarm.steps("peer-0") == 20
+    own = swarm.model("peer-0").state_dict()
+    assert all(torch.equal(own[name], value) for name, value in model.state_dict().items())
+    assert swarm.weights() == {"peer-0": 1.0}
+    assert swarm.finish() and swarm.consensus_distance() == 0.0
+
+
+def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
+    swarm = swarm_of(5, topology="ring")
+    swarm.run(10.0)
+    assert swarm.loss() < 0.05
+    assert all(tally.mixed > 5 for tally in map(swarm.tally, swarm.peers))
+    assert_agreed(swarm)
+    assert sum(swarm.weights().values()) == 5.0
+    swarm.run(6.0)
+    assert swarm.running == () and len(told(swarm, PeerClosed)) == 5
+    assert swarm.loss() < 0.05
+
+
+def test_large_shares_travel_in_frames() -> None:
+    in_frames = replace(
+        QUICK,
+        inline_bytes_max=1,
+        frame_bytes=32,
+        frame_bytes_min=32,
+        frame_bytes_max=32,
+        window_bytes=64,
+    )
+    swarm = swarm_of(3, blobs(), protocol=in_frames, network="lan")
+    swarm.run(5.0)
+    assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
+    assert_agreed(swarm)
+
+
+@pytest.mark.parametrize(
+    ("wire", "shards"), [("bfloat16", 1), ("float16", 2), ("int8", 2), ("int8", 1), ("topk:0.3", 2)]
+)
+def test_peers_train_and_agree_on_shares_of_any_format(wire: str, shards: int) -> None:
+    swarm = swarm_of(4, wide(), protocol=replace(QUICK, wire=wire), shards=shards)
+    swarm.run(5.0)
+    swarm.crash("peer-1")
+    swarm.run_until(lambda: "peer-1" not in swarm.live("peer-0"))
+    swarm.restart("peer-1")
+    swarm.join("newcomer")
+    swarm.run_until(lambda: len(swarm.weights()) == 5)
+    swarm.run(25.0)
+    assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
+    assert_agreed(swarm)
+    assert swarm.loss() < 0.02
+
+
+def test_shares_in_fewer_bytes_are_what_crosses_the_network() -> None:
+    sent = {}
+    for wire in ("float32", "int8"):
+        swarm = swarm_of(3, wide(), protocol=replace(QUICK, wire=wire), network="ideal")
+        swarm.run(10.0)
+        sent[wire] = sum(swarm.tally(id).bytes_sent for id in swarm.peers)
+    assert sent["int8"] < 0.8 * sent["float32"]
+
+
+def test_the_vector_may_be_cut_and_each_shard_keeps_its_weight() -> None:
+    swarm = swarm_of(4, wide(), shards=3, protocol=replace(QUICK, shards_per_push=2))
+    swarm.run(5.0)
+    assert all(len(peer.protocol.accounts) == 3 for peer in swarm._world.peers.values())
+    swarm.crash("peer-2")
+    swarm.restart("peer-2")
+    swarm.run(10.0)
+    assert_agreed(swarm)
+    assert swarm.audit().founded == 4 * 3 * ONE
+    assert 2.0 < sum(swarm.weights().values()) < 4.0
+    merged = swarm.merged()["weight"].flatten()
+    peers = swarm._world.members().values()
+    for shard, (start, stop) in enumerate(in_numbers(swarm._world.peers["peer-0"].vector)):
+        weights = [founders(peer.protocol.accounts[shard].weight) for peer in peers]
+        parts = [peer.vector.flats[0][start:stop] for peer in peers]
+        weighted = [w * part for w, part in zip(weights, parts, strict=True)]
+        mean = torch.stack(weighted).sum(0) / sum(weights)
+        assert torch.allclose(merged[start:stop], mean[: len(merged) - start])
+
+
+class Spell(GoSGD):
+    """Pushes at each turn for a while, and not before or after."""
+
+    def _pushes_due(self, turn: RuleContext) -> int:
+        return int(20 < turn.step < 60)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_exact_exchange_keeps_the_mean_whatever_gets_lost(shards: int) -> None:
+    def still(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+        return sgd(parameters, 0.0)
+
+    task, moved = wide(optimizer=still), {}
+    for exact in (True, False):
+        protocol = replace(QUICK, exact=exact, shards_per_push=shards)
+        swarm = swarm_of(4, task, rule=Spell, protocol=protocol, shards=shards)
+        swarm.run(1.0)
+        for number, peer in enumerate(swarm._world.peers.values()):
+            peer.vector.flats[0].mul_(number + 1)
+        start = weighted_sum(swarm)
+        swarm.run(20.0)
+        assert swarm.audit().in_flight == 0
+        assert sum(swarm.tally(id).mixed for id in swarm.peers) > 50
+        moved[exact] = float((weighted_sum(swarm) - start).norm() / start.norm())
+    assert moved[True] < 1e-12 < 1e-4 < moved[False]
+
+
+def weighted_sum(swarm: Swarm) -> Tensor:
+    """Of all vectors, each shard by its own weights."""
+    totals = []
+    for peer in swarm._world.peers.values():
+        parts = [
+            account.weight / ONE * peer.vector.flats[0][slice(*bounds)]
+            for account, bounds in zip(peer.protocol.accounts, in_numbers(peer.vector), strict=True)
+        ]
+        totals.append(torch.cat(parts))
+    return torch.stack(totals).sum(0)
+
+
+def in_numbers(vector: Vector) -> list[tuple[int, int]]:
+    """Where the shards of a vector of one dtype begin and end."""
+    size = vector.flats[0].element_size()
+    bounds = [vector.schema.shard_bounds(shard) for shard in range(vector.schema.shards)]
+    return [(start // size, stop // size) for start, stop in bounds]
+
+
+def test_before_anybody_founds_the_model_is_what_all_start_from() -> None:
+    swarm = swarm_of(3)
+    start = swarm.model("peer-1").state_dict()
+    assert swarm.weights() == {}
+    assert all(torch.equal(start[name], value) for name, value in swarm.merged().items())
+    assert swarm.consensus_distance() == 0.0
+
+
+def test_a_whole_model_is_merged_and_measured() -> None:
+    swarm = swarm_of(3, blobs())
+    swarm.run_until(lambda: swarm.accuracy() == 1.0)
+    assert swarm.accuracy("peer-1") > 0.9
+    assert swarm.loss("peer-1") == pytest.approx(swarm.loss(), rel=0.5)
+    merged, heaviest = swarm.merged(), max(swarm.weights().items(), key=lambda item: item[1])[0]
+    counted = swarm.model(heaviest).state_dict()["0.num_batches_tracked"]
+    assert torch.equal(merged["0.num_batches_tracked"], counted)
+    weights, models = swarm.weights(), {id: swarm.model(id).state_dict() for id in swarm.peers}
+    mean = sum(models[id]["2.bias"].double() * weight for id, weight in weights.items())
+    assert torch.allclose(merged["2.bias"].double(), mean / sum(weights.values()), atol=1e-6)
+
+
+def test_measuring_changes_nothing() -> None:
+    measured, left_alone = swarm_of(3, blobs()), swarm_of(3, blobs())
+    for _ in range(10):
+        measured.run(0.5)
+        measured.accuracy(), measured.loss("peer-0"), measured.merged(), measured.audit()
+        left_alone.run(0.5)
+    assert measured.digest == left_alone.digest
+
+
+def test_founders_may_split_the_data_and_those_who_join_share_their_parts() -> None:
+    swarm = swarm_of(2, partition="iid")
+    swarm.join("zoe")
+    swarm.run(5.0)
+    assert swarm.phase("zoe") is Phase.TRAINING
+    with pytest.raises(ConfigError, match="cuts 64 samples into 65"):
+        swarm_of(65, partition="iid")
+
+
+def test_steps_may_vary_and_a_straggler_takes_fewer() -> None:
+    swarm = swarm_of(3, pace="lognormal:cv=0.5", network="lan")
+    swarm.slow("peer-2", 5.0)
+    swarm.run(10.0)
+    first, second, third = map(swarm.steps, swarm.peers)
+    assert first != second and third < 0.3 * first
+    swarm.slow("peer-2", 1.0)
+    swarm.run(10.0)
+    assert swarm.steps("peer-2") - third > 70
+    assert told(swarm, PeerSlowed) == [PeerSlowed(5.0), PeerSlowed(1.0)]
+
+
+def test_the_callers_own_random_numbers_are_left_alone() -> None:
+    def draw() -> tuple[float, float, float]:
+        return float(torch.rand(())), float(np.random.rand()), random.random()
+
+    def seed() -> None:
+        torch.manual_seed(1)
+        np.random.seed(1)
+        random.seed(1)
+
+    seed()
+    expected = draw()
+    seed()
+    swarm = swarm_of(2, blobs())
+    swarm.run(1.0)
+    swarm.loss()
+    assert draw() == expected
+
+
+# Determinism
+
+_RUN = """
+from rumor.sim import Swarm
+
+swarm = Swarm("quadratic", peers=4, network="lossy", p=0.5, seed=SEED)
+swarm.at(2.0, lambda: swarm.crash("peer-1"))
+swarm.at(3.0, lambda: swarm.restart("peer-1"))
+swarm.at(3.0, lambda: swarm.cut(["peer-0", "peer-2"], ["peer-1", "peer-3"]))
+swarm.at(4.0, lambda: swarm.heal())
+swarm.join("zoe")
+swarm.run(6.0)
+"""
+
+
+def digest(seed: int) -> str:
+    scope: dict[str, Any] = {"SEED": seed}
+    exec(_RUN, scope)
+    return scope["swarm"].digest  # type: ignore[no-any-return]
+
+
+def test_one_seed_is_one_run_in_every_process(tmp_path: Path) -> None:
+    code = _RUN.replace("SEED", "7") + "print(swarm.digest)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == digest(7) != digest(8)
+
+
+def test_a_fault_of_one_peer_shifts_no_draw_of_another() -> None:
+    """Peers 0 and 1 are cut off from the others, so that what happens there is nothing to them."""
+
+    def told_of_two(*, crash: bool) -> list[str]:
+        swarm = swarm_of(4, pace="lognormal:cv=0.5")
+        swarm.run(2.0)
+        swarm.cut(["peer-0", "peer-1"], ["peer-2", "peer-3"])
+        if crash:
+            swarm.crash("peer-3")
+            swarm.join("zoe", via="peer-2")
+            swarm.cut(["peer-0", "peer-1"], "zoe")
+        swarm.run(4.0)
+        return [
+            str(h) for h in swarm.events if h.peer in ("peer-0", "peer-1") and "zoe" not in str(h)
+        ]
+
+    assert told_of_two(crash=True) == told_of_two(crash=False)
+
+
+# Faults
+
+
+def test_a_crash_takes_weight_along_and_a_restart_becomes_a_copy() -> None:
+    swarm = swarm_of(4)
+    swarm.run(3.0)
+    swarm.crash("peer-1")
+    assert swarm.running == ("peer-0", "peer-2", "peer-3")
+    assert swarm.audit().died > 0
+    assert set(swarm.weights()) == set(swarm.running)
+    swarm.run_until(all_know(swarm, *swarm.running), 10.0)
+    assert PeerDied("peer-1") in told(swarm, PeerDied)
+
+    swarm.restart("peer-1")
+    swarm.run_until(lambda: swarm.phase("peer-1") is Phase.TRAINING, 10.0)
+    assert [type(event) for event in told(swarm, Joined)] == [Joined]
+    swarm.run_until(all_know(swarm, *swarm.peers), 10.0)
+    assert told(swarm, PeerStarted)[-1] == PeerStarted(2)
+    assert_agreed(swarm)
+    assert 0 < swarm.audit().died < swarm.audit().founded == 4 * ONE
+
+
+def test_a_swarm_that_has_lost_nearly_all_of_its_weight_goes_on() -> None:
+    """What is left falls to a third again and again, to 2^-61 of what was founded."""
+    swarm = Swarm("quadratic", peers=3, p=1.0, step_s=0.05)
+    swarm.run(2.0)
+    for number in range(35):
+        for peer in (f"peer-{number % 3}", f"peer-{(number + 1) % 3}"):
+            swarm.crash(peer)
+            swarm.restart(peer)
+        swarm.run_until(lambda: all(swarm.phase(id) is Phase.TRAINING for id in swarm.peers))
+        swarm.run(0.5)
+    swarm.join("zoe")
+    swarm.run_until(lambda: swarm.phase("zoe") is Phase.TRAINING)
+    before = swarm.audit()
+    assert 0 < before.held + before.in_flight < ONE >> 50
+    mixed = {peer: swarm.tally(peer).mixed for peer in swarm.peers}
+    swarm.run(5.0)
+    after = swarm.audit()
+    assert all(swarm.tally(peer).mixed > mixed[peer] + 20 for peer in swarm.peers)
+    assert (
+        after.founded
+        == 3 * ONE
+        == (after.held + after.in_flight + after.stranded + after.burned + after.died)
+    )
+    assert (after.died, after.burned) == (before.died, before.burned)
+    swarm.leave("peer-0")
+    assert_agreed(swarm)
+    assert swarm.audit().held == before.held + before.in_flight
+    assert swarm.consensus_distance() < 1e-3 and swarm.loss() < 1.2 * swarm.loss("zoe")
+
+
+def test_where_all_crash_and_restart_one_of_them_founds_anew() -> None:
+    swarm = swarm_of(3)
+    swarm.run(2.0)
+    for peer in swarm.peers:
+        swarm.crash(peer)
+    with pytest.raises(ConfigError, match=r"nobody is there at 2 s: peer-0 \(crashed at 2 s\)"):
+        swarm.merged()
+    for peer in swarm.peers:
+        swarm.restart(peer)
+    swarm.run_until(lambda: all(swarm.phase(id) is Phase.TRAINING for id in swarm.peers))
+    assert swarm.audit().died == 3 * ONE and swarm.audit().founded == 4 * ONE
+    assert_agreed(swarm)
+
+
+def test_a_newcomer_starts_from_a_copy_and_is_found_by_all() -> None:
+    swarm = swarm_of(3, blobs())
+    swarm.run(5.0)
+    before = swarm.loss()
+    swarm.join("zoe", via="peer-2")
+    swarm.run_until(lambda: swarm.phase("zoe") is Phase.TRAINING)
+    assert swarm.loss("zoe") < 1.5 * before
+    counted = swarm.model("zoe").state_dict()["0.num_batches_tracked"]
+    assert counted > 20 > swarm.steps("zoe")
+    swarm.run_until(all_know(swarm, "zoe", "peer-0", "peer-1", "peer-2"))
+    assert_agreed(swarm)
+    assert swarm.audit().founded == 3 * ONE
+
+
+def test_a_leaver_hands_all_its_weight_on() -> None:
+    swarm = swarm_of(4)
+    swarm.run(3.0)
+    swarm.leave("peer-2")
+    swarm.run_until(lambda: "peer-2" not in swarm.running)
+    assert PeerLeft("peer-2") in told(swarm, PeerLeft)
+    assert swarm.phase("peer-2") is Phase.LEFT
+    swarm.leave("peer-3")
+    swarm.run(0.01)
+    swarm.leave("peer-3")
+    assert_agreed(swarm)
+    assert swarm.audit().held == swarm.audit().founded
+    assert set(swarm.weights()) == {"peer-0", "peer-1"}
+    swarm.restart("peer-2")
+    swarm.run(0.1)
+    assert "peer-2" in swarm.running
+
+
+def test_the_last_one_to_leave_burns_its_weight() -> None:
+    swarm = swarm_of(1)
+    swarm.run(1.0)
+    swarm.leave("peer-0")
+    swarm.run(6.0)
+    assert swarm.running == () and swarm.audit().burned == swarm.audit().founded
+
+
+def test_a_leaver_that_nobody_answers_gives_up() -> None:
+    swarm = swarm_of(2, protocol=replace(QUICK, dead_s=60.0))
+    swarm.run(3.0)
+    swarm.cut("peer-1")
+    swarm.leave("peer-1")
+    swarm.run(20.0)
+    assert swarm.running == ("peer-0",)
+    assert told(swarm, PeerFailed) == [PeerFailed("nobody has taken its weight within 10 s")]
+    assert swarm.audit().died > 0 and swarm.audit().balanced
+
+
+def test_two_halves_of_a_partition_train_on_and_heal() -> None:
+    swarm = swarm_of(4)
+    swarm.run(2.0)
+    swarm.cut(["peer-0", "peer-1"], ["peer-2", "peer-3"])
+    swarm.run_until(all_know(swarm, "peer-0", "peer-1"), 15.0)
+    swarm.run_until(all_know(swarm, "peer-2", "peer-3"), 15.0)
+    assert swarm.audit().balanced
+    assert len(told(swarm, LinkCut)) == 8
+    swarm.heal()
+    assert len(told(swarm, LinkHealed)) == 8
+    swarm.run_until(all_know(swarm, *swarm.peers), 30.0)
+    assert_agreed(swarm)
+    assert swarm.audit().held == swarm.audit().founded
+
+
+def test_a_link_may_be_cut_one_way_and_heal_alone() -> None:
+    swarm = swarm_of(3)
+    swarm.cut("peer-0", "peer-1", one_way=True)
+    swarm.cut("peer-2")
+    assert [(h.peer, h.event) for h in swarm.events[3:]] == [
+        ("peer-0", LinkCut("peer-1")),
+        ("peer-0", LinkCut("peer-2")),
+        ("peer-1", LinkCut("peer-2")),
+        ("peer-2", LinkCut("peer-0")),
+        ("peer-2", LinkCut("peer-1")),
+    ]
+    swarm.heal("peer-1", "peer-0")
+    swarm.heal("peer-1", "peer-0")
+    assert [(h.peer, h.event) for h in swarm.events[8:]] == [("peer-0", LinkHealed("peer-1"))]
+    swarm.heal("peer-2")
+    assert len(told(swarm, LinkHealed)) == 5
+    swarm.run(3.0)
+    assert_agreed(swarm)
+
+
+def test_a_paused_process_stands_still_and_goes_on() -> None:
+    swarm = swarm_of(3)
+    swarm.run(3.0)
+    steps, mixed = swarm.steps("peer-0"), swarm.tally("peer-0").mixed
+    swarm.pause("peer-0", 10.0)
+    swarm.run(9.9)
+    assert (swarm.steps("peer-0"), swarm.tally("peer-0").mixed) == (steps, mixed)
+    assert PeerDied("peer-0") in told(swarm, PeerDied)
+    assert "peer-0" in swarm.running
+    swarm.run_until(all_know(swarm, *swarm.peers), 10.0)
+    assert swarm.steps("peer-0") > steps
+    assert told(swarm, PeerPaused) == [PeerPaused(10.0)]
+    assert_agreed(swarm)
+
+
+def test_a_paused_process_can_be_killed() -> None:
+    swarm = swarm_of(2)
+    swarm.run(1.0)
+    swarm.pause("peer-0", 1.0)
+    swarm.crash("peer-0")
+    swarm.run(2.0)
+    assert [type(e) for e in told(swarm, PeerCrashed)] == [PeerCrashed]
+    assert swarm.running == ("peer-1",)
+
+
+def test_faults_may_be_given_ahead_and_come_first_at_their_time() -> None:
+    swarm, seen = swarm_of(2, network="ideal"), []
+    swarm.run(1.0)
+    swarm.at(2.0, lambda: seen.append((swarm.now, swarm.steps("peer-0"))))
+    swarm.at(1.5, lambda: swarm.crash("peer-1"))
+    swarm.run(0.5)
+    assert swarm.running == ("peer-0",) and not seen
+    swarm.run(0.5)
+    assert seen[0][0] == 2.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: int) -> None:
+    rng = stream(seed, "test", "faults")
+    swarm = swarm_of(4, seed=seed, pace="lognormal:cv=0.5")
+
+    def strike() -> None:
+        # The first peer is spared, so that there is always somebody to join.
+        peer = str(rng.choice(swarm.peers[1:]))
+        if peer not in swarm.running:
+            swarm.restart(peer)
+        else:
+            faults: list[Callable[[], None]] = [
+                lambda: swarm.crash(peer),
+                lambda: swarm.leave(peer),
+                lambda: swarm.pause(peer, float(rng.exponential(3.0))),
+                lambda: swarm.cut(peer, one_way=bool(rng.random() < 0.3)),
+                lambda: swarm.join(f"newcomer-{len(swarm.peers)}"),
+            ]
+            faults[int(rng.integers(len(faults)))]()
+
+    for time_s in rng.uniform(0.5, 10.0, size=8):
+        swarm.at(float(time_s), strike)
+    swarm.run(10.0)
+    swarm.heal()
+    swarm.run(15.0)
+    assert_agreed(swarm)
+
+
+# Rules
+
+
+@pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
+def test_a_synchronous_rule_waits_in_virtual_time(rule: str) -> None:
+    swarm = swarm_of(3, rule=rule, network="wan")
+    swarm.slow("peer-2", 4.0)
+    swarm.run(5.0)
+    steps = [swarm.steps(id) for id in swarm.peers]
+    assert max(steps) - min(steps) <= 1 and 8 <= min(steps) <= 12
+    assert swarm.finish()
+    assert len({swarm.steps(id) for id in swarm.peers}) == 1
+    assert swarm.consensus_distance() < (1e-6 if rule == "allreduce" else 0.1)
+
+
+def test_a_death_ends_a_synchronous_swarm_and_names_the_dead() -> None:
+    swarm = swarm_of(3, rule="allreduce")
+    swarm.run(2.0)
+    swarm.crash("peer-1")
+    swarm.run(30.0)
+    reasons = [halt.reason for halt in told(swarm, Halt)]
+    assert len(reasons) == 2 and all("peer-1 died in round" in reason for reason in reasons)
+    assert {event.reason for event in told(swarm, PeerFailed)} == set(reasons)
+    assert swarm.running == () and swarm.audit().balanced
+
+
+def test_nobody_can_join_a_synchronous_swarm() -> None:
+    swarm = swarm_of(2, rule="dpsgd")
+    swarm.run(2.0)
+    swarm.join("zoe")
+    swarm.run(10.0)
+    assert [h.peer for h in swarm.events if isinstance(h.event, PeerFailed)] == ["zoe"]
+    assert "zoe" not in swarm.running
+
+
+class Flood:
+    """A rule of one's own: every peer pushes after every step."""
+
+    name = "flood"
+    registers: tuple[str, ...] = ()
+    outstanding_max = 4
+
+    def step(self, turn: RuleContext) -> Wait | None:
+        """Mix and push."""
+        for share in turn.shares():
+            turn.mix(share)
+        turn.push_half()
+        return None
+
+
+def test_a_rule_of_ones_own_drives_a_swarm() -> None:
+    swarm = swarm_of(3, rule=Flood, network="lan")
+    swarm.run(5.0)
+    assert min(swarm.tally(id).pushes for id in swarm.peers) > 40
+    assert_agreed(swarm)
+
+
+class Forger(Flood):
+    """A rule that makes weight out of nothing."""
+
+    def step(self, turn: RuleContext) -> Wait | None:
+        """Mix, push and forge."""
+        if turn.step == 5:
+            turn._state.agenda.account.weight += UNIT
+        return super().step(turn)
+
+
+def test_weight_that_does_not_add_up_is_an_error_at_once() -> None:
+    swarm = swarm_of(2, rule=Forger, network="ideal")
+    with pytest.raises(AssertionError, match=r"at 0.\d+ s, Step of peer-\d: it holds \d+ units"):
+        swarm.run(5.0)
+
+
+def test_weight_that_is_nowhere_is_an_error_too() -> None:
+    swarm = swarm_of(2, network="ideal")
+    swarm.run(1.0)
+    swarm._world.watch._ledgers[("peer-1", 1), 0].founded += UNIT
+    with pytest.raises(AssertionError, match=r"weight of shard 0 is not .*founded=2199023255553"):
+        swarm._world.watch._check(swarm._world.peers["peer-0"].protocol.account, "Step")
+
+
+# What a training loop may meet
+
+
+def test_a_loss_that_is_not_finite_makes_a_peer_leave_and_burn_its_weight() -> None:
+    task = line()
+    inputs, targets = task.train
+    inputs, targets = inputs.clone(), targets.sort(dim=0).values
+    inputs[-1] = float("nan")
+    # Sorted by target and cut in three: the last peer has the sample that is broken.
+    spoilt = replace(task, train=(inputs, targets), batch_size=32)
+    swarm = swarm_of(3, spoilt, partition="shards:1")
+    swarm.run(5.0)
+    (reason,) = [event.reason for event in told(swarm, PeerFailed)]
+    assert reason == "the loss of step 1 is nan: lower the lr"
+    (broken,) = [h.peer for h in swarm.events if isinstance(h.event, PeerFailed)]
+    assert swarm.audit().burned == ONE
+    assert broken not in swarm.weights() and np.isfinite(swarm.loss())
+    assert_agreed(swarm)
+
+
+def test_a_step_that_spoils_the_model_is_seen_before_the_loss_is() -> None:
+    def overflow(outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.mse_loss(outputs, targets)
+
+    swarm = swarm_of(2, line(loss=overflow, lr=1e38))
+    swarm.run(3.0)
+    assert all("not finite after step 1" in event.reason for event in told(swarm, PeerFailed))
+    assert swarm.audit().burned == 2 * ONE
+
+
+def test_a_model_that_leaves_its_vector_can_hand_nothing_on() -> None:
+    swarm = swarm_of(2)
+    swarm.run(1.0)
+    weight = swarm.model("peer-0").get_parameter("weight")
+    weight.data = weight.data.clone()
+    swarm.run(5.0)
+    assert "weight was moved or converted" in told(swarm, PeerFailed)[0].reason
+    assert swarm.phase("peer-0") is Phase.LEFT and swarm.audit().burned > 0
+    assert_agreed(swarm)
+
+
+def test_an_error_in_the_users_code_comes_out() -> None:
+    def fail(outputs: Tensor, targets: Tensor) -> Tensor:
+        raise RuntimeError("a bug of the user's")
+
+    with pytest.raises(RuntimeError, match="a bug of the user's"):
+        swarm_of(2, line(loss=fail)).run(5.0)
+
+
+def test_a_newcomer_with_another_model_is_turned_away() -> None:
+    widths: Iterator[int] = iter([1, 1, 2])
+    swarm = swarm_of(2, line(model=lambda: nn.Linear(3, next(widths))))
+    swarm.run(1.0)
+    swarm.join("zoe")
+    swarm.run(3.0)
+    assert told(swarm, PeerRefused)
+    reasons = [event.reason for event in told(swarm, PeerFailed)]
+    assert len(reasons) == 1 and "it trains another model" in reasons[0]
+    assert swarm.running == ("peer-0", "peer-1")
+
+
+def test_a_model_whose_start_is_left_to_chance_is_told_apart_as_live() -> None:
+    def model() -> nn.Module:
+        made = nn.Linear(3, 1)
+        nn.init.constant_(made.bias, np.random.rand())
+        return made
+
+    swarm = swarm_of(2, line(model=model))
+    first, second = (swarm.model(id).get_parameter("bias") for id in swarm.peers)
+    assert not torch.equal(first, second)
+
+
+def test_a_model_with_nothing_to_share_is_an_error() -> None:
+    def optimizer(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+        return sgd([nn.Parameter(torch.zeros(1))], lr)
+
+    with pytest.raises(TrainingError):
+        Swarm(line(model=nn.ReLU, optimizer=optimizer))
+
+
+# What is told
+
+
+def test_events_are_told_in_order_and_in_words() -> None:
+    swarm = swarm_of(2, network="lan")
+    swarm.run(3.0)
+    assert len(told(swarm, Founded)) == 2 and told(swarm, ShareMixed)
+    times_s = [happening.time_s for happening in swarm.events]
+    assert times_s == sorted(times_s) and times_s[-1] <= swarm.now == 3.0
+    assert str(swarm.events[0]) == "     0.000 s  peer-0  PeerStarted(incarnation=1)"
+
+
+def test_waiting_in_vain_says_where_everybody_stands() -> None:
+    swarm = swarm_of(2)
+    swarm.at(1.0, lambda: swarm.crash("peer-1"))
+    with pytest.raises(TimeoutError, match=r"after 2 virtual seconds; .*peer-1 \(crashed at 1 s"):
+        swarm.run_until(lambda: False, timeout_s=2.0, every_s=0.5)
+    assert swarm.now == 2.0
+    assert not swarm_of(2, network="wan").finish(timeout_s=0.0)
+
+
+# What is asked for wrongly
+
+MISUSES: list[tuple[Callable[[Swarm], object], str]] = [
+    (lambda s: s.crash("nobody"), "no peer 'nobody': it must be one of peer-0, peer-1"),
+    (lambda s: s.crash("peer-1"), "'peer-1' does not run, it crashed at 1 s; running: peer-0"),
+    (lambda s: s.pause("peer-1", 1.0), "does not run"),
+    (lambda s: s.leave("peer-1"), "does not run"),
+    (lambda s: s.slow("peer-1", 2.0), "does not run"),
+    (lambda s: s.restart("peer-0"), "'peer-0' still runs"),
+    (lambda s: s.restart("nobody"), "no peer 'nobody'"),
+    (lambda s: s.join("peer-1"), "there is a peer 'peer-1' already"),
+    (lambda s: s.join("a b"), "called 'a b'"),
+    (lambda s: s.join("zoe", via="nobody"), "no peer 'nobody'"),
+    (lambda s: s.cut("peer-0", ["nobody"]), "no peer 'nobody'"),
+    (lambda s: s.heal("nobody"), "no peer 'nobody'"),
+    (lambda s: s.live("nobody"), "no peer 'nobody'"),
+    (lambda s: s.model("nobody"), "no peer 'nobody'"),
+    (lambda s: s.accuracy(), "'line' measures no accuracy"),
+    (lambda s: s.loss("nobody"), "no peer 'nobody'"),
+    (lambda s: s.slow("peer-0", 0.0), "factor is 0.0"),
+    (lambda s: s.pause("peer-0", -1.0), "duration_s is -1.0"),
+    (lambda s: s.run(float("nan")), "duration_s is nan"),
+    (lambda s: s.finish(float("inf")), "timeout_s is inf"),
+    (lambda s: s.run_until(lambda: True, every_s=0.0), "every_s is 0.0"),
+    (lambda s: s.at(0.5, lambda: None), "time_s is 0.5: it must be 1 or more"),
+]
+
+
+@pytest.mark.parametrize(("misuse", "message"), MISUSES)
+def test_a_misuse_says_what_would_be_right(misuse: Callable[[Swarm], object], message: str) -> None:
+    swarm = swarm_of(2)
+    swarm.run(1.0)
+    swarm.crash("peer-1")
+    before = swarm.digest
+    with pytest.raises(ConfigError, match=message):
+        misuse(swarm)
+    assert swarm.digest == before and swarm.peers == ("peer-0", "peer-1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"peers": 0}, "peers is 0"),
+        ({"peers": []}, "there must be at least 1"),
+        ({"peers": "ann"}, "a number, or a list of names"),
+        ({"peers": ["ann", "ann"]}, "no name may be there twice"),
+        ({"peers": ["ann", "b/c"]}, "called 'b/c'"),
+        ({"topology": "rang"}, "rang"),
+        ({"rule": "gossip"}, "unknown rule"),
+        ({"rule": GoSGD(0.5)}, "each peer needs one of its own"),
+        ({"rule": GoSGD, "p": 0.5}, "p is 0.5: it goes with a rule's name only"),
+        ({"network": "lam"}, "did you mean 'lan'"),
+        ({"step_s": 0.0}, "step_s is 0.0"),
+        ({"pace": "fast"}, "unknown pace"),
+        ({"partition": "thirds"}, "partition 'thirds'"),
+        ({"task": "digit"}, "digit"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"task": line(), "peers": 3} | settings
+    with pytest.raises(ConfigError, match=message):
+        Swarm(**given)
+
+
+def test_time_cannot_be_let_pass_while_it_passes() -> None:
+    swarm = swarm_of(1)
+    swarm.at(1.0, lambda: swarm.run(1.0))
+    with pytest.raises(ConfigError, match="time is passing already"):
+        swarm.run(2.0)
+    swarm.run(1.0)
+
+
+def test_a_rule_is_what_anybody_may_write() -> None:
+    assert isinstance(Flood(), Rule)
+
+
+# Its parts
+
+
+def test_things_due_at_one_time_happen_by_rank_and_then_in_order() -> None:
+    clock, done = Clock(), []
+    for name, priority in [
+        ("turn", Priority.TURN),
+        ("second delivery", Priority.DELIVERY),
+        ("third delivery", Priority.DELIVERY),
+        ("fault", Priority.FAULT),
+    ]:
+        clock.at(1.0, lambda name=name: done.append(name), priority)  # type: ignore[misc]
+    assert not clock.run(0.5) and clock.now == 0.5 and not done
+    assert clock.run(2.0, stop=lambda: len(done) == 3) and clock.now == 1.0
+    clock.at(0.0, lambda: done.append("late"), Priority.ALARM)
+    assert not clock.run(2.0) and clock.now == 2.0
+    assert done == ["fault", "second delivery", "third delivery", "late", "turn"]
+
+
+class Box:
+    """Somebody who listens."""
+
+    running = True
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def arrive(self, parts: Any) -> None:
+        """Take a message in."""
+        self.got.append(parts)
+
+
+def boxes(config: NetworkConfig) -> tuple[Clock, Post, Box]:
+    clock = Clock()
+    post, box = Post(clock, config, ["a", "b"], 0), Box()
+    post.listeners |= {"a": Box(), "b": box}
+    return clock, post, box
+
+
+def test_a_cut_loses_what_is_on_its_way_even_where_it_heals_before() -> None:
+    clock, post, box = boxes(NetworkConfig(latency_s=1.0))
+    assert post.send("a", "b", [b"before"])
+    post.cut(("a", "b"))
+    assert post.cuts == [("a", "b")] and post.send("a", "b", [b"during"])
+    post.heal(("a", "b"))
+    assert post.greet("a", address_of("b"), [b"after"])
+    clock.run(5.0)
+    assert box.got == [[b"after"]]
+
+
+def test_a_message_that_breaks_the_protocol_is_counted_and_dropped() -> None:
+    swarm = swarm_of(2)
+    swarm.run(1.0)
+    swarm._world.post.listeners["peer-0"].arrive([b"nonsense"])
+    assert (swarm.tally("peer-0").errors, swarm.tally("peer-1").errors) == (1, 0)
+
+
+def test_nobody_listens_at_a_process_that_has_ended_and_its_host_says_so() -> None:
+    clock, post, box = boxes(NetworkConfig(latency_s=1.0))
+    assert post.send("a", "b", [b"on its way"])
+    box.running = False
+    assert not post.send("a", "b", [b"refused"])
+    clock.run(5.0)
+    assert box.got == []
+
+
+def test_a_worker_that_comes_later_has_links_of_its_own() -> None:
+    config = NetworkConfig(latency_s=0.25, bandwidth_mbit=8, jitter=1e-9, cuts=(Cut(start_s=9.0),))
+    links = Links(config, ["a", "b"], seed=0)
+    first = links.deliveries(0.0, 0, 1, 500_000)
+    assert links.add("c") == 2
+    assert links.deliveries(0.0, 2, 1, 500_000) == pytest.approx([0.75])
+    assert links.deliveries(0.0, 0, 2, 500_000) == pytest.approx([1.25])
+    assert links.deliveries(9.0, 2, 0, 1) == ()
+    assert first == Links(config, ["a", "b"], seed=0).deliveries(0.0, 0, 1, 500_000)
+
+
+def test_a_worker_that_comes_later_has_the_chances_of_one_that_was_always_there() -> None:
+    early, late = Links(BAD, ["a", "b", "c"], seed=0), Links(BAD, ["a", "b"], seed=0)
+    index = late.add("c")
+    sent = [early.deliveries(0.1 * n, 0, 2, 100) for n in range(50)]
+    assert sent == [late.deliveries(0.1 * n, 0, index, 100) for n in range(50)]
+
+
+def test_a_worker_that_comes_later_lives_on_the_host_of_all() -> None:
+    config = NetworkConfig(latency_s=0.25, hosts=(Host(workers=("*",)),))
+    links = Links(config, ["a", "b"], seed=0)
+    assert links.deliveries(1.0, links.add("c"), 0, 100) == (1.0,)
+
+
+@pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests")
+def test_the_example_of_a_users_tests_passes(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLE, tmp_path)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", EXAMPLE.name],
+        cwd=tmp_path,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout

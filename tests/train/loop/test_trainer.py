@@ -1,0 +1,107 @@
+"""A task trained by one peer: exact, and a folder that tells all."""
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from rumor.gossip import ONE, ConfigError, TrainingError
+from rumor.train import PeerConfig, RunConfig, load_task, run
+from rumor.train.storage.jsonl import read_metrics
+from rumor.train.storage.ledger_file import read_ledger
+from rumor.train.tasks.data import Sampler
+
+
+def plain_sgd(seed: int, peer: str, steps: int) -> nn.Module:
+    """The loop that anybody would write, on the same batches."""
+    task = load_task("digits", seed=seed)
+    torch.manual_seed(seed)
+    model = task.model()
+    optimizer = task.optimizer(model.parameters(), task.lr)
+    inputs, targets = task.train
+    sampler = Sampler(np.arange(len(targets)), task.batch_size, seed=seed, peer=peer)
+    for step in range(steps):
+        batch = torch.from_numpy(sampler.batch(step))
+        optimizer.zero_grad()
+        task.loss(model(inputs[batch]), targets[batch]).backward()
+        optimizer.step()
+    return model
+
+
+def tensors(path: Path) -> dict[str, Tensor]:
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}
+
+
+@pytest.mark.live
+def test_one_peer_equals_plain_sgd_bit_for_bit(tmp_path: Path) -> None:
+    run(RunConfig(steps=80, seed=3, out=tmp_path), PeerConfig(id="solo", seed=3))
+    expected = plain_sgd(3, "solo", 80).state_dict()
+    found = tensors(tmp_path / "model.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.live
+def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
+    report = run(RunConfig(steps=60, out=tmp_path, log_every=20), PeerConfig(id="solo"))
+    assert json.loads((tmp_path / "peer.json").read_text()) == report.as_json()
+    assert (report.state, report.steps, report.weight) == ("finished", 60, 1.0)
+    assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 20, 40, 50, 60]
+    assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
+
+
+@pytest.mark.live
+def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
+    run(RunConfig(steps=1, out=tmp_path), PeerConfig())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    with pytest.raises(ConfigError, match="another run"):
+        run(RunConfig(steps=1, out=tmp_path), PeerConfig())
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+
+
+@pytest.mark.live
+def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="lower the learning rate"):
+        run(RunConfig(task="quadratic", lr=1e30, out=tmp_path), PeerConfig())
+    assert json.loads((tmp_path / "peer.json").read_text())["state"] == "failed"
+    assert not (tmp_path / "model.safetensors").exists()
+    (account,) = read_ledger(tmp_path / "ledger.jsonl")
+    assert (account.weight, account.burned) == (0, ONE)
+
+
+@pytest.mark.live
+def test_a_peer_that_is_told_to_stop_leaves(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    report = run(RunConfig(out=tmp_path), PeerConfig(), stop=stop)
+    assert (report.state, report.steps, report.weight_units) == ("left", 0, 0)
+
+
+@pytest.mark.live
+def test_a_newcomer_that_is_told_to_stop_gives_up_looking(tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    report = run(RunConfig(out=tmp_path), PeerConfig(join=("127.0.0.1:9",)), stop=stop)
+    assert (report.state, report.steps, report.weight_units) == ("left", 0, 0)
+
+
+@pytest.mark.live
+def test_a_port_in_use_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="Address already in use"):
+            run(RunConfig(out=tmp_path / "run"), PeerConfig(bind=bind))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match="device is 'cuda:9'"):
+        run(RunConfig(device="cuda:9"), PeerConfig())

@@ -1,0 +1,94 @@
+"""What happens among the members, told twice: in words, and as rows."""
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip.effects.events import (
+    Event,
+    Founded,
+    Joined,
+    PeerDied,
+    PeerLeft,
+    PeerMet,
+    PeerRecovered,
+    PeerRefused,
+    PeerSuspected,
+    PushSkipped,
+    StaleIncarnation,
+    SwarmGivenUp,
+    ViewFull,
+)
+from rumor.train.runtime.events import Events
+from rumor.train.storage.jsonl import read_metrics
+
+NOTED: list[tuple[Event, str, str | None, str]] = [
+    (Founded(), "founded", None, "founded a swarm"),
+    (Joined("a"), "joined", "a", "a copy of a's"),
+    (PeerMet("b"), "met", "b", "met b"),
+    (PeerSuspected("b"), "suspected", "b", "b is silent"),
+    (PeerRecovered("b"), "recovered", "b", "b is heard again"),
+    (PeerDied("b"), "died", "b", "b has fallen silent"),
+    (PeerLeft("b"), "left", "b", "b has left"),
+    (ViewFull(4097), "full", None, "4097 names are kept in mind"),
+]
+
+
+@pytest.mark.parametrize(("event", "name", "peer", "words"), NOTED)
+def test_an_event_is_a_line_for_people_and_a_row_for_programs(
+    event: Event,
+    name: str,
+    peer: str | None,
+    words: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before_s = time.time()
+    events = Events(tmp_path / "events.jsonl")
+    with caplog.at_level(logging.INFO, "rumor"):
+        events.tell(event)
+    events.close()
+    assert words in caplog.text
+    (row,) = read_metrics(tmp_path / "events.jsonl")
+    assert (row["event"], row["peer"]) == (name, peer)
+    assert before_s <= row["unix_s"] <= time.time() and row["t_s"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (PeerRefused("x", "another model"), "x cannot be one of this swarm: another model"),
+        (StaleIncarnation(7), "a later life of this peer's own name"),
+        (SwarmGivenUp(), "met another swarm"),
+    ],
+)
+def test_what_is_about_nobodys_life_is_only_said(
+    event: Event, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = Events(tmp_path / "events.jsonl")
+    with caplog.at_level(logging.INFO, "rumor"):
+        events.tell(event)
+        events.tell(PushSkipped("no credit"))
+    events.close()
+    assert words in caplog.text and len(caplog.records) == 1
+    assert read_metrics(tmp_path / "events.jsonl") == []
+
+
+def test_names_of_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    events = Events(None)
+    for number in range(1000):
+        events.tell(PeerRefused(f"x{number % 500}", "another model"))
+    assert len(caplog.records) == 64
+
+
+def test_a_second_life_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    for peer in ("a", "b"):
+        events = Events(tmp_path / "events.jsonl")
+        events.tell(PeerMet(peer))
+        events.close()
+        events.tell(PeerMet("too late"))
+        with open(tmp_path / "events.jsonl", "ab") as file:
+            file.write(b'{"t_s":0.1,"cut')
+    assert [row["peer"] for row in read_metrics(tmp_path / "events.jsonl")] == ["a", "b"]

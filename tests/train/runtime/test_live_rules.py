@@ -1,0 +1,144 @@
+"""Every rule between live peers, over real ZeroMQ on the loopback interface."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import ONE, ProtocolConfig, TrainingError, audit
+from rumor.gossip.rules.registry import RULES
+from rumor.train import Peer, PeerConfig
+from rumor.train.storage.ledger_file import read_ledger
+
+pytestmark = pytest.mark.live
+
+QUICK: dict[str, Any] = {"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 1.5, "found_s": 0.3}
+
+
+class Member:
+    """A peer that adds its number to its model at every step, on a thread of its own."""
+
+    def __init__(self, number: int, folder: Path, rule: str, steps: int, count: int) -> None:
+        self.model = nn.Linear(4, 3)
+        for parameter in self.model.parameters():
+            nn.init.zeros_(parameter)
+        self.folder = folder / f"p{number}"
+        self.error: BaseException | None = None
+        self.taken = 0
+        config = PeerConfig(
+            id=f"p{number}",
+            rule=rule,
+            rendezvous=folder / "meeting",
+            founders=count,
+            out=self.folder,
+            protocol=ProtocolConfig(**QUICK),
+            linger_s=20.0,
+            leave_s=2.0,
+        )
+        self.peer = Peer(self.model, config)
+        self._number, self._steps = number, steps
+        self.thread = threading.Thread(target=self._train, daemon=True)
+        self.thread.start()
+
+    def _train(self) -> None:
+        try:
+            with self.peer:
+                while self.taken < self._steps:
+                    with torch.no_grad():
+                        self.model.bias.add_(self._number)
+                    self.peer.step()
+                    self.taken += 1
+                    time.sleep(0.002 * self._number)
+        except BaseException as error:
+            self.error = error
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
+    members = [Member(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
+    for member in members:
+        member.thread.join(60)
+        assert not member.thread.is_alive() and member.error is None
+    account = audit(
+        account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
+    )
+    assert account.balanced and account.held == account.founded == 3 * ONE
+    models = torch.stack([member.model.bias.detach() for member in members])
+    # Each step moves the mean by 1: (0 + 1 + 2) / 3.
+    if rule in ("allreduce", "dpsgd"):
+        torch.testing.assert_close(models.mean(0), torch.full((3,), 30.0), rtol=0.02, atol=0)
+    if rule == "allreduce":
+        assert torch.equal(models[0], models[1]) and torch.equal(models[0], models[2])
+
+
+VICTIM = """
+import sys, time
+from pathlib import Path
+from torch import nn
+from rumor.gossip import ProtocolConfig
+from rumor.train import Peer, PeerConfig
+
+model = nn.Linear(4, 3)
+for parameter in model.parameters():
+    nn.init.zeros_(parameter)
+config = PeerConfig(
+    id="victim", rule="dpsgd", rendezvous=Path(sys.argv[1]) / "meeting", founders=3,
+    protocol=ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=1.5, found_s=0.3),
+)
+with Peer(model, config) as peer:
+    while True:
+        peer.step()
+        time.sleep(0.01)
+"""
+
+
+def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:
+    members = [Member(number, tmp_path, "dpsgd", steps=10**6, count=3) for number in range(2)]
+    command = [sys.executable, "-c", VICTIM, str(tmp_path)]
+    victim = subprocess.Popen(command)
+    try:
+        give_up_s = time.monotonic() + 60
+        while min(member.taken for member in members) < 10:
+            assert time.monotonic() < give_up_s and victim.poll() is None
+            time.sleep(0.01)
+    finally:
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+    for member in members:
+        member.thread.join(30)
+        assert isinstance(member.error, TrainingError)
+        assert "victim died in round " in str(member.error)
+        assert "dpsgd cannot go on without it" in str(member.error)
+
+
+def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> None:
+    members = [Member(number, tmp_path, "allreduce", steps=10**6, count=2) for number in range(2)]
+    try:
+        give_up_s = time.monotonic() + 30
+        while min(member.taken for member in members) < 3:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
+        assert members[0].peer.address is not None
+        late = PeerConfig(
+            id="late",
+            rule="allreduce",
+            join=(members[0].peer.address,),
+            protocol=ProtocolConfig(**QUICK),
+        )
+        with pytest.raises(TrainingError, match="takes nobody in once it has started"):
+            with Peer(nn.Linear(4, 3), late):
+                pass
+    finally:
+        for member in members:
+            member._steps = 0
+            member.peer.stop.set()
+        for member in members:
+            member.thread.join(30)
+    assert not any(member.thread.is_alive() for member in members)

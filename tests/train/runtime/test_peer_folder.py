@@ -1,0 +1,311 @@
+"""Checkpoints in one's own loop: what is registered comes back, whatever has happened."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import ConfigError, GoSGD, LocalProtocolError, ProtocolConfig
+from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train.storage.incarnation import next_incarnation, note_incarnation
+from rumor.train.storage.jsonl import read_metrics
+
+pytestmark = pytest.mark.live
+
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, found_alone_s=0.5)
+
+
+class Loop:
+    """A training loop as anybody would write it."""
+
+    def __init__(self, config: PeerConfig) -> None:
+        torch.manual_seed(0)
+        self.first = nn.Linear(3, 4)
+        self.model = nn.Sequential(self.first, nn.BatchNorm1d(4), nn.Linear(4, 1))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.05)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 3, gamma=0.5)
+        self.peer = Peer(self.model, config)
+        self.peer.register(optimizer=self.optimizer, scheduler=self.scheduler)
+
+    def train(self, steps: int) -> list[float]:
+        losses = []
+        for _ in range(self.peer.steps, steps):
+            inputs = torch.randn(8, 3)
+            loss = (self.model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.scheduler.step()
+            self.peer.step()
+            losses.append(loss.item())
+        return losses
+
+
+def config(folder: Path, **changes: Any) -> PeerConfig:
+    checkpoint = CheckpointConfig(folder=folder, every_s=None, every_steps=changes.pop("every", 5))
+    return PeerConfig(linger_s=0, checkpoint=checkpoint, **changes)
+
+
+def test_a_loop_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    with (whole := Loop(config(tmp_path / "whole"))).peer:
+        expected = whole.train(20)
+    with (first := Loop(config(tmp_path / "halves"))).peer:
+        losses = first.train(9)
+    second = Loop(config(tmp_path / "halves"))
+    assert second.peer.resume()
+    assert (second.peer.steps, second.peer.id) == (9, first.peer.id)
+    torch.manual_seed(77)
+    with second.peer:
+        losses += second.train(20)
+    assert losses == expected
+    assert torch.equal(whole.first.weight, second.first.weight)
+
+
+def test_after_a_crash_it_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    loop = Loop(config(tmp_path))
+    with pytest.raises(ZeroDivisionError), loop.peer:
+        loop.train(7)
+        assert loop.peer._memory._scribe.wait()
+        raise ZeroDivisionError
+    again = Loop(config(tmp_path))
+    assert again.peer.resume() and again.peer.steps == 5
+
+
+def test_the_first_life_has_nothing_to_resume(tmp_path: Path) -> None:
+    loop = Loop(config(tmp_path))
+    assert not loop.peer.resume()
+    with loop.peer:
+        loop.train(2)
+    assert Loop(config(tmp_path)).peer.resume()
+
+
+def test_who_was_killed_before_its_first_checkpoint_keeps_its_name(tmp_path: Path) -> None:
+    first = Loop(config(tmp_path))
+    first.peer.__enter__()
+    first.peer._close()  # without a word, as a crash
+    second = Loop(config(tmp_path))
+    assert not second.peer.resume()
+    with second.peer:
+        assert second.peer.id == first.peer.id
+    named = Loop(config(tmp_path, id="other"))
+    with pytest.raises(ConfigError, match="id is other: the checkpoint is of peer"):
+        named.peer.resume()
+
+
+def test_objects_may_be_registered_after_resuming(tmp_path: Path) -> None:
+    with (first := Loop(config(tmp_path))).peer:
+        first.train(4)
+    linear, normed = nn.Linear(3, 4), nn.BatchNorm1d(4)
+    model = nn.Sequential(linear, normed, nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    peer = Peer(model, config(tmp_path))
+    assert peer.resume()
+    assert torch.equal(linear.weight, first.first.weight)
+    assert normed.num_batches_tracked is not None and int(normed.num_batches_tracked) == 4
+    peer.register(optimizer=optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.025
+    with pytest.raises(ConfigError, match="the state of scheduler: register it, too"), peer:
+        pass
+    with pytest.raises(ConfigError, match="no state of sampler: it has optimizer, scheduler"):
+        peer.register(sampler=optimizer)
+
+
+def test_what_has_no_state_cannot_be_registered(tmp_path: Path) -> None:
+    loop = Loop(config(tmp_path))
+    with pytest.raises(ConfigError, match="epoch cannot be kept"):
+        loop.peer.register(epoch=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="optimizer is registered already"):
+        loop.peer.register(optimizer=loop.optimizer)
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    peer = Peer(nn.Linear(2, 1), PeerConfig(linger_s=0))
+    for call in (peer.resume, peer.register, peer.save_checkpoint):
+        with pytest.raises(LocalProtocolError):
+            call()
+    with peer:
+        peer.step()
+        assert peer.steps == 1
+        with pytest.raises(LocalProtocolError, match="no checkpoints are kept"):
+            peer.save_checkpoint()
+
+
+def test_a_running_peer_does_not_resume(tmp_path: Path) -> None:
+    with (loop := Loop(config(tmp_path))).peer:
+        with pytest.raises(LocalProtocolError, match="before `with`"):
+            loop.peer.resume()
+
+
+def test_checkpoints_of_a_former_life_are_not_written_over(tmp_path: Path) -> None:
+    with (first := Loop(config(tmp_path))).peer:
+        first.train(4)
+    second = Loop(config(tmp_path))
+    with pytest.raises(ConfigError, match="holds checkpoints of a former life"), second.peer:
+        pass
+
+
+def test_another_model_is_refused_with_the_first_difference(tmp_path: Path) -> None:
+    with (first := Loop(config(tmp_path))).peer:
+        first.train(1)
+    other = Peer(nn.Linear(3, 4), config(tmp_path))
+    with pytest.raises(ConfigError, match=r"0\.weight \(4, 3\) float32 in it"):
+        other.resume()
+
+
+def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path) -> None:
+    with (loop := Loop(config(tmp_path, every=4))).peer:
+        for step in range(1, 9):
+            loop.train(step)
+            assert loop.peer._memory._scribe.wait()
+        assert len(list(tmp_path.glob("checkpoint-*"))) == 2
+        assert loop.peer.save_checkpoint(wait=True)
+        assert (tmp_path / "checkpoint-000003.safetensors").exists()
+
+
+def test_a_disk_that_fails_does_not_end_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with caplog.at_level(logging.WARNING, "rumor"):
+        with (loop := Loop(config(tmp_path, every=2))).peer:
+            monkeypatch.setattr(os, "fsync", fail)
+            for step in range(1, 5):
+                loop.train(step)
+                assert loop.peer._memory._scribe.wait()
+    assert caplog.text.count("the checkpoint could not be written, training goes on") == 1
+    assert not list(tmp_path.glob("checkpoint*"))
+
+
+def test_an_object_that_outgrows_checkpoints_does_not_end_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd:
+        def state_dict(self) -> dict[str, Any]:
+            return {"file": object()}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            raise AssertionError
+
+    with (loop := Loop(config(tmp_path, every=2))).peer:
+        loop.peer.register(odd=Odd())
+        with caplog.at_level(logging.WARNING, "rumor"):
+            loop.train(3)
+        with pytest.raises(ConfigError, match=r"odd\.file is a builtins\.object"):
+            loop.peer.save_checkpoint()
+    assert "no checkpoint was written: odd.file" in caplog.text
+
+
+def test_a_model_that_is_not_finite_is_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (loop := Loop(config(tmp_path, every=100))).peer:
+        loop.train(1)
+        assert loop.peer.save_checkpoint(wait=True)
+        with torch.no_grad():
+            loop.first.bias[0] = float("nan")
+        with caplog.at_level(logging.WARNING, "rumor"):
+            loop.peer.leave()
+    assert "0.bias is not finite" in caplog.text
+    assert len(list(tmp_path.glob("checkpoint-*"))) == 1
+
+
+@pytest.mark.parametrize("wire", ["int8", "topk:0.5"])
+def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) -> None:
+    protocol = ProtocolConfig(wire=wire)
+    with (first := Loop(config(tmp_path, protocol=protocol))).peer:
+        swarm = first.peer._running().protocol.swarm
+        first.train(6)
+    second = Loop(config(tmp_path, protocol=protocol))
+    second.peer.resume()
+    with second.peer:
+        protocol_now = second.peer._running().protocol
+        assert protocol_now.swarm == swarm
+        if wire == "int8":
+            assert protocol_now.is_anchored and second.peer.vector.kept_anchor() == swarm
+
+
+@contextmanager
+def a_member(folder: Path, **changes: Any) -> Iterator[Loop]:
+    """A founder that goes on taking turns, on a thread, without changing its model."""
+    given: dict[str, Any] = {"protocol": QUICK, "rule": GoSGD(p=1e-9)} | changes
+    loop, over = Loop(config(folder, **given)), threading.Event()
+
+    def take_turns() -> None:
+        while not over.wait(0.002):
+            loop.peer.step()
+
+    with loop.peer:
+        thread = threading.Thread(target=take_turns)
+        thread.start()
+        try:
+            yield loop
+        finally:
+            over.set()
+            thread.join()
+            loop.peer.leave()
+
+
+def test_a_member_that_resumes_becomes_a_copy_and_keeps_its_place(tmp_path: Path) -> None:
+    """Weight is never restored: half of the donor's comes with the copy."""
+    with a_member(tmp_path / "a", id="a", every=10**9) as donor:
+        given = {"id": "b", "protocol": QUICK, "rule": GoSGD(p=1e-9), "out": tmp_path / "b"}
+        given |= {"join": (donor.peer.address or "",)}
+        with (first := Loop(config(tmp_path / "b", **given))).peer:
+            first.train(5)
+            first.peer.leave()
+        second = Loop(config(tmp_path / "b", **given))
+        assert second.peer.resume()
+        with second.peer:
+            assert torch.equal(second.first.weight, donor.first.weight)
+            assert not torch.equal(second.first.weight, first.first.weight)
+            assert second.peer.weight == donor.peer.weight == 0.5
+            assert second.peer.steps == 5 and len(second.train(6)) == 1
+            assert second.peer.swarm_steps > 6
+            assert 0 < second.peer.progress(10**6) < second.peer.progress(10) == 1
+            second.peer.leave()
+
+
+def test_a_name_that_others_know_a_later_life_of_begins_as_a_still_later_one(
+    tmp_path: Path,
+) -> None:
+    """Its folder was lost, and its clock went back."""
+    with a_member(tmp_path / "a", id="a", every=10**9) as one:
+        given: dict[str, Any] = {"id": "b", "protocol": QUICK, "join": (one.peer.address or "",)}
+        later = time.time_ns() // 10**6 + 3_600_000
+        (tmp_path / "old").mkdir()
+        note_incarnation(tmp_path / "old", "b", later)
+        first = Loop(config(tmp_path / "old", **given))
+        first.peer.__enter__()
+        first.peer._close()  # without a word, as a crash
+        second = Loop(config(tmp_path / "new", **given))
+        with second.peer:
+            assert second.peer._living().incarnation > later + 1
+            assert second.peer.weight > 0
+            second.peer.leave()
+        assert next_incarnation(tmp_path / "new", "b", later / 1000, 10_000) > later + 2
+
+
+def test_members_are_noted_for_the_next_life(tmp_path: Path) -> None:
+    with a_member(tmp_path / "a", id="a", out=tmp_path / "a", every=10**9) as one:
+        join = (one.peer.address or "",)
+        other = config(tmp_path / "b", id="b", out=tmp_path / "b", protocol=QUICK, join=join)
+        with (two := Loop(other)).peer:
+            memory = two.peer._memory
+            memory._note._since_s -= 60
+            two.train(1)
+            assert memory._scribe.wait()
+            two.peer.leave()
+    noted = (tmp_path / "b" / "peers.json").read_text()
+    assert one.peer.address is not None and one.peer.address in noted
+    events = [row["event"] for row in read_metrics(tmp_path / "a" / "events.jsonl")]
+    assert events[0] == "founded" and {"met", "left"} <= set(events)

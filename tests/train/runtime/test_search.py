@@ -1,0 +1,52 @@
+"""What a peer that looks for its swarm says it waits for."""
+
+import threading
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from rumor.gossip import Member, Phase, TransportError
+from rumor.train import PeerConfig
+from rumor.train.runtime.runner import PeerRuntime
+from rumor.train.runtime.search import Search
+
+
+def words(*greeted: str, live: tuple[str, ...] = (), join: tuple[str, ...] = ()) -> str:
+    """What is said by one that has greeted these, and knows who listens at some of them."""
+    members = [
+        Member(id=a, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=(a,))
+        for a in ("me", *live)
+    ]
+    driver = SimpleNamespace(
+        greeted=dict.fromkeys(greeted, False),
+        call=lambda event: False,
+        step=lambda trained: None,
+        look=lambda glance: glance(SimpleNamespace(phase=Phase.SEEKING, live=lambda: members)),
+        wait_for_share=lambda seconds: None,
+    )
+    search = Search(cast(PeerRuntime, driver), PeerConfig(join=join), "me", None)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(TransportError) as caught:
+        search.run(stop)
+    return str(caught.value)
+
+
+def test_each_of_a_few_addresses_is_named() -> None:
+    said = words("tcp://b:1", "tcp://a:1", live=("tcp://a:1",))
+    assert said == (
+        "stopped while joining: tcp://b:1 does not answer; tcp://a:1 answers; "
+        "waiting for a first share"
+    )
+
+
+def test_of_hundreds_of_addresses_a_few_are_named_and_the_rest_counted() -> None:
+    many = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
+    said = words(*many, live=(many[7], many[200]))
+    assert many[0] in said and many[3] in said and many[4] not in said
+    assert "of 246 others 2 answer" in said and len(said) < 400
+
+
+def test_one_that_has_greeted_nobody_says_so() -> None:
+    assert words() == "stopped while joining: nobody has answered yet"

@@ -1,0 +1,270 @@
+"""Checkpoints on disk: whole or not there, and whatever is not one is refused with a reason."""
+
+import json
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rumor.gossip import TrainingError
+from rumor.train.storage.checkpoint import (
+    Checkpoint,
+    CheckpointFolder,
+    read_checkpoint,
+    write_checkpoint,
+)
+from rumor.train.storage.files import WriterThread, write_json
+
+
+def checkpoint(step: int = 0) -> Checkpoint:
+    tensors = {"w": torch.full((40, 3), float(step)), "n": torch.tensor(step), "e": torch.zeros(0)}
+    return Checkpoint(head={"step": step, "names": ["w", "ü"]}, tensors=tensors)
+
+
+def step_of(folder: CheckpointFolder) -> int:
+    found = folder.latest()
+    assert found is not None
+    return int(found.head["step"])
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    write_checkpoint(checkpoint(3), tmp_path / "c")
+    back = read_checkpoint(tmp_path / "c")
+    assert back.head == checkpoint(3).head
+    assert all(torch.equal(back.tensors[name], t) for name, t in checkpoint(3).tensors.items())
+    assert back.tensors.keys() == checkpoint().tensors.keys()
+    assert list(tmp_path.iterdir()) == [tmp_path / "c"]
+
+
+def test_any_tool_can_read_the_tensors(tmp_path: Path) -> None:
+    write_checkpoint(checkpoint(3), tmp_path / "c")
+    assert load_file(tmp_path / "c")["w"].sum() == 360
+
+
+def test_the_last_two_are_kept(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "deep" / "c")
+    assert folder.latest() is None
+    for step in range(5):
+        folder.write(checkpoint(step))
+    assert [path.name for path in folder.paths()] == [
+        "checkpoint-000004.safetensors",
+        "checkpoint-000005.safetensors",
+    ]
+    assert step_of(folder) == 4
+
+
+@pytest.mark.parametrize("kept", [1, 3, 4, 10])
+def test_as_many_are_kept_as_were_asked_for(tmp_path: Path, kept: int) -> None:
+    folder = CheckpointFolder(tmp_path, kept)
+    for step in range(13):
+        folder.write(checkpoint(step))
+        assert len(folder.paths()) == min(kept, step + 1) and step_of(folder) == step
+
+
+def flipped(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def other(path: Path) -> None:
+    save_file({"w": torch.zeros(2)}, path)
+
+
+def of_another_version(path: Path) -> None:
+    save_file({"w": torch.zeros(2)}, path, metadata={"format": "rumor checkpoint 99"})
+
+
+def folder_instead(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGE: list[tuple[Callable[[Path], object], str]] = [
+    (lambda path: os.truncate(path, path.stat().st_size - 1), "torn or damaged"),
+    (lambda path: os.truncate(path, 20), "torn or damaged"),
+    (lambda path: os.truncate(path, 0), "torn or damaged"),
+    (lambda path: flipped(path, path.stat().st_size - 3), "its checksum is another"),
+    (lambda path: flipped(path, path.read_bytes().index(b"step")), "its checksum is another"),
+    (lambda path: flipped(path, 5), "torn or damaged"),
+    (lambda path: path.write_bytes(b"something else"), "torn or damaged"),
+    (other, "no checkpoint of rumor"),
+    (of_another_version, "rumor checkpoint 99"),
+    (folder_instead, "is of no use"),
+]
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGE)
+def test_what_is_no_whole_checkpoint_is_refused_and_the_one_before_taken(
+    tmp_path: Path,
+    damage: Callable[[Path], object],
+    says: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.write(checkpoint(1))
+    damage(folder.write(checkpoint(2)))
+    with caplog.at_level(logging.WARNING, "rumor"):
+        assert step_of(folder) == 1
+    assert says in caplog.text and "going back to the one before it" in caplog.text
+
+
+def test_no_place_of_a_file_can_be_torn_off_unnoticed(tmp_path: Path) -> None:
+    write_checkpoint(checkpoint(1), tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    for size in range(0, len(content), 7):
+        (tmp_path / "torn").write_bytes(content[:size])
+        with pytest.raises(TrainingError, match="of no use"):
+            read_checkpoint(tmp_path / "torn")
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
+    write_checkpoint(checkpoint(1), tmp_path / "c")
+    content = (tmp_path / "c").read_bytes()
+    for at in range(0, len(content), 5):
+        flipped(tmp_path / "c", at)
+        try:
+            back = read_checkpoint(tmp_path / "c")
+        except TrainingError:
+            pass
+        else:
+            # Blanks that fill the header up are nobody's content.
+            assert back.head == checkpoint(1).head
+            assert all(torch.equal(back.tensors[n], t) for n, t in checkpoint(1).tensors.items())
+        (tmp_path / "c").write_bytes(content)
+
+
+def test_where_all_are_damaged_each_reason_is_given(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    for step in range(2):
+        folder.write(checkpoint(step)).write_bytes(b"")
+    with pytest.raises(TrainingError, match=r"000002.*; .*000001"):
+        folder.latest()
+
+
+def test_a_damaged_one_does_not_count_among_those_that_are_kept(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.write(checkpoint(1))
+    folder.write(checkpoint(2)).write_bytes(b"")
+    assert step_of(folder) == 1
+    last = folder.write(checkpoint(3))
+    assert len(folder.paths()) == 2
+    last.write_bytes(b"")
+    assert step_of(CheckpointFolder(tmp_path)) == 1
+
+
+def test_a_draft_that_a_kill_left_is_removed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.write(checkpoint(1))
+    (tmp_path / "checkpoint-000002.safetensors.draft").write_bytes(b"half of")
+    assert step_of(folder) == 1 and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_disk_that_fails_leaves_all_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.write(checkpoint(1))
+
+    def fail(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space left"):
+            folder.write(checkpoint(2))
+        with pytest.raises(OSError, match="No space left"):
+            write_json(tmp_path / "life.json", {"id": "a"})
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000001.safetensors"]
+    assert step_of(folder) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError):
+        CheckpointFolder(tmp_path / "file").write(checkpoint(1))
+
+
+def test_json_is_replaced_whole(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"n": 1})
+    write_json(tmp_path / "a.json", {"n": 2})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"n": 2}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_failing_disk_is_one_warning_until_it_works_again_and_work_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scribe, done = WriterThread(), threading.Event()
+
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    with caplog.at_level(logging.WARNING, "rumor"):
+        for job in (fail, fail, done.set, fail):
+            scribe.add("the checkpoint", job)
+            assert scribe.wait()
+        scribe.add("the table", fail)
+        scribe.close()
+    said = [record.getMessage() for record in caplog.records]
+    failed, again = "could not be written, training goes on: the disk is full", "can be written"
+    assert said == [
+        f"the checkpoint {failed}",
+        f"the checkpoint {again} again",
+        f"the checkpoint {failed}",
+        f"the table {failed}",
+    ]
+    assert done.is_set()
+
+
+def test_what_was_written_is_let_go_of_before_whoever_waits_goes_on() -> None:
+    """It is as large as model and optimizer together, and the next one may be hours away."""
+    scribe, copy = WriterThread(), checkpoint()
+    alive = weakref.ref(copy.tensors["w"])
+    scribe.add("the checkpoint", partial(len, [copy]))
+    del copy
+    assert scribe.wait()
+    assert alive() is None
+    scribe.close()
+
+
+def test_its_thread_is_over_when_it_is_closed() -> None:
+    """The interpreter aborts where it ends beside a thread that is inside of torch."""
+    before = threading.active_count()
+    scribe = WriterThread()
+    scribe.add("a", partial(time.sleep, 0.05))
+    scribe.close()
+    assert threading.active_count() == before
+
+
+def test_of_waiting_jobs_of_one_name_the_last_is_done() -> None:
+    scribe, gate, done = WriterThread(), threading.Event(), list[int]()
+    begun = threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        gate.wait()
+
+    scribe.add("a", hold)
+    begun.wait()
+    for number in range(3):
+        scribe.add("b", lambda number=number: done.append(number))  # type: ignore[misc]
+    assert scribe.is_busy("a") and scribe.is_busy("b") and not scribe.is_busy("c")
+    gate.set()
+    scribe.close()
+    assert done == [2]
+
+
+def test_whoever_writes_nothing_has_no_thread() -> None:
+    before = threading.active_count()
+    scribe = WriterThread()
+    scribe.close()
+    assert threading.active_count() == before

@@ -1,0 +1,246 @@
+"""A full disk: rows and checkpoints are missed, and only the ledger ends training."""
+
+import errno
+import json
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from rumor.gossip import ONE, Account, Entry, GoSGD, Kind, ProtocolConfig, TrainingError
+from rumor.train import Peer, PeerConfig, RunConfig, run
+from rumor.train.storage.inputs import Wake
+from rumor.train.storage.journal import Journal, JournalFile
+from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
+from rumor.train.storage.ledger_file import LedgerFile, read_ledger
+
+from ..full_disk import FullDisk
+
+WHY = "ledger.jsonl cannot be written .No space left on device.: training ends here"
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3)
+
+
+def test_of_a_row_that_did_not_fit_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MetricsLog(tmp_path / "m") as log:
+        log.write({"step": 1})
+        disk = FullDisk(monkeypatch, "m", room_bytes=4)
+        for step in (2, 3):
+            with pytest.raises(OSError, match="No space left"):
+                log.write({"step": step})
+        assert (tmp_path / "m").read_text() == '{"step":1}\n'
+        disk.is_full = False
+        log.write({"step": 4})
+    assert read_metrics(tmp_path / "m") == [{"step": 1}, {"step": 4}]
+
+
+def test_what_cannot_even_be_cut_off_is_so_before_the_next_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(size: int) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    log = MetricsLog(tmp_path / "m")
+    disk, file = FullDisk(monkeypatch, "m", room_bytes=4), log._file
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "_file", _Stubborn(file, fail))
+        with pytest.raises(OSError, match="No space left"):
+            log.write({"step": 1})
+        assert (tmp_path / "m").read_text() == '{"st'
+        disk.is_full = False
+        with pytest.raises(OSError, match="Input/output"):
+            log.write({"step": 2})
+    log.write({"step": 3})
+    log.close()
+    assert read_metrics(tmp_path / "m") == [{"step": 3}]
+
+
+class _Stubborn:
+    """A file that cannot be cut."""
+
+    def __init__(self, file: Any, truncate: Any) -> None:
+        self.fileno, self.truncate = file.fileno, truncate
+
+
+def test_rows_that_are_missed_are_said_once_until_they_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    diary = JsonlLog(tmp_path / "metrics.jsonl")
+    disk = FullDisk(monkeypatch, "metrics.jsonl")
+    with caplog.at_level(logging.WARNING, "rumor"):
+        for step, is_full in enumerate([True, True, False, False, True]):
+            disk.is_full = is_full
+            diary.write({"step": step})
+    diary.close()
+    diary.write({"step": 9})
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 2}, {"step": 3}]
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 3 and said[1] == f"{tmp_path}/metrics.jsonl can be written again"
+    assert said[0] == said[2] and "metrics.jsonl could not be written, training goes on" in said[0]
+
+
+def test_a_diary_that_cannot_be_opened_is_opened_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    diary = JsonlLog(tmp_path / "metrics.jsonl")
+    diary.write({"step": 1})
+    (tmp_path / "metrics.jsonl").rmdir()
+    diary.write({"step": 2})
+    diary.close()
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 2}]
+    assert len(caplog.records) == 2
+
+
+def test_a_ledger_that_cannot_be_written_names_itself_and_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = Account("a", 42)
+    ledger = LedgerFile(tmp_path / "ledger.jsonl", account)
+    ledger.write(Entry(Kind.FOUNDED, ONE))
+    FullDisk(monkeypatch, "ledger.jsonl", room_bytes=9)
+    with pytest.raises(TrainingError, match=WHY):
+        ledger.write(Entry(Kind.BURNED, ONE))
+    ledger.close()
+    assert (tmp_path / "ledger.jsonl").read_text().endswith("\n")
+    assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
+
+
+def test_a_journal_that_cannot_be_written_ends_there_and_has_no_last_word(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", {"id": "a"}, [torch.zeros(3)])
+    journal.take(Wake(), 1.0)
+    file = journal._file
+    file.flush()
+    journal._file = _Full(file)  # type: ignore[assignment]
+    for _ in range(2):
+        with pytest.raises(TrainingError, match=r"j cannot be written .No space left"):
+            journal.take(Wake(), 2.0)
+    journal._file = file
+    with pytest.raises(TrainingError, match="No space left"):
+        journal.take(Wake(), 3.0)
+    journal.close()
+    read = JournalFile(tmp_path / "j")
+    assert [entry.now for entry in read] == [1.0] and not read.closed
+    read.close()
+
+
+class _Full:
+    """A file on a full disk."""
+
+    def __init__(self, file: Any) -> None:
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_journal_of_what_was_not_carried_out_has_no_last_word(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", {"id": "a"}, [torch.zeros(3)])
+    journal.take(Wake(), 1.0)
+    journal.close(whole=False)
+    read = JournalFile(tmp_path / "j")
+    assert len(list(read)) == 1 and not read.closed
+    read.close()
+
+
+def rumor_threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("rumor-")]
+
+
+@pytest.mark.live
+def test_a_ledger_that_cannot_be_written_ends_the_peer_as_a_crash_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = Peer(nn.Linear(2, 1), PeerConfig(id="a", out=tmp_path, linger_s=0))
+    with pytest.raises(TrainingError, match=WHY), peer:
+        peer.step()
+        FullDisk(monkeypatch, "ledger.jsonl")
+        peer.leave()  # a lone peer burns its weight, which would have to be written
+    with pytest.raises(TrainingError, match=WHY):
+        peer.step()
+    assert rumor_threads() == [] and "Traceback" not in caplog.text
+    assert "leave in good order" not in caplog.text
+    assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
+
+
+@pytest.mark.live
+def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: dict[str, Any] = {"protocol": QUICK, "linger_s": 0, "leave_s": 2}
+    never = PeerConfig(id="a", rule=GoSGD(p=1e-9), **given)
+    eager = PeerConfig(id="b", rule=GoSGD(p=1.0), out=tmp_path, **given)
+    with Peer(nn.Linear(2, 1), never) as a:
+        b = Peer(nn.Linear(2, 1), eager, join=(a.address or "",))
+        over = threading.Event()
+
+        def turn() -> None:
+            while not over.wait(0.005):
+                a.step()
+
+        turning = threading.Thread(target=turn)
+        turning.start()
+        with pytest.raises(TrainingError, match=WHY), b:
+            b.wait(0)
+            FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
+            b.step()
+            failed = b._living().driver
+            while failed.is_sound:
+                b.wait(0.1)
+            assert b.weight > 0
+            b.step()
+        assert [name for name in rumor_threads() if name != "rumor-network"] == []
+        over.set()
+        turning.join()
+        a.leave()
+    assert "Traceback" not in caplog.text
+    kinds = [row["kind"] for row in read_metrics(tmp_path / "ledger.jsonl")]
+    assert kinds[-1] == "pushed"
+
+
+@pytest.mark.live
+def test_a_run_whose_ledger_fails_has_failed_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    FullDisk(monkeypatch, "ledger.jsonl", room_bytes=100)
+    stop.set()
+    with pytest.raises(TrainingError, match=WHY):
+        run(RunConfig(out=tmp_path), PeerConfig(id="a"), stop=stop)
+    report = json.loads((tmp_path / "peer.json").read_text())
+    assert report["state"] == "failed" and "make room, and resume it" in report["error"]
+    assert rumor_threads() == []
+
+
+@pytest.mark.live
+def test_a_run_whose_metrics_fail_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    FullDisk(monkeypatch, "metrics.jsonl", room_bytes=700)
+    with caplog.at_level(logging.WARNING, "rumor"):
+        report = run(RunConfig(steps=30, out=tmp_path, log_every=1), PeerConfig(id="a"))
+    assert (report.state, report.steps) == ("finished", 30)
+    assert caplog.text.count("metrics.jsonl could not be written, training goes on") == 1
+    assert read_metrics(tmp_path / "metrics.jsonl")
+
+
+@pytest.mark.live
+def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(sys.modules["rumor.train.loop.trainer"], "save_file", fail)
+    with pytest.raises(TrainingError, match=r"its end cannot be written to .*: make room"):
+        run(RunConfig(steps=2, out=tmp_path), PeerConfig(id="a"))
+    assert json.loads((tmp_path / "peer.json").read_text())["state"] == "failed"
+    assert not list(tmp_path.glob("*.draft"))

@@ -1,0 +1,209 @@
+"""What survives of one life of a peer for the next one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ConfigError, Entry, Kind, Member, Phase, audit
+from rumor.gossip.effects.ledger import Account
+from rumor.train.interval import Interval, Recurrence, parse_interval
+from rumor.train.storage.incarnation import (
+    PeerTable,
+    last_id,
+    lock_folder,
+    next_incarnation,
+    note_incarnation,
+)
+from rumor.train.storage.ledger_file import LedgerFile, ledger_paths, new_ledger_path, read_ledgers
+
+DAY_MS = 86_400_000
+
+
+def test_without_a_folder_the_clock_counts_lives(tmp_path: Path) -> None:
+    assert next_incarnation(None, "a", 12.5, DAY_MS) == 12_500
+    assert next_incarnation(tmp_path, "a", 12.5, DAY_MS) == 12_500
+
+
+def test_a_clock_that_went_back_repeats_no_life(tmp_path: Path) -> None:
+    note_incarnation(tmp_path, "a", 90_000)
+    assert next_incarnation(tmp_path, "a", 12.5, DAY_MS) == 90_001
+    assert next_incarnation(tmp_path, "a", 91.0, DAY_MS) == 91_000
+
+
+def test_a_life_that_nobody_would_believe_is_not_begun(tmp_path: Path) -> None:
+    note_incarnation(tmp_path, "a", 1_000 + 3 * DAY_MS)
+    with pytest.raises(ConfigError, match=r"3 days ahead .* set the clock right"):
+        next_incarnation(tmp_path, "a", 1.0, DAY_MS)
+    assert next_incarnation(tmp_path, "a", 1.0, 4 * DAY_MS) == 1_001 + 3 * DAY_MS
+
+
+def test_a_folder_knows_whose_it_is(tmp_path: Path) -> None:
+    assert last_id(tmp_path) is None
+    note_incarnation(tmp_path, "a", 5)
+    assert last_id(tmp_path) == "a"
+    with pytest.raises(ConfigError, match="is of peer a, and this is b"):
+        next_incarnation(tmp_path, "b", 1.0, DAY_MS)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"id": "a"}', '{"id": "a", "incarnation": "x"}'])
+def test_a_count_that_cannot_be_read_is_not_guessed(tmp_path: Path, content: str) -> None:
+    (tmp_path / "life.json").write_text(content)
+    with pytest.raises(ConfigError, match="which life of its peer was the last"):
+        next_incarnation(tmp_path, "a", 1.0, DAY_MS)
+
+
+def member(id: str, *addresses: str) -> Member:
+    return Member(
+        id=id, incarnation=1, heartbeat=0, phase=Phase.TRAINING, step=0, addresses=addresses
+    )
+
+
+def test_the_table_says_whom_the_next_life_can_ask(tmp_path: Path) -> None:
+    table = PeerTable(tmp_path)
+    assert table.addresses() == ()
+    assert table.update([member("a", "tcp://a:1", "tcp://b:2"), member("c"), member("d", "x:1")])
+    table.write()
+    assert PeerTable(tmp_path).addresses() == ("tcp://a:1", "tcp://b:2", "tcp://x:1")
+
+
+def test_a_table_is_written_only_when_it_has_changed(tmp_path: Path) -> None:
+    table = PeerTable(tmp_path)
+    assert table.update([member("a", "tcp://a:1")])
+    assert not table.update([member("a", "tcp://a:1")])
+    assert not table.update([]), "it may come back"
+    assert table.update([], ["a"])
+
+
+def noted(folder: Path) -> list[str]:
+    return [row["id"] for row in json.loads((folder / "peers.json").read_text())]
+
+
+def lived(folder: Path, *members: Member, departed: tuple[str, ...] = ()) -> PeerTable:
+    """A life in which these were known."""
+    table = PeerTable(folder)
+    table.update(members, departed)
+    table.write()
+    return table
+
+
+def test_a_life_that_meets_nobody_leaves_the_next_one_somebody_to_ask(tmp_path: Path) -> None:
+    lived(tmp_path, member("y", "tcp://y:1"), member("z", "tcp://z:1"))
+    lived(tmp_path)
+    assert PeerTable(tmp_path).addresses() == ("tcp://y:1", "tcp://z:1")
+    lived(tmp_path, member("a", "tcp://a:1"), member("z", "tcp://z:2"))
+    assert PeerTable(tmp_path).addresses() == ("tcp://a:1", "tcp://z:2", "tcp://y:1")
+    lived(tmp_path, member("z"), departed=("y",))
+    assert noted(tmp_path) == ["a"], "z only dials out now, and y has left"
+
+
+def test_one_that_left_stays_away_and_one_that_was_forgotten_does_not(tmp_path: Path) -> None:
+    table = lived(tmp_path, member("y", "tcp://y:1"), member("z", "tcp://z:1"))
+    assert table.update([member("y", "tcp://y:1")], ["z"])
+    assert not table.update([member("y", "tcp://y:1")])
+    assert not table.update([])
+    table.write()
+    assert noted(tmp_path) == ["y"]
+
+
+def test_the_table_has_bounds_and_those_stay_that_were_heard_last(tmp_path: Path) -> None:
+    former = [member(f"old-{number:03}", f"tcp://old:{number + 1}") for number in range(300)]
+    lived(tmp_path, *former)
+    assert noted(tmp_path) == [each.id for each in former[:64]]
+    lived(tmp_path, *(member(f"new-{number}", f"tcp://new:{number + 1}") for number in range(3)))
+    assert noted(tmp_path) == ["new-0", "new-1", "new-2", *(each.id for each in former[:61])]
+
+
+def test_a_table_from_before_there_were_bounds_is_asked_whole(tmp_path: Path) -> None:
+    rows = [{"id": f"p{number}", "addresses": [f"tcp://p:{number + 1}"]} for number in range(300)]
+    (tmp_path / "peers.json").write_text(json.dumps(rows))
+    assert len(PeerTable(tmp_path).addresses()) == 300
+
+
+@pytest.mark.parametrize("content", ["", "3", '[{"id": 1}]', '[{"addresses": ["nonsense"]}]'])
+def test_a_damaged_table_costs_seeds_and_nothing_else(tmp_path: Path, content: str) -> None:
+    (tmp_path / "peers.json").write_text(content)
+    assert PeerTable(tmp_path).addresses() == ()
+
+
+def opened(folder: Path, incarnation: int, *entries: Entry) -> None:
+    account = Account("a", incarnation)
+    file = LedgerFile(new_ledger_path(folder), account)
+    for entry in entries:
+        file.write(entry)
+    file.close()
+
+
+def test_each_life_has_a_ledger_of_its_own(tmp_path: Path) -> None:
+    assert read_ledgers(tmp_path) == ()
+    for life in range(1, 12):
+        opened(tmp_path, life, Entry(Kind.FOUNDED, 10))
+    assert [path.name for path in ledger_paths(tmp_path)][:2] == ["ledger.jsonl", "ledger.2.jsonl"]
+    accounts = read_ledgers(tmp_path)
+    assert [account.incarnation for account in accounts] == list(range(1, 12))
+    assert audit(accounts, [("a", n) for n in range(1, 11)]).died == 100
+
+
+def test_a_life_that_never_wrote_a_line_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").write_bytes(b'{"kind":"ope')
+    opened(tmp_path, 2, Entry(Kind.FOUNDED, 10))
+    assert [path.name for path in ledger_paths(tmp_path)] == ["ledger.jsonl", "ledger.2.jsonl"]
+    assert [account.weight for account in read_ledgers(tmp_path)] == [10]
+
+
+def test_other_files_are_no_ledgers(tmp_path: Path) -> None:
+    for name in ("ledger.01.jsonl", "ledger.x.jsonl", "ledgers.jsonl", "ledger.2.jsonl.draft"):
+        (tmp_path / name).write_text(json.dumps({"kind": "opened"}) + "\n")
+    assert ledger_paths(tmp_path) == [] and new_ledger_path(tmp_path).name == "ledger.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("text", "every_s", "every_steps"),
+    [
+        ("60s", 60.0, None),
+        ("1.5min", 90.0, None),
+        ("2 h", 7200.0, None),
+        ("500steps", None, 500),
+        ("1 step", None, 1),
+        ("10s, 5steps", 10.0, 5),
+        ("never", None, None),
+    ],
+)
+def test_intervals_are_read_as_people_type_them(
+    text: str, every_s: float | None, every_steps: int | None
+) -> None:
+    assert parse_interval(text) == Interval(every_s=every_s, every_steps=every_steps)
+
+
+@pytest.mark.parametrize("text", ["", "60", "0s", "-5s", "2.5steps", "steps", "60s,", "3d"])
+def test_what_is_no_interval_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is malformed: write 60s"):
+        parse_interval(text)
+
+
+def test_whichever_comes_first_is_due() -> None:
+    either = Interval(every_s=10.0, every_steps=5)
+    assert not either.due(9.0, 4)
+    assert either.due(10.0, 0) and either.due(0.0, 5)
+    assert not Interval().due(1e9, 10**9)
+
+
+def test_what_was_done_is_due_again_after_as_many_steps() -> None:
+    recurrence = Recurrence(Interval(every_steps=3), steps=10)
+    assert [recurrence.is_due(step) for step in (10, 12, 13)] == [False, False, True]
+    recurrence.done(13)
+    assert not recurrence.is_due(15) and recurrence.is_due(16)
+
+
+def test_a_folder_is_one_processs_at_a_time(tmp_path: Path) -> None:
+    lock = lock_folder(tmp_path / "state")
+    with pytest.raises(ConfigError, match="is in use"):
+        lock_folder(tmp_path / "state")
+    lock.close()
+    lock_folder(tmp_path / "state").close()
+
+
+def test_one_malformed_address_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    rows = [{"id": "b", "addresses": ["x", "tcp://node-b:7700"]}, {"id": "c", "addresses": []}]
+    (tmp_path / "peers.json").write_text(json.dumps(rows))
+    assert PeerTable(tmp_path).addresses() == ("tcp://node-b:7700",)

@@ -1,0 +1,354 @@
+"""A peer's journal on disk: what is written is read, and what was damaged is found."""
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+import torch
+
+from rumor.gossip import ConfigError, Envelope, GoSGD, ProtocolConfig, TrainingError
+from rumor.gossip.effects.effects import (
+    Combine,
+    Drop,
+    Effect,
+    Mix,
+    Reclaim,
+    Record,
+    Send,
+    ShareId,
+    Snapshot,
+    Wait,
+)
+from rumor.gossip.effects.events import Event
+from rumor.gossip.effects.ledger import Entry as LedgerEntry
+from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.rules.registry import spec_of
+from rumor.gossip.weight import UNIT
+from rumor.gossip.wire.codec import encode
+from rumor.gossip.wire.formats import Form
+from rumor.gossip.wire.messages import Ack, Push
+from rumor.train import PeerConfig, RunConfig, run
+from rumor.train.storage.inputs import (
+    Attached,
+    Finish,
+    Input,
+    Inspected,
+    Join,
+    Leave,
+    Receive,
+    Step,
+    Unsent,
+    Wake,
+)
+from rumor.train.storage.journal import JOURNAL, Head, Journal, JournalFile, rule_settings
+from rumor.train.storage.journal_records import (
+    Began,
+    Closed,
+    Decided,
+    Fingerprint,
+    Trained,
+    batch_checksum,
+    in_words,
+    pack,
+    unpack,
+)
+from rumor.train.storage.merge import fingerprint
+
+SHARE = ShareId("ada", 2**40 + 1, 3)
+TENSORS = [torch.arange(3.0), torch.tensor(7)]
+
+
+def envelope(body: Any, frame_bytes: int = 0) -> Envelope:
+    return Envelope(
+        swarm=bytes(16),
+        schema=bytes(range(16)),
+        source="ada",
+        source_incarnation=5,
+        destination="bob",
+        destination_incarnation=6,
+        body=body,
+        frame_bytes=frame_bytes,
+    )
+
+
+def push(size_bytes: int) -> Push:
+    return Push(seq=1, escrow=9, size_bytes=size_bytes, epoch=0, round=0, note=0, step=4)
+
+
+def received(body: Any, frame: bytes = b"") -> Receive:
+    message = envelope(body, len(frame))
+    return Receive(message, bytes(encode(message, frame)[0]))
+
+
+INPUTS: list[Input] = [
+    Join(("tcp://a:1", "tcp://b:2"), 3),
+    Join((), 1),
+    Join(("tcp://a:1",), 1, returning=True),
+    Step(trained=True),
+    Step(trained=False),
+    Wake(),
+    Finish(),
+    Leave(burn=True),
+    received(Ack(1, 5)),
+    received(push(4), b"abcd"),
+    Inspected(SHARE, finite=True),
+    Attached(SHARE._replace(shard=2), usable=True),
+    Unsent(envelope(Ack(1, 5))),
+]
+
+
+def write(path: Path, inputs: list[Input] = INPUTS, *, close: bool = True) -> Path:
+    journal = Journal(path, {"id": "ada"}, TENSORS)
+    for number, event in enumerate(inputs):
+        journal.take(event, number / 3)
+    if close:
+        journal.close()
+    else:
+        journal._file.close()
+    return path
+
+
+def read(path: Path) -> tuple[list[Any], bool]:
+    file = JournalFile(path)
+    try:
+        return [entry.record for entry in file], file.closed
+    finally:
+        file.close()
+
+
+def test_inputs_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = JournalFile(write(tmp_path / "j"))
+    entries = list(file)
+    file.close()
+    assert file.head == {"id": "ada"}
+    assert [entry.record for entry in entries[: len(INPUTS)]] == INPUTS
+    assert [entry.now for entry in entries[: len(INPUTS)]] == [n / 3 for n in range(len(INPUTS))]
+    assert [entry.number for entry in entries] == list(range(1, len(INPUTS) + 3))
+    assert entries[-2].record == Fingerprint(fingerprint(TENSORS))
+    assert entries[-1].record == Closed() and file.closed
+    assert file.position_bytes == file.size_bytes
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        Began(2**32 - 1),
+        Trained(0.1),
+        Decided(2**61 * UNIT, "mix ada#3 0.5"),
+        Decided(2**63 * UNIT, "mix ada#3 0.5"),
+        Decided(3 * UNIT // 2, "mix ada#3 0.5"),
+        Decided(1, ""),
+        Fingerprint((1, 2)),
+        Closed(),
+    ],
+)
+def test_marks_are_read_as_they_were_written(mark: Any) -> None:
+    assert unpack(*pack(mark)) == (mark, None)
+
+
+def test_a_loss_that_is_no_number_keeps_its_bits() -> None:
+    record, _ = unpack(*pack(Trained(float("nan"))))
+    assert isinstance(record, Trained) and record.loss != record.loss
+
+
+def test_a_payload_is_not_in_the_journal_but_its_checksum_is(tmp_path: Path) -> None:
+    frame = b"weights!" * 1000
+    (record, *_), _ = read(write(tmp_path / "j", [received(push(len(frame)), frame)]))
+    assert (tmp_path / "j").stat().st_size < 500
+    assert record.envelope.frame_bytes == len(frame)
+
+
+def test_a_refused_message_with_a_frame_is_kept_without_it() -> None:
+    record, _ = unpack(*pack(Unsent(envelope(push(4), 4)), 1.0))
+    assert record == Unsent(envelope(push(4), 0))
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 8, 9, 20])
+def test_a_torn_tail_is_recognized_and_all_before_it_is_read(
+    tmp_path: Path, cut_bytes: int
+) -> None:
+    path = write(tmp_path / "j", close=False)
+    path.write_bytes(path.read_bytes()[:-cut_bytes])
+    records, closed = read(path)
+    assert records == INPUTS[: len(records)] and not closed
+    assert len(INPUTS) - 2 <= len(records) < len(INPUTS)
+
+
+def test_a_byte_that_was_changed_is_found_with_its_record(tmp_path: Path) -> None:
+    path = write(tmp_path / "j")
+    data = bytearray(path.read_bytes())
+    starts = starts_of(data)
+    for number, start in enumerate(starts[1:], start=1):
+        changed = data.copy()
+        changed[start + 8] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(TrainingError, match=f"record {number}, at byte {start}, is damaged"):
+            read(path)
+
+
+def test_a_length_that_cannot_be_is_damage(tmp_path: Path) -> None:
+    path = write(tmp_path / "j")
+    data = bytearray(path.read_bytes())
+    data[starts_of(data)[2] + 3] = 0x7F
+    path.write_bytes(data)
+    with pytest.raises(TrainingError, match=r"record 2, .*damaged"):
+        read(path)
+
+
+def test_what_follows_the_end_is_damage(tmp_path: Path) -> None:
+    path = write(tmp_path / "j")
+    with open(path, "ab") as file:
+        file.write(path.read_bytes()[-9:])
+    with pytest.raises(TrainingError, match="damaged"):
+        read(path)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff" * 30])
+@pytest.mark.parametrize("kind", [1, 2, 6, 7, 8, 65, 66, 67, 200])
+def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body: bytes) -> None:
+    path = write(tmp_path / "j", [])
+    head = path.read_bytes()[: starts_of(path.read_bytes())[1]]
+    path.write_bytes(head + struct.pack("<IIB", len(body), crc32(body, kind), kind) + body)
+    with pytest.raises(TrainingError, match=r"record 1, .*damaged"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a journal"),
+        (b"PK\x03\x04 some other file", "not a journal"),
+        (b"rumor journal 1\n", "another version"),
+        (b"rumor journal 3\n", "cut short in its head"),
+        (b"rumor journal 3\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
+        (b"rumor journal 3\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "j").write_bytes(content)
+    with pytest.raises(TrainingError, match=message):
+        JournalFile(tmp_path / "j")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="No such file"):
+        JournalFile(tmp_path / "j")
+
+
+def test_what_led_to_a_message_is_on_disk_before_the_message_leaves(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", {}, TENSORS)
+    journal.take(Step(trained=True), 1.0)
+    assert read(tmp_path / "j") == ([], False)  # nobody has heard of it yet
+    journal.decided([Send(envelope(Ack(1, 5)))], 7)
+    assert read(tmp_path / "j") == ([Step(trained=True)], False)
+    journal.take(Step(trained=True), 2.0)
+    journal.decided([Record(LedgerEntry(Kind.FOUNDED, 7))], 7)
+    assert read(tmp_path / "j")[0][-1] == Decided(7, "")
+    journal.close()
+    journal.close()
+
+
+def test_a_journal_is_never_written_over(tmp_path: Path) -> None:
+    write(tmp_path / "j")
+    with pytest.raises(FileExistsError):
+        Journal(tmp_path / "j", {}, TENSORS)
+
+
+def test_the_model_is_looked_at_now_and_then(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", {}, TENSORS)
+    for step in range(41):
+        journal.began(np.array([step]))
+        journal.trained(1.0)
+        journal.check()
+    journal.close()
+    kinds = [type(record) for record in read(tmp_path / "j")[0]]
+    assert kinds.count(Began) == kinds.count(Trained) == 41
+    assert 2 <= kinds.count(Fingerprint) <= 3
+
+
+def test_a_batch_is_told_by_its_samples_and_their_order() -> None:
+    batch = np.array([3, 1, 2])
+    assert batch_checksum(batch) == batch_checksum(batch.copy())
+    assert batch_checksum(batch) != batch_checksum(batch[::-1])
+
+
+def test_decisions_are_written_in_words() -> None:
+    effects: list[Effect | Event] = [
+        Snapshot(1, "x", Form(copy=True)),
+        Snapshot(2, "x", Form("int8"), shard=3),
+        Wait(1, ()),
+        Mix(SHARE, 1 / 3),
+        Mix(SHARE._replace(shard=2), 0.5, Form("topk:0.01")),
+        Reclaim(2, 0.25),
+        Combine("x", ((0.5, "y"), (0.5, SHARE))),
+        Drop(SHARE),
+    ]
+    assert in_words(effects) == (
+        "copy x; snapshot x of shard 3 as int8; mix ada#3 0.3333333333333333; "
+        "mix ada#3/2 0.5 as topk:0.01; reclaim 2 0.25; combine x: 0.5 y, 0.5 ada#3"
+    )
+
+
+def test_a_head_is_read_as_it_was_written() -> None:
+    head = Head(
+        id="ada",
+        incarnation=3,
+        addresses=("tcp://a:1",),
+        anchor=bytes(16),
+        schema=bytes(range(16)),
+        rule=rule_settings(GoSGD(0.25, emission="per-second")),
+        topology="ring",
+        seed=7,
+        protocol=ProtocolConfig(gossip_s=0.5),
+        shards=2,
+        host=bytes(range(16)),
+        training={"task": "digits"},
+        machine={"torch": "2"},
+        unix_s=1.5,
+        clock_s=0.5,
+    )
+    assert Head.from_json(head.as_json()) == head
+    rule = head.make_rule()
+    assert isinstance(rule, GoSGD) and (rule.p, rule.emission) == (0.25, "per-second")
+    former = replace(head, rule={"name": "gosgd", "p": 0.25, "emission": "per-second"})
+    assert spec_of(former.make_rule()) == head.rule["spec"] == "gosgd:p=0.25,emission=per-second"
+    with pytest.raises(TrainingError, match="not understood"):
+        Head.from_json({"id": "ada"})
+
+
+def test_a_rule_that_could_not_be_made_again_is_refused_at_the_start(tmp_path: Path) -> None:
+    rule = GoSGD()
+    rule.outstanding_max = 0  # no constructor takes it
+    config = PeerConfig(rule=rule)
+    with pytest.raises(ConfigError, match="cannot be journaled"):
+        run(RunConfig(journal=True, out=tmp_path / "run"), config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_journal_needs_a_folder() -> None:
+    with pytest.raises(ConfigError, match="folder"):
+        run(RunConfig(journal=True), PeerConfig())
+
+
+@pytest.mark.live
+def test_a_run_leaves_a_journal_only_where_it_is_told_to(tmp_path: Path) -> None:
+    for journal in (False, True):
+        out = tmp_path / str(journal)
+        run(RunConfig(steps=3, out=out, journal=journal), PeerConfig(id="solo"))
+        assert (out / JOURNAL).exists() is journal
+    records, closed = read(tmp_path / "True" / JOURNAL)
+    assert closed
+    assert [type(r) for r in records].count(Trained) == records.count(Step(trained=True)) == 3
+
+
+def starts_of(data: bytes | bytearray) -> list[int]:
+    """Where each record begins, the head's first."""
+    starts, position = [], len(b"rumor journal 3\n")
+    while position < len(data):
+        starts.append(position)
+        position += 9 + struct.unpack_from("<I", data, position)[0]
+    return starts

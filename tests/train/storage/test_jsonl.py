@@ -1,0 +1,94 @@
+"""Metrics: what was written is read again, a row that a kill cut short is not."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip.errors import TrainingError
+from rumor.train.storage.jsonl import Means, MetricsLog, read_metrics
+
+ROWS: list[dict[str, object]] = [
+    {"step": 1, "loss": 0.5, "accuracy": None},
+    {"step": 2, "sketch": [0.25, -1.0]},
+]
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path / "metrics.jsonl") as log:
+        for row in ROWS:
+            log.write(row)
+    assert read_metrics(tmp_path / "metrics.jsonl") == ROWS
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_row_is_on_file_before_the_log_is_closed(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path / "m") as log:
+        log.write(ROWS[0])
+        assert read_metrics(tmp_path / "m") == ROWS[:1]
+
+
+def test_a_row_outlives_a_killed_process(tmp_path: Path) -> None:
+    code = (
+        "import os, signal; from rumor.train.storage.jsonl import MetricsLog; "
+        f"MetricsLog({str(tmp_path / 'm')!r}).write({ROWS[0]!r}); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    assert read_metrics(tmp_path / "m") == ROWS[:1]
+
+
+def test_numbers_that_are_not_finite_become_null_at_any_depth(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path / "m") as log:
+        log.write({"a": math.nan, "b": [math.inf, 1], "c": {"d": (-math.inf, np.float64("nan"))}})
+    assert read_metrics(tmp_path / "m") == [{"a": None, "b": [None, 1], "c": {"d": [None, None]}}]
+
+
+@given(cut=st.integers(0, 80))
+def test_whatever_a_kill_leaves_is_read_and_written_on(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "m"
+    with MetricsLog(path) as log:
+        for row in ROWS:
+            log.write(row)
+    text = path.read_bytes()
+    path.write_bytes(text[:cut])
+    whole = text[:cut].count(b"\n")
+    assert read_metrics(path) == ROWS[:whole]
+    with MetricsLog(path) as log:
+        log.write({"step": 3})
+    assert read_metrics(path) == [*ROWS[:whole], {"step": 3}]
+
+
+def test_a_file_that_is_not_there_yet_has_no_rows(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("line", ["nonsense", "[1]", "3", ""])
+def test_a_broken_line_in_the_middle_is_an_error_with_its_place(tmp_path: Path, line: str) -> None:
+    (tmp_path / "m").write_text(f'{{"step":1}}\n{line}\n{{"step":2}}\n')
+    with pytest.raises(TrainingError, match="m:2 is no row"):
+        read_metrics(tmp_path / "m")
+
+
+def test_a_value_that_json_lacks_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path / "m") as log:
+        with pytest.raises(TypeError):
+            log.write({"a": 1, "b": object()})
+        log.write(ROWS[0])
+    assert read_metrics(tmp_path / "m") == ROWS[:1]
+
+
+def test_means_start_anew_when_taken_each_name_for_itself() -> None:
+    means = Means()
+    for value in (1.0, 2.0, 6.0):
+        means.add("a", value)
+    means.add("b", 5.0)
+    assert means.take("a") == 3.0 and means.take("a") is None
+    assert means.take("b") == 5.0 and means.take("c") is None

@@ -1,0 +1,86 @@
+"""A peer's ledger on disk, also one that a kill cut short."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ONE, UNIT, Account, Entry, Kind, TrainingError
+from rumor.train.storage.ledger_file import LedgerFile, read_ledger
+
+ENTRIES = [
+    Entry(Kind.FOUNDED, ONE),
+    Entry(Kind.PUSHED, ONE // 2, "b", 7, 1),
+    Entry(Kind.ACCEPTED, 5, "c", 9, 3),
+    Entry(Kind.SETTLED, ONE // 4, "b", 7, 1),
+]
+
+
+def written(path: Path) -> Account:
+    account = Account("a", 42)
+    ledger = LedgerFile(path, account)
+    for entry in ENTRIES:
+        ledger.write(account.apply(entry))
+    ledger.close()
+    return account
+
+
+def test_what_is_read_equals_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    assert (written(path),) == read_ledger(path)
+
+
+def test_weights_below_a_unit_are_read_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    account, held = Account("a", 42), 2**53 - 1
+    ledger = LedgerFile(path, account)
+    for entry in (
+        Entry(Kind.ACCEPTED, held, "b", 7, 1),
+        Entry(Kind.PUSHED, held // 2, "b", 7, 1),
+        Entry(Kind.ACCEPTED, 3 * UNIT // 2, "c", 9, 1),
+        Entry(Kind.BURNED, 3 * UNIT // 2, "", 0, 0),
+    ):
+        ledger.write(account.apply(entry))
+    ledger.close()
+    assert (account,) == read_ledger(path) and account.weight == held - held // 2
+    assert '"units":"3/2^1"' in path.read_text().replace(" ", "")
+
+
+def test_whole_units_are_written_as_they_always_were(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    written(path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["units"] for row in rows[1:3]] == [2**40, 2**39]
+
+
+def test_entries_are_on_disk_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    account = Account("a", 42)
+    ledger = LedgerFile(path, account)
+    ledger.write(account.apply(ENTRIES[0]))
+    assert read_ledger(path)[0].weight == ONE
+    ledger.close()
+
+
+def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    written(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert read_ledger(path)[0].outstanding[("b", 7)].escrow == ONE // 2
+
+
+OPENED = '{"kind":"opened","id":"a","incarnation":1}\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", '{"kind":"founded","units":1}\n', '{"x":1}\n{"y":2}\n'),
+        *(f'{OPENED}{{"kind":"founded","units":{units}}}\n' for units in ("-1", '"2/2^1"', "1.5")),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(text)
+    with pytest.raises(TrainingError, match="not a ledger"):
+        read_ledger(path)

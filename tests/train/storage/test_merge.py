@@ -1,0 +1,195 @@
+"""Peers' models on disk: merged, compared, named."""
+
+from math import sqrt
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rumor.gossip.errors import ConfigError, TrainingError
+from rumor.gossip.weight import UNIT, Units
+from rumor.train.storage.merge import (
+    SavedModel,
+    consensus_distance,
+    digest,
+    merge,
+    merging_weights,
+    open_model,
+    save_model,
+    travelling,
+)
+
+
+def saved(folder: Path, peer: str, units: Units, **tensors: Tensor) -> SavedModel:
+    path = folder / f"{peer}.safetensors"
+    save_model(path, tensors, {"peer": peer, "weight_units": str(units)})
+    return open_model(path)
+
+
+def ones(value: float, n: int = 3) -> Tensor:
+    return torch.full((n,), value)
+
+
+def test_each_model_counts_by_the_weight_its_peer_holds(tmp_path: Path) -> None:
+    models = [saved(tmp_path, "a", 3, x=ones(1.0)), saved(tmp_path, "b", 1, x=ones(5.0))]
+    assert torch.equal(merge(models)["x"], ones(2.0))
+
+
+def test_the_mean_is_rounded_once_from_float64(tmp_path: Path) -> None:
+    # In float32, 1 + 2**-25 is 1, and the sum would lose it.
+    values = [1.0, 2.0**-25, 2.0**-25]
+    models = [saved(tmp_path, str(i), 1, x=ones(v)) for i, v in enumerate(values)]
+    expected = torch.tensor(values, dtype=torch.float64).mean().float()
+    assert torch.equal(merge(models)["x"], expected.expand(3))
+
+
+def test_the_order_of_the_models_does_not_matter(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    models = [saved(tmp_path, f"p{i}", i + 1, x=torch.randn(100)) for i in range(5)]
+    assert digest(merge(models)) == digest(merge(models[::-1]))
+
+
+def test_a_peer_without_weight_does_not_count(tmp_path: Path) -> None:
+    models = [saved(tmp_path, "a", 0, x=ones(1.0)), saved(tmp_path, "b", 1, x=ones(5.0))]
+    assert merging_weights(models) == {"b": UNIT}
+    assert torch.equal(merge(models)["x"], ones(5.0))
+
+
+def test_weights_far_below_a_unit_count_in_proportion(tmp_path: Path) -> None:
+    whole = [saved(tmp_path, f"w{i}", i + 1, x=ones(0.1 + i)) for i in range(3)]
+    units = ("1/2^940", "1/2^939", "3/2^940")
+    fine = [saved(tmp_path, f"f{i}", told, x=ones(0.1 + i)) for i, told in enumerate(units)]
+    assert list(merging_weights(fine).values()) == [2**20, 2**21, 3 * 2**20]
+    assert digest(merge(fine)) == digest(merge(whole))
+
+
+@pytest.mark.parametrize("units", ["-1", "1.5", "2/2^1", "1/2^961", ""])
+def test_a_model_with_a_weight_that_is_none_cannot_be_read(tmp_path: Path, units: str) -> None:
+    with pytest.raises(TrainingError, match="cannot be read as a model"):
+        saved(tmp_path, "a", units, x=ones(1.0))
+
+
+def test_where_nobody_holds_weight_all_count_alike(tmp_path: Path) -> None:
+    models = [saved(tmp_path, "a", 0, x=ones(1.0)), saved(tmp_path, "b", 0, x=ones(5.0))]
+    assert torch.equal(merge(models)["x"], ones(3.0))
+
+
+def test_integer_tensors_are_those_of_the_heaviest_peer(tmp_path: Path) -> None:
+    models = [
+        saved(tmp_path, "a", 1, n=torch.tensor(7)),
+        saved(tmp_path, "b", 2, n=torch.tensor(9)),
+        saved(tmp_path, "c", 2, n=torch.tensor(11)),
+    ]
+    assert merge(models)["n"] == 9
+
+
+def test_tensors_on_which_all_agree_come_out_as_they_went_in(tmp_path: Path) -> None:
+    mask = torch.tensor([0.1, -torch.inf], dtype=torch.float64)
+    models = [saved(tmp_path, str(i), 10**12 + i, mask=mask) for i in range(3)]
+    assert torch.equal(merge(models)["mask"], mask)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "difference"),
+    [
+        ({"x": ones(0.0, 4)}, r"tensor 0 is x \(3,\) F32 in the first and x \(4,\) F32"),
+        ({"x": ones(0.0).double()}, r"x \(3,\) F64 in the second"),
+        ({"y": ones(0.0)}, r"y \(3,\) F32 in the second"),
+        ({"x": ones(0.0), "y": ones(0.0)}, r"tensor 1 is absent in the first and y"),
+    ],
+)
+def test_the_first_difference_of_two_models_is_named(
+    tmp_path: Path, tensors: dict[str, Tensor], difference: str
+) -> None:
+    models = [saved(tmp_path, "a", 1, x=ones(0.0)), saved(tmp_path, "b", 1, **tensors)]
+    with pytest.raises(ConfigError, match=difference):
+        merge(models)
+
+
+def test_one_peer_twice_is_refused(tmp_path: Path) -> None:
+    model = saved(tmp_path, "a", 1, x=ones(0.0))
+    with pytest.raises(ConfigError, match="peer a was given twice"):
+        merge([model, model])
+
+
+def test_nothing_to_merge_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no model"):
+        merge([])
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 100])
+def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(TrainingError, match="cannot be read"):
+        open_model(path)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="cannot be read"):
+        open_model(tmp_path / "model.safetensors")
+
+
+def test_without_metadata_a_model_has_its_folders_name_and_no_weight(tmp_path: Path) -> None:
+    (tmp_path / "peer-3").mkdir()
+    path = tmp_path / "peer-3" / "model.safetensors"
+    save_model(path, {"x": ones(1.0)}, {})
+    model = open_model(path)
+    assert (model.id, model.weight) == ("peer-3", 0)
+
+
+def test_consensus_distance_is_the_spread_around_the_plain_mean_over_its_norm(
+    tmp_path: Path,
+) -> None:
+    models = [saved(tmp_path, "a", 99, x=ones(1.0)), saved(tmp_path, "b", 1, x=ones(3.0))]
+    # The mean is (2, 2, 2), and both are 1 away from it in each coordinate.
+    assert consensus_distance(models) == pytest.approx(sqrt(3) / sqrt(12))
+
+
+def test_identical_models_are_in_consensus(tmp_path: Path) -> None:
+    models = [saved(tmp_path, str(i), 1, x=ones(0.7)) for i in range(3)]
+    assert consensus_distance(models) == 0
+    assert consensus_distance(models[:1]) == 0
+
+
+def test_only_named_tensors_count_for_consensus(tmp_path: Path) -> None:
+    frozen = ones(100.0)
+    models = [
+        saved(tmp_path, "a", 1, x=ones(1.0), frozen=frozen),
+        saved(tmp_path, "b", 1, x=ones(3.0), frozen=frozen),
+    ]
+    assert consensus_distance(models, {"x"}) == pytest.approx(0.5)
+    assert consensus_distance(models) < 0.01
+
+
+def test_masks_and_counters_do_not_count_for_consensus(tmp_path: Path) -> None:
+    models = [
+        saved(tmp_path, str(i), 1, x=ones(x), mask=ones(-torch.inf), n=torch.tensor(i))
+        for i, x in enumerate((1.0, 3.0))
+    ]
+    assert consensus_distance(models) == pytest.approx(0.5)
+
+
+def test_what_travels_is_trained_or_a_finite_floating_buffer() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2, bias=False))
+    model[2].requires_grad_(False)
+    model.register_buffer("mask", ones(-torch.inf))
+    norm = {"1.weight", "1.bias", "1.running_mean", "1.running_var"}
+    assert travelling(model) == {"0.weight", "0.bias"} | norm
+
+
+def test_the_digest_names_content_and_not_order() -> None:
+    one = {"a": ones(1.0), "b": torch.tensor(2)}
+    assert digest(one) == digest(dict(reversed(one.items())))
+    assert digest(one) != digest(one | {"b": torch.tensor(3)})
+    assert digest(one) != digest({"a": ones(1.0).reshape(3, 1), "b": torch.tensor(2)})
+
+
+def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    shared = ones(1.0)
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(OSError):
+        save_model(tmp_path / "missing" / path.name, {"x": shared}, {})
+    save_model(path, {"x": shared}, {"peer": "a"})
+    assert [child.name for child in tmp_path.iterdir()] == [path.name]

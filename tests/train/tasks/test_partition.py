@@ -1,0 +1,145 @@
+"""Partitions: every sample to one peer, nobody empty, skew as asked for."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from rumor.gossip.errors import ConfigError
+from rumor.train.tasks.data import FORMS, split
+
+LABELS = np.arange(1000) % 10
+DISJOINT = ["iid", "dirichlet:0.1", "dirichlet:100", "shards:1", "shards:2"]
+
+
+def classes_per_peer(parts: list[NDArray[np.int64]], labels: NDArray[np.int64]) -> list[int]:
+    return [len(np.unique(labels[part])) for part in parts]
+
+
+@settings(deadline=None)
+@given(
+    spec=st.sampled_from(["iid", "dirichlet:0.01", "dirichlet:1", "shards:1"]),
+    labels=st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    n=st.integers(1, 20),
+    seed=st.integers(0, 3),
+)
+def test_each_sample_goes_to_one_peer_in_equal_numbers(
+    spec: str, labels: list[int], n: int, seed: int
+) -> None:
+    n = min(n, len(labels))
+    parts = split(spec, np.array(labels), n, seed)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+    sizes = [len(part) for part in parts]
+    assert len(parts) == n and max(sizes) - min(sizes) <= 1 <= min(sizes)
+
+
+@pytest.mark.parametrize("spec", ["shared", *DISJOINT])
+def test_the_same_arguments_give_the_same_split(spec: str) -> None:
+    for one, other in zip(split(spec, LABELS, 7, 3), split(spec, LABELS, 7, 3), strict=True):
+        assert one.dtype == np.int64 and np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("spec", DISJOINT)
+def test_another_seed_gives_another_split(spec: str) -> None:
+    one, other = split(spec, LABELS, 7, 3), split(spec, LABELS, 7, 4)
+    assert any(not np.array_equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def test_shared_gives_everything_to_everyone_even_more_peers_than_samples() -> None:
+    parts = split("shared", LABELS[:3], 5, 0)
+    assert [part.tolist() for part in parts] == [[0, 1, 2]] * 5
+
+
+def test_a_small_alpha_means_few_classes_at_a_peer_and_a_large_one_all() -> None:
+    few = classes_per_peer(split("dirichlet:0.01", LABELS, 10, 0), LABELS)
+    all_of_them = classes_per_peer(split("dirichlet:1000", LABELS, 10, 0), LABELS)
+    assert np.mean(few) < 4 and all_of_them == [10] * 10
+
+
+def test_dirichlet_proportions_are_those_of_all_in_the_mean_and_nearer_for_a_larger_alpha() -> None:
+    labels = np.minimum(np.arange(2000) % 4, 2)
+    spreads = []
+    for alpha in (0.1, 1.0, 10.0, 100.0):
+        parts = [p for seed in range(50) for p in split(f"dirichlet:{alpha}", labels, 5, seed)[:1]]
+        shares = [(labels[part] == 2).mean() for part in parts]
+        spreads.append(np.std(shares))
+        assert np.mean(shares) == pytest.approx(0.5, abs=4 * spreads[-1] / np.sqrt(50))
+    assert spreads == sorted(spreads, reverse=True)
+
+
+@pytest.mark.parametrize("alpha", ["1e-300", "1e-9", "1e9", "1e300"])
+def test_an_extreme_alpha_still_deals_everything(alpha: str) -> None:
+    parts = split(f"dirichlet:{alpha}", LABELS, 9, 0)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(1000))
+
+
+def test_dirichlet_serves_all_peers_alike() -> None:
+    # Dealt out one peer after another, the last would be left with what nobody wanted.
+    counts = np.zeros(10)
+    for seed in range(200):
+        counts += classes_per_peer(split("dirichlet:0.1", LABELS, 10, seed), LABELS)
+    assert counts.max() / counts.min() < 1.15
+
+
+def test_shards_give_each_peer_at_most_that_many_classes_of_equal_size() -> None:
+    assert max(classes_per_peer(split("shards:2", LABELS, 5, 0), LABELS)) <= 2
+
+
+def test_shards_of_real_numbers_are_ranges_of_them() -> None:
+    values = np.random.default_rng(0).standard_normal((100, 1))
+    parts = sorted((values[part] for part in split("shards:1", values, 4, 0)), key=np.min)
+    assert all(low.max() < high.min() for low, high in pairwise(parts))
+
+
+def test_dirichlet_takes_the_tenths_of_real_numbers_for_classes() -> None:
+    values = np.random.default_rng(0).standard_normal(1000)
+    tenths = (np.argsort(np.argsort(values)) // 100).astype(np.int64)
+    assert np.mean(classes_per_peer(split("dirichlet:0.01", values, 10, 0), tenths)) < 4
+
+
+@pytest.mark.parametrize("spec", ["iid", "dirichlet:0.5", "shards:2"])
+def test_tensors_and_arrays_are_split_alike(spec: str) -> None:
+    for one, other in zip(
+        split(spec, LABELS, 4, 0), split(spec, torch.from_numpy(LABELS), 4, 0), strict=True
+    ):
+        assert np.array_equal(one, other)
+
+
+def test_bfloat16_targets_are_numbers_too() -> None:
+    assert len(split("shards:1", torch.rand(20, dtype=torch.bfloat16), 4, 0)) == 4
+
+
+@pytest.mark.parametrize("spec", ["dirichlet:1", "shards:1"])
+def test_targets_of_several_values_are_refused_where_order_matters(spec: str) -> None:
+    with pytest.raises(ConfigError, match="use iid or shared"):
+        split(spec, torch.zeros(8, 2), 2, 0)
+    assert len(split("iid", torch.zeros(8, 2), 2, 0)) == 2
+
+
+@pytest.mark.parametrize(("spec", "n"), [("iid", 11), ("dirichlet:1", 11), ("shards:3", 4)])
+def test_too_few_samples_are_answered_with_shared(spec: str, n: int) -> None:
+    with pytest.raises(ConfigError, match="or partition shared"):
+        split(spec, LABELS[:10], n, 0)
+
+
+def test_no_peers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="number of peers is 0"):
+        split("iid", LABELS, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:-1", "dirichlet:nan", "dirichlet:x"),
+        *("dirichlet:inf", "shards", "shards:", "shards:0", "shards:-1", "shards:1.5"),
+        *("", "iid:", "iid:2", "shared:1", "random"),
+    ],
+)
+def test_an_invalid_spec_is_answered_with_the_valid_forms(spec: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        split(spec, LABELS, 4, 0)
+    assert FORMS in str(caught.value) and repr(spec) in str(caught.value)

@@ -1,0 +1,266 @@
+"""Tasks: what the built-in ones promise, and what a user's own module may get wrong."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip.errors import ConfigError
+from rumor.train.tasks.data import Sampler
+from rumor.train.tasks.quadratic import optimum
+from rumor.train.tasks.registry import BUILT_IN, load_task
+from rumor.train.tasks.task import Task
+
+GOOD = """
+import torch
+from torch import nn
+from rumor.train.tasks.task import Task
+
+def _data():
+    return torch.ones(4, 2), torch.ones(4, 1)
+
+def make(seed=None):
+    return Task(name=f"mine {seed}", model=lambda: nn.Linear(2, 1), train=_data(), test=_data(),
+                loss=nn.functional.mse_loss, lr=0.1, batch_size=2, steps=3)
+
+def plain():
+    return make()
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Write the module ``mytask`` into a fresh working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+
+    def write(source: str) -> None:
+        (tmp_path / "mytask.py").write_text(source)
+
+    yield write
+    sys.modules.pop("mytask", None)
+
+
+def train(task: Task, steps: int, seed: int = 0) -> nn.Module:
+    """Run a plain loop of one worker."""
+    torch.manual_seed(seed)
+    model = task.model()
+    optimizer = task.optimizer(model.parameters(), task.lr)
+    sampler = Sampler(torch.arange(len(task.train[0])).numpy(), task.batch_size, seed=seed, peer="")
+    for step in range(steps):
+        inputs, targets = (side[torch.from_numpy(sampler.batch(step))] for side in task.train)
+        optimizer.zero_grad()
+        task.loss(model(inputs), targets).backward()
+        optimizer.step()
+    return model
+
+
+def refusal(spec: str) -> str:
+    """What a user reads who asks for a task that cannot be had."""
+    with pytest.raises(ConfigError) as caught:
+        load_task(spec, seed=0)
+    text = str(caught.value)
+    assert len(text.splitlines()) <= 2
+    return text
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_digits_reaches_95_percent_within_its_default_steps(seed: int) -> None:
+    task = load_task("digits", seed=seed)
+    accuracy = task.evaluate(train(task, task.steps, seed)).accuracy
+    assert accuracy is not None and accuracy >= 0.95
+
+
+def test_digits_is_split_alike_whatever_the_seed() -> None:
+    one, other = load_task("digits", seed=0), load_task("digits", seed=1)
+    assert len(one.train[0]) == 1437 and len(one.test[0]) == 360
+    for mine, yours in zip((*one.train, *one.test), (*other.train, *other.test), strict=True):
+        assert torch.equal(mine, yours)
+
+
+def test_digits_holds_out_samples_that_are_not_trained_on() -> None:
+    task = load_task("digits", seed=0)
+    seen = {tuple(row) for row in task.train[0].tolist()}
+    assert not seen & {tuple(row) for row in task.test[0].tolist()}
+    assert task.train[0].dtype == torch.float32 and task.train[0].max() == 1.0
+
+
+def test_the_optimum_of_quadratic_has_no_excess() -> None:
+    task = load_task("quadratic", seed=3)
+    model = task.model()
+    with torch.no_grad():
+        next(model.parameters()).copy_(optimum(*task.train))
+    assert task.evaluate(model).loss < 1e-10
+    assert task.evaluate(model).accuracy is None
+
+
+def test_the_test_loss_of_quadratic_is_the_excess_of_its_training_loss() -> None:
+    task = load_task("quadratic", seed=3)
+    torch.manual_seed(0)
+    model = task.model().double()
+    inputs, targets = (side.double() for side in task.train)
+    best = optimum(*task.train)
+    with torch.no_grad():
+        excess = task.loss(model(inputs), targets) - task.loss(inputs @ best.T, targets)
+    exact = replace(task, test=(task.test[0].double(), task.test[1].double()))
+    assert exact.evaluate(model).loss == pytest.approx(excess.item(), rel=1e-5)
+
+
+def test_quadratic_is_solved_within_its_default_steps() -> None:
+    task = load_task("quadratic", seed=0)
+    torch.manual_seed(0)
+    assert task.evaluate(train(task, task.steps)).loss < 1e-3 < task.evaluate(task.model()).loss
+
+
+def test_quadratic_is_another_problem_for_another_seed() -> None:
+    one, same, other = (load_task("quadratic", seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(one.train[1], same.train[1])
+    assert not torch.equal(one.train[1], other.train[1])
+
+
+def test_evaluate_is_the_mean_over_samples_whatever_the_batch_size() -> None:
+    task = load_task("digits", seed=0)
+    torch.manual_seed(0)
+    model = task.model()
+    with torch.no_grad():
+        outputs = model(task.test[0])
+    right = (outputs.argmax(dim=1) == task.test[1]).sum().item()
+    for batch_size in (7, 360, 1000):
+        found = replace(task, batch_size=batch_size).evaluate(model)
+        assert found.loss == pytest.approx(task.loss(outputs, task.test[1]).item(), rel=1e-6)
+        assert found.accuracy == pytest.approx(right / 360)
+
+
+def test_evaluate_leaves_modes_statistics_and_gradients_alone() -> None:
+    task = load_task("digits", seed=0)
+    frozen = nn.BatchNorm1d(64)
+    model = nn.Sequential(frozen, nn.Dropout(), nn.Linear(64, 10))
+    frozen.eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert task.evaluate(model) == task.evaluate(model)
+    assert model.training and model[1].training and not frozen.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_evaluate_restores_modes_when_the_model_raises() -> None:
+    model = nn.Linear(3, 10)
+    with pytest.raises(RuntimeError):
+        load_task("digits", seed=0).evaluate(model)
+    assert model.training
+
+
+def test_evaluate_takes_a_model_without_parameters() -> None:
+    task = replace(load_task("digits", seed=0), model=nn.Identity)
+    assert task.evaluate(task.model()).loss > 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("lr", 0.0), ("lr", float("nan")), ("lr", float("inf")), ("batch_size", 0), ("steps", 0)],
+)
+def test_a_setting_out_of_range_is_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{field} is {value}"):
+        replace(load_task("quadratic", seed=0), **{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pair", [(torch.ones(5, 2), torch.ones(4)), (torch.ones(0, 2),) * 2])
+def test_inputs_and_targets_must_pair_up(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+    with pytest.raises(ConfigError, match="train has"):
+        replace(load_task("quadratic", seed=0), train=pair)
+
+
+def test_data_that_are_no_tensors_are_refused() -> None:
+    with pytest.raises(ConfigError, match="test must be two tensors"):
+        replace(load_task("quadratic", seed=0), test=([1.0], [2.0]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [("make", "mine 7"), ("plain", "mine None")], ids=["seed", "plain"]
+)
+def test_a_users_function_is_called_with_the_seed_if_it_takes_it(
+    write: Callable[[str], None], function: str, name: str
+) -> None:
+    write(GOOD)
+    assert load_task(f"mytask:{function}", seed=7).name == name
+
+
+def test_the_working_directory_is_put_first_on_the_path_once(
+    write: Callable[[str], None], tmp_path: Path
+) -> None:
+    write(GOOD)
+    for _ in range(2):
+        load_task("mytask:make", seed=0)
+    assert sys.path[0] == str(tmp_path) and sys.path.count(str(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("spec", ["digit", "", ":", "mytask:", ":make", "mytask:make()"])
+def test_an_unknown_task_is_answered_with_the_valid_names(spec: str) -> None:
+    text = refusal(spec)
+    assert all(name in text for name in BUILT_IN) and "module:function" in text
+
+
+def test_a_missing_module_is_named(write: Callable[[str], None], tmp_path: Path) -> None:
+    assert f"no module 'nowhere' in {tmp_path}" in refusal("nowhere.at_all:make")
+
+
+@pytest.mark.parametrize("spec", ["mytask.py:make", "./mytask:make", "..mytask:make"])
+def test_what_is_no_module_name_is_told_so(spec: str) -> None:
+    assert "write it as in an import" in refusal(spec)
+
+
+def test_a_missing_function_is_answered_with_those_there_are(write: Callable[[str], None]) -> None:
+    write(GOOD)
+    assert refusal("mytask:mak").endswith("has no function 'mak'; it has make, plain")
+
+
+def test_a_function_that_needs_arguments_is_refused(write: Callable[[str], None]) -> None:
+    write("def make(path, seed): ...")
+    assert "it must take no argument, or only seed" in refusal("mytask:make")
+
+
+def test_a_function_that_returns_no_task_is_refused(write: Callable[[str], None]) -> None:
+    write("def make(): return 3")
+    assert refusal("mytask:make") == "task mytask:make returned a int: it must return a Task"
+
+
+def test_a_function_that_raises_is_quoted_with_the_users_own_line(
+    write: Callable[[str], None], tmp_path: Path
+) -> None:
+    write(
+        "import torch\ndef make():\n    deeper()\ndef deeper():\n    torch.ones(2) @ torch.ones(3)"
+    )
+    text = refusal("mytask:make")
+    assert "task mytask:make raised RuntimeError: " in text
+    assert text.endswith(f"\nat {tmp_path / 'mytask.py'}:5")
+
+
+def test_a_task_out_of_range_is_traced_to_the_users_line(
+    write: Callable[[str], None], tmp_path: Path
+) -> None:
+    write(GOOD.replace("lr=0.1", "lr=-1"))
+    text = refusal("mytask:plain")
+    assert "lr is -1" in text and str(tmp_path / "mytask.py") in text
+
+
+@pytest.mark.parametrize(
+    ("source", "what", "line"),
+    [
+        ("x = 1\ny = 1 / 0", "ZeroDivisionError: division by zero", 2),
+        ("def make(:\n", "SyntaxError", 1),
+        ("\n\nimport no_such_package", "ModuleNotFoundError: No module named 'no_such_package'", 3),
+        ("raise SystemExit(2)", "SystemExit: 2", 1),
+        ("raise KeyError", "KeyError", 1),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_quoted_with_its_line(
+    write: Callable[[str], None], tmp_path: Path, source: str, what: str, line: int
+) -> None:
+    write(source)
+    text = refusal("mytask:make")
+    assert f"importing mytask raised {what}" in text
+    assert text.endswith(f"\nat {tmp_path / 'mytask.py'}:{line}")

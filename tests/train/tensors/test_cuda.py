@@ -1,0 +1,320 @@
+"""Between device and host: on a fake device in every order, and on CUDA where there is one."""
+
+import copy
+import threading
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import TrainingError, stream
+from rumor.gossip.effects.effects import Drop, Mix, Reclaim, Release, Send, ShareId, Snapshot, Stage
+from rumor.gossip.wire.formats import Form
+from rumor.gossip.wire.messages import Chunk, Envelope
+from rumor.train.tensors.cuda import DONE, CudaQueue, Held, Marks, queue_of
+from rumor.train.tensors.store import TensorStore
+from rumor.train.tensors.vector import Vector
+
+from ..lanes import FakeLane, FakeMark
+
+FORMS = ["float32", "bfloat16", "int8", "topk:0.2"]
+
+
+def near(module: nn.Module) -> nn.Module:
+    other = copy.deepcopy(module)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.01)
+    return other
+
+
+def placed(module: nn.Module, lane: FakeLane | None, anchor: nn.Module) -> Vector:
+    lanes = queue_of if lane is None else lambda device: lane
+    vector = Vector(module, ("y",), sends_topk=True, lanes=lanes)
+    vector.anchor_flats = Vector(copy.deepcopy(anchor)).flats
+    return vector
+
+
+def pair(lane: FakeLane) -> tuple[Vector, Vector]:
+    """The same model on a device and in host memory."""
+    torch.manual_seed(0)
+    start = nn.BatchNorm1d(40)
+    module = near(start)
+    return placed(module, lane, start), placed(copy.deepcopy(module), None, start)
+
+
+def send(snapshot: int, size_bytes: int) -> Send:
+    envelope = Envelope(
+        swarm=b"",
+        schema=b"",
+        source="a",
+        source_incarnation=1,
+        destination="b",
+        destination_incarnation=1,
+        body=Chunk(1, 0, 0),
+        frame_bytes=size_bytes,
+    )
+    return Send(envelope, snapshot)
+
+
+def on_another_thread(work: object) -> object:
+    """What *work* returns on a thread that stands for the network's."""
+    found: list[object] = []
+    assert callable(work)
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.mark.parametrize("wire", FORMS)
+def test_a_device_takes_and_mixes_what_host_memory_does(wire: str) -> None:
+    lane = FakeLane()
+    there, here = pair(lane)
+    form = Form(wire)
+    taken = [v.snapshot("x", form, rng=stream(0, "a", "r")).clone() for v in (there, here)]
+    assert torch.equal(*taken)
+    for vector in (there, here):
+        vector.flats[0].mul_(0.5)
+        vector.mix(taken[0], 0.3, form)
+    assert torch.equal(there.flats[0], here.flats[0])
+
+
+def test_a_copy_and_a_combination_cross_as_well() -> None:
+    lane = FakeLane()
+    there, here = pair(lane)
+    form = Form(copy=True, anchor=True)
+    share = here.snapshot("x", form)
+    there.flats[0].zero_()
+    there.mix(share, 1.0, form)
+    assert torch.equal(there.flats[0], here.flats[0])
+    assert torch.equal(there.snapshot("x", form), share)
+    there.combine("y", [(2.0, "x"), (-1.0, (share, form))])
+    lane.finish()
+    assert torch.equal(there.snapshot("y"), here.snapshot("x"))
+
+
+def test_a_snapshot_does_not_follow_what_training_does_before_it_has_left() -> None:
+    lane = FakeLane()
+    there, here = pair(lane)
+    expected = here.snapshot()
+    bench = TensorStore(there)
+    for number in range(1, 6):
+        bench.carry_out(Snapshot(number, "x"))
+        there.flats[0].add_(1)
+    assert lane.waited == []
+    frame = on_another_thread(lambda: bench.frame_of(send(1, expected.numel())))
+    assert isinstance(frame, memoryview)
+    assert bytes(frame) == expected.numpy().tobytes()
+    for _ in range(4):
+        here.flats[0].add_(1)
+    last = on_another_thread(lambda: bench.frame_of(send(5, expected.numel())))
+    assert isinstance(last, memoryview)
+    assert bytes(last) == here.snapshot().numpy().tobytes()
+
+
+@pytest.mark.parametrize("wire", FORMS)
+def test_only_the_network_thread_waits(wire: str) -> None:
+    lane = FakeLane()
+    there, here = pair(lane)
+    form = Form(wire)
+    bench = TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
+    share = here.snapshot("x", form, rng=stream(0, "b", "rounding"))
+    bench.carry_out(Snapshot(1, "x", form))
+    bench.carry_out(Stage(ShareId("b", 1, 1), 0, share.numel(), form), share.numpy().data)
+    bench.carry_out(Mix(ShareId("b", 1, 1), 0.5, form))
+    on_another_thread(lambda: bench.frame_of(send(1, share.numel())))
+    assert threading.get_ident() not in lane.waited
+
+
+def test_buffers_on_the_device_are_made_once() -> None:
+    lane = FakeLane()
+    there, here = pair(lane)
+    share = here.snapshot()
+    bench = TensorStore(there)
+    for number in range(1, 20):
+        bench.carry_out(Snapshot(number, "x"))
+        bench.carry_out(Stage(ShareId("b", 1, number), 0, share.numel()), share.numpy().data)
+        bench.carry_out(Mix(ShareId("b", 1, number), 0.5))
+        bench.carry_out(Release(number))
+        if number % 3 == 0:
+            lane.finish()
+    assert len(lane.buffers) <= 4
+
+
+def test_what_is_kept_to_be_converted_gives_its_memory_back() -> None:
+    lane = FakeLane()
+    there, here = pair(lane)
+    bench, expected = TensorStore(there), here.snapshot("x", Form("bfloat16"))
+    for number in range(1, 6):
+        bench.carry_out(Snapshot(number, "x", Form("bfloat16")))
+    for number in range(1, 6):
+        frame = on_another_thread(partial(bench.frame_of, send(number, expected.numel())))
+        assert isinstance(frame, memoryview)
+        assert bytes(frame) == expected.numpy().tobytes()
+    crossing = there._crossings[torch.device("cpu")]
+    assert crossing is not None
+    assert [len(kept) for kept in crossing._leaving._kept.values()] == [2]
+
+
+def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> None:
+    lane = FakeLane()
+    there, here = pair(lane)
+    share = here.snapshot()
+    bench = TensorStore(there)
+
+    def come_and_go(seq: int) -> int:
+        id = ShareId("b", 1, seq)
+        with bench.landing(Stage(id, 0, share.numel()), share.numel()) as room:
+            room[:] = share.numpy().data
+        place = bench._staging.find(id).payload.data_ptr()
+        bench.carry_out(Mix(id, 0.5))
+        return place
+
+    first = come_and_go(1)
+    second = come_and_go(2)
+    assert second != first
+    lane.finish()
+    assert come_and_go(3) in (first, second)
+
+
+def test_memory_of_a_snapshot_is_not_used_again_while_the_device_writes_it() -> None:
+    lane = FakeLane()
+    there, _ = pair(lane)
+    bench = TensorStore(there)
+    bench.carry_out(Snapshot(1, "x"))
+    place = bench._snapshots[1].host.data_ptr()
+    bench.carry_out(Release(1))
+    bench.carry_out(Snapshot(2, "x"))
+    assert bench._snapshots[2].host.data_ptr() != place
+    lane.finish()
+    bench.carry_out(Snapshot(3, "x"))
+    bench.carry_out(Snapshot(4, "x"))
+    assert place in [bench._snapshots[number].host.data_ptr() for number in (3, 4)]
+
+
+@pytest.mark.parametrize("wire", ["float32", "bfloat16"])
+def test_what_is_not_finite_is_not_sent_and_the_training_thread_hears_of_it_once(
+    wire: str,
+) -> None:
+    lane = FakeLane()
+    there, _ = pair(lane)
+    bench = TensorStore(there)
+    there.flats[0][3] = float("nan")
+    bench.carry_out(Snapshot(1, "x", Form(wire)))
+    for _ in range(2):
+        assert on_another_thread(lambda: bench.frame_of(send(1, 64))) is None
+        assert on_another_thread(lambda: bench.segment_of(1)) == ""
+    # Effects of the network thread go on; the next of the training thread is carried out, too.
+    assert on_another_thread(lambda: bench.carry_out(Drop(ShareId("b", 1, 1))))
+    with pytest.raises(TrainingError, match="not finite"):
+        bench.carry_out(Release(1))
+    assert not bench._snapshots
+    assert bench.carry_out(Release(1))
+
+
+def test_a_sum_that_overflows_on_the_device_is_looked_at_exactly() -> None:
+    lane = FakeLane()
+    vector = Vector(nn.Linear(100, 2, dtype=torch.float64), lanes=lambda device: lane)
+    vector.flats[0][:4] = 1.7e308
+    assert vector.snapshot().numel()
+
+
+def test_a_kept_snapshot_is_mixed_back_from_host_memory() -> None:
+    lane = FakeLane()
+    there, here = pair(lane)
+    bench = TensorStore(there)
+    bench.carry_out(Snapshot(1, "x"))
+    for vector in (there, here):
+        before = vector.flats[0].clone()
+        vector.flats[0].zero_()
+    bench.carry_out(Reclaim(1, 0.25))
+    bench.carry_out(Release(1))
+    assert torch.equal(there.flats[0], torch.zeros_like(before).lerp_(before, 0.25))
+    assert lane.waited == []
+
+
+def test_what_must_stay_is_held_until_its_mark_is_passed() -> None:
+    held: Held[str] = Held()
+    lane = FakeLane()
+    late = FakeMark(lane)
+    held.until(late, "late")
+    held.until(DONE, "early")
+    assert held.passed() == ["early"]
+    assert held.passed() == []
+    late.done = True
+    assert held.passed() == ["late"]
+
+
+def test_several_marks_are_passed_with_the_last() -> None:
+    lane = FakeLane()
+    one, two = FakeMark(lane), FakeMark(lane)
+    both = Marks([one, two])
+    one.done = True
+    assert not both.query()
+    both.synchronize()
+    assert both.query()
+
+
+def test_host_memory_needs_no_queue_and_other_devices_are_refused() -> None:
+    assert queue_of(torch.device("cpu")) is None
+    with pytest.raises(TrainingError, match="lies on meta"):
+        Vector(nn.Linear(3, 2, device="meta"))
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@needs_cuda
+@pytest.mark.parametrize("wire", FORMS)
+def test_cuda_takes_and_mixes_what_host_memory_does(wire: str) -> None:
+    torch.manual_seed(0)
+    start = nn.Linear(4096, 256)
+    module = near(start)
+    here = placed(copy.deepcopy(module), None, start)
+    there = Vector(module.cuda(), sends_topk=True)
+    anchor = Vector(copy.deepcopy(start).cuda())
+    there.anchor_flats = anchor.flats
+    form = Form(wire)
+    bench = TensorStore(there, lambda id: stream(0, "a", "rounding"))
+    size = form.size_bytes(there.schema, 0)
+    for number in range(1, 8):
+        bench.carry_out(Snapshot(number, "x", form))
+        frame = on_another_thread(partial(bench.frame_of, send(number, size)))
+        assert isinstance(frame, memoryview)
+        share, id = torch.frombuffer(bytearray(frame), dtype=torch.uint8), ShareId("b", 1, number)
+        for flat in (there.flats[0], here.flats[0]):
+            flat.mul_(0.99)
+        bench.carry_out(Stage(id, 0, size, form), frame)
+        assert bench.is_finite(id)
+        bench.carry_out(Mix(id, 0.5, form))
+        here.mix(share, 0.5, form)
+        bench.carry_out(Release(number))
+    torch.testing.assert_close(there.flats[0].cpu(), here.flats[0], atol=1e-5, rtol=1e-4)
+
+
+@needs_cuda
+def test_cuda_reports_what_is_not_finite() -> None:
+    vector = Vector(nn.Linear(4096, 256).cuda())
+    bench = TensorStore(vector)
+    vector.flats[0][12345] = float("inf")
+    bench.carry_out(Snapshot(1, "x"))
+    assert on_another_thread(lambda: bench.frame_of(send(1, 64))) is None
+    with pytest.raises(TrainingError, match="not finite"):
+        bench.carry_out(Release(1))
+
+
+@needs_cuda
+def test_a_cuda_stream_waits_for_the_other_and_no_thread_does() -> None:
+    device = torch.device("cuda")
+    lane = CudaQueue(device)
+    numbers = torch.arange(1 << 20, dtype=torch.float32, device=device)
+    host = torch.empty(1 << 20, pin_memory=True)
+    total = torch.empty(1, dtype=torch.float64, pin_memory=True)
+    lane.save(host, numbers, total, lane.note()).synchronize()
+    assert torch.equal(host, numbers.cpu())
+    landing = lane.buffer(4 << 20)
+    lane.hold(lane.bring(landing, host.view(torch.uint8), lane.note()))
+    assert torch.equal(landing.view(torch.float32), numbers)

@@ -1,0 +1,67 @@
+"""The look whether numbers are finite, by itself and on the way of a copy."""
+
+import pytest
+import torch
+
+from rumor.train.tensors.blocks import copy_finite, is_finite_tensor
+
+BLOCK = (2 << 20) // 4
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("place", [0, BLOCK - 1, BLOCK, -1])
+def test_one_number_that_is_not_finite_is_found_anywhere(place: int, value: float) -> None:
+    source = torch.ones(3 * BLOCK + 5)
+    target = torch.empty_like(source)
+    assert copy_finite(target, source)
+    source[place] = value
+    assert not copy_finite(target, source)
+    assert not is_finite_tensor(source)
+    torch.testing.assert_close(target, source, equal_nan=True, rtol=0, atol=0)
+
+
+def test_infinities_of_both_signs_do_not_cancel() -> None:
+    source = torch.zeros(3 * BLOCK)
+    source[0], source[-1] = float("inf"), float("-inf")
+    assert not copy_finite(torch.empty_like(source), source)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_sum_that_overflows_does_not_deceive(dtype: torch.dtype) -> None:
+    source = torch.full((3 * BLOCK,), torch.finfo(dtype).max, dtype=dtype)
+    assert is_finite_tensor(source)
+    assert copy_finite(torch.empty_like(source), source)
+
+
+def test_few_numbers_are_looked_at_as_well() -> None:
+    source = torch.ones(100)
+    target = torch.empty_like(source)
+    assert copy_finite(target, source)
+    assert torch.equal(target, source)
+    source[99] = float("nan")
+    assert not copy_finite(target, source)
+
+
+def test_nothing_is_finite() -> None:
+    assert copy_finite(torch.empty(0), torch.empty(0))
+    assert is_finite_tensor(torch.empty(0))
+
+
+def test_no_more_bytes_are_announced_than_have_been_copied() -> None:
+    source = torch.ones((5 << 20) // 4 + 3)
+    target, told = torch.zeros_like(source), list[int]()
+
+    def copied(size_bytes: int) -> None:
+        assert bool((target[: size_bytes // 4] == 1).all())
+        told.append(size_bytes)
+
+    assert copy_finite(target, source, copied)
+    assert told == sorted(told) and told[-1] == source.nbytes
+
+
+def test_nothing_is_announced_from_a_number_on_that_is_not_finite() -> None:
+    source = torch.ones((6 << 20) // 4)
+    source[(3 << 20) // 4] = float("inf")
+    told: list[int] = []
+    assert not copy_finite(torch.zeros_like(source), source, told.append)
+    assert told == [2 << 20]

@@ -1,0 +1,104 @@
+"""What lies where in a payload, whichever devices the model is spread over."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from rumor.gossip import TrainingError
+from rumor.gossip.wire.formats import Form
+from rumor.gossip.wire.schema import Schema, TensorSpec
+from rumor.train.tensors.layout import SLICE_SIZE, Part, Placed, Segment, plan
+from rumor.train.tensors.vector import Vector
+
+WIRES = ["float32", "bfloat16", "int8", "topk:0.1"]
+
+
+def spread(*parts: tuple[str, int, str]) -> tuple[Schema, tuple[Segment, ...]]:
+    """A model of one tensor per part: its dtype, how many numbers, and on which device."""
+    specs = [TensorSpec(f"t{i}", (n,), dtype) for i, (dtype, n, _) in enumerate(parts)]
+    segments, offset = [], 0
+    for spec, (dtype, n, device) in zip(specs, parts, strict=True):
+        tensor = torch.empty(n, dtype=getattr(torch, dtype), device=device)
+        segments.append(Segment((Placed(spec, tensor, offset),)))
+        offset += spec.room_bytes
+    return Schema(tuple(specs)), tuple(segments)
+
+
+def test_one_dtype_on_two_devices_travels_as_it_is() -> None:
+    schema, segments = spread(("float32", 32, "cpu"), ("float32", 16, "meta"))
+    layout = plan(schema, segments, Form(), 0)
+    assert [(p.flat, p.low, p.high, p.start_bytes, p.stop_bytes) for p in layout.parts] == [
+        (0, 0, 32, 0, 128),
+        (1, 0, 16, 128, 192),
+    ]
+
+
+def test_one_dtype_on_two_devices_cannot_be_converted() -> None:
+    schema, segments = spread(("float32", 32, "cpu"), ("float32", 16, "meta"))
+    with pytest.raises(TrainingError, match="float32 tensors lie on several devices"):
+        plan(schema, segments, Form("bfloat16"), 0)
+
+
+def test_what_is_not_converted_may_lie_on_several_devices_in_any_format() -> None:
+    schema, segments = spread(
+        ("float64", 64, "cpu"), ("bfloat16", 64, "cpu"), ("bfloat16", 32, "meta")
+    )
+    layout = plan(schema, segments, Form("float16"), 0)
+    assert [(p.start_bytes, p.stop_bytes, p.wire is None) for p in layout.parts] == [
+        (0, 128, False),
+        (128, 256, True),
+        (256, 320, True),
+    ]
+
+
+@given(st.sampled_from(WIRES), st.integers(1, 9), st.booleans(), st.booleans())
+def test_parts_fill_a_payload_from_end_to_end_and_the_vector_likewise(
+    wire: str, shards: int, copy: bool, anchor: bool
+) -> None:
+    module = nn.Sequential(nn.Linear(9, 7), nn.BatchNorm1d(7), nn.Linear(7, 30).double())
+    vector = Vector(module, shards=shards)
+    covered = [[0] * flat.numel() for flat in vector.flats]
+    for shard in range(shards):
+        form = Form(wire, copy, anchor)
+        layout, at = vector.plan(form, shard), 0
+        for part in layout.parts:
+            assert part.start_bytes == at
+            at = part.stop_bytes
+            for number in range(part.low, part.high):
+                covered[part.flat][number] += 1
+        local = vector.schema.copy_bytes - vector.schema.share_bytes
+        assert layout.local_bytes == (at, at + (local if copy and shard == 0 else 0))
+        at = layout.local_bytes[1]
+        for part in layout.anchor:
+            assert part.start_bytes == at
+            assert part.stop_bytes - at == (part.high - part.low) * part.dtype.itemsize
+            at = part.stop_bytes
+        assert at == layout.size_bytes == form.size_bytes(vector.schema, shard)
+    assert all(count == 1 for flat in covered for count in flat)
+
+
+@pytest.mark.parametrize("wire", ["float32", "float16", "int8"])
+def test_slices_of_a_part_cover_it_once_in_order(wire: str) -> None:
+    schema, segments = spread(("float64", 2 * SLICE_SIZE + 24, "cpu"))
+    layout = plan(schema, segments, Form(wire), 0)
+    (part,) = layout.parts
+    payload = torch.zeros(layout.size_bytes, dtype=torch.uint8)
+    slices = list(part.slices(payload))
+    assert [(piece.low, piece.high) for piece, _ in slices] == [
+        (0, SLICE_SIZE),
+        (SLICE_SIZE, 2 * SLICE_SIZE),
+        (2 * SLICE_SIZE, 2 * SLICE_SIZE + 24),
+    ]
+    # Where numbers lie in order, a slice is a view and costs no memory.
+    shares = [raw.untyped_storage().data_ptr() == payload.data_ptr() for _, raw in slices]
+    assert all(shares) is (wire != "int8")
+
+
+def test_a_small_part_is_one_slice() -> None:
+    part = Part(0, 0, 16, 64, 128, torch.float32, None)
+    payload = torch.arange(128, dtype=torch.uint8)
+    ((piece, raw),) = part.slices(payload)
+    assert piece == part
+    assert raw.tolist() == list(range(64, 128))

@@ -1,0 +1,194 @@
+"""The numbers that have moved most, chosen, written and mixed at their places."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rumor.gossip.wire.formats import parse_wire
+from rumor.train.tensors import sparsification as sparse
+from rumor.train.tensors.blocks import BLOCK
+from rumor.train.tensors.formats import is_finite, mix, read, write
+
+# Above it a sample is taken first.
+LARGE = 4 * sparse._SAMPLE + 1
+
+
+def parts(room: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    half = room.numel() // 2
+    return room[: 4 * k].view(torch.int32), room[half : half + 4 * k].view(torch.float32)
+
+
+def sent_of(numbers: Tensor, last: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """The room, its indices and its values."""
+    wire, n = parse_wire(name), numbers.numel()
+    dtype = str(numbers.dtype).removeprefix("torch.")
+    room = torch.empty(wire.room_bytes(dtype, n, numbers.element_size()), dtype=torch.uint8)
+    assert write(room, numbers, wire, sent=last)
+    assert is_finite(room, wire, numbers.dtype, n)
+    return room, *parts(room, wire.kept(n))
+
+
+def expected(numbers: Tensor, last: Tensor, k: int) -> list[int]:
+    """The places, by the slow way: largest move first, among equals the first place."""
+    moves = (numbers - last).abs().numpy()
+    return sorted(np.argsort(-moves, kind="stable")[:k].tolist())
+
+
+@given(
+    st.lists(st.integers(-4, 4), min_size=1, max_size=200),
+    st.sampled_from(["topk:0.001", "topk:0.1", "topk:0.5", "topk:1"]),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_the_largest_moves_are_sent_and_noted_as_sent(
+    moves: list[int], name: str, dtype: torch.dtype
+) -> None:
+    last = torch.arange(len(moves), dtype=dtype)
+    numbers, before = last + torch.tensor(moves, dtype=dtype), last.clone()
+    _, indices, values = sent_of(numbers, last, name)
+    k = parse_wire(name).kept(len(moves))
+    assert indices.tolist() == expected(numbers, before, k)
+    assert values.tolist() == numbers[indices.long()].tolist()
+    before[indices.long()] = numbers[indices.long()]
+    assert torch.equal(last, before)
+
+
+def kinds(n: int) -> dict[str, Tensor]:
+    """Moves of many shapes, for one that is large."""
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.zeros(n)
+    rows[1000:1400] = torch.randn(400, generator=generator)
+    steps = torch.randint(0, 3, (n,), generator=generator).float()
+    return {
+        "normal": torch.randn(n, generator=generator),
+        "none": torch.zeros(n),
+        "a few": rows,
+        "all equal": torch.full((n,), 0.5),
+        "three values": steps,
+        "heavy tails": torch.randn(n, generator=generator) ** 9,
+        "tiny": torch.full((n,), 1e-45),
+    }
+
+
+@pytest.mark.parametrize("kind", kinds(LARGE))
+@pytest.mark.parametrize("name", ["topk:0.0001", "topk:0.01", "topk:0.5", "topk:1"])
+def test_a_large_piece_sends_the_same_places_as_a_full_sort(kind: str, name: str) -> None:
+    numbers = kinds(LARGE)[kind]
+    last = torch.zeros_like(numbers)
+    _, indices, values = sent_of(numbers, last, name)
+    k = parse_wire(name).kept(LARGE)
+    assert indices.tolist() == expected(numbers, torch.zeros(LARGE), k)
+    assert torch.equal(values, numbers[indices.long()])
+
+
+@pytest.mark.parametrize("n_missing", [-1, 0, 1, 2])
+def test_where_too_few_have_moved_the_first_of_the_others_go_along(n_missing: int) -> None:
+    k = parse_wire("topk:0.006").kept(LARGE)
+    numbers = torch.zeros(LARGE)
+    numbers[-(k - n_missing) :] = torch.rand(k - n_missing) + 1
+    _, indices, _ = sent_of(numbers, torch.zeros(LARGE), "topk:0.006")
+    assert indices.tolist() == expected(numbers, torch.zeros(LARGE), k)
+
+
+def test_a_gpu_finds_the_same_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = kinds(LARGE)["normal"]
+    found = []
+    for is_cuda in (False, True):
+        monkeypatch.setattr(Tensor, "is_cuda", is_cuda)
+        found.append(sent_of(numbers, torch.zeros_like(numbers), "topk:0.01")[0])
+    assert torch.equal(*found)
+
+
+def test_places_count_from_the_beginning_of_the_piece_in_every_block() -> None:
+    numbers = torch.zeros(2 * BLOCK + 100)
+    places = [5, BLOCK - 1, BLOCK, BLOCK + 7, 2 * BLOCK + 99]
+    numbers[places] = torch.arange(1.0, 6.0)
+    _, indices, values = sent_of(numbers, torch.zeros_like(numbers), "topk:0.000008")
+    assert indices.tolist() == places
+    assert values.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_sample_that_sees_only_the_large_moves_does_no_harm() -> None:
+    step = LARGE // sparse._SAMPLE | 1
+    numbers = torch.rand(LARGE)
+    numbers[::step] += 1
+    _, indices, _ = sent_of(numbers, torch.zeros_like(numbers), "topk:0.4")
+    assert indices.tolist() == expected(numbers, torch.zeros(LARGE), indices.numel())
+
+
+def test_what_waits_is_sent_in_its_turn() -> None:
+    numbers, last = torch.arange(1.0, 101.0), torch.zeros(100)
+    receiver = torch.zeros(100)
+    for turn in range(10):
+        room, indices, _ = sent_of(numbers, last, "topk:0.1")
+        assert indices.tolist() == list(range(90 - 10 * turn, 100 - 10 * turn))
+        mix(receiver, room, parse_wire("topk:0.1"), 1.0)
+    assert torch.equal(receiver, numbers)
+
+
+def test_what_a_float64_loses_by_narrowing_counts_as_not_sent() -> None:
+    numbers = torch.tensor([0.5, 0.25, 1 / 3], dtype=torch.float64)
+    last = torch.zeros_like(numbers)
+    for _ in range(3):
+        sent_of(numbers, last, "topk:0.3")
+    assert last.tolist() == [0.5, 0.25, float(np.float32(1 / 3))]
+    _, indices, _ = sent_of(numbers, last, "topk:0.3")
+    assert indices.tolist() == [2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("n", [1, 100, LARGE])
+def test_only_the_numbers_that_were_sent_are_mixed(
+    dtype: torch.dtype, fraction: float, n: int
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    numbers, target = (torch.randn(n, dtype=dtype, generator=generator) for _ in range(2))
+    room, indices, values = sent_of(numbers, torch.zeros_like(numbers), "topk:0.1")
+    plain = target.clone()
+    places = indices.long()
+    plain[places] += fraction * (values.to(dtype) - plain[places])
+    mix(target, room, parse_wire("topk:0.1"), fraction)
+    torch.testing.assert_close(target, plain)
+    if fraction in (0.0, 1.0):
+        assert torch.equal(target[places], values.to(dtype) if fraction else plain[places])
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        [-1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+        [0, 2, 3, 4, 5, 6, 7, 8, 9, 100],
+        [0, 2, 2, 4, 5, 6, 7, 8, 9, 10],
+        [5, 2, 3, 4, 6, 7, 8, 9, 10, 11],
+        [0, 2**31 - 1, 3, 4, 5, 6, 7, 8, 9, 10],
+        [0, -(2**31), 3, 4, 5, 6, 7, 8, 9, 10],
+    ],
+)
+def test_places_that_do_not_ascend_within_the_piece_are_refused_and_do_no_harm(
+    indices: list[int],
+) -> None:
+    wire = parse_wire("topk:0.1")
+    room, places, _ = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
+    places.copy_(torch.tensor(indices))
+    assert not is_finite(room, wire, torch.float32, 100)
+    around = torch.zeros(300)
+    mix(around[100:200], room, wire, 0.5)
+    assert not around[:100].any() and not around[200:].any()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_values_that_are_not_finite_are_refused(bad: float) -> None:
+    room, _, values = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
+    values[9] = bad
+    assert not is_finite(room, parse_wire("topk:0.1"), torch.float32, 100)
+
+
+def test_there_is_no_dense_reading() -> None:
+    room, *_ = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
+    with pytest.raises(ValueError, match="does not hold every number"):
+        read(room, parse_wire("topk:0.1"), torch.float32, 100)

@@ -1,0 +1,460 @@
+"""A module laid into flat tensors, copied out and mixed."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from rumor.gossip import ConfigError, LocalProtocolError, TrainingError, stream
+from rumor.gossip.wire.formats import WIRES, Form
+from rumor.train.tensors.layout import SLICE_SIZE
+from rumor.train.tensors.vector import Vector, is_finite_tensor
+
+COPY = Form(copy=True)
+LOSSY = ("bfloat16", "float16", "int8", "topk:0.2")
+
+
+class Mixed(nn.Module):
+    """Two dtypes, batch statistics, an integer buffer, a mask and a frozen layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(5, 7)
+        self.norm = nn.BatchNorm1d(7)
+        self.second = nn.Linear(7, 3).double()
+        self.frozen = nn.Linear(3, 3).requires_grad_(False)
+        self.mask: Tensor
+        self.register_buffer("mask", torch.full((4,), float("-inf")))
+        self.scratch: Tensor
+        self.register_buffer("scratch", torch.ones(3), persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.second(self.norm(self.first(inputs)).double())
+        return out
+
+
+def test_parameters_and_floating_buffers_are_shared_and_the_rest_is_not() -> None:
+    schema = Vector(Mixed()).schema
+    shared = [tensor.name for tensor in schema.tensors if tensor.shared]
+    local = [tensor.name for tensor in schema.tensors if not tensor.shared]
+    assert shared == [
+        *("first.weight", "first.bias", "norm.weight", "norm.bias"),
+        *("norm.running_mean", "norm.running_var"),
+        *("second.weight", "second.bias"),
+    ]
+    assert local == ["mask", "norm.num_batches_tracked"]
+
+
+def test_tensors_keep_their_identity_and_become_views() -> None:
+    model = Mixed()
+    before = {name: (id(p), p.detach().clone()) for name, p in model.named_parameters()}
+    vector = Vector(model)
+    for name, parameter in model.named_parameters():
+        assert id(parameter) == before[name][0]
+        assert torch.equal(parameter, before[name][1])
+    vector.flats[0].zero_()
+    assert not model.first.weight.any()
+    assert not model.state_dict()["norm.running_var"].any()
+    assert model.frozen.weight.any()
+
+
+def test_every_tensor_begins_a_cache_line() -> None:
+    model = Mixed()
+    Vector(model)
+    for parameter in (*model.first.parameters(), *model.second.parameters()):
+        assert parameter.data_ptr() % 64 == 0
+
+
+def test_an_optimizer_made_before_goes_on_working() -> None:
+    torch.manual_seed(0)
+    plain = Mixed()
+    laid = copy.deepcopy(plain)
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01) for m in (plain, laid)]
+    inputs = torch.randn(8, 5)
+    for step in range(6):
+        if step == 3:
+            Vector(laid)
+        for model, optimizer in zip((plain, laid), optimizers, strict=True):
+            optimizer.zero_grad()
+            model(inputs).square().sum().backward()
+            optimizer.step()
+    for ours, theirs in zip(laid.state_dict().values(), plain.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_mixing_is_the_weighted_average_and_allocates_nothing_lasting() -> None:
+    torch.manual_seed(0)
+    ours, theirs = Mixed(), Mixed()
+    receiver, sender = Vector(ours), Vector(theirs)
+    expected = [0.75 * a + 0.25 * b for a, b in zip(receiver.flats, sender.flats, strict=True)]
+    places = [flat.data_ptr() for flat in receiver.flats]
+    receiver.mix(sender.snapshot(), 0.25)
+    for flat, mean in zip(receiver.flats, expected, strict=True):
+        torch.testing.assert_close(flat, mean)
+    assert [flat.data_ptr() for flat in receiver.flats] == places
+
+
+def test_a_fraction_of_one_copies_bit_for_bit_with_integer_buffers() -> None:
+    torch.manual_seed(0)
+    donor, newcomer = Mixed(), Mixed()
+    donor(torch.randn(8, 5))
+    share = Vector(donor).snapshot(form=COPY)
+    vector = Vector(newcomer)
+    assert share.numel() == vector.schema.copy_bytes
+    vector.mix(share, 1.0, COPY)
+    for name in ("first.weight", "second.bias", "norm.running_mean", "norm.num_batches_tracked"):
+        assert torch.equal(newcomer.state_dict()[name], donor.state_dict()[name])
+    assert newcomer.state_dict()["norm.num_batches_tracked"].item() == 1
+    assert not torch.equal(newcomer.frozen.weight, donor.frozen.weight)
+
+
+def test_integer_buffers_stay_local_in_an_ordinary_share() -> None:
+    donor, receiver = Mixed(), Mixed()
+    donor(torch.randn(8, 5))
+    Vector(receiver).mix(Vector(donor).snapshot(), 1.0)
+    assert receiver.state_dict()["norm.num_batches_tracked"].item() == 0
+
+
+def test_a_snapshot_does_not_follow_the_model() -> None:
+    model = nn.Linear(3, 2)
+    vector = Vector(model)
+    share = vector.snapshot()
+    before = share.clone()
+    vector.flats[0].add_(1)
+    assert torch.equal(share, before)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_is_never_copied_out(value: float) -> None:
+    model = Mixed()
+    vector = Vector(model)
+    with torch.no_grad():
+        model.second.bias[1] = value
+    with pytest.raises(TrainingError, match="not finite"):
+        vector.snapshot()
+
+
+def test_a_sum_that_overflows_is_looked_at_exactly() -> None:
+    assert is_finite_tensor(torch.full((4,), 3e38))
+    assert is_finite_tensor(torch.full((4,), 6e4, dtype=torch.float16))
+    assert not is_finite_tensor(torch.tensor([3e38, 3e38, float("nan")]))
+
+
+def test_registers_combine_with_shares() -> None:
+    torch.manual_seed(0)
+    vector = Vector(nn.Linear(3, 2), registers=("before",))
+    share = Vector(nn.Linear(3, 2)).snapshot()
+    start = vector.flats[0].clone()
+    vector.combine("before", [(1.0, "x")])
+    vector.combine("x", [(2.0, "before"), (-1.0, (share, Form()))])
+    torch.testing.assert_close(vector.flats[0], 2 * start - share.view(torch.float32))
+    assert torch.equal(vector.snapshot("before").view(torch.float32), start)
+
+
+def test_the_anchor_names_the_values() -> None:
+    torch.manual_seed(0)
+    one, two = nn.Linear(3, 2), nn.Linear(3, 2)
+    twin = copy.deepcopy(one)
+    assert Vector(one).anchor() == Vector(twin).anchor() != Vector(two).anchor()
+
+
+def test_tied_weights_travel_once() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    names = [tensor.name for tensor in Vector(model).schema.tensors]
+    assert names == ["0.weight", "0.bias", "1.bias"]
+    assert model[1].weight is model[0].weight
+
+
+def test_a_model_that_was_converted_afterwards_is_noticed() -> None:
+    model = nn.Linear(3, 2)
+    vector = Vector(model)
+    model.double()
+    with pytest.raises(TrainingError, match="before Peer"):
+        vector.snapshot()
+
+
+def test_a_model_with_nothing_to_share_is_refused() -> None:
+    with pytest.raises(TrainingError, match="requires gradients"):
+        Vector(nn.Linear(2, 2).requires_grad_(False))
+
+
+def test_a_dtype_that_cannot_travel_is_named() -> None:
+    with pytest.raises(TrainingError, match=r"weight is complex64"):
+        Vector(nn.Linear(2, 2, dtype=torch.complex64))
+
+
+def mixed(seed: int) -> Mixed:
+    torch.manual_seed(seed)
+    return Mixed()
+
+
+def everything(vector: Vector) -> Tensor:
+    """All bytes of the vector."""
+    return torch.cat([flat.view(torch.uint8) for flat in vector.flats])
+
+
+def near(module: nn.Module, seed: int) -> nn.Module:
+    """The same model after some training."""
+    other = copy.deepcopy(module)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.01)
+    return other
+
+
+@settings(deadline=None, max_examples=40)
+@given(shards=st.integers(1, 8), fraction=st.sampled_from([0.3, 1.0]), data=st.data())
+def test_mixing_a_shard_moves_that_shard_as_the_whole_would_and_nothing_else(
+    shards: int, fraction: float, data: st.DataObject
+) -> None:
+    shard = data.draw(st.integers(0, shards - 1))
+    whole, cut = Vector(mixed(0)), Vector(mixed(0), shards=shards)
+    sender = Vector(mixed(1), shards=shards)
+    before = everything(cut)
+    whole.mix(Vector(mixed(1)).snapshot(), fraction)
+    payload = sender.snapshot(shard=shard)
+    start, stop = cut.schema.shard_bounds(shard)
+    assert payload.numel() == stop - start == Form().size_bytes(cut.schema, shard)
+    cut.mix(payload, fraction, shard=shard)
+    after = everything(cut)
+    assert torch.equal(after[start:stop], everything(whole)[start:stop])
+    before[start:stop] = after[start:stop]
+    assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("wire", LOSSY)
+def test_a_share_in_another_format_moves_the_receiver_toward_the_sender(
+    wire: str, shards: int
+) -> None:
+    start = mixed(0)
+    given_: dict[str, Any] = {"shards": shards, "keeps_anchor": True, "sends_topk": True}
+    form = Form(wire)
+    sender, receiver = (Vector(copy.deepcopy(start), **given_) for _ in range(2))
+    with torch.no_grad():
+        for flat in sender.flats:
+            flat.add_(torch.randn_like(flat), alpha=0.01)
+    before = distance(sender, receiver)
+    for shard in range(shards):
+        payload = sender.snapshot("x", form, shard, stream(0, "a", f"rounding:{shard}"))
+        assert payload.numel() == form.size_bytes(sender.schema, shard)
+        assert receiver.is_finite(payload, form, shard)
+        receiver.mix(payload, 1.0, form, shard)
+    assert distance(sender, receiver) < (0.8 if wire.startswith("topk") else 0.02) * before
+
+
+def distance(one: Vector, two: Vector) -> float:
+    pairs = zip(one.flats, two.flats, strict=True)
+    return sum(float((a - b).norm()) for a, b in pairs)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("wire", ["float32", *LOSSY])
+def test_mixed_slice_by_slice_a_share_has_the_same_bits_as_mixed_whole(
+    wire: str, shards: int
+) -> None:
+    module = nn.Linear(2 * SLICE_SIZE // 100 + 7, 100)
+    trained = near(module, 1)
+    given_: dict[str, Any] = {"shards": shards, "keeps_anchor": True}
+    whole, sliced = (Vector(copy.deepcopy(module), **given_) for _ in range(2))
+    sender = Vector(trained, shards=shards, sends_topk=True)
+    sender.anchor_flats = whole.anchor_flats
+    form = Form(wire)
+    for shard in range(shards):
+        payload = sender.snapshot("x", form, shard, stream(0, "a", "rounding"))
+        whole.mix(payload, 0.3, form, shard)
+        steps = sum(1 for _ in sliced.mixing(payload, 0.3, form, shard))
+        if shards == 1:
+            assert steps == (3 if not wire.startswith("topk") else 1)
+    assert torch.equal(whole.flats[0], sliced.flats[0])
+    assert not torch.equal(whole.flats[0], Vector(module).flats[0])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_copy_brings_local_buffers_and_the_anchor_whatever_the_number_of_shards(
+    shards: int,
+) -> None:
+    donor_module = mixed(0)
+    donor = Vector(donor_module, shards=shards, keeps_anchor=True)
+    name = donor.anchor()
+    donor_module(torch.randn(8, 5))
+    donor.flats[0].add_(0.5)
+    newcomer_module = mixed(1)
+    newcomer = Vector(newcomer_module, shards=shards, keeps_anchor=True)
+    assert newcomer.kept_anchor() != name
+    form = Form(copy=True, anchor=True)
+    for shard in range(shards):
+        payload = donor.snapshot("x", form, shard)
+        assert payload.numel() == form.size_bytes(donor.schema, shard)
+        assert newcomer.is_finite(payload, form, shard)
+        assert newcomer.anchor_matches(payload, form, shard, name)
+        newcomer.mix(payload, 1.0, form, shard)
+    assert newcomer.kept_anchor() == donor.kept_anchor() == name
+    assert torch.equal(everything(newcomer), everything(donor))
+    assert newcomer_module.state_dict()["norm.num_batches_tracked"].item() == 1
+
+
+def test_an_anchor_of_another_swarm_is_noticed() -> None:
+    donor, newcomer = Vector(mixed(0), keeps_anchor=True), Vector(mixed(1))
+    form = Form(copy=True, anchor=True)
+    payload = donor.snapshot("x", form)
+    assert not newcomer.anchor_matches(payload, form, 0, newcomer.anchor())
+    newcomer.mix(payload, 1.0, form)
+    assert newcomer.anchor_flats is None
+
+
+def test_a_copy_that_is_mixed_in_leaves_local_buffers_and_anchor_alone() -> None:
+    donor_module, receiver_module = mixed(0), mixed(1)
+    donor_module(torch.randn(8, 5))
+    receiver = Vector(receiver_module, keeps_anchor=True)
+    name = receiver.kept_anchor()
+    form = Form(copy=True, anchor=True)
+    receiver.mix(Vector(donor_module, keeps_anchor=True).snapshot("x", form), 0.5, form)
+    assert receiver_module.state_dict()["norm.num_batches_tracked"].item() == 0
+    assert receiver.kept_anchor() == name
+
+
+def test_gaps_between_local_buffers_show_nothing_of_what_lay_there() -> None:
+    vector = Vector(mixed(0))
+    vector.snapshots.take_back(torch.full((vector.schema.copy_bytes,), 0x55, dtype=torch.uint8))
+    payload = vector.snapshot(form=COPY)[vector.schema.share_bytes :]
+    assert payload.numel() == 128
+    assert not payload[16:64].any()
+    assert not payload[72:].any()
+
+
+def test_the_anchor_can_be_taken_again_before_the_start() -> None:
+    vector = Vector(mixed(0), keeps_anchor=True)
+    vector.flats[0].add_(1)
+    assert vector.kept_anchor() != vector.anchor()
+    vector.keep_anchor()
+    assert vector.kept_anchor() == vector.anchor()
+
+
+def test_numbers_that_have_waited_longest_travel_next() -> None:
+    module = nn.Linear(8, 2, bias=False)
+    vector = Vector(module, sends_topk=True)
+    with torch.no_grad():
+        module.weight.view(-1).add_(torch.arange(1.0, 17.0))
+    form = Form("topk:0.25")
+    indices = []
+    for _ in range(4):
+        indices += vector.snapshot("x", form).view(torch.int32)[:4].tolist()
+    assert indices == [*range(12, 16), *range(8, 12), *range(4, 8), *range(4)]
+
+
+def test_who_becomes_a_copy_has_nothing_old_to_tell() -> None:
+    donor, newcomer = Vector(nn.Linear(8, 2, bias=False)), nn.Linear(8, 2, bias=False)
+    vector = Vector(newcomer, sends_topk=True)
+    vector.mix(donor.snapshot(form=COPY), 1.0, COPY)
+    with torch.no_grad():
+        newcomer.weight[0, 5] += 1
+    payload = vector.snapshot("x", Form("topk:0.01"))
+    assert payload.view(torch.int32)[0] == 5
+
+
+def test_what_a_form_needs_must_be_kept() -> None:
+    vector = Vector(nn.Linear(8, 2), registers=("y",))
+    with pytest.raises(LocalProtocolError, match="anchor is not kept"):
+        vector.snapshot("x", Form("bfloat16"))
+    with pytest.raises(LocalProtocolError, match="anchor is not kept"):
+        vector.snapshot("x", Form(anchor=True))
+    with pytest.raises(LocalProtocolError, match="last sent of 'x'"):
+        vector.snapshot("x", Form("topk:0.5"))
+    with pytest.raises(LocalProtocolError, match="last sent of 'y'"):
+        Vector(nn.Linear(8, 2), ("y",), sends_topk=True).snapshot("y", Form("topk:0.5"))
+
+
+def test_a_buffer_of_a_snapshot_that_failed_is_used_again() -> None:
+    vector = Vector(nn.Linear(8, 2))
+    vector.flats[0][0] = float("nan")
+    with pytest.raises(TrainingError):
+        vector.snapshot()
+    assert len(vector.snapshots._kept[vector.schema.share_bytes]) == 1
+
+
+def test_a_difference_that_the_format_does_not_reach_is_never_copied_out() -> None:
+    vector = Vector(nn.Linear(8, 2), keeps_anchor=True)
+    vector.flats[0][3] += 1e6
+    with pytest.raises(TrainingError, match="too far from the anchor for float16"):
+        vector.snapshot("x", Form("float16"))
+    assert vector.snapshot("x", Form("bfloat16")).numel()
+
+
+@pytest.mark.parametrize("wire", ["float32", "bfloat16", "topk:0.5"])
+def test_what_came_is_looked_at_in_any_format(wire: str) -> None:
+    vector = Vector(nn.Linear(8, 2), keeps_anchor=True, sends_topk=True)
+    form = Form(wire)
+    payload = vector.snapshot("x", form)
+    assert vector.is_finite(payload, form)
+    payload[payload.numel() // 2 :] = 0xFF
+    assert not vector.is_finite(payload, form)
+
+
+def test_the_anchor_that_a_copy_brings_is_looked_at_too() -> None:
+    vector = Vector(nn.Linear(8, 2), keeps_anchor=True)
+    form = Form(copy=True, anchor=True)
+    payload = vector.snapshot("x", form)
+    payload[-64:] = 0xFF
+    assert not vector.is_finite(payload, form)
+
+
+def test_a_frame_is_looked_at_where_it_can_be_told_apart() -> None:
+    vector = Vector(mixed(0), keeps_anchor=True)
+    payload, size = vector.snapshot(form=COPY), vector.schema.share_bytes
+    payload[size - 64 : size] = 0xFF
+    assert vector.look(payload, COPY, 0, 0, size - 64)
+    assert vector.look(payload, COPY, 0, size - 64, size) is False
+    # The mask of -inf that follows is nobody's average.
+    assert vector.look(payload, COPY, 0, size, payload.numel())
+    assert vector.look(payload, COPY, 0, 0, 100) is None
+    assert vector.look(payload, Form("bfloat16"), 0, 0, 64) is None
+
+
+def test_lossy_formats_are_for_wide_numbers_and_leave_others_as_they_are() -> None:
+    module = nn.Linear(100, 3, dtype=torch.bfloat16)
+    sender = Vector(module, keeps_anchor=True)
+    receiver = Vector(nn.Linear(100, 3, dtype=torch.bfloat16), keeps_anchor=True)
+    payload = sender.snapshot("x", Form("int8"))
+    assert torch.equal(payload, everything(sender))
+    assert receiver.look(payload, Form("int8"), 0, 0, 64)
+    receiver.mix(payload, 1.0, Form("int8"))
+    assert torch.equal(everything(receiver), everything(sender))
+
+
+@pytest.mark.parametrize("wire", [w for w in WIRES if w != "topk"])
+def test_registers_combine_with_shares_in_any_dense_format(wire: str) -> None:
+    torch.manual_seed(0)
+    module, form = nn.Linear(30, 2), Form(wire)
+    vector = Vector(module, registers=("before",), keeps_anchor=True)
+    sender = Vector(near(module, 1))
+    sender.anchor_flats = vector.anchor_flats
+    share = sender.snapshot("x", form, rng=stream(0, "a", "rounding"))
+    vector.combine("before", [(0.5, "x"), (0.5, (share, form))])
+    expected = (vector.flats[0] + sender.flats[0]) / 2
+    torch.testing.assert_close(
+        vector.snapshot("before").view(torch.float32), expected, atol=1e-3, rtol=1e-3
+    )
+
+
+def test_rounding_follows_its_random_numbers() -> None:
+    module = nn.Linear(100, 30)
+    vector = Vector(near(module, 1))
+    vector.anchor_flats = Vector(module).flats
+    one, same, other = (
+        vector.snapshot("x", Form("int8"), rng=stream(0, "a", name)).clone()
+        for name in ("rounding:1", "rounding:1", "rounding:2")
+    )
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_more_shards_than_cache_lines_are_refused() -> None:
+    with pytest.raises(ConfigError, match="shards is 9"):
+        Vector(nn.Linear(8, 2), shards=9)

@@ -1,0 +1,3 @@
+"""The training loop of `rumor peer`, and what it measures."""
+
+__all__: list[str] = []

@@ -1,0 +1,249 @@
+"""Writes down how one peer's training goes."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...gossip import TrainingError
+from ...gossip.errors import ConfigError
+from ...gossip.rng import stream
+from ...gossip.weight import Units, founders, from_units
+from ..peer import Peer
+from ..storage.files import write_json
+from ..storage.jsonl import JsonlLog, Means
+from ..tasks.task import Evaluation
+
+__all__ = ["RandomProjection", "Recorder", "Report", "State"]
+
+
+State = Literal["finished", "left", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The end of one peer, as it goes into ``peer.json``."""
+
+    id: str
+    index: int
+    state: State
+    error: str | None = None
+    """What went wrong, in words."""
+    address: str | None = None
+    steps: int = 0
+    """Optimizer steps, those of former lives up to the last checkpoint included."""
+    swarm_steps: int = 0
+    """Of all peers that ever were in the swarm, as far as this one knows."""
+    lives: int = 1
+    """How many lives it took, as far as this folder knows; what is counted below is of the last
+    one."""
+    steps_per_s: float = 0.0
+    wall_s: float = 0.0
+    """Time from the first step to the last."""
+    accuracy: float | None = None
+    loss: float | None = None
+    """On held-out data, at the end."""
+    weight_units: Units = 0
+    """Of all shards together, as `Peer.weight_units` tells it."""
+    shards: int = 1
+    """Into how many pieces the vector is cut."""
+    messages: int = 0
+    bytes_sent: int = 0
+    pushes: int = 0
+    skipped: int = 0
+    refusals: int = 0
+
+    @property
+    def weight(self) -> float:
+        """What the peer holds at its end, in founders; with shards, the mean over them."""
+        return founders(from_units(self.weight_units)) / self.shards
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields and the weight, as JSON has them."""
+        return asdict(self) | {"weight": self.weight}
+
+    def write(self, folder: Path) -> None:
+        """Write ``peer.json``; readers see all of it or nothing.
+
+        Raises:
+            OSError: It cannot be written; what was there still is.
+        """
+        write_json(folder / "peer.json", self.as_json())
+
+
+# 2 MiB of float64 at a time: nothing as large as the vector is ever made.
+CHUNK_SIZE = 1 << 18
+
+
+class RandomProjection:
+    """A random linear map from ``n_params`` numbers to *width*, the same on every peer.
+
+    Each coordinate is added to one bin, drawn uniformly, with a random sign. Then
+    ``|of(x) - of(y)|^2`` is ``|x - y|^2`` in expectation, with a relative standard deviation
+    of at most sqrt(2 / width), 9 % for 256. A vector of at most *width* numbers is its own sketch.
+
+    The bins are drawn again at every call, because kept they would cost half as much memory
+    as the model. They come from the raw words of the bit generator, which, unlike
+    numpy's distributions, are the same in all its versions.
+
+    Args:
+        n_params: Numbers in the vector.
+        width: Numbers in the sketch, >= 1.
+        seed: Peers whose sketches are to be compared must use the same.
+
+    Raises:
+        ConfigError: *n_params* is negative or *width* less than 1.
+
+    Source: Charikar, Chen and Farach-Colton, ICALP 2002, with one row; the variance is in
+    Weinberger et al., ICML 2009.
+    """
+
+    def __init__(self, n_params: int, width: int = 256, seed: int = 0) -> None:
+        if n_params < 0 or width < 1:
+            raise ConfigError(
+                f"n_params is {n_params} and width {width}: they must be at least 0 and 1"
+            )
+        self.n_params = n_params
+        self.width = width
+        self.seed = seed
+
+    def of(self, *flats: Tensor) -> list[float]:
+        """Sketch a vector.
+
+        Args:
+            flats: The vector, whole or in pieces of any dtype and device, each one flat; their
+                lengths add up to ``n_params``.
+
+        Returns:
+            ``width`` numbers, or ``n_params`` where those are fewer; summed in float64.
+
+        Raises:
+            ValueError: The lengths do not add up.
+        """
+        if (n := sum(flat.numel() for flat in flats)) != self.n_params:
+            raise ValueError(f"the vector has {n} numbers, the sketch was made for {self.n_params}")
+        chunks = (chunk for flat in flats for chunk in _chunks(flat.detach()))
+        arrays = (chunk.cpu().to(torch.float64).numpy() for chunk in chunks)
+        if self.n_params <= self.width:
+            return [float(value) for array in arrays for value in array]
+        words = stream(self.seed, "swarm", "sketch").bit_generator
+        # Bin and sign are one draw: the coordinates with a minus have the upper half of the bins.
+        sums = np.zeros(2 * self.width)
+        for array in arrays:
+            bins = (words.random_raw(len(array)) % np.uint64(len(sums))).astype(np.intp)
+            sums += np.bincount(bins, array, len(sums))
+        plus, minus = np.split(sums, 2)
+        return [float(value) for value in plus - minus]
+
+
+def _chunks(flat: Tensor) -> Iterator[Tensor]:
+    for start in range(0, len(flat), CHUNK_SIZE):
+        yield flat[start : start + CHUNK_SIZE]
+
+
+class Recorder:
+    """Collects figures of every step and writes a row now and then, if the disk takes it.
+
+    Args:
+        path: Where the rows go, None for nowhere.
+        peer: Whose they are.
+        log_every: Steps between two rows.
+        before_s: How long former lives trained, seconds; the time of the rows goes on there.
+    """
+
+    def __init__(
+        self, path: Path | None, peer: Peer, log_every: int, *, before_s: float = 0.0
+    ) -> None:
+        self._rows = JsonlLog(path)
+        self._peer = peer
+        self._log_every = log_every
+        self._means = Means()
+        self._sketch = RandomProjection(sum(flat.numel() for flat in peer.vector.flats))
+        self._mixed, self._staleness_steps = 0, 0
+        self._started_s = time.perf_counter() - before_s
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long it has been training, former lives included, seconds."""
+        return time.perf_counter() - self._started_s
+
+    def step(
+        self,
+        step: int,
+        loss: float,
+        step_s: float,
+        lr: float,
+        evaluation: Evaluation | None,
+        *,
+        exchange_s: float = 0.0,
+    ) -> None:
+        """Note one step.
+
+        Args:
+            step: Which, counted from 1.
+            loss: On the batch, before the step.
+            step_s: What it took, seconds.
+            lr: Learning rate that it was taken with.
+            evaluation: On held-out data, where it was measured after this step.
+            exchange_s: How much of it went to pushing and mixing, and to waiting for others.
+
+        Raises:
+            TrainingError: The loss is not finite.
+        """
+        self._means.add("loss", loss)
+        for name, seconds in (("step_s", step_s), ("own_s", step_s - exchange_s)):
+            self._means.add(name, seconds)
+            self._means.add(f"{name}_squared", seconds * seconds)
+        if evaluation is not None or step % self._log_every == 0 or step == 1:
+            self._write(step, lr, evaluation)
+        if not math.isfinite(loss):
+            raise TrainingError(f"the loss of step {step} is {loss}: lower the learning rate")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._rows.close()
+
+    def _write(self, step: int, lr: float, evaluation: Evaluation | None) -> None:
+        tally = self._peer.tally
+        mixed = tally.mixed - self._mixed
+        staleness_steps = tally.staleness_steps - self._staleness_steps
+        self._mixed, self._staleness_steps = tally.mixed, tally.staleness_steps
+        row = {
+            "step": step,
+            "swarm_steps": self._peer.swarm_steps,
+            "lr": lr,
+            "time_s": self.elapsed_s,
+            "unix_s": time.time(),
+            "loss": self._means.take("loss"),
+            "accuracy": evaluation.accuracy if evaluation else None,
+            "test_loss": evaluation.loss if evaluation else None,
+            "weight": self._peer.weight,
+            "pushes": tally.pushes,
+            "skipped": tally.skipped,
+            "refusals": tally.refusals,
+            "mixed": tally.mixed,
+            "staleness_steps": staleness_steps / mixed if mixed else None,
+            "bytes_sent": tally.bytes_sent,
+            "membership_bytes": tally.membership_bytes,
+            "bytes_received": tally.bytes_received,
+            "queue": self._peer.queue,
+            **self._durations("step_s"),
+            # What it took beside the exchange, which under a synchronous rule is mostly waiting.
+            **self._durations("own_s"),
+            "live": len(self._peer.live),
+            "sketch": self._sketch.of(*self._peer.vector.flats) if evaluation else None,
+        }
+        self._rows.write(row)
+
+    def _durations(self, name: str) -> dict[str, float | None]:
+        """Mean and standard deviation, seconds, since the row before."""
+        mean, square = self._means.take(name), self._means.take(f"{name}_squared")
+        if mean is None or square is None:
+            return {name: mean, f"{name}_sd": None}
+        return {name: mean, f"{name}_sd": math.sqrt(max(0.0, square - mean * mean))}

@@ -1,0 +1,479 @@
+"""Trains a task as one peer of a swarm, and leaves a folder that tells all about it."""
+
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ...gossip import ConfigError, RumorError, TrainingError, TransportError
+from ..config import CheckpointConfig, PeerConfig, RunConfig
+from ..interval import Recurrence, parse_interval
+from ..lr_schedule import parse_lr_schedule
+from ..peer import Peer
+from ..storage.files import drafted
+from ..storage.incarnation import LIFE, last_id
+from ..storage.ledger_file import ledger_paths
+from ..tasks.data import Loader, Sampler, split
+from ..tasks.registry import BUILT_IN, load_task
+from ..tasks.task import Evaluation, Task
+from ..tensors.layout import as_text, runs_of, with_aliases
+from .metrics import Recorder, Report, State
+
+__all__ = ["CHECKPOINTS", "OPTIONS", "Learner", "RunConfig", "run"]
+
+
+# On a CPU the thread that prepares batches takes its time from the training.
+_PREFETCH: Final = {"cuda": 2}
+
+# With another of these, the data would not go on where they stood, or would be others.
+_MADE_FROM: Final = ("task", "seed", "partition", "index", "count")
+
+
+class Learner:
+    """A task's model, its optimizer and one peer's part of the data.
+
+    Where the run is journaled, everything random in a step follows from the seed, the peer and the
+    step: torch is seeded anew before each, and for a user's own task numpy and Python, too. Else
+    torch is seeded once.
+
+    Args:
+        config: What to train.
+        peer: The peer's id.
+
+    Raises:
+        ConfigError: The task cannot be built, its data cannot be split so, or there is no such
+            device.
+    """
+
+    def __init__(self, config: RunConfig, peer: str) -> None:
+        self._config = config
+        self._peer = peer
+        self._is_users_own = config.task not in BUILT_IN
+        self.task: Task = load_task(config.task, seed=config.seed)
+        self.steps: int | None = config.steps
+        """How many there are to be; None where the swarm's clock alone says when to stop."""
+        if config.steps is None and config.total_steps is None:
+            self.steps = self.task.steps
+        self.taken = 0
+        """How many were taken, those of former lives included."""
+        self._schedule = parse_lr_schedule(config.lr_schedule)
+        self.device = _device(config.device)
+        torch.manual_seed(config.seed)
+        self.model: nn.Module = self.task.model().to(self.device)
+        trainable = [p for p in self.model.parameters() if p.requires_grad]
+        self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
+        self._full_lrs = [float(group["lr"]) for group in self._optimizer.param_groups]
+        samples = split(config.partition, self.task.train[1], config.count, config.seed)[
+            config.index
+        ]
+        batch_size = config.batch_size or self.task.batch_size
+        sampler = Sampler(samples, batch_size, seed=config.seed, peer=peer)
+        self._made_from = {name: getattr(config, name) for name in _MADE_FROM} | {
+            "batch_size": batch_size,
+            "samples": len(samples),
+        }
+        prefetch = config.prefetch
+        if prefetch is None:
+            prefetch = _PREFETCH.get(self.device.type, 0)
+        self._loader = Loader(sampler, self.task.train, self.device, prefetch=prefetch)
+
+    def start(self) -> None:
+        """Make what is random in a step, such as dropout, differ from peer to peer."""
+        torch.manual_seed(_own_seed(self._config.seed, self._peer, "torch"))
+
+    def batch(self) -> NDArray[np.int64]:
+        """The samples of the next step: int64, axes ``(batch_size,)``."""
+        return self._loader.samples(self.taken)
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the last step, of the first group of parameters."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    def is_done(self, swarm_steps: int) -> bool:
+        """Whether no further step is to be taken.
+
+        Args:
+            swarm_steps: What all peers together have taken.
+        """
+        total = self._config.total_steps
+        over = total is not None and swarm_steps >= total
+        return over or (self.steps is not None and self.taken >= self.steps)
+
+    def step(self, batch: NDArray[np.int64] | None = None, *, swarm_steps: int = 0) -> Tensor:
+        """Take one optimizer step.
+
+        Args:
+            batch: What `batch` says, where it was asked for already.
+            swarm_steps: What all peers together had taken at this one's last turn; a schedule of
+                the learning rate goes by it.
+
+        Returns:
+            The loss on the batch before it, a scalar.
+        """
+        if self._config.journal:
+            self._seed_step()
+        self._set_lr(swarm_steps)
+        inputs, targets = self._loader.take(self.taken, batch)
+        self._optimizer.zero_grad()
+        loss = self.task.loss(self.model(inputs), targets)
+        loss.backward()
+        self._optimizer.step()
+        self.taken += 1
+        return loss.detach()
+
+    def evaluation(self) -> Evaluation | None:
+        """The model on held-out data, where it is to be measured after this step."""
+        due = self.taken % self._config.eval_every == 0 or self.taken == self.steps
+        return self.task.evaluate(self.model) if due else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside the model: optimizer, place in the data, origin."""
+        return {
+            "made_from": self._made_from,
+            "taken": self.taken,
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another life of the same peer stood.
+
+        Raises:
+            ConfigError: That one trained something else, or on other data; the first difference is
+                named, and nothing has changed.
+        """
+        for name, then in state["made_from"].items():
+            now = self._made_from.get(name)
+            if now != then:
+                raise ConfigError(
+                    f"{name.replace('_', ' ')} is {now!r} now, and {then!r} in the checkpoint: a "
+                    "peer that resumes goes on with the same"
+                )
+        try:
+            self._optimizer.load_state_dict(dict(state["optimizer"]))
+        except (ValueError, KeyError) as error:
+            raise ConfigError(f"the checkpoint is of another optimizer: {error}") from None
+        self.taken = int(state["taken"])
+        if self._config.lr is not None:
+            for group, full in zip(self._optimizer.param_groups, self._full_lrs, strict=True):
+                group["lr"] = full
+
+    def close(self) -> None:
+        """Prepare no more batches; what was learnt stays."""
+        self._loader.close()
+
+    def _set_lr(self, swarm_steps: int) -> None:
+        if self._schedule.is_constant:
+            return
+        total = self._config.total_steps
+        done, whole = (self.taken, self.steps) if total is None else (swarm_steps, total)
+        factor = self._schedule.factor(done / (whole or math.inf))
+        for group, full in zip(self._optimizer.param_groups, self._full_lrs, strict=True):
+            group["lr"] = full * factor
+
+    def _seed_step(self) -> None:
+        seed = _own_seed(self._config.seed, self._peer, f"step:{self.taken}")
+        # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        if self._is_users_own:
+            # Built-in tasks draw from torch alone.
+            random.seed(seed)
+            np.random.seed(seed & 0xFFFFFFFF)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device is {name!r}, which is not to be had: {reason}") from None
+
+
+def _own_seed(seed: int, peer: str, purpose: str) -> int:
+    digest = blake2b(f"{seed}\0{peer}\0{purpose}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+_log = logging.getLogger("rumor")
+
+
+OPTIONS: Final = "options.json"
+"""What the command line said, in a peer's folder, for whoever resumes."""
+
+CHECKPOINTS: Final = "checkpoints"
+"""Where in a peer's folder its checkpoints lie."""
+
+
+def run(
+    config: RunConfig, peer_config: PeerConfig, *, stop: threading.Event | None = None
+) -> Report:
+    """Train as one peer until its steps are done or *stop* is set.
+
+    Args:
+        config: What to train.
+        peer_config: How to take part.
+        stop: When set, the peer leaves: it hands its weight on and ends.
+
+    Returns:
+        How it ended; also in ``peer.json``, where there is a folder.
+
+    Raises:
+        ConfigError: A setting is out of range, the folder holds another run, or what is to be
+            resumed was trained otherwise, or still runs; nothing was written.
+        RumorError: The run failed; ``peer.json`` says so, too, where it can be written.
+        OSError: Likewise.
+    """
+    out = config.out
+    if out is not None:
+        (_require_run if config.resume else _require_empty)(out)
+    elif config.journal and peer_config.out is None:
+        raise ConfigError("a journal needs a folder: say where with out")
+    training = _Training(config, _placed(config, peer_config))
+    training.peer.stop = stop = stop or training.peer.stop
+    try:
+        state = training.run(stop)
+        return training.report(state)
+    except ConfigError:
+        raise
+    except (RumorError, OSError) as error:
+        if not (stop.is_set() and isinstance(error, TransportError)):
+            training.report_failure(str(error))
+            raise
+        _log.info("%s", error)
+    return training.report("left")
+
+
+class _Training:
+    """One run of one peer, or what a checkpoint lets it go on with."""
+
+    def __init__(self, config: RunConfig, peer_config: PeerConfig) -> None:
+        self._config = config
+        self.learner = Learner(config, peer_config.named())
+        self.peer = Peer(self.learner.model, peer_config)
+        if config.journal:
+            self.peer.journaled = _settings(config, self.learner)
+        if config.options is not None:
+            self.peer.notes = {OPTIONS: config.options}
+        self._before_s = 0.0
+        self._recorder: Recorder | None = None
+        self._resumed = False
+        if peer_config.checkpoint is not None:
+            self.peer.register(training=self)
+            self._resumed = config.resume and self.peer.resume()
+        self._steps_before = self.learner.taken
+        self._wall_s = 0.0
+        self._exchange_s = 0.0
+        self._checkpoint = Recurrence(parse_interval(config.checkpoint_every), self.learner.taken)
+
+    @property
+    def _model(self) -> nn.Module:
+        return self.learner.model
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside the model."""
+        recorder = self._recorder
+        time_s = self._before_s if recorder is None else recorder.elapsed_s
+        return self.learner.state_dict() | {"time_s": time_s}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it."""
+        self.learner.load_state_dict(state)
+        self._before_s = float(state["time_s"])
+
+    def run(self, stop: threading.Event) -> State:
+        """Train to the end, or until *stop* is set."""
+        config, learner, peer = self._config, self.learner, self.peer
+        with peer:
+            if not self._resumed:
+                learner.start()
+            if config.out is not None and config.resume:
+                # What it says of a former life would pass for the end of this one.
+                (config.out / "peer.json").unlink(missing_ok=True)
+            path = config.out / "metrics.jsonl" if config.out is not None else None
+            self._recorder = Recorder(path, peer, config.log_every, before_s=self._before_s)
+            started_s = time.perf_counter()
+            try:
+                while not (stop.is_set() or learner.is_done(peer.swarm_steps)):
+                    self._step(self._recorder)
+            finally:
+                self._wall_s = time.perf_counter() - started_s
+                learner.close()
+                self._recorder.close()
+            if stop.is_set():
+                _log.info("leaving after %d steps", learner.taken)
+                peer.leave()
+                return "left"
+            _log.info("finished %d steps, merging with the others", learner.taken)
+        # Told to stop while it waited for them, it has handed its weight on.
+        return "left" if stop.is_set() and peer.has_left else "finished"
+
+    def _step(self, recorder: Recorder) -> None:
+        began_s, learner = time.perf_counter(), self.learner
+        loss = self._train()
+        evaluation = learner.evaluation()
+        rest_s = self._config.step_s_min - (time.perf_counter() - began_s)
+        if rest_s > 0:
+            time.sleep(rest_s)
+        step_s = time.perf_counter() - began_s
+        recorder.step(
+            learner.taken,
+            float(loss),
+            step_s,
+            learner.lr,
+            evaluation,
+            exchange_s=self._exchange_s,
+        )
+        # Now, when all that belongs to this step is done: the next life begins with the next one.
+        if self._checkpoint.is_due(learner.taken) and self.peer.config.checkpoint is not None:
+            self._save_checkpoint()
+
+    def _save_checkpoint(self) -> None:
+        try:
+            written = self.peer.save_checkpoint()
+        except ConfigError as error:
+            # A task of somebody's own, whose optimizer has a state that cannot be kept: nobody
+            # asked for checkpoints, and training does not need them.
+            _log.warning("no checkpoint was written: %s", error)
+            written = True
+        if written:
+            self._checkpoint.done(self.learner.taken)
+
+    def _train(self) -> Tensor:
+        journal, swarm_steps = self.peer.journal, self.peer.swarm_steps
+        if journal is None:
+            loss = self.learner.step(swarm_steps=swarm_steps)
+            self._exchange()
+            return loss
+        batch = self.learner.batch()
+        journal.began(batch)
+        loss = self.learner.step(batch, swarm_steps=swarm_steps)
+        journal.trained(float(loss))
+        self._exchange()
+        journal.check()
+        return loss
+
+    def _exchange(self) -> None:
+        began_s = time.perf_counter()
+        self.peer.step()
+        self._exchange_s = time.perf_counter() - began_s
+
+    def report(self, state: State) -> Report:
+        """Say how it ended, and keep the model.
+
+        Raises:
+            TrainingError: The folder cannot be written.
+        """
+        report = self._report(state)
+        if self._config.out is not None:
+            try:
+                self._save_model(self._config.out / "model.safetensors")
+                report.write(self._config.out)
+            except (OSError, SafetensorError) as error:
+                why = (isinstance(error, OSError) and error.strerror) or error
+                raise TrainingError(
+                    f"training is over, and its end cannot be written to {self._config.out} "
+                    f"({why}): make room, and resume it from its last checkpoint"
+                ) from error
+        return report
+
+    def report_failure(self, error: str) -> None:
+        """Say what went wrong, if the disk takes it: whatever that is must not be hidden."""
+        if self._config.out is not None:
+            try:
+                self._report("failed", error).write(self._config.out)
+            except OSError as failure:
+                _log.warning("nor could peer.json be written: %s", failure)
+
+    def _report(self, state: State, error: str | None = None) -> Report:
+        peer, tally = self.peer, self.peer.tally
+        evaluation = self.learner.task.evaluate(self._model) if state != "failed" else None
+        steps = self.learner.taken - self._steps_before
+        return Report(
+            id=peer.id,
+            index=self._config.index,
+            state=state,
+            error=error,
+            address=peer.address,
+            steps=self.learner.taken,
+            swarm_steps=peer.swarm_steps,
+            lives=max(1, len(ledger_paths(self._config.out))) if self._config.out else 1,
+            steps_per_s=steps / self._wall_s if self._wall_s else 0.0,
+            wall_s=self._wall_s,
+            accuracy=evaluation.accuracy if evaluation else None,
+            loss=evaluation.loss if evaluation else None,
+            weight_units=peer.weight_units,
+            shards=peer.config.shards,
+            messages=tally.messages,
+            bytes_sent=tally.bytes_sent,
+            pushes=tally.pushes,
+            skipped=tally.skipped,
+            refusals=tally.refusals,
+        )
+
+    def _save_model(self, path: Path) -> None:
+        metadata = {
+            "peer": self.peer.id,
+            "weight_units": str(self.peer.weight_units),
+            "step": str(self.learner.taken),
+            "schema": self.peer.vector.schema.hash.hex(),
+        }
+        schema = self.peer.vector.schema
+        if schema.shards > 1:
+            metadata["shard_units"] = ",".join(map(str, self.peer.shard_units))
+            metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), self._model))
+        tensors = {
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in self._model.state_dict().items()
+        }
+        with drafted(path) as draft:
+            save_file(tensors, draft, metadata=metadata)
+
+
+_TRACES: Final = ("ledger.jsonl", "peer.json", LIFE)
+
+
+def _require_empty(folder: Path) -> None:
+    if any((folder / name).exists() for name in _TRACES):
+        raise ConfigError(f"{folder} holds another run: name a new folder, or resume that one")
+
+
+def _require_run(folder: Path) -> None:
+    if not (folder / LIFE).exists():
+        raise ConfigError(f"{folder} holds no run: there is nothing to resume")
+
+
+def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
+    """What the peer is told: its name, and where it writes."""
+    out = config.out
+    if out is None:
+        return replace(peer_config, id=peer_config.named())
+    id = peer_config.id or (last_id(out) if config.resume else None) or peer_config.named()
+    checkpoint = peer_config.checkpoint
+    if checkpoint is None and (config.resume or config.checkpoint_every != "never"):
+        # When one is due, is for the run to say: it knows when all of a step is done.
+        checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, every_s=None)
+    return replace(peer_config, id=id, out=out, checkpoint=checkpoint)
+
+
+def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
+    """What a replay needs to train the same: the fields of *config*, as values that JSON has."""
+    # A replay prepares each batch when it is due: the same ones, without a thread for each peer.
+    without = {"out": None, "prefetch": 0, "options": None}
+    return asdict(config) | without | {"device": str(learner.device)}

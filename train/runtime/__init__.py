@@ -1,0 +1,3 @@
+"""A live peer: the protocol joined with sockets, threads and files."""
+
+__all__: list[str] = []

@@ -1,0 +1,50 @@
+"""What a peer has done so far, counted from the protocol's own effects."""
+
+from dataclasses import dataclass
+
+from ...gossip.effects.effects import Effect, Record
+from ...gossip.effects.events import Event, PushSkipped, ShareMixed
+from ...gossip.effects.ledger import Kind
+
+__all__ = ["Counters"]
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the peer's start."""
+
+    pushes: int = 0
+    """Shares pushed."""
+    skipped: int = 0
+    """Pushes that were due and found no weight, no neighbor or no credit."""
+    refusals: int = 0
+    """Pushes that came back whole."""
+    mixed: int = 0
+    """Shares mixed in."""
+    staleness_steps: int = 0
+    """Sum over the shares mixed in."""
+    messages: int = 0
+    """Messages handed to the network."""
+    frames: int = 0
+    """Those among them that carried a part of a share."""
+    bytes_sent: int = 0
+    membership_bytes: int = 0
+    """Of these, what said who lives."""
+    bytes_received: int = 0
+    errors: int = 0
+    """Messages dropped for breaking the protocol."""
+
+    def count(self, effect: Effect | Event) -> None:
+        """Take one effect into account."""
+        match effect:
+            case Record(entry) if entry.kind is Kind.PUSHED:
+                self.pushes += 1
+            case Record(entry) if entry.kind is Kind.SETTLED and entry.weight == 0:
+                self.refusals += 1
+            case PushSkipped():
+                self.skipped += 1
+            case ShareMixed():
+                self.mixed += 1
+                self.staleness_steps += effect.staleness_steps
+            case _:
+                pass

@@ -1,0 +1,217 @@
+"""What a peer keeps on disk from life to life: checkpoints, whom it knew, and which life it is."""
+
+import logging
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Final
+
+from torch import nn
+
+from ...gossip import ConfigError, LocalProtocolError, PeerId, Phase, Rule
+from ...gossip.protocol.rule import requirements_of
+from ...gossip.wire.messages import Incarnation
+from ..config import PeerConfig
+from ..interval import Interval, Recurrence
+from ..storage.checkpointer import Checkpointing, Past, Stateful, restore_rng
+from ..storage.files import WriterThread
+from ..storage.incarnation import PeerTable, last_id, lock_folder, next_incarnation
+from ..tensors.vector import Vector
+from .session import PeerSession
+
+__all__ = ["PeerFolder"]
+
+_log = logging.getLogger("rumor")
+
+# Between two looks whether the table of peers has changed.
+_TABLE_EVERY: Final = Interval(every_s=2.0)
+
+
+class PeerFolder:
+    """One peer's folder, as far as it is for its next life.
+
+    Args:
+        config: The peer's.
+        model: The peer's.
+        vector: The same, as a vector.
+    """
+
+    def __init__(self, config: PeerConfig, model: nn.Module, vector: Vector) -> None:
+        self.past: Past | None = None
+        """What the last checkpoint says, where the peer resumes."""
+        self.steps = 0
+        """Optimizer steps of the peer, those up to that checkpoint included."""
+        self._folder = config.lives_folder
+        self._ahead_ms_max = config.protocol.incarnation_ahead_max
+        self._scribe = WriterThread()
+        self._checkpointing: Checkpointing | None = None
+        interval = Interval()
+        if config.checkpoint is not None:
+            interval = config.checkpoint.interval
+            self._checkpointing = Checkpointing(config.checkpoint, model, vector, self._scribe)
+        self._table = None if self._folder is None else PeerTable(self._folder)
+        self._resumes = False
+        self._seeds: tuple[str, ...] = ()
+        self._lock: IO[bytes] | None = None
+        self._save = Recurrence(interval)
+        self._note = Recurrence(_TABLE_EVERY)
+
+    @property
+    def owner(self) -> PeerId | None:
+        """Whose folder this is; None where it is nobody's yet."""
+        if self.past is not None:
+            return self.past.id
+        return None if self._folder is None else last_id(self._folder)
+
+    @property
+    def seeds(self) -> tuple[str, ...]:
+        """Addresses of those it knew then."""
+        return self._seeds
+
+    def register(self, objects: Mapping[str, Stateful]) -> None:
+        """Keep the state of further objects; see `Checkpointing.register`."""
+        self._required().register(objects)
+
+    def resume(self) -> Past | None:
+        """Take up what a former life left; None where it left no checkpoint.
+
+        Raises:
+            ConfigError: Another process is in the folder, where nothing was changed; or see
+                `Checkpointing.load`.
+            TrainingError: Likewise.
+        """
+        if self._folder is not None and self._folder.exists():
+            # What looks like a draft that a killed process left may be one that grows.
+            self._keep_others_out(self._folder)
+        self.past = self._required().load()
+        self._resumes = True
+        self._seeds = () if self._table is None else self._table.addresses()
+        if self.past is not None:
+            self.steps = self.past.steps
+            self._save.done(self.steps)
+        return self.past
+
+    def require_ready(self, rule: Rule) -> None:
+        """Make sure that the peer may start as it is.
+
+        Raises:
+            ConfigError: It would write over another life's checkpoints, has not given back all
+                that is in one, or its rule takes nobody in.
+        """
+        if self._checkpointing is None:
+            return
+        if not self._resumes and not self._checkpointing.is_fresh:
+            raise ConfigError(
+                f"{self._folder} holds checkpoints of a former life: resume it, or name a new "
+                "folder"
+            )
+        if (self.past or self._seeds) and requirements_of(rule).fixed_members:
+            raise ConfigError(
+                f"a swarm that trains with {rule.name} takes nobody in once it has started, so "
+                "that no peer of it can resume: use a rule that can, such as gosgd"
+            )
+        self._checkpointing.require_complete()
+
+    def next_incarnation(self, id: PeerId) -> Incarnation:
+        """Which life is to begin; nobody has heard of it yet.
+
+        Raises:
+            ConfigError: Another process is in the folder, or see `lives.next_incarnation`.
+        """
+        if self._folder is not None and self._folder.exists():
+            self._keep_others_out(self._folder)
+        return next_incarnation(self._folder, id, time.time(), self._ahead_ms_max)
+
+    def entered(self) -> None:
+        """Note that the peer is a member now: random streams go on where they stood."""
+        if self._folder is not None:
+            self._keep_others_out(self._folder)
+        if self.past is not None:
+            restore_rng(self.past.rng)
+        self._save.done(self.steps)
+
+    def stepped(self, life: PeerSession) -> None:
+        """Count a step, and write down what is due."""
+        self.steps += 1
+        if self._save.is_due(self.steps):
+            self._save_or_say(life)
+        if self._table is not None and self._note.is_due(self.steps):
+            self._note.done(self.steps)
+            self._note_members(life, self._table)
+
+    def save(self, life: PeerSession, *, wait: bool = False) -> bool:
+        """Write a checkpoint; see `Peer.save_checkpoint`."""
+        checkpointing = self._required()
+        if wait:
+            self._scribe.wait()
+        if checkpointing.is_writing:
+            return False
+        phase, swarm, anchored, clock = life.driver.look(
+            lambda protocol: (
+                protocol.phase,
+                protocol.swarm,
+                protocol.is_anchored,
+                protocol.clock.rows(),
+            )
+        )
+        if phase < Phase.TRAINING:
+            # It has given its swarm up, and its model is not yet of the one that it names now.
+            return False
+        head = {
+            "id": life.id,
+            "incarnation": life.incarnation,
+            "swarm": swarm.hex(),
+            "anchored": anchored,
+            "clock": list(clock.items()),
+        }
+        checkpointing.save(head, self.steps)
+        self._save.done(self.steps)
+        return not wait or (self._scribe.wait() and checkpointing.is_written)
+
+    def end(self, life: PeerSession) -> None:
+        """Write a last checkpoint, where any are; it is on disk when `close` returns."""
+        if self._checkpointing is not None:
+            if self._checkpointing.is_writing:
+                self._scribe.wait()
+            self._save_or_say(life)
+
+    def close(self) -> None:
+        """Finish writing."""
+        try:
+            self._scribe.close()
+        finally:
+            self.let_others_in()
+
+    def let_others_in(self) -> None:
+        """Have the folder no longer."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _keep_others_out(self, folder: Path) -> None:
+        if self._lock is None:
+            self._lock = lock_folder(folder)
+            # A peer that has resumed may be dropped without ever having run.
+            weakref.finalize(self, self._lock.close)
+
+    def _save_or_say(self, life: PeerSession) -> None:
+        try:
+            self.save(life)
+        except ConfigError as error:
+            # Hours of training must not end because an object that is registered grew a state
+            # that cannot be kept.
+            self._save.done(self.steps)
+            _log.warning("no checkpoint was written: %s", error)
+
+    def _note_members(self, life: PeerSession, table: PeerTable) -> None:
+        members, departed = life.driver.look(
+            lambda protocol: (protocol.last_heard(), protocol.departed())
+        )
+        if table.update(members, departed):
+            self._scribe.add("the table of peers", table.write)
+
+    def _required(self) -> Checkpointing:
+        if self._checkpointing is None:
+            raise LocalProtocolError("no checkpoints are kept: give PeerConfig a checkpoint")
+        return self._checkpointing

@@ -1,0 +1,206 @@
+"""Questions to the peers of a swarm, from somebody who is not one of it.
+
+A hello of a peer that trains another model is answered at once with what model is trained here,
+and is forgotten: the asker gets into nobody's view, holds no weight and asks for none. The time
+until the answer is a round trip; with bytes beside the question, which are dropped, it says how
+fast these travel. A hello of the same model that names no member is answered with the view of the
+peer, which says how many steps everybody has taken.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from ...gossip import RumorError, TransportError
+from ...gossip.errors import RemoteProtocolError
+from ...gossip.transport.addresses import parse_address
+from ...gossip.transport.zmq_transport import Transport
+from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
+from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Member, Phase
+from ...gossip.wire.schema import Schema
+
+__all__ = ["LinkProbe", "Probe"]
+
+_TRIPS: Final = 20
+_LARGE_S: Final = 0.3
+_NAP_S: Final = 0.005
+_RETRY_S: Final = 1.0
+
+# No schema hashes to it: nobody trains the model that it stands for.
+_NO_MODEL: Final = b"\xff" * 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProbe:
+    """The way from here to one peer and back."""
+
+    address: str
+    roundtrip_s: float
+    """The least of several, seconds: the network's part, and a moment of the peer's attention."""
+    roundtrip_s_mean: float
+    """What a message mostly takes, seconds: the peer's own threads are in the way."""
+    bytes_s: float
+    """Toward the peer, bytes per second."""
+    share_bytes: int
+    """Size of the vector that is trained there, bytes."""
+
+
+class Probe:
+    """Asks, measures, and leaves no trace but the bytes that peers have received.
+
+    Args:
+        timeout_s: How long to wait for one answer, seconds.
+        socks_proxy: HOST:PORT of a SOCKS 5 proxy through which everything is dialled.
+        clock: Seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 10.0,
+        socks_proxy: str | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._id = f"sounder-{os.urandom(6).hex()}"
+        self._transport = Transport(None, socks_proxy=socks_proxy)
+        self._schemas: dict[str, Schema] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._transport.close()
+
+    def sound(self, address: str, *, bytes_max: int = 16 << 20) -> LinkProbe:
+        """Measure the way to the peer at *address*.
+
+        Args:
+            address: Where it listens.
+            bytes_max: How much may be sent to find out how fast the way is; with less than what
+                passes in a third of a second, short messages are measured, too slow.
+
+        Raises:
+            TransportError: It does not answer.
+        """
+        place = parse_address(address)
+        schema = self._schema(place)
+        trips = [self._trip(place, ()) for _ in range(_TRIPS)]
+        return LinkProbe(
+            address=place,
+            roundtrip_s=min(trips),
+            roundtrip_s_mean=sum(trips) / len(trips),
+            bytes_s=self._bytes_s(place, min(trips), bytes_max),
+            share_bytes=schema.share_bytes,
+        )
+
+    def members(self, address: str) -> tuple[Member, ...]:
+        """Everybody who belongs to the swarm and trains, as the peer at *address* knows them.
+
+        Raises:
+            TransportError: It does not answer.
+        """
+        place = parse_address(address)
+        question = Hello(members=(), rooted=False, reply=True)
+        answer = self._ask(place, question, self._schema(place).hash)
+        assert isinstance(answer, Hello)
+        return tuple(member for member in answer.members if member.phase is Phase.TRAINING)
+
+    def steps(self, addresses: Sequence[str]) -> dict[str, tuple[float, int]]:
+        """How many optimizer steps the peers at *addresses* have taken, by id, and when they said.
+
+        Raises:
+            TransportError: One does not answer.
+        """
+        found = {}
+        for address in addresses:
+            for member in self.members(address):
+                # Of the others it has only heard, a while ago.
+                if address in member.addresses:
+                    found[member.id] = self._clock(), member.step
+        return found
+
+    def _schema(self, place: str) -> Schema:
+        if place not in self._schemas:
+            answer = self._ask(place, Hello(members=(), rooted=False, reply=True), _NO_MODEL)
+            assert isinstance(answer, Describe)
+            self._schemas[place] = answer.schema
+        return self._schemas[place]
+
+    def _bytes_s(self, place: str, roundtrip_s: float, bytes_max: int) -> float:
+        """Send more and more, until it takes long enough to be measured."""
+        size = min(bytes_max, 1 << 18)
+        while True:
+            whole, rest = divmod(size, FRAME_BYTES_MAX)
+            took_s = self._trip(place, (FRAME_BYTES_MAX,) * whole + ((rest,) if rest else ()))
+            if took_s - roundtrip_s >= _LARGE_S or size >= bytes_max:
+                return size / max(took_s - roundtrip_s, took_s / 10)
+            size = min(bytes_max, 4 * size)
+
+    def _trip(self, place: str, sizes: Sequence[int]) -> float:
+        """Seconds from questions with so many bytes beside them to the last answer."""
+        hello = Hello(members=(), rooted=False, reply=True)
+        began_s = self._clock()
+        for size in sizes or (0,):
+            self._send(place, self._envelope(hello, _NO_MODEL, size), bytes(size))
+        for _ in sizes or (0,):
+            self._await(place, Describe)
+        return self._clock() - began_s
+
+    def _ask(self, place: str, question: Hello, schema: bytes) -> Body:
+        """Ask until there is an answer: a question may go out before the peer is ready for it."""
+        wanted = Describe if schema == _NO_MODEL else Hello
+        self._send(place, self._envelope(question, schema, 0), b"")
+        return self._await(place, wanted)
+
+    def _envelope(self, body: Body, schema: bytes, frame_bytes: int) -> Envelope:
+        return Envelope(
+            swarm=b"",
+            schema=schema,
+            source=self._id,
+            # The first life of nobody: no peer takes it for one that comes after another.
+            source_incarnation=1,
+            destination="",
+            destination_incarnation=0,
+            body=body,
+            frame_bytes=frame_bytes,
+        )
+
+    def _send(self, place: str, envelope: Envelope, frame: bytes) -> None:
+        parts, give_up_s = encode(envelope, frame), self._clock() + self._timeout_s
+        while not self._transport.greet(place, parts):
+            if self._clock() >= give_up_s:
+                raise TransportError(
+                    f"{place.removeprefix('tcp://')} does not answer: is a peer listening there?"
+                )
+            for _ in self._transport.poll(_NAP_S):
+                pass
+
+    def _await(self, place: str, kind: type[Body]) -> Body:
+        give_up_s = self._clock() + self._timeout_s
+        while (rest_s := give_up_s - self._clock()) > 0:
+            for body in self._heard(rest_s):
+                if isinstance(body, kind):
+                    return body
+        raise TransportError(
+            f"{place.removeprefix('tcp://')} took the question and did not answer within "
+            f"{self._timeout_s:g} s"
+        )
+
+    def _heard(self, timeout_s: float) -> Iterator[Body]:
+        for received in self._transport.poll(timeout_s):
+            try:
+                envelope, _ = decode_header(received.header)
+            except RemoteProtocolError as error:
+                raise RumorError(f"what answers is no peer of this version: {error}") from None
+            if envelope.destination == self._id:
+                yield envelope.body

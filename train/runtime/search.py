@@ -1,0 +1,205 @@
+"""A peer's search for its swarm: greet, wait, and say what it waits for."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ...gossip import IncompatiblePeer, Phase, TransportError
+from ...gossip.effects.events import Event, PeerRefused, StaleIncarnation
+from ...gossip.transport.addresses import is_loopback, is_wildcard, split_address
+from ...gossip.transport.zmq_transport import local_host
+from ...gossip.wire.messages import Incarnation
+from ..config import PeerConfig
+from ..storage.inputs import Join
+from .runner import PeerRuntime
+
+__all__ = ["Rendezvous", "Search", "StaleIncarnationError", "advertised"]
+
+
+_log = logging.getLogger("rumor")
+
+
+def advertised(config: PeerConfig, bound: Sequence[str]) -> tuple[str, ...]:
+    """Addresses to advertise for a peer that listens at *bound*; none if it only dials out.
+
+    Warns where strangers can reach the peer, because messages are not encrypted or authenticated.
+    """
+    open_ones = [address for address in bound if not is_loopback(address)]
+    if open_ones:
+        _log.warning(
+            "listening at %s without keys: anybody who reaches this port can take part. "
+            "Use it in a network you trust.",
+            ", ".join(open_ones),
+        )
+    if config.advertise:
+        return config.advertise
+    remote = [address for address in config.join if not is_loopback(address)]
+    if bound and not open_ones and remote:
+        _log.info("only dialling out: other machines cannot reach %s; see `bind`", ", ".join(bound))
+        return ()
+    toward = split_address(remote[0])[0] if remote else None
+    # Another machine that dials a loopback address finds itself.
+    found = (_dialable(address, toward) for address in open_ones or bound)
+    return tuple(dict.fromkeys(found))
+
+
+def _dialable(address: str, toward: str | None) -> str:
+    if not is_wildcard(address):
+        return address
+    host = local_host(toward)
+    return f"tcp://{f'[{host}]' if ':' in host else host}:{split_address(address)[1]}"
+
+
+class Rendezvous:
+    """One peer's use of the folder: it leaves its own address there and reads the others'.
+
+    Args:
+        folder: On one machine any folder, on several one that they share; made if absent.
+        id: The peer's own name.
+    """
+
+    def __init__(self, folder: Path, id: str) -> None:
+        self._folder = folder
+        self._mine = f"{id}.addr"
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def announce(self, address: str) -> None:
+        """Leave the peer's own address; others see all of it or nothing."""
+        draft = self._folder / f".{self._mine}.{os.getpid()}"
+        draft.write_text(address + "\n")
+        draft.replace(self._folder / self._mine)
+
+    def others(self) -> tuple[str, ...]:
+        """Addresses that others have left so far, sorted by their ids."""
+        files = sorted(path for path in self._folder.glob("*.addr") if path.name != self._mine)
+        return tuple(path.read_text().strip() for path in files)
+
+
+_SAY_S: Final = 5.0
+_POLL_S: Final = 0.05
+
+# A peer that comes back may ask hundreds of addresses: nobody reads so many, every five seconds.
+_NAMED_MAX: Final = 4
+
+
+class StaleIncarnationError(TransportError):
+    """Others know a later life of this very peer; only a still later one can join them.
+
+    Args:
+        incarnation: The life they know.
+    """
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        super().__init__(
+            f"others know life {incarnation} of this peer's name, and this one is earlier: another "
+            "peer may have its name, or the clock of this machine went back"
+        )
+        self.incarnation = incarnation
+
+
+class Search:
+    """Brings a peer that has just started into a swarm.
+
+    Args:
+        driver: Runs its protocol.
+        config: Where to look, and for how long.
+        id: The peer's name.
+        address: Where others reach it, for the folder where addresses are exchanged; None for
+            one that only dials out.
+        was_member: Whether it was a member in an earlier life: then it founds nothing together
+            with others, whose roll call is long over.
+        returning: Whether it also has what its swarm could be founded anew from.
+        known: Addresses that it knows from that life.
+    """
+
+    def __init__(
+        self,
+        driver: PeerRuntime,
+        config: PeerConfig,
+        id: str,
+        address: str | None,
+        *,
+        was_member: bool = False,
+        returning: bool = False,
+        known: Sequence[str] = (),
+    ) -> None:
+        self._driver = driver
+        self._config = config
+        self._returning = returning
+        self._seeds = (*config.join, *known)
+        self._founders = 1 if was_member else config.founders
+        self._meeting = Rendezvous(config.rendezvous, id) if config.rendezvous else None
+        if self._meeting is not None and address is not None:
+            self._meeting.announce(address)
+        # Addresses that are remembered may belong to anybody by now: their word ends nothing.
+        self._may_refuse = not was_member and not known
+        self._refusal: PeerRefused | None = None
+        self._outlived: StaleIncarnation | None = None
+
+    def hear(self, event: Event) -> None:
+        """Learn, on any thread, why this peer cannot be one of the swarm as it is."""
+        if isinstance(event, PeerRefused) and self._may_refuse:
+            self._refusal = event
+        elif isinstance(event, StaleIncarnation):
+            self._outlived = event
+
+    def run(self, stop: threading.Event) -> None:
+        """Search until the swarm is founded or joined.
+
+        Args:
+            stop: When set, the search is given up.
+
+        Raises:
+            TransportError: No swarm was found in time, or before *stop* was set.
+            IncompatiblePeer: The swarm trains another model; the first difference is named.
+            OutlivedError: Others know a later life of this peer.
+        """
+        started_s = spoke_s = time.monotonic()
+        while not self._is_over():
+            now = time.monotonic()
+            if stop.is_set():
+                raise TransportError(f"stopped while joining: {self._wanting()}")
+            if now - started_s > (self._config.join_timeout_s or float("inf")):
+                waited = f"{now - started_s:.0f} s"
+                raise TransportError(f"found no swarm in {waited}: {self._wanting()}")
+            if now - spoke_s > _SAY_S:
+                spoke_s = now
+                _log.warning("still joining after %.0f s: %s", now - started_s, self._wanting())
+            self._driver.wait_for_share(_POLL_S)
+
+    def _is_over(self) -> bool:
+        driver = self._driver
+        seeds = (*self._seeds, *(self._meeting.others() if self._meeting else ()))
+        driver.call(Join(seeds, self._founders, self._returning))
+        driver.step(trained=False)
+        if driver.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
+            return True
+        if self._outlived is not None:
+            raise StaleIncarnationError(self._outlived.incarnation)
+        if self._refusal is not None:
+            peer, reason = self._refusal.peer, self._refusal.reason
+            raise IncompatiblePeer(f"cannot join {peer}: {reason}", peer)
+        return False
+
+    def _wanting(self) -> str:
+        """What the peer waits for, in words."""
+        members = self._driver.look(lambda protocol: protocol.live())
+        answering = {address for member in members for address in member.addresses}
+        # In the order in which they were asked: what was typed comes before what is remembered.
+        greeted = tuple(self._driver.greeted.copy())
+        words = [
+            f"{address} {'answers' if address in answering else 'does not answer'}"
+            for address in greeted[:_NAMED_MAX]
+        ]
+        if len(greeted) > _NAMED_MAX:
+            rest = greeted[_NAMED_MAX:]
+            words.append(f"of {len(rest)} others {sum(a in answering for a in rest)} answer")
+        if self._founders > 1:
+            words.append(f"{len(members)} of {self._founders} founders are there")
+        elif len(members) > 1:
+            words.append("waiting for a first share")
+        return "; ".join(words) or "nobody has answered yet"

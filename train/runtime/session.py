@@ -1,0 +1,244 @@
+"""One life of a peer: its protocol, and what carries out what that decides."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ...gossip import (
+    Account,
+    ConfigError,
+    PeerId,
+    Protocol,
+    Rule,
+    TrainingError,
+    TransportError,
+    stream,
+)
+from ...gossip.effects.events import Event, Joined, PeerMet
+from ...gossip.exchange.flow_control import messages_max
+from ...gossip.transport.zmq_transport import Transport
+from ...gossip.wire.formats import Form
+from ...gossip.wire.messages import Incarnation
+from ...topology import View
+from ..config import PeerConfig
+from ..storage.checkpointer import Past
+from ..storage.files import write_json
+from ..storage.incarnation import note_incarnation
+from ..storage.journal import JOURNAL, Head, Journal
+from ..storage.ledger_file import LedgerFile, new_ledger_path
+from ..storage.merge import travelling_tensors
+from ..tensors.shared_memory import Attachments, SegmentPool, host_id
+from ..tensors.store import Preallocation, TensorStore
+from ..tensors.vector import Vector
+from .counters import Counters
+from .events import EVENTS, Events
+from .runner import PeerRuntime
+from .search import Search, advertised
+
+__all__ = ["Made", "PeerSession"]
+
+_log = logging.getLogger("rumor")
+
+# Rules with many neighbors may have more pushes under way; those seldom are at the same moment.
+_AT_ONCE_MAX = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Made:
+    """What a peer is made of, whichever life of it."""
+
+    id: PeerId
+    config: PeerConfig
+    rule: Rule
+    model: nn.Module
+    vector: Vector
+    tally: Counters
+    journaled: Mapping[str, Any] | None
+    """What a replay needs to know of the training; None to keep no journal."""
+
+    notes: Mapping[str, Any]
+    """See `Peer.notes`."""
+
+
+class PeerSession:
+    """Opens a peer's sockets and files, and runs its protocol until it is closed.
+
+    Args:
+        made: The peer.
+        incarnation: Which life of it.
+        past: What a checkpoint says of those before, where there is one.
+        known: Addresses of others that a former life knew.
+
+    Raises:
+        ConfigError: An address cannot be bound, a folder cannot be written, or what was asked for
+            cannot be journaled; nothing stays open.
+    """
+
+    def __init__(
+        self,
+        made: Made,
+        incarnation: Incarnation,
+        past: Past | None = None,
+        known: Sequence[str] = (),
+    ) -> None:
+        self.id = made.id
+        """What the peer is called."""
+        self.incarnation = incarnation
+        """Which life this is."""
+        self.journal: Journal | None = None
+        """The journal, where one is kept."""
+        self._made = made
+        self._past = past
+        self._events = Events(None)
+        transport = _opened(made.config)
+        try:
+            self.addresses = advertised(made.config, transport.addresses)
+            """Where others reach it; none for one that only dials out."""
+            self.driver = self._make_driver(transport)
+            self.search = self._make_search(known)
+            """Brings it into a swarm."""
+        except BaseException:
+            transport.close(0)
+            raise
+        self.driver.start()
+
+    def close(self) -> None:
+        """Stop, without another word; what cannot be closed keeps nothing else open."""
+        with ExitStack() as closing:
+            closing.callback(self._events.close)
+            closing.callback(self._close_journal)
+            closing.callback(self._warming.close)
+            closing.callback(self.driver.stop)
+
+    def _close_journal(self) -> None:
+        if self.journal is not None:
+            self.journal.close(whole=self.driver.is_sound)
+
+    def _hear(self, event: Event) -> None:
+        self._events.tell(event)
+        self.search.hear(event)
+        if isinstance(event, Joined):
+            self._check_anchor()
+        elif isinstance(event, PeerMet):
+            shares = self.driver.look(lambda protocol: protocol.shares_memory(event.peer))
+            self._warming.met(shares_memory=shares)
+
+    def _check_anchor(self) -> None:
+        # One that came in several shards can only be told when all of them are there.
+        vector = self._made.vector
+        anchored, swarm = self.driver.look(lambda protocol: (protocol.is_anchored, protocol.swarm))
+        if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
+            raise TrainingError("the anchor that came is not the one of this swarm: join again")
+
+    def _make_search(self, known: Sequence[str]) -> Search:
+        past = self._past
+        return Search(
+            self.driver,
+            self._made.config,
+            self.id,
+            self.addresses[0] if self.addresses else None,
+            was_member=past is not None or bool(known),
+            returning=past is not None and past.returns,
+            known=known,
+        )
+
+    def _make_driver(self, transport: Transport) -> PeerRuntime:
+        made, config = self._made, self._made.config
+        host = host_id() if config.protocol.shared_memory else b""
+        protocol = self._make_protocol(host)
+        head = self._journal_head(protocol.account, host)
+        folder = config.lives_folder
+        if folder is not None:
+            with _making(folder):
+                note_incarnation(folder, made.id, self.incarnation)
+        ledger = None
+        if config.out is not None:
+            with _making(config.out):
+                ledger = self._open_files(config.out, protocol.account, head)
+        bench = TensorStore(
+            made.vector,
+            rounding=lambda snapshot: stream(config.seed, made.id, f"rounding:{snapshot}"),
+            segments=SegmentPool(pinned=not made.vector.is_here) if host else None,
+            attachments=Attachments() if host else None,
+            mixing=config.mixing,
+        )
+        form = Form() if config.protocol.exact else Form(config.protocol.wire)
+        self._warming = Preallocation(bench, form, min(made.rule.outstanding_max, _AT_ONCE_MAX))
+        return PeerRuntime(
+            protocol,
+            transport,
+            bench,
+            ledger,
+            made.tally,
+            self._hear,
+            self.journal,
+            config.mix_budget_s,
+        )
+
+    def _make_protocol(self, host: bytes) -> Protocol:
+        made, config, vector, past = self._made, self._made.config, self._made.vector, self._past
+        keeps_anchor = vector.anchor_flats is not None
+        anchor = past.swarm if past is not None and past.returns else None
+        if anchor is None and keeps_anchor:
+            vector.keep_anchor()  # what x is now, should it have changed since
+        return Protocol(
+            id=made.id,
+            incarnation=self.incarnation,
+            schema=vector.schema,
+            anchor=anchor or vector.anchor(),
+            rule=made.rule,
+            neighbors=View(config.topology, config.seed),
+            rng=lambda purpose: stream(config.seed, made.id, purpose),
+            config=config.protocol,
+            addresses=self.addresses,
+            keeps_anchor=keeps_anchor,
+            host=host,
+            clock={} if past is None else past.clock,
+        )
+
+    def _journal_head(self, account: Account, host: bytes) -> Head | None:
+        made, config = self._made, self._made.config
+        if made.journaled is None or config.out is None:
+            return None
+        if config.mixing != "step":
+            raise ConfigError(
+                f"mixing is {config.mixing!r}: a journal needs 'step', which a replay can repeat"
+            )
+        given = made.vector, made.rule, host, made.journaled
+        return Head.of(config, account, self.addresses, *given)
+
+    def _open_files(self, folder: Path, account: Account, head: Head | None) -> LedgerFile:
+        made = self._made
+        ledger = LedgerFile(new_ledger_path(folder), account, made.config.shards)
+        for name, value in made.notes.items():
+            write_json(folder / name, value)
+        self._events = Events(folder / EVENTS)
+        if head is not None:
+            tensors = travelling_tensors(made.model, made.vector.schema)
+            self.journal = Journal(folder / JOURNAL, head.as_json(), tensors)
+        return ledger
+
+
+def _opened(config: PeerConfig) -> Transport:
+    try:
+        return Transport(
+            config.bind,
+            bulk_messages_max=messages_max(config.shards),
+            socks_proxy=config.socks_proxy,
+        )
+    except TransportError as error:
+        raise ConfigError(f"{error}: free the port, or name another with bind") from None
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from None

@@ -1,0 +1,119 @@
+"""How a peer's part in a swarm comes to its end: merging with the others, or leaving them."""
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import Final
+
+from ...gossip import Protocol
+from ...gossip.weight import founders
+from ..storage.inputs import Finish, Leave
+from ..tensors.vector import Vector, is_finite_tensor
+from .counters import Counters
+from .runner import PeerRuntime
+
+__all__ = ["leave", "merge"]
+
+_log = logging.getLogger("rumor")
+
+_POLL_S: Final = 0.05
+_PACE_S_MAX: Final = 1.0
+_MERGING_POLL_S: Final = 0.005
+
+# A leaver waits no longer while nothing moves; but a neighbor answers after its own step only.
+_PATIENCE_S: Final = 3.0
+_PATIENCE_STEPS: Final = 4
+
+
+def merge(driver: PeerRuntime, timeout_s: float, pace_s: float, stop: threading.Event) -> bool:
+    """Take no more steps, wait for the others to finish, and agree with them.
+
+    Args:
+        driver: Runs the peer.
+        timeout_s: How long that may take, seconds.
+        pace_s: What a step took the peer: until the others are done, it pushes as often as it did
+            while it trained.
+        stop: When set, the others are waited for no longer.
+
+    Returns:
+        Whether all live peers had finished.
+
+    Raises:
+        TrainingError: As for `PeerRuntime.call`.
+        TransportError: Likewise.
+    """
+    driver.call(Finish())
+    give_up_s = time.monotonic() + timeout_s
+    while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
+        merging = driver.look(lambda protocol: protocol.merging)
+        nap_s = _MERGING_POLL_S if merging else max(pace_s, _MERGING_POLL_S)
+        if stop.wait(min(nap_s, _PACE_S_MAX)):
+            break
+        driver.step(trained=False, stop=stop)
+    driver.settle()
+    return driver.look(lambda protocol: protocol.done)
+
+
+def leave(
+    driver: PeerRuntime, tally: Counters, timeout_s: float, pace_s: float, vector: Vector
+) -> None:
+    """Hand the weight on and go; says what could not be handed on.
+
+    Args:
+        driver: Runs the peer.
+        tally: Counts what it sends.
+        timeout_s: How long that may take, seconds.
+        pace_s: What a step took the peer, and may take others, seconds: it is no use to wait for
+            much longer while nothing moves, neither a unit nor a frame of a share, and nobody is
+            heard who could still take something.
+        vector: The values; where one is not finite, they are of no use to anybody, and the weight
+            is destroyed.
+
+    Raises:
+        TrainingError: As for `PeerRuntime.call`: the weight is lost, as in a crash.
+        TransportError: Likewise.
+    """
+    driver.call(Leave(burn=not all(is_finite_tensor(flat) for flat in vector.flats)))
+    patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
+    now = moved_s = time.monotonic()
+    give_up_s, before = now + timeout_s, _position(driver, tally)
+    while not driver.look(lambda protocol: protocol.done):
+        looked_s = now
+        time.sleep(_POLL_S)
+        driver.require_sound()
+        now, position = time.monotonic(), _position(driver, tally)
+        heard = partial(Protocol.is_worth_waiting, since_s=looked_s)
+        # On a slow link a share may be on its way for long after its last frame was handed over.
+        if position != before or driver.look(heard):
+            moved_s, before = now, position
+        if now >= give_up_s or now - moved_s >= patience_s:
+            _log.warning("left although %s", driver.look(_left_over))
+            break
+    # Others may still ask what became of the shares that were refused.
+    time.sleep(_POLL_S)
+
+
+def _position(driver: PeerRuntime, tally: Counters) -> tuple[int, ...]:
+    weight = driver.look(_weight)
+    return *weight, tally.frames
+
+
+def _weight(protocol: Protocol) -> tuple[int, int, int]:
+    """Weight held, weight in escrow, and how many escrows there are."""
+    accounts = protocol.accounts
+    escrows = [each.escrow for account in accounts for each in account.outstanding.values()]
+    return sum(account.weight for account in accounts), sum(escrows), len(escrows)
+
+
+def _left_over(protocol: Protocol) -> str:
+    held, on_its_way, _ = _weight(protocol)
+    shards = len(protocol.accounts)
+    silent = sorted({peer for a in protocol.accounts for peer, _ in a.outstanding})
+    words = [f"a weight of {founders(held) / shards:.4g} found nobody to take it"] if held else []
+    if on_its_way:
+        words.append(
+            f"{', '.join(silent)} did not say what became of a weight of "
+            f"{founders(on_its_way) / shards:.4g}"
+        )
+    return " and ".join(words) or "others may still have questions"

@@ -1,0 +1,201 @@
+"""Files that are there whole or not at all, also after the power failed."""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from ...gossip.errors import TrainingError
+
+__all__ = [
+    "DRAFT",
+    "DiskFullPolicy",
+    "WriterThread",
+    "drafted",
+    "fatal",
+    "publish",
+    "remove_drafts",
+    "write_json",
+]
+
+
+DRAFT = ".draft"
+"""What the name of a file ends with that is not whole yet."""
+
+
+def publish(draft: Path, path: Path) -> None:
+    """Put a finished draft in the place of *path*, which until then stays what it was.
+
+    Returns when the disk has it, the new name included.
+
+    Raises:
+        OSError: The disk is full, or the like; *path* is as it was.
+    """
+    with open(draft, "rb+") as file:
+        os.fsync(file.fileno())
+    draft.replace(path)
+    # The name is the folder's to remember.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """Give a draft to write to, which takes the place of *path* when it is done.
+
+    Raises:
+        OSError: As `publish` does. Whatever is raised, no draft is left behind.
+    """
+    draft = path.with_name(path.name + DRAFT)
+    try:
+        yield draft
+        publish(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a file by a value that JSON has.
+
+    Raises:
+        OSError: As `publish` does; no draft is left behind.
+    """
+    with drafted(path) as draft:
+        draft.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what a killed process left unfinished in a folder."""
+    for draft in folder.glob(f"*{DRAFT}"):
+        draft.unlink(missing_ok=True)
+
+
+_log = logging.getLogger("rumor")
+
+
+class DiskFullPolicy:
+    """Says once that something cannot be written, and once that it can again.
+
+    A disk that is full stays so for hours, and a warning each step would fill what is left of it.
+    """
+
+    def __init__(self) -> None:
+        self._failing: set[str] = set()
+
+    def failed(self, what: str, error: OSError) -> None:
+        """Note that *what* could not be written, and that nothing depends on it."""
+        if what not in self._failing:
+            self._failing.add(what)
+            _log.warning("%s could not be written, training goes on: %s", what, error)
+
+    def worked(self, what: str) -> None:
+        """Note that *what* was written."""
+        if what in self._failing:
+            self._failing.discard(what)
+            _log.warning("%s can be written again", what)
+
+
+def fatal(path: Path, error: OSError) -> TrainingError:
+    """The end of a peer that cannot write down what must be on disk before anything leaves.
+
+    Args:
+        path: What cannot be written.
+        error: Why.
+
+    Returns:
+        What to raise: it says what to do.
+    """
+    return TrainingError(
+        f"{path} cannot be written ({error.strerror or error}): training ends here, and the weight "
+        "this peer held is lost, as in a crash; make room, and resume it"
+    )
+
+
+_CLOSE_S: Final = 60.0
+
+Job = Callable[[], object]
+
+
+class WriterThread:
+    """Does writing jobs one after another; a disk that fails costs a warning, and nothing else.
+
+    Of jobs of one name, only the last one waits.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._jobs: dict[str, Job] = {}
+        self._doing = ""
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._trouble = DiskFullPolicy()
+
+    def is_busy(self, name: str) -> bool:
+        """Whether a job of this name waits, or is being done."""
+        with self._changed:
+            return name in self._jobs or self._doing == name
+
+    def add(self, name: str, job: Job) -> None:
+        """Have a job done soon, in place of one of its name that was not begun.
+
+        Args:
+            name: What it writes, for a warning.
+            job: Raises OSError where that fails.
+        """
+        with self._changed:
+            self._jobs[name] = job
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rumor-scribe", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float = _CLOSE_S) -> bool:
+        """Return when all jobs are done, or after so many seconds; whether they are done."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not (self._jobs or self._doing), timeout_s)
+
+    def close(self) -> None:
+        """Do what is left, then stop. A disk that hangs is not waited for longer than a minute."""
+        is_done = self.wait()
+        if not is_done:
+            _log.warning("the disk hangs: not everything was written")
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if is_done and self._thread is not None:
+            # The interpreter must not end beside a thread that still runs code of torch's: it would
+            # abort the process.
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job()
+                self._trouble.worked(self._doing)
+            except OSError as error:
+                self._trouble.failed(self._doing, error)
+            except Exception:
+                # Whatever it is, the next one may be written, and somebody may be waiting for it.
+                _log.exception("%s could not be written, training goes on", self._doing)
+            finally:
+                # What it was to write may be as large as the model; the next job may be hours away.
+                del job
+                with self._changed:
+                    self._doing = ""
+                    self._changed.notify_all()
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._closed)
+            if not self._jobs:
+                return None
+            self._doing = next(iter(self._jobs))
+            return self._jobs.pop(self._doing)

@@ -1,0 +1,230 @@
+"""Which life of a peer this is, and whom its former ones knew: what survives in its folder.
+
+The count of lives must never repeat, or messages of two lives could not be told apart; and it must
+not run far ahead of the calendar, or nobody would believe it.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO, Final
+
+from ...gossip import ConfigError, Member, PeerId
+from ...gossip.transport.addresses import parse_address
+from ...gossip.wire.messages import Incarnation
+from .files import write_json
+
+__all__ = [
+    "LIFE",
+    "PeerTable",
+    "is_held_by",
+    "is_locked",
+    "last_id",
+    "lock_folder",
+    "next_incarnation",
+    "note_incarnation",
+]
+
+LIFE: Final = "life.json"
+"""Says in a peer's folder whose it is, and which life of it was the last."""
+
+_DAY_MS: Final = 86_400_000
+
+PEERS: Final = "peers.json"
+
+ROWS_MAX: Final = 64
+"""Peers that are noted: any one that still lives knows all others."""
+
+LOCK: Final = "life.lock"
+"""Held by the process whose peer it is: two would write over one another's checkpoints."""
+
+
+def next_incarnation(
+    folder: Path | None, id: PeerId, unix_s: float, ahead_ms_max: int
+) -> Incarnation:
+    """The number of a peer's next life: later than the last one, also where the clock went back.
+
+    Args:
+        folder: Where the last one was noted; None where nothing is kept, and the clock is all
+            there is.
+        id: The peer's name.
+        unix_s: Seconds by the calendar.
+        ahead_ms_max: How far ahead of the calendar others believe a life, milliseconds.
+
+    Raises:
+        ConfigError: The folder is another peer's, or what it says cannot be read, or nobody would
+            believe it.
+    """
+    now_ms = max(1, int(unix_s * 1000))
+    last = None if folder is None else _last(folder)
+    if folder is None or last is None:
+        return now_ms
+    if last[0] != id:
+        raise ConfigError(f"{folder} is of peer {last[0]}, and this is {id}: name a new folder")
+    if last[1] >= now_ms + ahead_ms_max:
+        days = (last[1] - now_ms) / _DAY_MS
+        raise ConfigError(
+            f"{folder / LIFE} counts lives by a clock that was {days:.0f} days ahead of this "
+            "one, and nobody would believe them: set the clock right, or remove that file"
+        )
+    return max(now_ms, last[1] + 1)
+
+
+def lock_folder(folder: Path) -> IO[bytes]:
+    """Keep other processes out of a peer's folder, as long as what is returned is open.
+
+    Raises:
+        ConfigError: One is in it, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / LOCK, "ab")
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConfigError(
+            f"{folder} is in use: the peer whose folder it is still runs, or stands still; stop it "
+            "before it is resumed"
+        ) from None
+    except OSError:
+        pass  # a file system that has no locks
+    return lock
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is in a peer's folder; nothing is changed by looking."""
+    try:
+        with open(folder / LOCK, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # nobody has been there, or it is on a file system that has no locks
+    return False
+
+
+def is_held_by(folder: Path, pid: int) -> bool:
+    """Whether a process has a peer's folder to itself, as far as this system tells.
+
+    Args:
+        folder: One that is locked.
+        pid: What was the number of the process once, and may be another's by now.
+    """
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            # It goes on opening and closing files meanwhile.
+            with suppress(OSError):
+                if os.path.samefile(f"/proc/{pid}/fd/{name}", folder / LOCK):
+                    return True
+    return False
+
+
+def last_id(folder: Path) -> PeerId | None:
+    """Whose folder this is; None where no life has begun in it.
+
+    Raises:
+        ConfigError: What it says cannot be read.
+    """
+    last = _last(folder)
+    return None if last is None else last[0]
+
+
+def note_incarnation(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
+    """Bring to the disk that this life has begun; before anybody hears of it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    write_json(folder / LIFE, {"id": id, "incarnation": incarnation})
+
+
+def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
+    path = folder / LIFE
+    if not path.exists():
+        return None
+    try:
+        noted = json.loads(path.read_text())
+        return str(noted["id"]), int(noted["incarnation"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{path} does not say which life of its peer was the last ({error}): remove it only if "
+            "the clock of this machine never went back"
+        ) from None
+
+
+class PeerTable:
+    """The other peers that one knows, on disk: whom its next life can ask for the swarm.
+
+    A row stays until its peer is known again or has left, or as many others were heard later: a
+    life that meets nobody, because the network was down, must leave the next one somebody to ask.
+
+    Args:
+        folder: Where it lies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / PEERS
+        self._rows: dict[PeerId, tuple[str, ...]] | None = None
+
+    def update(self, members: Iterable[Member], departed: Collection[PeerId] = ()) -> bool:
+        """Take over whom the protocol knows.
+
+        Args:
+            members: Those who may come back; who was heard last comes first.
+            departed: Who has left for good.
+
+        Returns:
+            Whether `write` has something to do.
+        """
+        former = self._former() if self._rows is None else self._rows
+        latest = {member.id: tuple(member.addresses) for member in members}
+        rows = {id: addresses for id, addresses in latest.items() if addresses}
+        for id, addresses in former.items():
+            if id not in latest and id not in departed:
+                rows[id] = addresses
+        rows = dict(islice(rows.items(), ROWS_MAX))
+        # Their order tells, too: the first are asked first, and kept longest.
+        changed = self._rows is None or list(rows.items()) != list(former.items())
+        self._rows = rows
+        return changed
+
+    def write(self) -> None:
+        """Write what was last taken over.
+
+        Raises:
+            OSError: It cannot be written; the file is as it was.
+        """
+        rows = (self._rows or {}).items()
+        write_json(self._path, [{"id": id, "addresses": list(each)} for id, each in rows])
+
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses that a former life noted; none where it noted none, or they are damaged.
+
+        A seed more or less is nothing to fail for.
+        """
+        named = [address for addresses in self._former().values() for address in addresses]
+        parsed = (_parsed(text) for text in named)
+        return tuple(dict.fromkeys(address for address in parsed if address is not None))
+
+    def _former(self) -> dict[PeerId, tuple[str, ...]]:
+        """The rows on disk, as they are."""
+        try:
+            rows = json.loads(self._path.read_text())
+            return {str(row["id"]): tuple(map(str, row["addresses"])) for row in rows}
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+
+
+def _parsed(text: str) -> str | None:
+    # What others say of themselves: one that says nonsense must not take the others with it.
+    try:
+        return parse_address(text)
+    except ConfigError:
+        return None

@@ -1,0 +1,124 @@
+"""What a protocol takes in, as data: the driver feeds it, the journal keeps it.
+
+Each is named after the method of `Protocol` that takes it.
+"""
+
+from typing import NamedTuple
+
+from ...gossip import Envelope, Protocol
+from ...gossip.effects.effects import Effect, ShareId
+from ...gossip.effects.events import Event
+from ...gossip.wire.codec import Buffer
+
+__all__ = [
+    "Attached",
+    "Finish",
+    "Input",
+    "Inspected",
+    "Join",
+    "Leave",
+    "Receive",
+    "Step",
+    "Unsent",
+    "Wake",
+]
+
+
+class Join(NamedTuple):
+    """Look for a swarm, or found one."""
+
+    seeds: tuple[str, ...]
+    founders: int
+    returning: bool = False
+    """Whether it was a member in an earlier life."""
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.join(now, self.seeds, self.founders, returning=self.returning)
+
+
+class Step(NamedTuple):
+    """Take a turn."""
+
+    trained: bool
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.step(now, trained=self.trained)
+
+
+class Wake(NamedTuple):
+    """Do what time has made due."""
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.wake(now)
+
+
+class Finish(NamedTuple):
+    """Take no more optimizer steps."""
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.finish(now)
+
+
+class Leave(NamedTuple):
+    """Leave the swarm."""
+
+    burn: bool
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.leave(now, burn=self.burn)
+
+
+class Receive(NamedTuple):
+    """A message has come."""
+
+    envelope: Envelope
+    header: Buffer
+    """Its first part, as it came over the wire; it has the checksum of the frame beside it."""
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds.
+
+        Raises:
+            RemoteProtocolError: The sender broke the protocol.
+        """
+        return protocol.receive(self.envelope, now)
+
+
+class Inspected(NamedTuple):
+    """A staged share was looked at."""
+
+    share: ShareId
+    finite: bool
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.inspected(self.share, now, finite=self.finite)
+
+
+class Attached(NamedTuple):
+    """It was looked whether a share can be read from its sender's memory."""
+
+    share: ShareId
+    usable: bool
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.attached(self.share, now, usable=self.usable)
+
+
+class Unsent(NamedTuple):
+    """The network refused a message."""
+
+    envelope: Envelope
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.unsent(self.envelope, now)
+
+
+Input = Join | Step | Wake | Finish | Leave | Receive | Inspected | Unsent | Attached

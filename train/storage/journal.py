@@ -1,0 +1,430 @@
+"""What one peer's protocol took in, in order, as a file from which its run can be repeated.
+
+A journal is a line that says so, and then records: length, CRC-32, kind, content. The first record
+is the head, in JSON; then come the protocol's inputs, each with its time, and between them marks of
+what the training did and what the protocol decided, so that a replay can name the first difference.
+Values are not in it: they follow from the head and from the other peers' journals.
+
+Each record stands before what it leads to. All that came before a message is with the system when
+the message leaves, so a killed peer's journal has whatever the others know of it.
+"""
+
+import json
+import logging
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...gossip import Account, ConfigError, Protocol, ProtocolConfig, Rule, Schema, stream
+from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Snapshot
+from ...gossip.effects.events import Event
+from ...gossip.errors import TrainingError
+from ...gossip.rules.registry import make_rule, spec_of
+from ...gossip.wire.codec import HEADER_BYTES_MAX
+from ...gossip.wire.formats import parse_wire
+from ...topology import View
+from ..clock import uptime_s
+from ..config import PeerConfig
+from ..tensors.vector import Vector
+from .environment import machine
+from .files import fatal
+from .inputs import Input
+from .journal_records import (
+    Began,
+    Closed,
+    Decided,
+    Fingerprint,
+    Mark,
+    Trained,
+    batch_checksum,
+    in_words,
+    pack,
+    unpack,
+)
+from .merge import fingerprint
+
+__all__ = ["JOURNAL", "Entry", "Head", "Journal", "JournalFile", "rule_settings"]
+
+
+_log = logging.getLogger("rumor")
+
+JOURNAL: Final = "journal.bin"
+"""What the file is called in a peer's folder."""
+
+_MAGIC: Final = b"rumor journal 3\n"
+_FRAME: Final = struct.Struct("<IIB")
+_BODY_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX
+_HEAD: Final = 0
+
+# The model is looked at every so many steps, if that costs less than a hundredth of the time.
+_LOOK_STEPS: Final = 20
+_LOOK_COST_MIN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a journal."""
+
+    number: int
+    """Counted from 1; the head is 0."""
+    record: Input | Mark
+    now: float | None
+    """When the protocol took an input in, seconds on the peer's own clock; None for a mark."""
+
+
+class Journal:
+    """Appends to the journal of one life of a peer; its methods may be called on any thread.
+
+    Args:
+        path: Where it goes; no file may be there yet.
+        head: What a replay must know before all else; values that JSON has.
+        tensors: What travels, in the order of the schema.
+
+    What notes something raises TrainingError where the disk does not take it: nothing that follows
+    from it may leave then.
+
+    Raises:
+        OSError: The file cannot be written, or is there already.
+    """
+
+    def __init__(self, path: Path, head: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
+        self._path = path
+        self._file = open(path, "xb")
+        self._tensors = tensors
+        self._failure: TrainingError | None = None
+        self._steps = 0
+        self._look_due_s = 0.0
+        self._file.write(_MAGIC)
+        self._file.write(_framed(_HEAD, json.dumps(dict(head), separators=(",", ":")).encode()))
+        self._file.flush()
+
+    def take(self, event: Input, now: float) -> None:
+        """Note what the protocol takes in now, seconds; before it does."""
+        self._write(event, now)
+
+    def decided(self, effects: Sequence[Effect | Event], weight: int) -> None:
+        """Note what the protocol made of it, before any of it is carried out.
+
+        Args:
+            effects: What it asks for.
+            weight: What it holds now.
+        """
+        if not effects:
+            return
+        if any(
+            isinstance(effect, Record | Snapshot | Mix | Reclaim | Combine) for effect in effects
+        ):
+            self._write(Decided(weight, in_words(effects)))
+        self._to_disk(self._file.flush)
+
+    def began(self, batch: NDArray[np.int64]) -> None:
+        """Note that an optimizer step begins, and on which samples."""
+        self._write(Began(batch_checksum(batch)))
+
+    def trained(self, loss: float) -> None:
+        """Note that the step was taken; from time to time what the model is, see `check`."""
+        self._write(Trained(loss))
+        self._steps += 1
+
+    def check(self) -> None:
+        """Note what the model is now, where that is due; called after each step and its mixing."""
+        began_s = time.perf_counter()
+        if self._steps % _LOOK_STEPS == 0 and began_s >= self._look_due_s:
+            self._write(Fingerprint(fingerprint(self._tensors)))
+            ended_s = time.perf_counter()
+            self._look_due_s = ended_s + _LOOK_COST_MIN * (ended_s - began_s)
+
+    def close(self, *, whole: bool = True) -> None:
+        """Note what the model is at the end, and close the file; closing twice is harmless.
+
+        Args:
+            whole: Whether all that was decided was carried out. If not, or where the disk does not
+                take the last word, the journal ends without one, as a killed peer's does.
+        """
+        if self._file.closed:
+            return
+        try:
+            if whole and self._failure is None:
+                self._write(Fingerprint(fingerprint(self._tensors)))
+                self._write(Closed())
+            self._file.close()
+        except (OSError, TrainingError) as error:
+            _log.warning("the journal lacks its end: %s", error)
+            with suppress(OSError):
+                self._file.close()
+
+    def _write(self, record: Input | Mark, now: float | None = None) -> None:
+        # One call, so that records of two threads do not mingle.
+        framed = _framed(*pack(record, now))
+        self._to_disk(lambda: self._file.write(framed))
+
+    def _to_disk(self, write: Callable[[], object]) -> None:
+        if self._failure is not None:
+            # After a gap nothing could be repeated.
+            raise self._failure
+        try:
+            write()
+        except OSError as error:
+            self._failure = fatal(self._path, error)
+            raise self._failure from error
+
+
+class JournalFile:
+    """A journal on disk; iterating reads it from its first record on.
+
+    Args:
+        path: A file that a `Journal` wrote, or part of one that a kill cut short.
+
+    Raises:
+        TrainingError: There is no such file, it is no journal, or its head is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.closed = False
+        """Whether the last record was read, and was the peer's own last word."""
+        self.position_bytes = 0
+        """How far it was read."""
+        try:
+            self.size_bytes = path.stat().st_size
+            self._file = open(path, "rb")
+        except OSError as error:
+            raise TrainingError(f"{path} cannot be read: {error.strerror}") from None
+        self.head = self._read_head()
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the records as far as they are whole.
+
+        Raises:
+            TrainingError: A record before the last is damaged; the message names it.
+        """
+        number, record = 0, None
+        while True:
+            number, start = number + 1, self.position_bytes
+            framed = self._read(number)
+            if framed is None:
+                return
+            if self.closed:
+                raise self._damaged(number, start)
+            try:
+                record, now = unpack(*framed)
+            except ValueError:
+                raise self._damaged(number, start) from None
+            self.closed = isinstance(record, Closed)
+            yield Entry(number, record, now)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read_head(self) -> dict[str, Any]:
+        try:
+            first = self._file.read(len(_MAGIC))
+            if first != _MAGIC:
+                like = first.startswith(_MAGIC[:-2])
+                what = "a journal of another version" if like else "not a journal"
+                raise TrainingError(f"{self.path} is {what}")
+            self.position_bytes = len(_MAGIC)
+            framed = self._read(0)
+            if framed is None or framed[0] != _HEAD:
+                raise TrainingError(f"{self.path} was cut short in its head")
+            head = json.loads(framed[1])
+            if not isinstance(head, dict):
+                raise ValueError
+        except ValueError:
+            self._file.close()
+            raise self._damaged(0, len(_MAGIC)) from None
+        except BaseException:
+            self._file.close()
+            raise
+        return head
+
+    def _read(self, number: int) -> tuple[int, bytes] | None:
+        """Kind and content of the next record; None where the file ends before it does."""
+        start = self.position_bytes
+        frame = self._file.read(_FRAME.size)
+        if len(frame) < _FRAME.size:
+            return None
+        size, checksum, kind = _FRAME.unpack(frame)
+        if size > _BODY_BYTES_MAX:
+            raise self._damaged(number, start)
+        body = self._file.read(size)
+        if len(body) < size:
+            return None
+        if _checksum(kind, body) != checksum:
+            raise self._damaged(number, start)
+        self.position_bytes += _FRAME.size + size
+        return kind, body
+
+    def _damaged(self, number: int, position: int) -> TrainingError:
+        return TrainingError(f"{self.path}: record {number}, at byte {position}, is damaged")
+
+
+def _checksum(kind: int, body: bytes) -> int:
+    return crc32(body, kind)
+
+
+def _framed(kind: int, body: bytes) -> bytes:
+    return _FRAME.pack(len(body), _checksum(kind, body), kind) + body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """One life of a peer at its start."""
+
+    id: str
+    incarnation: int
+    addresses: tuple[str, ...]
+    """Where others could reach it."""
+    anchor: bytes
+    """Hash of its model's vector, 16 bytes."""
+    schema: bytes
+    """Hash of its model's schema, 16 bytes."""
+    rule: Mapping[str, Any]
+    """See `rule_settings`."""
+    topology: str
+    """Spec of the graph."""
+    seed: int
+    """Of the peer's choices."""
+    protocol: ProtocolConfig
+    """Sizes and times."""
+    shards: int
+    """Into how many pieces the vector is cut."""
+    host: bytes
+    """Whose memory it can read, 16 bytes; empty for nobody's."""
+    training: Mapping[str, Any]
+    """Fields of the `RunConfig`."""
+    machine: Mapping[str, Any]
+    """Versions, threads and processors."""
+    unix_s: float
+    """When it started, by the calendar, seconds."""
+    clock_s: float
+    """The same moment on the clock that its protocol was told, seconds."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The head as values that JSON has."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return fields | {
+            "addresses": list(self.addresses),
+            "anchor": self.anchor.hex(),
+            "schema": self.schema.hex(),
+            "host": self.host.hex(),
+            "protocol": asdict(self.protocol),
+            "rule": dict(self.rule),
+            "training": dict(self.training),
+            "machine": dict(self.machine),
+        }
+
+    @classmethod
+    def of(
+        cls,
+        config: PeerConfig,
+        account: Account,
+        addresses: tuple[str, ...],
+        vector: Vector,
+        rule: Rule,
+        host: bytes,
+        training: Mapping[str, Any],
+    ) -> Self:
+        """The head of a peer that is about to start.
+
+        Raises:
+            ConfigError: The rule cannot be made again from what stands in a head.
+        """
+        return cls(
+            id=account.id,
+            incarnation=account.incarnation,
+            addresses=addresses,
+            anchor=vector.anchor(),
+            schema=vector.schema.hash,
+            rule=rule_settings(rule),
+            topology=config.topology,
+            seed=config.seed,
+            protocol=config.protocol,
+            shards=config.shards,
+            host=host,
+            training=training,
+            machine=machine(vector.flats[0].device),
+            unix_s=time.time(),
+            clock_s=uptime_s(),
+        )
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `as_json` gave.
+
+        Raises:
+            TrainingError: Something is missing, or is not what it must be.
+        """
+        try:
+            return cls(
+                **dict(values)
+                | {
+                    "addresses": tuple(values["addresses"]),
+                    "anchor": bytes.fromhex(values["anchor"]),
+                    "schema": bytes.fromhex(values["schema"]),
+                    "host": bytes.fromhex(values["host"]),
+                    "protocol": ProtocolConfig(**values["protocol"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise TrainingError(f"the head of a journal is not understood: {error}") from None
+
+    def make_rule(self) -> Rule:
+        """The rule, as it was at the start.
+
+        Raises:
+            ConfigError: There is no such rule here.
+        """
+        if "spec" in self.rule:
+            return make_rule(self.rule["spec"])
+        # A journal of before rules had specs.
+        return make_rule(self.rule["name"], self.rule["p"], self.rule["emission"])
+
+    def make_protocol(self, schema: Schema, rule: Rule) -> Protocol:
+        """The protocol, as it was before it took anything in."""
+        return Protocol(
+            id=self.id,
+            incarnation=self.incarnation,
+            schema=schema,
+            anchor=self.anchor,
+            rule=rule,
+            neighbors=View(self.topology, self.seed),
+            rng=lambda purpose: stream(self.seed, self.id, purpose),
+            config=self.protocol,
+            addresses=self.addresses,
+            keeps_anchor=self.keeps_anchor,
+            host=self.host,
+        )
+
+    @property
+    def keeps_anchor(self) -> bool:
+        """Whether its vector keeps the anchor, which lossy formats are differences from."""
+        return parse_wire(self.protocol.wire).needs_anchor
+
+
+def rule_settings(rule: Rule) -> dict[str, Any]:
+    """What a rule can be made from again: its name, and the spec that says all of its parameters.
+
+    Raises:
+        ConfigError: No spec makes it again.
+    """
+    try:
+        spec = spec_of(rule)
+        alike = make_rule(spec).outstanding_max == rule.outstanding_max
+    except ConfigError as error:
+        raise ConfigError(f"rule {rule.name} cannot be journaled: {error}") from error
+    if not alike:
+        raise ConfigError(
+            f"rule {rule.name} cannot be journaled: {spec} makes one with another outstanding_max"
+        )
+    return {"name": rule.name, "spec": spec}

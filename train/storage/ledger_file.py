@@ -1,0 +1,128 @@
+"""A peer's ledgers on disk: every change of weight, written before anything leaves.
+
+Each life of a peer has a file of its own: ``ledger.jsonl``, then ``ledger.2.jsonl``, and so on.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...gossip.effects.ledger import Account, Entry, Kind
+from ...gossip.errors import TrainingError
+from ...gossip.weight import from_units, in_units
+from .files import fatal
+from .jsonl import MetricsLog, read_metrics
+
+__all__ = ["LedgerFile", "ledger_paths", "new_ledger_path", "read_ledger", "read_ledgers"]
+
+_FIRST = "ledger.jsonl"
+
+
+class LedgerFile:
+    """Appends the entries of one life of a peer; each is with the system when `write` returns.
+
+    Args:
+        path: Where they go.
+        account: The peer's, of any shard.
+        shards: Into how many the vector is cut.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, path: Path, account: Account, shards: int = 1) -> None:
+        self._path = path
+        self._rows = MetricsLog(path)
+        row = {"kind": "opened", "id": account.id, "incarnation": account.incarnation}
+        try:
+            self._rows.write(row | ({"shards": shards} if shards > 1 else {}))
+        except BaseException:
+            self._rows.close()
+            raise
+
+    def write(self, entry: Entry) -> None:
+        """Append one entry.
+
+        Raises:
+            TrainingError: The disk does not take it, and nothing of it is in the file: what it says
+                must not be acted on, nor anything after it.
+        """
+        row: dict[str, Any] = {"kind": entry.kind.value, "units": in_units(entry.weight)}
+        if entry.peer:
+            row |= {"peer": entry.peer, "incarnation": entry.incarnation, "seq": entry.seq}
+        if entry.shard:
+            row["shard"] = entry.shard
+        try:
+            self._rows.write(row)
+        except OSError as error:
+            raise fatal(self._path, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._rows.close()
+
+
+def read_ledger(path: Path) -> tuple[Account, ...]:
+    """Fold a ledger into the accounts that it describes, one for each shard.
+
+    A last line that a kill cut short is passed over: what it says was never acted on.
+
+    Raises:
+        TrainingError: This is not a ledger, or its entries contradict one another.
+    """
+    try:
+        opened, *rows = read_metrics(path)
+        life = opened["id"], opened["incarnation"]
+        accounts = tuple(Account(*life, shard) for shard in range(opened.get("shards", 1)))
+        for row in rows:
+            accounts[row.get("shard", 0)].apply(_entry(row))
+    except (LookupError, ValueError) as error:
+        raise TrainingError(f"{path} is not a ledger: {error}") from None
+    return accounts
+
+
+def ledger_paths(folder: Path) -> list[Path]:
+    """The ledgers in a peer's folder, one for each of its lives, the first one first."""
+    numbered = ((_number(path), path) for path in folder.glob("ledger*.jsonl"))
+    return [path for number, path in sorted(numbered) if number]
+
+
+def new_ledger_path(folder: Path) -> Path:
+    """Where the next life of the peer of this folder keeps its ledger."""
+    numbers = [_number(path) for path in ledger_paths(folder)]
+    return folder / (f"ledger.{numbers[-1] + 1}.jsonl" if numbers else _FIRST)
+
+
+def read_ledgers(folder: Path) -> tuple[Account, ...]:
+    """Fold all ledgers of a peer's folder, those of its former lives included.
+
+    A life that was killed before its ledger's first line was whole has changed no weight, and is
+    passed over.
+
+    Returns:
+        The accounts, life by life, and within a life by shard; `Account.life` tells them apart.
+        None where the peer never opened a ledger.
+
+    Raises:
+        TrainingError: One is no ledger, or its entries contradict one another.
+    """
+    opened = (path for path in ledger_paths(folder) if read_metrics(path))
+    return tuple(account for path in opened for account in read_ledger(path))
+
+
+def _number(path: Path) -> int:
+    """Which life's ledger this is; 0 for a file that is none."""
+    match = re.fullmatch(r"ledger(?:\.([1-9]\d*))?\.jsonl", path.name)
+    return int(match[1] or 1) if match else 0
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    return Entry(
+        Kind(row["kind"]),
+        from_units(row["units"]),
+        row.get("peer", ""),
+        row.get("incarnation", 0),
+        row.get("seq", 0),
+        row.get("shard", 0),
+    )

@@ -1,0 +1,315 @@
+"""The models that peers left on disk: merged into one, compared, and named by a digest.
+
+Tensors are read one at a time, so that merging takes the memory of one model, however many
+peers there are.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise, zip_longest
+from math import sqrt
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.weight import UNIT, from_units, in_floats
+from ...gossip.wire.schema import Schema
+from ..tensors.layout import Runs, from_text
+from .files import drafted
+
+__all__ = [
+    "SavedModel",
+    "consensus_distance",
+    "digest",
+    "fingerprint",
+    "merge",
+    "merging_weights",
+    "open_model",
+    "save_model",
+    "travelling",
+    "travelling_tensors",
+]
+
+
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedModel:
+    """One peer's ``model.safetensors``: what its header says, the tensors still on disk."""
+
+    path: Path
+    id: str
+    """The peer's id; the name of the file's folder where the header has none."""
+    weight: int
+    """What it ended with, of all shards; 0 where the header has none."""
+    shard_weights: tuple[int, ...]
+    """The same by shard; one for a vector that was not cut."""
+    runs: Runs
+    """Which numbers belong to which shard; empty for a vector that was not cut."""
+    tensors: tuple[tuple[str, str], ...]
+    """Name of each tensor, and its shape and dtype in words, in the file's order."""
+
+
+def open_model(path: Path) -> SavedModel:
+    """Read the header of a saved model.
+
+    Args:
+        path: A ``model.safetensors``.
+
+    Raises:
+        TrainingError: There is no such file, or it is no safetensors file.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = tuple((name, _shape(file.get_slice(name))) for name in file.keys())
+        whole = metadata.get("weight_units", "0")
+        by_shard = tuple(map(from_units, metadata.get("shard_units", whole).split(",")))
+        runs = from_text(metadata.get("shard_runs", "{}"))
+        if any(run.shard >= len(by_shard) for several in runs.values() for run in several):
+            raise ValueError("it names more shards than weights")
+    except (OSError, SafetensorError, ValueError) as error:
+        raise TrainingError(f"{path} cannot be read as a model: {error}") from error
+    return SavedModel(
+        path=path,
+        id=metadata.get("peer", path.parent.name),
+        weight=from_units(whole),
+        shard_weights=by_shard,
+        runs=runs,
+        tensors=tensors,
+    )
+
+
+def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
+    """Say how much each model counts in the merged one.
+
+    Args:
+        models: Of different peers.
+
+    Returns:
+        By peer, sorted: what those hold that hold some. Where nobody does, because all
+        of them left, a unit for each.
+
+    Raises:
+        ConfigError: There are no models, or two of one peer.
+    """
+    ids = sorted(model.id for model in models)
+    if not ids:
+        raise ConfigError("there is no model to merge: give at least one peer's folder")
+    for first, second in pairwise(ids):
+        if first == second:
+            raise ConfigError(f"peer {first} was given twice: merge each peer's model once")
+    weights = {model.id: model.weight for model in sorted(models, key=lambda m: m.id)}
+    return {peer: held for peer, held in weights.items() if held > 0} or dict.fromkeys(ids, UNIT)
+
+
+def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
+    """Average models, each weighted by what its peer holds; each shard by its own weights.
+
+    Floating tensors are averaged in float64 and rounded to their own dtype once, those that all
+    models agree on taken as they are. Integer ones are the heaviest peer's (of two, the
+    first by id), because a mean of counters means nothing.
+
+    Args:
+        models: Of different peers, in any order: they are summed in the order of their ids.
+
+    Returns:
+        A state_dict.
+
+    Raises:
+        ConfigError: There are none, two are of one peer, or they differ in a tensor's name, shape
+            or dtype (the message names the first).
+        TrainingError: A file has become unreadable.
+    """
+    weights = merging_weights(models)
+    _check_alike(models)
+    chosen = sorted((model for model in models if model.id in weights), key=lambda m: m.id)
+    whole = [weights[model.id] for model in chosen]
+    with ExitStack() as stack:
+        readers = [_reader(stack, model) for model in chosen]
+        return {
+            name: _mean(name, readers, whole, _cuts(name, chosen)) for name, _ in models[0].tensors
+        }
+
+
+def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | None = None) -> float:
+    """Measure how far the models are from one another: sqrt(mean_i |x_i - mean|^2) / |mean|.
+
+    Args:
+        models: Alike in names, shapes and dtypes; the mean is the plain one.
+        names: The tensors that travel, see `travelling`; all finite floating ones unless given.
+
+    Returns:
+        Dimensionless, 0 for identical models and for a single one.
+
+    Raises:
+        ConfigError: There are no models, or they differ in a tensor's name, shape or dtype.
+        TrainingError: A file has become unreadable.
+    """
+    _check_alike(models)
+    spread = size = 0.0
+    with ExitStack() as stack:
+        readers = [_reader(stack, model) for model in sorted(models, key=lambda m: m.id)]
+        for name, _ in models[0].tensors:
+            if names is not None and name not in names:
+                continue
+            rows = [read(name) for read in readers]
+            if not rows[0].is_floating_point():
+                continue
+            values = torch.stack(rows).double()
+            if names is None and not values.isfinite().all():
+                continue
+            mean = values.mean(dim=0)
+            spread += float((values - mean).square().sum()) / len(rows)
+            size += float(mean.square().sum())
+    return sqrt(spread) / sqrt(size) if size > 0 else sqrt(spread)
+
+
+def travelling(model: nn.Module) -> frozenset[str]:
+    """Names of the tensors that peers exchange: what is trained, and finite floating buffers."""
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    buffers = {
+        name
+        for name, value in model.named_buffers()
+        if value.is_floating_point() and bool(value.isfinite().all())
+    }
+    return frozenset(trained | buffers)
+
+
+def digest(state: Mapping[str, Tensor]) -> str:
+    """Name a model by its content: the same for the same names, shapes, dtypes and bits.
+
+    Args:
+        state: A state_dict.
+
+    Returns:
+        32 hexadecimal digits (BLAKE2b over the tensors, sorted by name).
+    """
+    hash = blake2b(digest_size=DIGEST_BYTES)
+    for name in sorted(state):
+        value = state[name].detach().cpu().contiguous()
+        hash.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
+        hash.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return hash.hexdigest()
+
+
+def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a state_dict, whole or not at all.
+
+    Args:
+        path: Where to; a file that is there is replaced.
+        state: Tensors on the CPU that share no memory.
+        metadata: Words for the header.
+
+    Raises:
+        OSError: The folder is not there or cannot be written; no draft is left behind.
+    """
+    try:
+        with drafted(path) as draft:
+            save_file(dict(state), draft, metadata=dict(metadata))
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from error
+
+
+def _reader(stack: ExitStack, model: SavedModel) -> Callable[[str], Tensor]:
+    try:
+        file = stack.enter_context(safe_open(model.path, "pt"))
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"{model.path} cannot be read as a model: {error}") from error
+
+    def read(name: str) -> Tensor:
+        return file.get_tensor(name)  # type: ignore[no-any-return]
+
+    return read
+
+
+_Cut = tuple[slice, Sequence[int]]
+"""Some numbers of a flattened tensor, and what each model weighs there."""
+
+
+def _cuts(name: str, models: Sequence[SavedModel]) -> Sequence[_Cut]:
+    """Where the weights of a tensor's numbers differ; nothing where they are those of the whole."""
+    cuts: list[_Cut] = []
+    for start, stop, shard in models[0].runs.get(name, ()):
+        held = [model.shard_weights[shard] for model in models]
+        # A shard whose weight nobody holds, because all have left: each counts the same.
+        cuts.append((slice(start, stop), held if any(held) else [UNIT] * len(models)))
+    return cuts
+
+
+def _mean(
+    name: str,
+    readers: Sequence[Callable[[str], Tensor]],
+    whole: Sequence[int],
+    cuts: Sequence[_Cut],
+) -> Tensor:
+    first = readers[0](name)
+    if not first.is_floating_point():
+        return readers[whole.index(max(whole))](name)
+    parts = [(part, *in_floats(held)) for part, held in cuts or [(slice(None), whole)]]
+    total = torch.zeros(first.numel(), dtype=torch.float64)
+    alike = True
+    for index, read in enumerate(readers):
+        value = read(name)
+        alike = alike and torch.equal(value, first)
+        for part, weights, _ in parts:
+            total[part] += value.reshape(-1)[part].double() * weights[index]
+    # Frozen tensors, masks of -inf among them, must come out as they went in.
+    if alike:
+        return first
+    for part, _, weight in parts:
+        total[part] /= weight
+    return total.view(first.shape).to(first.dtype)
+
+
+def _check_alike(models: Sequence[SavedModel]) -> None:
+    if not models:
+        raise ConfigError("there is no model: give at least one peer's folder")
+    one = models[0]
+    for other in models[1:]:
+        if other.runs != one.runs:
+            raise ConfigError(
+                f"{one.path} and {other.path} were cut into shards in different ways: merge "
+                "models of one swarm"
+            )
+        for index, (ours, theirs) in enumerate(zip_longest(one.tensors, other.tensors)):
+            if ours != theirs:
+                raise ConfigError(
+                    f"{one.path} and {other.path} hold different models: tensor {index} is "
+                    f"{_words(ours)} in the first and {_words(theirs)} in the second"
+                )
+
+
+def _words(tensor: tuple[str, str] | None) -> str:
+    return " ".join(tensor) if tensor else "absent"
+
+
+def _shape(tensor: Any) -> str:
+    return f"{tuple(tensor.get_shape())} {tensor.get_dtype()}"
+
+
+def fingerprint(tensors: Iterable[Tensor]) -> tuple[int, ...]:
+    """CRC-32 of the bytes of each tensor, on whatever device it lies.
+
+    >>> fingerprint([torch.zeros(2)]) == fingerprint([torch.zeros(1, 2)])
+    True
+    """
+    return tuple(
+        crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        for tensor in tensors
+    )
+
+
+def travelling_tensors(model: nn.Module, schema: Schema) -> list[Tensor]:
+    """The tensors of *model* that peers exchange, in the order of its *schema*."""
+    named = dict(model.named_buffers()) | dict(model.named_parameters())
+    return [named[tensor.name] for tensor in schema.tensors]

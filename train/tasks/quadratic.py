@@ -1,0 +1,83 @@
+"""The task ``quadratic``: least squares, whose optimum is known."""
+
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ...gossip.rng import stream
+from .task import Task
+
+__all__ = ["optimum", "quadratic"]
+
+N_SAMPLES = 2048
+N_FEATURES = 32
+# The largest eigenvalue of the mean of a a^T, over the smallest, before sampling.
+CONDITION = 10.0
+NOISE = 0.1
+
+
+def quadratic(*, seed: int) -> Task:
+    """Draw a least-squares problem: f(x) = 1/2 mean over the samples of (a.x - b)^2.
+
+    Inputs are the a, float32, axes ``(n_samples, n_features)``; targets the b, float32,
+    ``(n_samples, 1)``. The targets are noisy, so that gradients are too, even at the optimum.
+
+    The held-out data are no samples. With A = QR, f(x) - f(x*) is 1/2 |R(x - x*)|^2 / n_samples,
+    which is the same loss on the n_features rows of a scaled R: the test loss is the excess
+    over the optimum, not as a difference of two numbers that are nearly equal.
+
+    Args:
+        seed: What the problem is drawn from; peers of one swarm must use the same.
+
+    Returns:
+        The task; its accuracy is None.
+    """
+    rng = stream(seed, "quadratic", "data")
+    scales = np.geomspace(1.0, CONDITION**-0.5, N_FEATURES)
+    inputs = rng.standard_normal((N_SAMPLES, N_FEATURES)) * scales
+    targets = inputs @ rng.standard_normal((N_FEATURES, 1))
+    targets += NOISE * rng.standard_normal((N_SAMPLES, 1))
+    return Task(
+        name="quadratic",
+        model=partial(nn.Linear, N_FEATURES, 1, bias=False),
+        train=(_float32(inputs), _float32(targets)),
+        test=_excess(inputs, targets),
+        loss=_half_mean_square,
+        lr=0.02,
+        batch_size=32,
+        steps=500,
+    )
+
+
+def optimum(inputs: Tensor, targets: Tensor) -> Tensor:
+    """Solve the least-squares problem.
+
+    Args:
+        inputs: Any float dtype, axes ``(n_samples, n_features)``, of full rank.
+        targets: Any float dtype, axes ``(n_samples, 1)``.
+
+    Returns:
+        x*, the weight that a model of this task has at its optimum: float64, axes
+        ``(1, n_features)``.
+    """
+    solution: Tensor = torch.linalg.lstsq(inputs.double(), targets.double()).solution
+    return solution.T
+
+
+def _excess(inputs: NDArray[np.float64], targets: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+    n_samples, n_features = inputs.shape
+    q, r = np.linalg.qr(inputs)
+    scale = np.sqrt(n_features / n_samples)
+    return _float32(scale * r), _float32(scale * (q.T @ targets))
+
+
+def _float32(array: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(array.astype(np.float32))
+
+
+def _half_mean_square(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs, targets) / 2

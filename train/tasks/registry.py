@@ -1,0 +1,83 @@
+"""Find a task by what a user typed: a built-in name, or ``module:function``."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
+
+from ...gossip.errors import ConfigError
+from ...gossip.rules.plugin import import_module_of, what_was_raised, where_it_was_raised
+from .char_lm import chars
+from .digits import digits
+from .mnist import mnist
+from .quadratic import quadratic
+from .task import Evaluation, Task
+
+__all__ = ["BUILT_IN", "Evaluation", "Task", "load_task"]
+
+BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
+    {"chars": chars, "digits": digits, "mnist": mnist, "quadratic": quadratic}
+)
+"""The functions behind the built-in names."""
+
+
+def load_task(spec: str, *, seed: int) -> Task:
+    """Find and build a task.
+
+    For ``module:function`` the working directory is put first on ``sys.path`` and stays
+    there, as it would for a script. The function is called with ``seed=`` if it has such a
+    parameter, otherwise with nothing, and returns a ``Task``.
+
+    Args:
+        spec: A key of ``BUILT_IN``, or ``module:function``.
+        seed: The run's seed; a task that draws its data draws it from this.
+
+    Returns:
+        The task.
+
+    Raises:
+        ConfigError: There is no such task, or the user's code raised (the message says where).
+    """
+    if spec in BUILT_IN:
+        return _call(BUILT_IN[spec], seed)
+    name, colon, attribute = spec.partition(":")
+    if not (colon and attribute.isidentifier() and name):
+        raise ConfigError(
+            f"task {spec!r} is not known: it must be one of {', '.join(sorted(BUILT_IN))}, "
+            "or module:function, a function of yours that returns a Task"
+        )
+    function = _function(import_module_of(name, f"task {spec}"), attribute, spec)
+    try:
+        task = _call(function, seed)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"task {spec} raised {what_was_raised(error)}\nat {where_it_was_raised(error)}"
+        ) from error
+    if not isinstance(task, Task):
+        raise ConfigError(f"task {spec} returned a {type(task).__name__}: it must return a Task")
+    return task
+
+
+def _function(module: ModuleType, attribute: str, spec: str) -> Callable[..., Task]:
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        own = [n for n, f in inspect.getmembers(module, inspect.isfunction) if n[0] != "_"]
+        raise ConfigError(
+            f"task {spec}: {module.__name__} ({getattr(module, '__file__', 'built in')}) "
+            f"has no function {attribute!r}; it has {', '.join(own) or 'none'}"
+        )
+    # bind() finds a wrong signature before the call, so that it is not taken for an error inside.
+    try:
+        inspect.signature(function).bind(**_arguments(function, seed=0))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"task {spec} cannot be called: it must take no argument, or only seed ({error})"
+        ) from error
+    return function  # type: ignore[no-any-return]
+
+
+def _arguments(function: Callable[..., Task], seed: int) -> dict[str, int]:
+    return {"seed": seed} if "seed" in inspect.signature(function).parameters else {}
+
+
+def _call(function: Callable[..., Task], seed: int) -> Task:
+    return function(**_arguments(function, seed))

@@ -1,0 +1,424 @@
+"""The values at hand: snapshots on their way out, staged shares on their way in."""
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from ...gossip.effects.effects import (
+    Attach,
+    Combine,
+    Drop,
+    Effect,
+    Mix,
+    Reclaim,
+    Release,
+    Send,
+    ShareId,
+    Snapshot,
+    SnapshotId,
+    Stage,
+)
+from ...gossip.errors import LocalProtocolError, TrainingError
+from ...gossip.wire.codec import Buffer
+from ...gossip.wire.formats import Form
+from .cuda import DeviceSnapshot, Held, Mark
+from .mixing import Mixing, mixer
+from .shared_memory import Attachments, SegmentPool
+from .staging import Progress, Staging
+from .vector import Term, Vector, not_finite
+
+__all__ = ["Preallocation", "TensorStore"]
+
+
+_ALL = float("inf")
+
+# Smaller ones cost no more than a few hundred pages.
+_WARM_BYTES_MIN = 4 << 20
+
+# Of shards there may be many, of which a push carries a few.
+_WARM_MAX = 2
+
+# Snapshots that were not finite are released, too, and never taken.
+_RELEASED_MAX = 64
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A snapshot, while the protocol wants it."""
+
+    host: Tensor
+    view: memoryview
+    """What frames are cut from; with the last of them, the buffer comes back to its pool."""
+    form: Form
+    shard: int
+    thread: int
+    """Which took it, and must hear of what is wrong with it."""
+    taken: DeviceSnapshot | None = None
+    """None while it is being taken."""
+    progress: Progress = field(default_factory=Progress)
+    blamed: bool = False
+
+
+class TensorStore:
+    """Carries out the effects that touch values.
+
+    Training and network thread both use it, each on entries of its own: a share is staged before
+    it is ready, and mixed after; a snapshot is taken before a message that needs it is queued.
+    Snapshots, mixes, combinations and what is reclaimed are for the training thread.
+
+    Args:
+        vector: The values.
+        rounding: Random numbers for one snapshot, which ``int8`` rounds with; None where no
+            snapshot is taken in it.
+        segments: Where snapshots are put so that neighbors on this machine can read them; None
+            for ordinary memory. Closed with the workbench.
+        attachments: Opens the segments of neighbors; None where none is attached. Likewise.
+        mixing: When shares are mixed. Where a vector lies on a device, that is at once: the
+            device does it, and training does not wait.
+    """
+
+    def __init__(
+        self,
+        vector: Vector,
+        rounding: Callable[[SnapshotId], np.random.Generator] | None = None,
+        segments: SegmentPool | None = None,
+        attachments: Attachments | None = None,
+        *,
+        mixing: Mixing = "step",
+    ) -> None:
+        self._vector = vector
+        self._rounding = rounding
+        self._segments = segments
+        self._attachments = attachments
+        self._mixer = mixer(mixing) if vector.is_here else None
+        # An answer may leave before a queued share is mixed, and then its sender's memory is used
+        # for something else; likewise before a device has read it.
+        straight = vector.is_here and self._mixer is None
+        self._staging = Staging(vector, attachments, straight=straight)
+        self._snapshots: dict[SnapshotId, _Kept] = {}
+        self._lock = threading.Lock()
+        self._released: OrderedDict[SnapshotId, None] = OrderedDict()
+        self._held: Held[memoryview] = Held()
+        # A leaver's values are settled by whichever thread hears the last answer.
+        self._values = threading.RLock()
+        self._failures: dict[int, TrainingError] = {}
+
+    def carry_out(self, effect: Effect, frame: Buffer = b"") -> bool:
+        """Do what *effect* asks for, where it is about values.
+
+        Args:
+            effect: Any effect.
+            frame: The frame of the message that led to it; empty where it was received into
+                `landing`.
+
+        Returns:
+            Whether it was about values.
+
+        Raises:
+            TrainingError: A snapshot has a value that is not finite; `frame_of` then has none.
+                Where it was taken on a device, this thread hears of it with a later effect, which
+                was carried out.
+        """
+        done = self._carry_out(effect, frame)
+        self._raise_failure()
+        return done
+
+    def warm(self, form: Form, count: int, *, shown: bool) -> None:
+        """Have the system make the memory for snapshots now, so that the first push need not wait.
+
+        Args:
+            form: What will be pushed.
+            count: How many shares may be under way at once.
+            shown: Whether neighbors on this machine will read them where they lie.
+        """
+        pool = self._segments if shown and self._segments else self._vector.snapshots
+        sizes = Counter(
+            self._vector.plan(form, shard).size_bytes for shard in range(self._vector.schema.shards)
+        )
+        for size_bytes, shards in sizes.items():
+            if size_bytes >= _WARM_BYTES_MIN:
+                pool.warm(size_bytes, min(shards * count, _WARM_MAX))
+
+    def expect(self, effect: Snapshot) -> None:
+        """Let frames of a snapshot be asked for before it is taken; it must be, right after this.
+
+        Whoever asks for one waits until its bytes are there, and no longer.
+        """
+        self._prepare(effect)
+
+    def cancel(self, snapshot: SnapshotId) -> None:
+        """Let nobody wait for a snapshot that was expected and will not be taken."""
+        kept = self._snapshots.get(snapshot)
+        if kept is not None and kept.taken is None:
+            self._snapshots.pop(snapshot, None)
+            kept.progress.over()
+
+    def forget_gone(self) -> None:
+        """Let go of memory whose owners are gone."""
+        if self._attachments is not None:
+            self._attachments.forget_gone()
+
+    def landing(self, stage: Stage, frame_bytes: int) -> AbstractContextManager[memoryview]:
+        """Receive a frame straight to where it belongs, and carry out *stage* after that.
+
+        Args:
+            stage: What the protocol asked for.
+            frame_bytes: Length of the frame.
+
+        Returns:
+            Yields room for exactly so many bytes, to be filled within the block. Where the block
+            raises, nothing has come.
+        """
+        return self._staging.landing(stage, frame_bytes)
+
+    def attach(self, effect: Attach) -> bool:
+        """Stage a share that lies in a neighbor's memory; whether that can be read."""
+        return self._staging.attach(effect)
+
+    def is_finite(self, share: ShareId) -> bool:
+        """Whether all numbers of a staged share are finite; False where it was dropped by now."""
+        return self._staging.is_finite(share)
+
+    def is_sound(self, share: ShareId, swarm: bytes) -> bool:
+        """Whether a staged share may be mixed.
+
+        Args:
+            share: Which; False where it was dropped by now.
+            swarm: Hash of the swarm's anchor, which an anchor that comes along must have.
+        """
+        if not self._staging.is_finite(share):
+            return False
+        staged = self._staging.look(share)
+        if staged is None or not staged.form.anchor:
+            return staged is not None
+        return self._vector.anchor_matches(staged.payload, staged.form, staged.shard, swarm)
+
+    def frame_of(self, effect: Send) -> Buffer | None:
+        """The bytes beside a message, not copied; None where their snapshot is of no use.
+
+        Waits for a snapshot that is being taken, or on its way from a device: not for the thread
+        that trains.
+        """
+        if effect.snapshot is None:
+            return b""
+        stop_bytes = effect.start_bytes + effect.envelope.frame_bytes
+        kept = self._usable(effect.snapshot, stop_bytes)
+        return None if kept is None else kept.view[effect.start_bytes : stop_bytes]
+
+    def segment_of(self, snapshot: SnapshotId) -> str:
+        """Where a snapshot lies for neighbors on this machine; empty where they cannot read it.
+
+        Waits as `frame_of` does.
+        """
+        kept = self._usable(snapshot) if self._segments is not None else None
+        if kept is None or self._segments is None:
+            return ""
+        return self._segments.name_of(kept.host)
+
+    def advance(self, budget_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Go on with what is queued to be mixed, for so many seconds of *clock*.
+
+        Raises:
+            TrainingError: A snapshot that this thread took on a device was not finite.
+        """
+        if self._mixer is not None:
+            self._mixer.advance(budget_s, clock)
+        self._raise_failure()
+
+    def settle(self) -> None:
+        """Return when all shares that were to be mixed are."""
+        if self._mixer is not None:
+            self._mixer.settle()
+
+    def close(self) -> None:
+        """Mix what is left, and let go of memory that is shared with other processes."""
+        try:
+            if self._mixer is not None:
+                self._mixer.close()
+        finally:
+            if self._attachments is not None:
+                self._attachments.close()
+            if self._segments is not None:
+                self._segments.close()
+
+    def _carry_out(self, effect: Effect, frame: Buffer) -> bool:
+        match effect:
+            case Snapshot():
+                with self._values:
+                    self._take(effect)
+            case Release():
+                self._release(effect)
+            case Reclaim():
+                with self._values:
+                    self._reclaim(effect)
+            case Stage():
+                if len(frame):
+                    self._staging.take_in(effect, frame)
+            case Mix():
+                with self._values:
+                    self._mix(effect)
+            case Combine():
+                with self._values:
+                    self._combine(effect)
+            case Drop():
+                self._drop(effect.share)
+            case _:
+                return False
+        return True
+
+    def _prepare(self, effect: Snapshot) -> _Kept:
+        self._held.passed()
+        form, shard = effect.form, effect.shard
+        pool = self._segments if effect.shown and self._segments else self._vector.snapshots
+        host = pool.lend(self._vector.plan(form, shard).size_bytes)
+        kept = _Kept(host, pool.frames(host), form, shard, threading.get_ident())
+        self._snapshots[effect.id] = kept
+        return kept
+
+    def _take(self, effect: Snapshot) -> None:
+        kept = self._snapshots.get(effect.id) or self._prepare(effect)
+        try:
+            self.settle()
+            rng = None if self._rounding is None else self._rounding(effect.id)
+            taken = self._vector.take(
+                kept.host, effect.register, kept.form, kept.shard, rng, kept.progress.reached
+            )
+            with self._lock:
+                kept.taken = taken
+                is_released = self._released.pop(effect.id, False) is None
+            if is_released:
+                self._drop_snapshot(effect.id)
+        except BaseException:
+            self._snapshots.pop(effect.id, None)
+            raise
+        finally:
+            # Whoever waits for it must not wait for ever.
+            kept.progress.over()
+
+    def _usable(self, snapshot: SnapshotId, stop_bytes: float = _ALL) -> _Kept | None:
+        kept = self._snapshots.get(snapshot)
+        if kept is None:
+            return None
+        kept.progress.wait(stop_bytes)
+        if kept.taken is None:
+            # Where it failed, it is not among the others any more.
+            return self._snapshots.get(snapshot)
+        if kept.taken.wait():
+            return kept
+        if not kept.blamed:
+            kept.blamed = True
+            self._failures[kept.thread] = not_finite(kept.form)
+        return None
+
+    def _raise_failure(self) -> None:
+        failure = self._failures.pop(threading.get_ident(), None) if self._failures else None
+        if failure is not None:
+            raise failure
+
+    def _release(self, effect: Release) -> None:
+        with self._lock:
+            kept = self._snapshots.get(effect.snapshot)
+            if kept is None or kept.taken is None:
+                # Settled before it is taken, on another thread: it is let go right after that.
+                self._released[effect.snapshot] = None
+                while len(self._released) > _RELEASED_MAX:
+                    self._released.popitem(last=False)
+                return
+        if effect.abandoned and self._segments is not None:
+            self._segments.abandon(kept.host)
+        self._drop_snapshot(effect.snapshot)
+
+    def _drop_snapshot(self, snapshot: SnapshotId) -> None:
+        kept = self._snapshots.pop(snapshot, None)
+        if kept is not None and kept.taken is not None:
+            self._hold(kept.taken.mark, kept.view)
+
+    def _reclaim(self, effect: Reclaim) -> None:
+        self.settle()
+        kept = self._snapshots.get(effect.snapshot)
+        if kept is None:
+            # It was not finite, and nothing of it has left. Nor is what it was taken of.
+            return
+        # Local buffers and the anchor were not given away.
+        form = Form(kept.form.wire)
+        self._hold(self._vector.mix(kept.host, effect.fraction, form, kept.shard), kept.view)
+
+    def _hold(self, mark: Mark, view: memoryview) -> None:
+        """Keep a snapshot's memory from being used again while a device reads or writes it."""
+        if not mark.query():
+            self._held.until(mark, view)
+
+    def _mix(self, effect: Mix) -> None:
+        staged = self._staging.pop(effect.share)
+        if staged is None:
+            raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
+        given = staged.payload, effect.fraction, effect.form, staged.shard
+        if self._mixer is not None and effect.fraction < 1:
+            done = partial(self._staging.give_back, staged)
+            self._mixer.add(self._vector.mixing(*given), done)
+            return
+        # Who becomes a copy takes a step on it next.
+        self.settle()
+        staged.read = self._vector.mix(*given)
+        self._staging.give_back(staged)
+
+    def _combine(self, effect: Combine) -> None:
+        self.settle()
+        staged = {t: self._staging.find(t) for _, t in effect.terms if isinstance(t, ShareId)}
+        terms: list[tuple[float, Term]] = [
+            (c, (staged[t].payload, staged[t].form) if isinstance(t, ShareId) else t)
+            for c, t in effect.terms
+        ]
+        mark = self._vector.combine(effect.register, terms)
+        for share in staged.values():
+            share.read = mark
+
+    def _drop(self, share: ShareId) -> None:
+        staged = self._staging.pop(share)
+        if staged is not None:
+            self._staging.give_back(staged)
+
+
+class Preallocation:
+    """Warms a workbench up, once for each of its two kinds of memory.
+
+    Args:
+        bench: Where snapshots are put.
+        form: What pushes will consist of.
+        count: How many pushes may be under way at once.
+    """
+
+    def __init__(self, bench: TensorStore, form: Form, count: int) -> None:
+        self._bench = bench
+        self._form = form
+        self._count = count
+        self._threads: dict[bool, threading.Thread] = {}
+
+    def met(self, *, shares_memory: bool) -> None:
+        """Make what pushes to such a neighbor need, unless that was begun before.
+
+        Args:
+            shares_memory: Whether it may read this peer's memory.
+        """
+        if shares_memory not in self._threads:
+            thread = threading.Thread(
+                target=self._bench.warm,
+                args=(self._form, self._count),
+                kwargs={"shown": shares_memory},
+                name="rumor-warming",
+                daemon=True,
+            )
+            self._threads[shares_memory] = thread
+            thread.start()
+
+    def close(self) -> None:
+        """Wait until nothing is touched any more."""
+        for thread in self._threads.values():
+            thread.join()

@@ -1,0 +1,494 @@
+"""A model as one flat vector: it carries out what the protocol decides about values."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from hashlib import blake2b
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...gossip.effects.effects import X
+from ...gossip.errors import LocalProtocolError, TrainingError
+from ...gossip.wire.formats import Form
+from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
+from . import formats
+from .blocks import copy_finite, is_finite_tensor
+from .buffers import BufferPool
+from .cuda import (
+    DeviceArrival,
+    DeviceCopies,
+    DeviceQueue,
+    DeviceSnapshot,
+    Mark,
+    Marks,
+    device_copies,
+    queue_of,
+)
+from .layout import Layout, Part, Placed, Plan, flatten, plan
+
+__all__ = ["Flats", "SnapshotCopy", "Term", "Vector", "Write", "is_finite_tensor", "not_finite"]
+
+
+Write = Callable[[Part, Tensor, Tensor], bool]
+"""Fills a room with the numbers of a part that do not travel as they are."""
+
+
+class SnapshotCopy:
+    """Fills one host buffer.
+
+    Args:
+        host: The buffer, uint8.
+        crossing_of: For a device: its buffers and queues, None for host memory.
+        written: Told how many bytes of the buffer are there by now, from its start.
+    """
+
+    def __init__(
+        self,
+        host: Tensor,
+        crossing_of: Callable[[torch.device], DeviceCopies | None],
+        written: Callable[[int], None] | None = None,
+    ) -> None:
+        self._written = written
+        self._host = host
+        self._crossing_of = crossing_of
+        self._finite, self._in_order = True, True
+        self._marks: list[Mark] = []
+        self._looks: list[Callable[[], bool]] = []
+
+    def add(self, parts: Sequence[Part], flats: Sequence[Tensor], write: Write | None) -> None:
+        """Put numbers where they belong.
+
+        Args:
+            parts: Which, and where.
+            flats: Where they are taken from.
+            write: For those that do not travel as they are; None where nothing changes *flats*.
+        """
+        for part in parts:
+            room, numbers = part.room(self._host), part.of(flats)
+            crossing = self._crossing_of(numbers.device)
+            if crossing is None and part.wire is None:
+                # Nothing is told of what follows numbers that come from a device, or are
+                # converted, or are not finite.
+                tell = self._written if self._in_order and self._finite else None
+                copied = None if tell is None else partial(_from, part.start_bytes, tell)
+                self._finite &= copy_finite(room.view(part.dtype), numbers, copied)
+                continue
+            self._in_order = False
+            if crossing is not None:
+                self._add_from_device(crossing, part, numbers, write)
+            elif write is not None:
+                self._finite &= write(part, room, numbers)
+
+    def add_local(self, room_bytes: tuple[int, int], local: Sequence[Placed]) -> None:
+        """Put local buffers where they belong.
+
+        Args:
+            room_bytes: Where in the host buffer.
+            local: Which; the first of them lies where the room begins.
+        """
+        start, stop = room_bytes
+        # What lies in the gaps between them is nobody's business.
+        self._host[start:stop].zero_()
+        for placed in local:
+            offset = start + placed.offset_bytes - local[0].offset_bytes
+            placed.room(self._host, offset).copy_(placed.tensor, non_blocking=True)
+            crossing = self._crossing_of(placed.tensor.device)
+            if crossing is not None:
+                self._marks.append(crossing.note())
+
+    def taken(self, form: Form) -> DeviceSnapshot:
+        """What has been put there so far.
+
+        Raises:
+            TrainingError: Something is not finite, as far as is known.
+        """
+        if not self._finite and not self._marks and not self._looks:
+            raise not_finite(form)
+        return DeviceSnapshot(finite=self._finite, marks=self._marks, looks=self._looks)
+
+    def _add_from_device(
+        self, crossing: DeviceCopies, part: Part, numbers: Tensor, write: Write | None
+    ) -> None:
+        room = part.room(self._host)
+        if part.wire is not None and write is not None:
+            self._looks.append(crossing.convert(room, numbers, partial(write, part)))
+            return
+        mark, look = crossing.depart(room.view(part.dtype), numbers, lasting=write is None)
+        self._marks.append(mark)
+        self._looks.append(look)
+
+
+def _from(start_bytes: int, tell: Callable[[int], None], size_bytes: int) -> None:
+    tell(start_bytes + size_bytes)
+
+
+def not_finite(form: Form) -> TrainingError:
+    """What to say of a model whose values must not reach another peer."""
+    beyond = "" if form.wire == Form().wire else f", or too far from the anchor for {form.wire}"
+    return TrainingError(f"a parameter is not finite{beyond}, so nothing is shared: lower the lr")
+
+
+Flats = tuple[Tensor, ...]
+"""One tensor of shape ``(n_padded,)`` per dtype and device."""
+
+Term = str | tuple[Tensor, Form]
+"""A register, or a staged share and what it consists of."""
+
+_WHOLE = Form()
+
+
+_PLANS_MAX = 256
+
+
+class Vector:
+    """The shared parameters and buffers of a module, laid into flat tensors.
+
+    From construction on, they are views into the flat tensors: an optimizer that was made before
+    or after goes on working, and its state is untouched. One flat tensor holds what has one dtype
+    and lies on one device.
+
+    Args:
+        module: The model. Its tensors keep their identity, shape, dtype and device.
+        registers: Vectors that the rule keeps beside ``x``; they start as zeros.
+        shards: Into how many pieces the vector is cut.
+        keeps_anchor: Whether to keep what ``x`` is now as the anchor.
+        sends_topk: Whether to note what was last sent of each number.
+        lanes: Opens the queues of a device; None for host memory.
+
+    Raises:
+        ConfigError: There are more shards than the vector has cache lines.
+        TrainingError: The module has nothing to share, or a dtype that cannot travel, or lies on
+            a device that is not known.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        registers: Sequence[str] = (),
+        *,
+        shards: int = 1,
+        keeps_anchor: bool = False,
+        sends_topk: bool = False,
+        lanes: Callable[[torch.device], DeviceQueue | None] = queue_of,
+    ) -> None:
+        layout = Layout(module, shards)
+        self.schema: Schema = layout.schema
+        self._segments = layout.segments
+        self._local = layout.local
+        placed = [p for s in self._segments for p in s.tensors]
+        self._crossings = device_copies((p.tensor.device for p in (*placed, *self._local)), lanes)
+        self.flats: Flats = tuple(flatten(s.tensors) for s in self._segments)
+        """The vector itself."""
+        self._places = [(p, p.tensor.data_ptr()) for p in placed]
+        self._registers = {X: self.flats}
+        for name in registers:
+            self._registers[name] = tuple(torch.zeros_like(flat) for flat in self.flats)
+        self.anchor_flats: Flats | None = None
+        """What deltas refer to, laid out like `flats`; None where it is not kept."""
+        if keeps_anchor:
+            self.keep_anchor()
+        self._sent = tuple(flat.clone() for flat in self.flats) if sends_topk else None
+        self._plans: dict[tuple[Form, int], Plan] = {}
+        pinned = any(flat.is_cuda for flat in self.flats)
+        self.staging = BufferPool(pinned=pinned)
+        """Host buffers for shares that arrive."""
+        self.snapshots = BufferPool(pinned=pinned)
+        """Host buffers for shares that leave."""
+
+    @property
+    def n_params(self) -> int:
+        """Numbers that are shared, padding not counted."""
+        return sum(placed.tensor.numel() for placed, _ in self._places)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all of it lies in host memory, so that whoever mixes does the work itself."""
+        return not any(self._crossings.values())
+
+    def anchor(self) -> bytes:
+        """Hash of the vector as it is now, 16 bytes: names a swarm by what it starts from."""
+        return _hash(self.flats)
+
+    def keep_anchor(self) -> None:
+        """Take what ``x`` is now for the anchor."""
+        self.anchor_flats = tuple(flat.clone() for flat in self.flats)
+
+    @torch.no_grad()
+    def forget_sent(self) -> None:
+        """Take all numbers as they are now for sent, where that is noted.
+
+        What they differed by before they became those of a copy, or of a checkpoint, is nothing to
+        tell others.
+        """
+        for sent, flat in zip(self._sent or (), self.flats, strict=self._sent is not None):
+            sent.copy_(flat)
+
+    def kept_anchor(self) -> bytes:
+        """Hash of the anchor that is kept: what `anchor` was when it was taken, 16 bytes.
+
+        Raises:
+            LocalProtocolError: None is kept.
+        """
+        return _hash(self._anchor())
+
+    def anchor_matches(self, payload: Tensor, form: Form, shard: int, expected: bytes) -> bool:
+        """Whether the anchor that a payload brings is the one of this name.
+
+        With several shards each brings a part of it, of which that cannot be told, and the answer
+        is True: compare `kept_anchor` once all have been taken over.
+        """
+        if self.schema.shards > 1:
+            return True
+        parts = self.plan(form, shard).anchor
+        return _hash(part.room(payload) for part in parts) == expected
+
+    def plan(self, form: Form, shard: int = 0) -> Plan:
+        """Where everything lies in a payload of one shard.
+
+        Raises:
+            TrainingError: Numbers of one dtype are to be converted that lie on several devices.
+        """
+        found = self._plans.get((form, shard))
+        if found is None:
+            # Strangers may offer shares of any fraction.
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+            found = self._plans[form, shard] = plan(self.schema, self._segments, form, shard)
+        return found
+
+    def snapshot(
+        self,
+        register: str = X,
+        form: Form = _WHOLE,
+        shard: int = 0,
+        rng: np.random.Generator | None = None,
+    ) -> Tensor:
+        """Copy a shard of a register out to host memory, and wait until it is there.
+
+        Args:
+            register: Which.
+            form: What the payload consists of.
+            shard: Which.
+            rng: Decides how ``int8`` rounds.
+
+        Returns:
+            Bytes as they travel: uint8, shape ``(form.size_bytes(schema, shard),)``.
+
+        Raises:
+            TrainingError: A value is not finite, and must never reach another peer; or the
+                model's tensors no longer lie in the vector.
+        """
+        host = self.snapshots.lend(self.plan(form, shard).size_bytes)
+        try:
+            if not self.take(host, register, form, shard, rng).wait():
+                raise not_finite(form)
+        except BaseException:
+            self.snapshots.take_back(host)
+            raise
+        return host
+
+    @torch.no_grad()
+    def take(
+        self,
+        host: Tensor,
+        register: str = X,
+        form: Form = _WHOLE,
+        shard: int = 0,
+        rng: np.random.Generator | None = None,
+        written: Callable[[int], None] | None = None,
+    ) -> DeviceSnapshot:
+        """Copy a shard of a register out to a given host buffer; does not wait for a device.
+
+        Args:
+            host: Where to, uint8, as long as the payload.
+            register: Which.
+            form: What the payload consists of.
+            shard: Which.
+            rng: Decides how ``int8`` rounds.
+            written: Told now and then how many bytes are there, all of them finite.
+
+        Returns:
+            What to wait for where the register lies on a device.
+
+        Raises:
+            TrainingError: As `snapshot` does, where that shows at once.
+            LocalProtocolError: What the form needs is not kept.
+        """
+        self._require_in_place()
+        layout = self.plan(form, shard)
+        taking = SnapshotCopy(host, self._crossings.__getitem__, written)
+        taking.add(layout.parts, self._registers[register], partial(self._write, register, rng))
+        if layout.local_bytes[0] < layout.local_bytes[1]:
+            taking.add_local(layout.local_bytes, self._local)
+        if layout.anchor:
+            taking.add(layout.anchor, self._anchor(), None)
+        return taking.taken(form)
+
+    def is_finite(self, payload: Tensor, form: Form = _WHOLE, shard: int = 0) -> bool:
+        """Whether all numbers in a payload that came are finite, and may be mixed."""
+        layout = self.plan(form, shard)
+        return all(part.is_finite(payload) for part in (*layout.parts, *layout.anchor))
+
+    def look(
+        self, payload: Tensor, form: Form, shard: int, start_bytes: int, stop_bytes: int
+    ) -> bool | None:
+        """Whether all numbers between two places of a payload are finite.
+
+        Returns:
+            None where that cannot be told of a part: the numbers are in another format, or the
+            places are no cache lines.
+        """
+        layout = self.plan(form, shard)
+        if not layout.is_native or start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
+            return None
+        return all(
+            is_finite_tensor(payload[low:high].view(part.dtype))
+            for part, low, high in layout.between(start_bytes, stop_bytes)
+        )
+
+    @torch.no_grad()
+    def mix(self, payload: Tensor, fraction: float, form: Form = _WHOLE, shard: int = 0) -> Mark:
+        """Move toward a share in place: ``x += fraction * (share - x)``.
+
+        Args:
+            payload: A staged share, host memory, uint8; only read.
+            fraction: In [0, 1]; 1 makes ``x`` equal to the share, bit for bit, and takes over
+                what a copy brings besides.
+            form: What it consists of.
+            shard: Which.
+
+        Returns:
+            When the payload is read, so that its memory may be used again.
+        """
+        marks = []
+        for part in self.plan(form, shard).parts:
+            with self._arrived(part, payload) as arrival:
+                self._mix(part, arrival.raw, fraction)
+                marks.append(arrival.mark)
+        if fraction == 1.0 and form.copy:
+            marks += self._take_over(payload, form, shard)
+        return Marks(marks)
+
+    def mixing(
+        self, payload: Tensor, fraction: float, form: Form = _WHOLE, shard: int = 0
+    ) -> Iterator[None]:
+        """What `mix` does, a slice of numbers at each step of the iterator.
+
+        For vectors that lie in host memory; a copy, which is taken over whole, is for `mix`.
+        """
+        for part in self.plan(form, shard).parts:
+            for piece, raw in part.slices(payload):
+                with torch.no_grad():
+                    self._mix(piece, raw, fraction)
+                yield
+
+    @torch.no_grad()
+    def combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> Mark:
+        """Set ``register = sum of coefficient * term``.
+
+        Args:
+            register: What to set.
+            terms: Coefficients, and registers or staged shares of the whole vector.
+
+        Returns:
+            When the shares are read.
+        """
+        marks: list[Mark] = []
+        totals = [torch.zeros_like(target) for target in self._registers[register]]
+        for coefficient, term in terms:
+            if isinstance(term, str):
+                for total, source in zip(totals, self._registers[term], strict=True):
+                    total.add_(source, alpha=coefficient)
+                continue
+            payload, form = term
+            for part in self.plan(form).parts:
+                with self._arrived(part, payload) as arrival:
+                    values = self._read(part, arrival.raw)
+                    part.of(totals).add_(values, alpha=coefficient)
+                    marks.append(arrival.mark)
+        for target, total in zip(self._registers[register], totals, strict=True):
+            target.copy_(total)
+        return Marks(marks)
+
+    def _write(
+        self,
+        register: str,
+        rng: np.random.Generator | None,
+        part: Part,
+        room: Tensor,
+        numbers: Tensor,
+    ) -> bool:
+        """Fill a room in another format; False where something is not finite."""
+        assert part.wire is not None
+        sent = None
+        if not part.wire.is_dense:
+            if self._sent is None or register != X:
+                raise LocalProtocolError(f"what was last sent of {register!r} is not noted")
+            sent = part.of(self._sent)
+        anchor = self._anchor_of(part)
+        return formats.write(room, numbers, part.wire, anchor=anchor, sent=sent, rng=rng)
+
+    def _mix(self, part: Part, raw: Tensor, fraction: float) -> None:
+        numbers = part.of(self.flats)
+        if part.wire is not None:
+            formats.mix(numbers, raw, part.wire, fraction, anchor=self._anchor_of(part))
+        elif fraction == 1.0:
+            numbers.copy_(raw.view(part.dtype))
+        else:
+            numbers.lerp_(raw.view(part.dtype), fraction)
+
+    def _read(self, part: Part, raw: Tensor) -> Tensor:
+        if part.wire is None:
+            return raw.view(part.dtype)
+        n_numbers, anchor = part.high - part.low, self._anchor_of(part)
+        return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor)
+
+    def _take_over(self, payload: Tensor, form: Form, shard: int) -> Iterator[Mark]:
+        """What a copy brings beside the numbers: local buffers, and the anchor where it is kept."""
+        layout = self.plan(form, shard)
+        start, stop = layout.local_bytes
+        for placed in self._local if start < stop else ():
+            offset = start + placed.offset_bytes - self._local[0].offset_bytes
+            placed.tensor.copy_(placed.room(payload, offset), non_blocking=True)
+            crossing = self._crossings[placed.tensor.device]
+            if crossing is not None:
+                yield crossing.note()
+        for part in layout.anchor if self.anchor_flats is not None else ():
+            with self._arrived(part, payload) as arrival:
+                part.of(self._anchor()).copy_(arrival.raw.view(part.dtype))
+                yield arrival.mark
+        if self._sent is not None:
+            for part in layout.parts:
+                part.of(self._sent).copy_(part.of(self.flats))
+
+    def _arrived(self, part: Part, payload: Tensor) -> AbstractContextManager[DeviceArrival]:
+        """The bytes of a part on the device where it is to be mixed."""
+        crossing = self._crossings[self.flats[part.flat].device]
+        raw = part.room(payload)
+        return nullcontext(DeviceArrival(raw)) if crossing is None else crossing.landed(raw)
+
+    def _anchor(self) -> Flats:
+        if self.anchor_flats is None:
+            raise LocalProtocolError("the anchor is not kept: make the vector with keeps_anchor")
+        return self.anchor_flats
+
+    def _anchor_of(self, part: Part) -> Tensor | None:
+        needed = part.wire is not None and part.wire.needs_anchor
+        return part.of(self._anchor()) if needed else None
+
+    def _require_in_place(self) -> None:
+        for placed, place in self._places:
+            if placed.tensor.data_ptr() != place:
+                raise TrainingError(
+                    f"{placed.spec.name} was moved or converted after the peer was made: "
+                    f"call model.to(...) before Peer(model)"
+                )
+
+
+def _hash(parts: Iterable[Tensor]) -> bytes:
+    digest = blake2b(digest_size=HASH_BYTES)
+    for part in parts:
+        digest.update(part.cpu().view(torch.uint8).numpy().data)
+    return digest.digest()
