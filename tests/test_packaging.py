@@ -68,7 +68,7 @@ def test_all_commands_are_looked_at() -> None:
 
 
 def test_studies_and_all_that_a_report_is_made_of_are_there() -> None:
-    from rumor.sim.study.built_in_studies import built_in_studies
+    from rumor.sim.study import built_in_studies
     from rumor.sim.study.report.page import page
 
     from .sim.study.made_up import results_of

@@ -219,7 +219,7 @@ def command_of(broken: "Broken", plant: str | None) -> str:
     return shlex.join(words)
 
 
-def faults_as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
+def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
     """What ``--json`` prints."""
     from ...sim.fuzz.campaign import commit, release
 
@@ -331,7 +331,7 @@ def _keep(campaign: "Campaign", order: "Order", out: Path) -> None:
     """Write what came of it; its figures were shown before."""
     from ...sim.results.files import staged
 
-    told = faults_as_json(campaign, order)
+    told = as_json(campaign, order)
     try:
         with staged(out, last=RESULT) as draft:
             _write(draft / RESULT, told)
@@ -349,9 +349,9 @@ def _show(campaign: "Campaign", order: "Order", *, line: bool) -> None:
     from rich.console import Console
 
     console = Console(stderr=line)
-    print_campaign(faults_as_json(campaign, order), console)
+    print_campaign(as_json(campaign, order), console)
     if line:
-        print(json.dumps(faults_as_json(campaign, order), allow_nan=False))
+        print(json.dumps(as_json(campaign, order), allow_nan=False))
 
 
 def _cores() -> int:

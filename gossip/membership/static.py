@@ -1,8 +1,8 @@
 """A swarm whose members all know one another from the start, and share one view of it.
 
-What a fleet of simulated workers uses in place of one `MemberTable` each: n rosters of n entries would
-be n^2, and gossip would spend its time on telling everybody what everybody knows. Changes of
-phase are seen by all at once; nothing is sent, and silence kills nobody.
+A fleet of simulated workers uses it in place of one `MemberTable` each: n tables of n entries
+would be n^2, and gossip would spend its time on telling everybody what everybody knows. All see
+changes of phase at once; nothing is sent, and silence kills nobody.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set

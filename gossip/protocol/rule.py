@@ -1,8 +1,8 @@
 """What an algorithm is, to the protocol: it says when to push, to whom, and how to combine.
 
-A rule is called at every step boundary with a `RuleContext`, which it reads and acts on. It never sees a
-value and never a socket, so the same rule drives a live peer, a simulated one and a replay.
-docs/design.md shows how synchronous, two-sided, register-keeping and tree rules fit.
+A rule is called at every step boundary with a `RuleContext`, which it reads and acts on. It never
+sees a value and never a socket, so the same rule drives a live peer, a simulated one and a replay.
+docs/explanation/design.md shows how synchronous, two-sided, register-keeping and tree rules fit.
 """
 
 from typing import Protocol, runtime_checkable

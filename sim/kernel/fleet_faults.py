@@ -1,7 +1,8 @@
 """A fleet whose processes come and go: how they start, look for their swarm, and end.
 
 Here every worker has a view of its own of who lives, and looks for its swarm before it trains, as
-live peers do. What goes wrong is a plan: `FaultInjector` does it to processes, the `NetworkFaults` to messages.
+live peers do. What goes wrong is a plan: `FaultInjector` does it to processes, `NetworkFaults` to
+messages.
 """
 
 import math

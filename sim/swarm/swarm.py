@@ -128,8 +128,8 @@ class Swarm:
     def events(self) -> list[Happening]:
         """What has happened, in order: each has ``time_s``, ``peer`` and ``event``; print it.
 
-        An event is what a protocol tells (`rumor.gossip.effects.events`: ``Founded``, ``ShareMixed``,
-        ``PeerDied`` and their like) or what was done to a peer (`rumor.sim.swarm.observers`).
+        An event is what a protocol tells (`rumor.gossip.effects.events`: ``Founded``,
+        ``ShareMixed``, ``PeerDied``, ...) or what was done to a peer (`rumor.sim.swarm.observers`).
         """
         return self._world.watch.events
 

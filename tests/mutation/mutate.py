@@ -153,7 +153,7 @@ class _Finder:
                 yield *self._span(node), f"({self._text(node.operand)})", "negation"
             case ast.Constant(value=bool()):
                 yield *self._span(node), str(not node.value), "negation"
-            case ast.Constant(value=int() | float() as number):
+            case ast.Constant(value=int(number) | float(number)):
                 for value in (number + 1, number - 1):
                     if value != number:
                         yield *self._span(node), repr(value), "constant"

@@ -1,8 +1,8 @@
 """One piece of a share, its numbers written into bytes and read back, in any format.
 
 A piece is a run of numbers of one dtype; its room is where they travel, laid out as
-`rumor.gossip.wire.formats.Wire` says. Numbers, anchor and room are on one device, contiguous, and begin
-at a cache line.
+`rumor.gossip.wire.formats.Wire` says. Numbers, anchor and room are on one device, contiguous, and
+begin at a cache line.
 """
 
 from collections.abc import Iterator

@@ -153,8 +153,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 STUDY: Final = "study.json"
 
-_FORMAT: Final = 1
-
 
 def holds_study(folder: Path) -> bool:
     """Whether a folder is one of a study."""

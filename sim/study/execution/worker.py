@@ -144,7 +144,7 @@ def _belong_to(parent: int) -> None:
     """Let this process compute on one core, and end with the one that started it."""
     import torch
 
-    from ...train.allocator import keep_pages
+    from ....train.tensors.buffers import keep_pages
 
     torch.set_num_threads(1)
     keep_pages()

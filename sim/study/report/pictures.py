@@ -200,8 +200,8 @@ def _draw_series(axes: "Axes", panel: Panel, one: Series) -> None:
         stands = one.color != "muted"
         axes.plot(one.x, one.y, color=color, linewidth=1.8 if stands else 0.7)
         if stands and one.low:
-            band = [np.array(ends, np.float64) for ends in (one.low, one.high)]
-            axes.fill_between(one.x, *band, color=color, alpha=0.12, linewidth=0)
+            low, high = (np.array(ends, np.float64) for ends in (one.low, one.high))
+            axes.fill_between(one.x, low, high, color=color, alpha=0.12, linewidth=0)
         return
     middles = one.x if panel.kind == "rows" else one.y
     bars = [

@@ -54,7 +54,7 @@ def test_a_part_of_a_share_can_be_accepted() -> None:
 
 def test_a_single_grain_of_a_share_can_be_accepted() -> None:
     scene = arrived()
-    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], grains=1))
+    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], weight=1))
     assert scene.peers["b"].account.weight == ONE + 1
 
 

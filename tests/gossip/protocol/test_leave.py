@@ -197,9 +197,9 @@ def test_a_peer_falls_quiet_only_when_its_escrow_is_settled() -> None:
     met(scene, "b", "a", Phase.QUIET)
     scene.turn("a", lambda turn: turn.push("b", 5), trained=False)
     scene.step("a", trained=False)
-    assert a.phase is Phase.FINISHED and not a.done
+    assert (a.phase, a.done) == (Phase.FINISHED, False)
     scene.receive(scene.letter("b", "a", Ack(1, 5)))
-    assert a.phase is Phase.QUIET and a.done
+    assert (a.phase, a.done) == (Phase.QUIET, True)
 
 
 def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() -> None:

@@ -414,7 +414,7 @@ def test_closing_does_not_wait_for_a_peer_that_stands_still(
     transport.meet("victim", [address])
     insist(transport, "victim", [b"x"], bulk=True)
     process.send_signal(signal.SIGSTOP)
-    assert fill(transport, "victim") > 0
+    assert fill(transport, "victim", 1) > 0
     assert transport.send("victim", [b"x"], bulk=False)
     closer = threading.Thread(target=transport.close, daemon=True)
     closer.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rumor.sim.fuzz import draw
-from rumor.sim.fuzz.campaign import workers_of
+from rumor.sim.fuzz.scenario import workers_of
 from rumor.sim.fuzz.trace import canonical
 from rumor.sim.fuzz.trial import run
 

@@ -257,5 +257,8 @@ def test_parquet_without_pyarrow_and_unknown_formats_are_refused(
 def test_neither_matplotlib_nor_pyarrow_is_loaded_for_its_own_sake() -> None:
     import subprocess
 
-    code = "import sys, rumor.sim.results.run; assert not {'matplotlib', 'pyarrow', 'rich'} & set(sys.modules)"
+    code = (
+        "import sys, rumor.sim.results.run\n"
+        "assert not {'matplotlib', 'pyarrow', 'rich'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -28,5 +28,5 @@ def test_a_checkpoint_of_version_1_resumes_with_model_optimizer_and_step(tmp_pat
     assert peer.steps == 7
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, tensors[f"model.{name}"]), name
-    momentum = optimizer.state[model[0].weight]["momentum_buffer"]
+    momentum = optimizer.state[next(model.parameters())]["momentum_buffer"]
     assert torch.equal(momentum, tensors["optimizer.state.0.momentum_buffer"])
