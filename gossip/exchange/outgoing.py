@@ -1,9 +1,9 @@
 """Shares on their way out: escrow until the receiver has said how much it accepted.
 
 The table in `rumor.gossip.exchange.escrow` says what an event leads to; here is how each of its
-actions is carried out. Once a share is sent, only the receiver's word settles it: the receiver is asked again and
-again, and if it is considered dead the escrow is stranded until it is heard, or until a later life
-of it shows that the old one is over.
+actions is carried out. Once a share is sent, only the receiver's word settles it: the receiver is
+asked again and again, and if it is considered dead the escrow is stranded until it is heard, or
+until a later life of it shows that the old one is over.
 """
 
 from collections.abc import Callable, Sequence
