@@ -101,7 +101,7 @@ class RttEstimator:
 
     Source: Jacobson, SIGCOMM 1988, appendix A; RFC 6298, section 2.
 
-    >>> trip = RoundTrip()
+    >>> trip = RttEstimator()
     >>> trip.timeout_s()
     1.0
     >>> trip.measured(0.2)

@@ -22,7 +22,7 @@ class LocalHealth:
     Args:
         interval_s: Between two ticks that are in time, seconds.
 
-    >>> lag = Lag(1.0)
+    >>> lag = LocalHealth(1.0)
     >>> [lag.ticked(now) for now in (0.0, 1.0, 3.0, 63.0)]
     [0.0, 0.0, 0.0, 59.0]
     >>> lag.factor

@@ -25,7 +25,7 @@ class StepCounts:
         me: Whose it is.
         rows: Steps by peer, as they are remembered from an earlier life.
 
-    >>> clock = Clock("a", {"a": 3})
+    >>> clock = StepCounts("a", {"a": 3})
     >>> clock.tick(); clock.merge("b", 10); clock.merge("b", 7)
     >>> clock.own, clock.total
     (4, 14)

@@ -299,7 +299,7 @@ def read_faults(source: str | Path) -> tuple[Fault, ...]:
 def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
     """Write faults as a file has them, without what is not given.
 
-    >>> as_json([Fault(at_s=3.0, kind="crash", peer=2)])
+    >>> faults_as_json([Fault(at_s=3.0, kind="crash", peer=2)])
     [{'at_s': 3.0, 'kind': 'crash', 'peer': 2}]
     """
     return [

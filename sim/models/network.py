@@ -476,7 +476,7 @@ def network_as_json(config: NetworkConfig) -> dict[str, object]:
     Returns:
         What `read_network` reads back as *config*, for ``json.dumps``.
 
-    >>> as_json(PRESETS["datacenter"])
+    >>> network_as_json(PRESETS["datacenter"])
     {'latency_s': 0.0001, 'bandwidth_mbit': 25000}
     """
     found: dict[str, object] = {}

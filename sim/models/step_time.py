@@ -403,7 +403,7 @@ def make_step_time(
     Raises:
         ConfigError: An argument is out of range, or a trace cannot be used; it names file and line.
 
-    >>> pace = make_pace("constant", ids=["a", "b"], step_s=0.1, slow=["b:10"], seed=0)
+    >>> pace = make_step_time("constant", ids=["a", "b"], step_s=0.1, slow=["b:10"], seed=0)
     >>> pace.step_s(0, 0), pace.step_s(1, 0)
     (0.1, 1.0)
     """

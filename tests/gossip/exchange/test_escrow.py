@@ -204,5 +204,5 @@ def test_values_are_mixed_back_before_the_weight_is() -> None:
 
 
 def test_the_page_shows_the_table() -> None:
-    page = Path(__file__).parents[2] / "docs" / "protocol.md"
+    page = Path(__file__).parents[3] / "docs" / "explanation" / "protocol.md"
     assert f"```mermaid\n{diagram()}\n```" in page.read_text()
