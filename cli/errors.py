@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "edge", "fail"]
+__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "fail", "reporting_errors"]
 
 FAILED = 1
 """Exit status: it ran and failed."""
@@ -20,7 +20,7 @@ WRONG_ARGUMENTS = 2
 
 
 @contextmanager
-def edge(*, debug: bool = False) -> Iterator[None]:
+def reporting_errors(*, debug: bool = False) -> Iterator[None]:
     """Turn what goes wrong inside into a message on stderr and an exit status.
 
     Args:

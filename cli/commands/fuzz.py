@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ...gossip.errors import ConfigError
 from ..console import plain_table, progress_on, time_left
-from ..errors import FAILED, STOPPED, edge, fail
+from ..errors import FAILED, STOPPED, fail, reporting_errors
 from ..options import OUTPUT, Debug, Json
 from ..run_folder import check_free
 
@@ -155,7 +155,7 @@ def fuzz(
     Exit status: 0 if nothing broke; 1 if something did; 2 for wrong arguments; 130 if it was
     stopped.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         from ...sim.fuzz import Order
         from ...sim.kernel.faults import read_faults
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
-from ..errors import FAILED, STOPPED, edge, fail
+from ..errors import FAILED, STOPPED, fail, reporting_errors
 from ..options import EXCHANGE, GOSSIP, OUTPUT, SPEED, Debug, Json, Source, given, options_of
 from ..run_folder import new_folders, taken_folder
 
@@ -98,7 +98,7 @@ def simulate(
     Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         from ...sim import SimulationConfig
         from ...sim.results.files import check_format
         from ...train.tensors.buffers import keep_pages

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ..errors import FAILED, STOPPED, edge, fail
+from ..errors import FAILED, STOPPED, fail, reporting_errors
 from ..options import OUTPUT, Debug, Json
 from ..study_progress import display_on, duration
 
@@ -135,7 +135,7 @@ def study(
     finished is kept; 2 for wrong arguments, and then every trial that cannot run is listed; 130 if
     it was stopped, which keeps what was finished.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         if as_json and (list_all or dry_run or copy is not None):
             raise ConfigError("--json is for what a study came to: leave it out here")
         if list_all:

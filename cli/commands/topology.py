@@ -19,7 +19,7 @@ from ...topology.families.family import Family, Parameter
 from ...topology.families.registry import CATALOG
 from ...topology.spec import read
 from ..console import plain_table
-from ..errors import edge
+from ..errors import reporting_errors
 from ..options import OUTPUT, Debug, Json
 
 __all__ = [
@@ -131,7 +131,7 @@ def topology(
 
     With --list, show which topologies there are; with --advise, which one to take.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         if [spec is not None, show_list, show_advice].count(True) != 1:
             raise ConfigError("give a topology, or --list, or --advise, and only one of them")
         _check_given(

@@ -22,7 +22,7 @@ FAKE_PEER = (sys.executable, str(Path(__file__).with_name("fake_peer.py")))
 def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the picture of a run be an empty one: to draw takes longer than the rest of the run."""
 
-    def draw(summary: object, peers: object, path: Path) -> None:
+    def draw(summary: object, peers: object, disagreement: object, path: Path) -> None:
         with drafted(path) as draft:
             draft.write_bytes(PNG)
 

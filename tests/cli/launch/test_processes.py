@@ -10,8 +10,8 @@ import pytest
 
 from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.launch.folder import Place, make_folders
-from rumor.cli.launch.monitor import Sight, State, Watch
-from rumor.cli.launch.processes import Crew, Display, supervise
+from rumor.cli.launch.monitor import Monitor, PeerView, State
+from rumor.cli.launch.processes import Display, ProcessGroup, supervise
 
 from .fakes import FAKE_PEER
 
@@ -23,7 +23,7 @@ class PressCtrlC:
         self._files = [place.folder / "ready" for place in places]
         self._times = times
 
-    def show(self, sights: Sequence[Sight], news: Sequence[str], elapsed_s: float) -> None:
+    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
         if self._times and all(file.exists() for file in self._files):
             self._times -= 1
             os.kill(os.getpid(), signal.SIGINT)
@@ -34,9 +34,9 @@ def peers(folder: Path, monkeypatch: pytest.MonkeyPatch, fate: str) -> list[Plac
     return make_folders(LaunchConfig(peers=2), 10, folder, FAKE_PEER)
 
 
-def run(places: Sequence[Place], display: Display) -> list[Sight]:
-    crew = Crew(places)
-    return supervise(crew, Watch(crew.places, crew.processes, 10), display)
+def run(places: Sequence[Place], display: Display) -> list[PeerView]:
+    group = ProcessGroup(places)
+    return supervise(group, Monitor(group.places, group.processes, 10), display)
 
 
 def test_ctrl_c_makes_the_peers_leave(
@@ -44,8 +44,8 @@ def test_ctrl_c_makes_the_peers_leave(
 ) -> None:
     places = peers(tmp_path, monkeypatch, "wait")
     before = signal.getsignal(signal.SIGINT)
-    sights = run(places, PressCtrlC(places, times=1))
-    assert [sight.state for sight in sights] == [State.LEFT, State.LEFT]
+    views = run(places, PressCtrlC(places, times=1))
+    assert [view.state for view in views] == [State.LEFT, State.LEFT]
     assert "once more kills them" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -54,8 +54,8 @@ def test_peers_that_do_not_leave_are_killed_by_a_second_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = peers(tmp_path, monkeypatch, "ignore")
-    sights = run(places, PressCtrlC(places, times=2))
-    assert {(sight.state, sight.why) for sight in sights} == {(State.KILLED, "SIGKILL")}
+    views = run(places, PressCtrlC(places, times=2))
+    assert {(view.state, view.why) for view in views} == {(State.KILLED, "SIGKILL")}
 
 
 def test_a_program_that_cannot_be_started_leaves_no_process(tmp_path: Path) -> None:
@@ -81,20 +81,20 @@ def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
 class Once:
     """Something that is done when a peer has been killed: another is started in its place."""
 
-    def __init__(self, crew: Crew, watch: Watch) -> None:
-        self._crew = crew
-        self._watch = watch
+    def __init__(self, group: ProcessGroup, monitor: Monitor) -> None:
+        self._group = group
+        self._monitor = monitor
         self.next_s = 0.01
         self.will_revive = True
         self.cancelled = False
 
     def update(self) -> list[str]:
-        if not (self.will_revive and self._watch.over):
+        if not (self.will_revive and self._monitor.over):
             return []
         self.will_revive = False
-        self._watch.ended(0)
-        self._crew.restart(0, self._crew.places[0])
-        self._watch.reborn(0)
+        self._monitor.ended(0)
+        self._group.restart(0, self._group.places[0])
+        self._monitor.reborn(0)
         return ["started again"]
 
     def cancel(self) -> None:
@@ -105,10 +105,12 @@ def test_a_run_is_not_over_while_somebody_is_to_be_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_FATES", json.dumps({"peer-0": "kill"}))
-    crew = Crew(make_folders(LaunchConfig(peers=1), 10, tmp_path, FAKE_PEER))
-    watch = Watch(crew.places, crew.processes, 10)
-    (sight,) = supervise(crew, watch, PressCtrlC(crew.places, times=0), once := Once(crew, watch))
-    assert [former.why for former in sight.former] == ["SIGKILL"] and sight.why == "SIGKILL"
+    group = ProcessGroup(make_folders(LaunchConfig(peers=1), 10, tmp_path, FAKE_PEER))
+    monitor = Monitor(group.places, group.processes, 10)
+    (view,) = supervise(
+        group, monitor, PressCtrlC(group.places, times=0), once := Once(group, monitor)
+    )
+    assert [end.why for end in view.earlier] == ["SIGKILL"] and view.why == "SIGKILL"
     assert not once.cancelled
 
 
@@ -116,25 +118,25 @@ def test_after_a_ctrl_c_nothing_more_is_done_to_peers_and_the_paused_hear_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = peers(tmp_path, monkeypatch, "wait")
-    crew = Crew(places)
-    watch = Watch(crew.places, crew.processes, 10)
+    group = ProcessGroup(places)
+    monitor = Monitor(group.places, group.processes, 10)
 
     class Pause(Once):
         def update(self) -> list[str]:
             ready = (places[0].folder / "ready").exists()
             if ready and not self.cancelled:
-                self._crew.hold(0, "pause")
+                self._group.hold(0, "pause")
             return []
 
-    pause = Pause(crew, watch)
+    pause = Pause(group, monitor)
     pause.will_revive = False
-    sights = supervise(crew, watch, PressCtrlC(places, times=1), pause)
-    assert [sight.state for sight in sights] == [State.LEFT, State.LEFT]
+    views = supervise(group, monitor, PressCtrlC(places, times=1), pause)
+    assert [view.state for view in views] == [State.LEFT, State.LEFT]
     assert pause.cancelled
 
 
 class Witness:
-    """Stands in for a guard, and notes whom it was told of."""
+    """Stands in for a watchdog, and notes whom it was told of."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -147,10 +149,10 @@ def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_pa
     place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
     (tmp_path / "pid").mkdir()  # as on a full disk, nothing can be written there
     witness = Witness()
-    crew = Crew([place], witness)  # type: ignore[arg-type]
+    group = ProcessGroup([place], witness)  # type: ignore[arg-type]
     with pytest.raises(OSError):
-        crew.start()
+        group.start()
     (started,) = witness.told
     with pytest.raises(ProcessLookupError):
         os.kill(started, 0)
-    assert crew.processes == []
+    assert group.processes == []

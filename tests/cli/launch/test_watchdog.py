@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.folder import Place
-from rumor.cli.launch.processes import Crew
-from rumor.cli.launch.watchdog import Guard, keep_guard, start_of
+from rumor.cli.launch.processes import ProcessGroup
+from rumor.cli.launch.watchdog import Watchdog, start_of, wake_orphans
 
 LAUNCHER = """
 import os, signal, subprocess, sys
-from rumor.cli.launch.watchdog import Guard
+from rumor.cli.launch.watchdog import Watchdog
 
-guard = Guard()
+watchdog = Watchdog()
 peer = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$; echo awake"], start_new_session=True)
 print(peer.pid, flush=True)
-guard.watch_over(peer.pid)
+watchdog.watch_over(peer.pid)
 os.waitpid(peer.pid, os.WUNTRACED)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -56,14 +56,14 @@ def test_a_peer_that_stands_still_goes_on_when_its_launcher_is_killed() -> None:
 
 
 def test_one_that_is_still_the_same_is_woken(sleeper: "subprocess.Popen[bytes]") -> None:
-    keep_guard([f"{sleeper.pid} {start_of(sleeper.pid)}\n"])
+    wake_orphans([f"{sleeper.pid} {start_of(sleeper.pid)}\n"])
     assert goes_on(sleeper)
 
 
 def test_another_process_of_the_same_number_is_left_alone(
     sleeper: "subprocess.Popen[bytes]",
 ) -> None:
-    keep_guard([f"{sleeper.pid} {start_of(os.getpid())}1\n", f"{sleeper.pid} \n"])
+    wake_orphans([f"{sleeper.pid} {start_of(os.getpid())}1\n", f"{sleeper.pid} \n"])
     assert not goes_on(sleeper)
 
 
@@ -72,7 +72,7 @@ def test_who_has_ended_is_no_trouble(sleeper: "subprocess.Popen[bytes]") -> None
     sleeper.kill()
     sleeper.wait()
     assert start_of(sleeper.pid) == ""
-    keep_guard([f"{sleeper.pid} {started}\n"])
+    wake_orphans([f"{sleeper.pid} {started}\n"])
 
 
 def inodes(folder: Path) -> Iterator[int]:
@@ -86,33 +86,33 @@ def test_a_guard_is_told_of_all_that_are_started_and_no_peer_holds_its_pipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[int] = []
-    monkeypatch.setattr(Guard, "watch_over", lambda guard, pid: told.append(pid))
+    monkeypatch.setattr(Watchdog, "watch_over", lambda watchdog, pid: told.append(pid))
     place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
-    with Guard() as guard:
-        crew = Crew([place], guard)
-        crew.start()
-        crew.add(place)
-        crew.kill(0)
-        crew.restart(0, place)
-        pipe = guard._process.stdin
+    with Watchdog() as watchdog:
+        group = ProcessGroup([place], watchdog)
+        group.start()
+        group.add(place)
+        group.kill(0)
+        group.restart(0, place)
+        pipe = watchdog._process.stdin
         assert pipe is not None
         try:
-            for process in crew.processes:
+            for process in group.processes:
                 folder = Path(f"/proc/{process.pid}/fd")
                 if folder.exists():
                     held = list(inodes(folder))
                     assert held and os.fstat(pipe.fileno()).st_ino not in held
         finally:
-            crew.kill_all()
-            crew.wait()
-    assert len(told) == 3 and {process.pid for process in crew.processes} < set(told)
+            group.kill_all()
+            group.wait()
+    assert len(told) == 3 and {process.pid for process in group.processes} < set(told)
     # It has ended by itself.
-    assert guard._process.returncode == 0
+    assert watchdog._process.returncode == 0
 
 
 def test_a_run_goes_on_without_a_guard_that_was_killed() -> None:
-    with Guard() as guard:
-        guard._process.kill()
-        guard._process.wait()
+    with Watchdog() as watchdog:
+        watchdog._process.kill()
+        watchdog._process.wait()
         for _ in range(3):
-            guard.watch_over(os.getpid())
+            watchdog.watch_over(os.getpid())
