@@ -74,8 +74,8 @@ def simulate(
     """Train one model with many simulated workers, and see how that would go on real ones.
 
     Workers decide by the code that real peers run, and compute real gradients. Only time and
-    network are made up: virtual time is what clocks on the workers' walls would show, counted
-    in seconds from 0. A step lasts --step-s at speed 1x and a message as long as --network
+    network are simulated: virtual time is what a clock on the wall would show, counted in
+    seconds from 0. A step lasts --step-s at speed 1x and a message as long as --network
     says, however long this machine takes to compute them. The same settings and seed give the
     same run, to the bit.
 
@@ -91,7 +91,7 @@ def simulate(
 
     `rumor simulate --task noise -n 10000 --steps 500 --topology random-regular:d=4`
 
-    Real peers that `rumor calibrate` has measured, with another rule:
+    Real peers as `rumor calibrate` has measured them, with another rule:
 
     `rumor simulate --from calibration.json --rule sgp`
 

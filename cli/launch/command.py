@@ -77,12 +77,12 @@ def launch(
     """Train one model with several local processes, each a peer of its own.
 
     The launcher only starts and watches them: they find one another and go on without it, and
-    killing one is to the others a machine that died. Ctrl-C makes them leave; a second one kills
-    them. If the launcher itself is killed (SIGKILL), the peers go on to the end, those too that
-    a fault holds just then.
+    to the others, one that is killed is a machine that died. Ctrl-C makes them leave; a second one
+    kills them. If the launcher itself is killed (SIGKILL), the peers go on to the end, including
+    those that a fault has paused.
 
     With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
-    again, newcomers join. Where it is the network that fails, peers dial one another through
+    again, newcomers join. If the network is to fail, peers dial one another through
     proxies within the launcher, and exchange nothing through shared memory.
 
     Exit status: 0 if at least one peer finished and every unit of weight is accounted for
@@ -226,7 +226,7 @@ def _network_of(
 
 
 def _watchdog_of(config: LaunchConfig) -> AbstractContextManager[Watchdog | None]:
-    """Who wakes the peers if this process is killed, where some are to be stopped."""
+    """What wakes paused peers if this process is killed; nothing where no fault pauses any."""
     stops = any(fault.kind in ("pause", "slow") for fault in config.faults)
     return Watchdog() if stops else nullcontext()
 

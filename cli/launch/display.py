@@ -142,7 +142,7 @@ def _waiting(views: Sequence[PeerView]) -> str:
     if State.FINISHED not in states or states & {State.STARTING, State.TRAINING}:
         return ""
     if State.KILLED in states:
-        return "all steps are taken; waiting until the silent are held for dead"
+        return "all steps are taken; waiting until the silent peers are considered dead"
     return "all steps are taken; agreeing on the average"
 
 

@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 _RUN_S: Final = 0.01
-"""How long a slowed peer runs at a time. The shorter, the less its neighbors notice but its speed;
-a process is woken up no more exactly than to about a millisecond."""
+"""How long a slowed peer runs at a time. The shorter, the smoother its slowness looks to neighbors;
+a process is woken only to within about a millisecond."""
 
 _PAUSE: Final = "pause"
 _SLOW: Final = "slow"
@@ -59,13 +59,13 @@ class FaultInjector:
     """Carries out a schedule of faults, whose times count from when all peers train.
 
     A slowed peer is stopped and let go on in turns (SIGSTOP, SIGCONT), so that it runs a FACTOR-th
-    of the time. Unlike sleep within its steps, that slows all of it, its network's thread too, as
-    on a machine that is busy with something else; and it needs no word from the peer.
+    of the time. Unlike sleep within its steps, that slows all of it, its network thread too, as on
+    a machine that is busy with something else; and the peer need not cooperate.
 
     Args:
         faults: In order of time; peers by name.
         group: The processes.
-        monitor: Sees them, and is told of those that are started.
+        monitor: Watches them, and is told of those that are started.
         run_folder: Makes places for later lives and for newcomers.
         network: The proxies through which peers dial; None where no fault is done to the network.
         clock: Seconds, from any instant.
@@ -260,7 +260,8 @@ class FaultInjector:
             return
         now_s = self._elapsed_s
         self._group.hold(index, _SLOW)
-        # As long as it really ran, not as it was meant to, or a busy launcher would speed it up.
+        # By how long it really ran, not by how long it was meant to: else a busy launcher would
+        # speed it up.
         rest_s = (now_s - since_s) * (self._slowness.of(index) - 1)
         self._at(now_s + rest_s, lambda: self._let_run(index, turn))
 
@@ -339,7 +340,7 @@ NETWORK_KINDS: Final = frozenset(
 
 
 def read_live_faults(path: Path, peers: Sequence[str], *, journal: bool) -> tuple[Fault, ...]:
-    """Read a schedule of faults and hold it against a run of real processes.
+    """Read a schedule of faults and check it against a run of real processes.
 
     Args:
         path: The file.

@@ -12,7 +12,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import split_address
 from .config import LaunchConfig, step_s_min
 
-__all__ = ["PROGRAM", "RENDEZVOUS", "Place", "RunFolder", "listening", "make_folders"]
+__all__ = ["PROGRAM", "RENDEZVOUS", "Place", "RunFolder", "listening"]
 
 # -P, or a file types.py in the working directory would stand in for Python's own.
 PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
@@ -173,17 +173,6 @@ def listening(out: Path, port: int) -> str | None:
     """
     said = [path for path in (out / RENDEZVOUS).glob("*.addr") if _port_in(path) == port]
     return max(said, key=_written_s).stem if said else None
-
-
-def make_folders(
-    config: LaunchConfig, steps: int | None, out: Path, program: Sequence[str] = PROGRAM
-) -> list[Place]:
-    """Make the folders of a run whose peers found it, and say how to start each.
-
-    Raises:
-        OSError: A folder cannot be made.
-    """
-    return RunFolder(config, steps, out, program).found()
 
 
 def _port_in(path: Path) -> int | None:

@@ -49,7 +49,7 @@ OVER = {State.LEFT, State.KILLED, State.FAILED}
 
 
 class Process(Protocol):
-    """As much of ``subprocess.Popen`` as watching needs."""
+    """The part of ``subprocess.Popen`` that monitoring needs."""
 
     def poll(self) -> int | None:
         """Exit status, minus the signal's number for a killed one; None while it runs."""
@@ -183,7 +183,7 @@ class Monitor:
         self._over.append(False)
 
     def recall(self, index: int, end: LifeEnd) -> None:
-        """Take note of what a peer was before it was started by this launcher."""
+        """Record a life that ended before this launcher started the peer."""
         view = self.views[index]
         view.earlier.append(end)
         for row in self._tails[index].rows():

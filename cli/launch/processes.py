@@ -27,7 +27,7 @@ class ProcessGroup:
 
     Args:
         places: Where peers write, and how they are started; nothing is started yet.
-        watchdog: Lets those go on that stand still when this process is killed.
+        watchdog: Wakes paused peers if this process is killed.
     """
 
     def __init__(self, places: Iterable[Place], watchdog: Watchdog | None = None) -> None:
@@ -81,13 +81,13 @@ class ProcessGroup:
         self.processes[index].terminate()
 
     def hold(self, index: int, why: str) -> None:
-        """Let one stand still, until nothing holds it any more."""
-        # In this order: whoever lets all go on meanwhile finds those that stand still.
+        """Pause one, until every reason to hold it is released."""
+        # In this order, so that a `release_all` in between finds it paused.
         self.processes[index].send_signal(signal.SIGSTOP)
         self._held.setdefault(index, set()).add(why)
 
     def release(self, index: int, why: str) -> None:
-        """Take away what has held one."""
+        """Take away one reason to hold a peer; with the last one, it goes on."""
         held = self._held.get(index, set())
         if why in held:
             held.remove(why)
@@ -95,17 +95,17 @@ class ProcessGroup:
                 self.processes[index].send_signal(signal.SIGCONT)
 
     def holds(self, index: int) -> Set[str]:
-        """All that it stands still for."""
+        """All reasons why it is paused."""
         return frozenset(self._held.get(index, ()))
 
     def leave_all(self) -> None:
-        """Ask all that run to leave; those that stand still hear it as they go on."""
+        """Ask all that run to leave, paused ones too, which are woken to hear it."""
         for process in self.processes:
             process.terminate()
         self.release_all()
 
     def release_all(self) -> None:
-        """Let nobody stand still any more."""
+        """Let all paused peers go on."""
         for index, held in self._held.items():
             for why in sorted(held):
                 self.release(index, why)
@@ -136,10 +136,10 @@ class ProcessGroup:
         try:
             if self._watchdog is not None:
                 self._watchdog.watch_over(process.pid)
-            # For whoever wants to stop or kill this one peer.
+            # For users who want to stop or kill this one peer.
             (place.folder / "pid").write_text(f"{process.pid}\n")
         except BaseException:
-            # It is on no list yet by which anybody else could end it.
+            # It is on no list yet, so nobody else could end it.
             process.kill()
             process.wait()
             raise
@@ -164,7 +164,7 @@ class Display(Protocol):
 
 
 class Faults(Protocol):
-    """As much of `FaultInjector` as supervising needs."""
+    """The part of `FaultInjector` that supervising needs."""
 
     @property
     def next_s(self) -> float:
@@ -182,11 +182,7 @@ class Faults(Protocol):
 
 
 class Interrupt:
-    """What a user who presses Ctrl-C is answered: at first peers leave, then they are killed.
-
-    Args:
-        group: The peers.
-    """
+    """Handles Ctrl-C: the first one makes peers leave, the second kills them."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self._group = group

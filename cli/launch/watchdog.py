@@ -1,4 +1,4 @@
-"""Who lets stopped peers go on when their launcher has been killed and cannot do it any more.
+"""Wakes paused peers if their launcher is killed and can no longer do so itself.
 
 This file is also the watchdog's program, started by its path: it needs nothing but Python itself.
 """
@@ -22,8 +22,8 @@ _PROGRAM: Final = (sys.executable, "-I", "-S", str(Path(__file__).resolve()))
 class Watchdog:
     """A process that outlives this one, and then wakes the peers that it was told of.
 
-    It learns of the launcher's end by the end of a pipe whose other side nobody else has: the
-    system closes that, however the launcher came to its end.
+    It learns of the launcher's end from a pipe that only the launcher holds open: the system
+    closes it, however the launcher ends.
 
     Raises:
         OSError: It cannot be started.
@@ -42,7 +42,7 @@ class Watchdog:
         )
 
     def watch_over(self, pid: int) -> None:
-        """Tell it of a process that was started just now, before that is first stopped.
+        """Tell it of a process that was just started, before that is first paused.
 
         Args:
             pid: Of a child of this process, which is not reaped yet.

@@ -46,7 +46,7 @@ def test_a_small_terminal_shows_some_peers_and_counts_the_rest() -> None:
 def test_after_the_last_step_it_says_what_goes_on() -> None:
     done, dead = PeerView("peer-0", 5, State.FINISHED, 5), PeerView("peer-1", 5, State.KILLED, 2)
     assert "agreeing" in text_of([done])
-    assert "held for dead" in text_of([done, dead])
+    assert "considered dead" in text_of([done, dead])
     assert "all steps" not in text_of([done, PeerView("peer-1", 5, State.TRAINING, 2)])
 
 

@@ -16,7 +16,7 @@ __all__ = ["FAKE_PEER", "PNG", "detail", "draw_nothing", "run_fakes", "summary"]
 PNG = b"\x89PNG"
 """How every picture begins."""
 
-FAKE_PEER = (sys.executable, str(Path(__file__).with_name("fake_peer.py")))
+FAKE_PEER = (sys.executable, str(Path(__file__).with_name("peer.py")))
 
 
 def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
