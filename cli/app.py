@@ -37,7 +37,7 @@ class Command:
     """First sentence of the function's docstring, kept here so that nothing need be imported."""
 
     now: str = ""
-    """Today's name of a command that was renamed. The old one works, is not listed, and says so."""
+    """The new name of a renamed command. The old one still works, is not listed, and says so."""
 
 
 COMMANDS = {
@@ -167,7 +167,7 @@ def run() -> None:
         SystemExit: Always, with the command's exit status.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A terminal, or a pipe, that has no letter for a peer's or a folder's name is no failure.
+        # A terminal or pipe whose encoding lacks a letter of some name is no reason to fail.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:

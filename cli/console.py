@@ -1,8 +1,9 @@
 """What commands show on a terminal or in a log: progress, tables, figures with their meaning."""
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
@@ -10,13 +11,19 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from ..sim.study import StudyProgress
+
 __all__ = [
     "LINE_EVERY_S",
     "Progress",
     "Row",
+    "duration",
     "plain_table",
     "print_rows",
     "progress_on",
+    "study_progress_on",
+    "study_words",
     "time_left",
 ]
 
@@ -197,3 +204,104 @@ class _Words(TextColumn):
 
     def render(self, task: Task) -> Text:
         return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
+
+
+ShowStudy = Callable[["StudyProgress"], None]
+
+
+@contextmanager
+def study_progress_on(stream: TextIO) -> Iterator[ShowStudy]:
+    """Show a study on *stream*, in the way that it can.
+
+    Args:
+        stream: Usually stderr.
+    """
+    console = Console(file=stream)
+    if not console.is_terminal:
+        yield _study_lines(console)
+        return
+    columns = BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("trials"), _StudyWords()
+    with RichProgress(*columns, console=console, refresh_per_second=4, transient=True) as bar:
+        yield _study_bar(bar)
+
+
+def study_words(progress: "StudyProgress", since_s: float = 0.0) -> str:
+    """What is known of how it goes and when it ends, beside the number of trials.
+
+    Args:
+        progress: As it was told last.
+        since_s: How long ago that was, seconds.
+    """
+    parts = [f"{progress.failed} failed"] if progress.failed else []
+    if progress.left_s is not None and progress.to_do:
+        # A trial that takes longer than it was thought to is not over yet.
+        parts.append(f"about {duration(max(1.0, progress.left_s - since_s))} left")
+    if progress.trial is not None:
+        parts.append(f"last {progress.trial}")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Say how long something takes, roughly.
+
+    >>> duration(42.3), duration(400.0), duration(9000.0)
+    ('42 s', '7 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{max(1.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.2g} h"
+
+
+def _study_lines(console: Console) -> ShowStudy:
+    """Plain lines: one every few seconds at most, and one for the first failure."""
+    next_s = LINE_EVERY_S
+    failures = 0
+
+    def show(progress: "StudyProgress") -> None:
+        nonlocal next_s, failures
+        if progress.failure is not None and not failures:
+            failures += 1
+            _tell_failure(console, progress)
+        if progress.wall_s >= next_s:
+            next_s = progress.wall_s + LINE_EVERY_S
+            done = f"{progress.trials - progress.to_do:,} of {progress.trials:,} trials"
+            line = ", ".join(filter(None, [done, study_words(progress)]))
+            print(f"{progress.wall_s:.0f} s: {line}", file=console.file, flush=True)
+
+    return show
+
+
+def _study_bar(bar: RichProgress) -> ShowStudy:
+    task = bar.add_task("", total=None, shown=None, at_s=0.0)
+    failures = 0
+
+    def show(progress: "StudyProgress") -> None:
+        nonlocal failures
+        if progress.failure is not None and not failures:
+            failures += 1
+            _tell_failure(bar.console, progress)
+        done = progress.trials - progress.to_do
+        bar.update(
+            task, total=progress.trials, completed=done, shown=progress, at_s=time.monotonic()
+        )
+
+    return show
+
+
+def _tell_failure(console: Console, progress: "StudyProgress") -> None:
+    """The first failure at once: whoever watches may want to stop; the others at the end."""
+    console.print(Text(f"{progress.trial} failed: {progress.failure}"), soft_wrap=True)
+
+
+class _StudyWords(TextColumn):
+    """What there is room for, the time left as it runs down."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        progress: StudyProgress | None = task.fields["shown"]
+        if progress is None:
+            return Text("")
+        told = study_words(progress, time.monotonic() - task.fields["at_s"])
+        return Text(told, no_wrap=True, overflow="ellipsis")

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "edge", "fail"]
+__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "fail", "reporting_errors"]
 
 FAILED = 1
 """Exit status: it ran and failed."""
@@ -20,8 +20,8 @@ WRONG_ARGUMENTS = 2
 
 
 @contextmanager
-def edge(*, debug: bool = False) -> Iterator[None]:
-    """Turn what goes wrong inside into a message on stderr and an exit status.
+def reporting_errors(*, debug: bool = False) -> Iterator[None]:
+    """Report errors raised inside as a message on stderr and an exit status.
 
     Args:
         debug: Show the traceback instead.
@@ -42,8 +42,8 @@ def _status_of(error: Exception) -> int | None:
     """Exit status for an error that a user may meet; None for one that is a bug."""
     if isinstance(error, OSError | MemoryError):
         return FAILED
-    # Whoever raised one of these has imported its module. To import the packages here would cost
-    # each `--help` and each typo scipy and networkx.
+    # Code that raised one of these has imported its module. Importing the packages here would make
+    # each `--help` and each typo load scipy and networkx.
     if _is(error, "topology.errors", "TopologyError") or _is(error, "gossip.errors", "ConfigError"):
         return WRONG_ARGUMENTS
     return FAILED if _is(error, "gossip.errors", "RumorError") else None

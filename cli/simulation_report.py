@@ -267,10 +267,10 @@ def _arrivals(summary: dict[str, Any], word: str, name: str, what: str) -> Itera
 def _healing(summary: dict[str, Any]) -> Iterator[Row]:
     heal_s, unhealed = summary["heal_s"], summary["unhealed"]
     if heal_s is not None:
-        words = "at most, from the end of a cut until nobody was held for dead who ran"
+        words = "at most, from the end of a cut until no running worker was considered dead"
         yield Row("healed after", f"{heal_s:.4g} s", words)
     elif unhealed:
-        yield Row("healed", "no", "somebody was still held for dead at the end who ran")
+        yield Row("healed", "no", "a running worker was still considered dead at the end")
     parts = summary.get("accuracy_of_groups")
     if parts:
         values = " and ".join(f"{value:.4f}" for value in parts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...gossip.errors import ConfigError
-from ..errors import edge
+from ..errors import reporting_errors
 from ..options import Debug, Json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def bench(
     Set OMP_NUM_THREADS=1, and run nothing else meanwhile: both sides of a comparison suffer alike,
     but figures scatter.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         _say_progress()
         results = measure(names or ())
         if as_json:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
 from ..console import plain_table
-from ..errors import FAILED, edge, fail
+from ..errors import FAILED, fail, reporting_errors
 from ..exchange import parse_rate
 from ..options import OUTPUT, Debug, Json, Source, options_of
 
@@ -101,7 +101,7 @@ def calibrate(
     Exit status: 0 if it worked; 1 if a peer did not answer or the file could not be written; 2 for
     wrong arguments.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         if folder is None and not join:
             raise ConfigError("give the folder of a live run, or --join HOST:PORT, or both")
         if not 0 < watch_s <= 3600:

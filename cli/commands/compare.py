@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..console import plain_table
-from ..errors import FAILED, edge
+from ..errors import FAILED, reporting_errors
 from ..options import Debug, Json
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def compare(
     Exit status: 0 if all that is judged is within --tolerance of the live run; 1 if not; 2 for
     wrong arguments.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         from ...sim.calibration import read_live_run
         from ...sim.compare import put_side_by_side, read_simulated
 

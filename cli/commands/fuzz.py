@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ...gossip.errors import ConfigError
 from ..console import plain_table, progress_on, time_left
-from ..errors import FAILED, STOPPED, edge, fail
+from ..errors import FAILED, STOPPED, fail, reporting_errors
 from ..options import OUTPUT, Debug, Json
 from ..run_folder import check_free
 
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 __all__ = [
     "as_json",
     "command_of",
+    "display_on",
     "fuzz",
     "parse_seeds",
     "print_campaign",
     "share",
+    "words",
 ]
 
 SEEDS_MAX = 10_000_000
@@ -60,8 +62,8 @@ def fuzz(
         typer.Option(
             "--workers",
             "-n",
-            help="How many peers a swarm begins with: drawn for each seed, 2 to so many. With "
-            "--faults exactly so many.",
+            help="Peers that a swarm begins with: for each seed, a random number from 2 to this. "
+            "With --faults, exactly this many.",
             rich_help_panel=WHAT,
         ),
     ] = 6,
@@ -79,7 +81,7 @@ def fuzz(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Leave options of the swarms as they are in a plain one: founders, rules, ring, "
+            help="Leave these options of the swarms at their plain values: founders, rules, ring, "
             "wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells, orderly.",
             show_default="none",
             rich_help_panel=WHAT,
@@ -89,7 +91,8 @@ def fuzz(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Plant a known bug, to see that it is found: no-deduplication or lost-fence.",
+            help="Run a mutant, a protocol with a known bug, to see that it is found: "
+            "no-deduplication or lost-fence.",
             show_default="none",
             rich_help_panel=WHAT,
         ),
@@ -135,27 +138,27 @@ def fuzz(
     """Fuzz the protocol: inject random faults until an invariant breaks or none does.
 
     Each seed stands for a small swarm and a list of faults: loss, duplicates, old messages, cuts,
-    partitions, pauses, crashes in the middle of anything, restarts with and without what was kept,
-    newcomers by the dozen. Its peers decide by the code that live ones run, under virtual time and
-    on a network no kinder than a real one. After every event no weight may be lost or created,
-    nothing decided twice, no model outside of the hull of those before it. Then the faults stop,
-    and everybody has to agree and come to an end.
+    partitions, pauses, crashes in the middle of anything, restarts with and without saved state,
+    newcomers by the dozen. Its peers run the code of live ones, under virtual time and on a
+    network no kinder than a real one. After every event no weight may be lost or created,
+    no share decided twice, no model outside the hull of those before it. Then the faults stop, and
+    all peers must agree and finish.
 
     A thousand seeds take minutes:
 
     `rumor fuzz --seeds 0-999`
 
-    A planted bug is found, and told in a few lines:
+    A mutant, a protocol with a known bug, is found and reported in a few lines:
 
     `rumor fuzz --seeds 0-999 --plant lost-fence`
 
-    The same seed always does the same. A failure is shown with its last events and with a command
-    that repeats it. How to read it, and what faults there are: docs/how-to/fuzz.md.
+    The same seed always gives the same result. A failure is shown with its last events and with a
+    command that repeats it. How to read it, and what faults there are: docs/how-to/fuzz.md.
 
     Exit status: 0 if nothing broke; 1 if something did; 2 for wrong arguments; 130 if it was
     stopped.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         from ...sim.fuzz import Order
         from ...sim.kernel.faults import read_faults
 

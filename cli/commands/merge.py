@@ -9,7 +9,7 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.weight import from_units, in_units
-from ..errors import edge
+from ..errors import reporting_errors
 from ..launch.monitor import State, read_report
 from ..options import Debug, Json
 
@@ -38,7 +38,7 @@ def merge(
     Peers that hold no weight, because they left, do not count unless nobody holds any;
     peers that failed never do.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         result = merge_folders(folders, output, force=force)
         if as_json:
             print(json.dumps(result))

@@ -14,7 +14,7 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import make_rule
-from ..errors import edge
+from ..errors import reporting_errors
 from ..exchange import ExchangeConfig
 from ..options import EXCHANGE, GOSSIP, OUTPUT, TRAINING, Debug, Json, Source, given, options_of
 
@@ -92,7 +92,7 @@ def peer(
     arguments, a port in use among them.
     """
     stop = threading.Event()
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         # As one mapping, options can be kept for the next life, and taken up by it.
         options = dict(ctx.params)
         if resume is not None:
@@ -214,7 +214,7 @@ def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[
             )
     if options["out"] not in (None, folder):
         raise ConfigError(f"--out is {options['out']}: a peer that resumes goes on in {folder}")
-    # The journal of a former life stays as it is.
+    # The journal of an earlier life stays as it is.
     whole = dict(options) | kept | {"journal": False} | {name: options[name] for name in given}
     if "bind" in given and "dial_only" not in given:
         whole["dial_only"] = False

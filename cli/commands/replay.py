@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import FAILED, WRONG_ARGUMENTS, edge, fail
+from ..errors import FAILED, WRONG_ARGUMENTS, fail, reporting_errors
 from ..options import Debug, Json
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def replay(
     Exit status: 0 if nothing differs; 1 if something does; 2 if there is no journal, or one
     cannot be read or lacks another that it depends on.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         # torch takes a second to import.
         from ...sim.replay.replay import replay as run_again
 

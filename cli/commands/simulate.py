@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
-from ..errors import FAILED, STOPPED, edge, fail
+from ..errors import FAILED, STOPPED, fail, reporting_errors
 from ..options import EXCHANGE, GOSSIP, OUTPUT, SPEED, Debug, Json, Source, given, options_of
 from ..run_folder import new_folders, taken_folder
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...sim import Run, SimulationConfig
     from ...sim.batched.schedule import Progress
 
-__all__ = ["simulate", "worked"]
+__all__ = ["simulate", "start_from", "worked"]
 
 
 @options_of(
@@ -74,8 +74,8 @@ def simulate(
     """Train one model with many simulated workers, and see how that would go on real ones.
 
     Workers decide by the code that real peers run, and compute real gradients. Only time and
-    network are made up: virtual time is what clocks on the workers' walls would show, counted
-    in seconds from 0. A step lasts --step-s at speed 1x and a message as long as --network
+    network are simulated: virtual time is what a clock on the wall would show, counted in
+    seconds from 0. A step lasts --step-s at speed 1x and a message as long as --network
     says, however long this machine takes to compute them. The same settings and seed give the
     same run, to the bit.
 
@@ -91,14 +91,14 @@ def simulate(
 
     `rumor simulate --task noise -n 10000 --steps 500 --topology random-regular:d=4`
 
-    Real peers that `rumor calibrate` has measured, with another rule:
+    Real peers as `rumor calibrate` has measured them, with another rule:
 
     `rumor simulate --from calibration.json --rule sgp`
 
     Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         from ...sim import SimulationConfig
         from ...sim.results.files import check_format
         from ...train.tensors.buffers import keep_pages

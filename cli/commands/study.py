@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ..errors import FAILED, STOPPED, edge, fail
+from ..console import duration, study_progress_on
+from ..errors import FAILED, STOPPED, fail, reporting_errors
 from ..options import OUTPUT, Debug, Json
-from ..study_progress import display_on, duration
 
 if TYPE_CHECKING:
     from ...sim.study import Results, StudyPlan, StudyProgress
@@ -78,7 +78,7 @@ def study(
     copy: Annotated[
         Path | None,
         _option(
-            "Write the study's file there, to be changed, and compute nothing.",
+            "Copy the study's file there for you to change, and compute nothing.",
             "--copy",
             metavar="FILE.toml",
         ),
@@ -118,24 +118,24 @@ def study(
 
     A study is a file that says what to vary: every combination is simulated with several seeds,
     side by side on all cores. Each finished simulation, a trial, is kept at once; whatever stops
-    the study, --resume goes on with it, and comes to the same tables, to the bit. What comes of it
-    is report.html, which opens without a network, results.parquet with all curves and summary.csv.
+    the study, --resume continues it and arrives at the same tables, to the bit. The results are
+    report.html, which opens without a network, results.parquet with all curves, and summary.csv.
 
-    Which graph should 64 workers use, and what tells so before:
+    Which graph should 64 workers use, and which of its properties predict that:
 
     `rumor study graphs`
 
-    A question of your own, from a file to change:
+    Your own question, starting from a copy of a study's file:
 
     `rumor study graphs --copy mine.toml` and then `rumor study mine.toml`
 
-    How to ask one, and how to read the report: docs/study.md.
+    How to write a study and read its report: docs/how-to/studies.md.
 
     Exit status: 0 if it worked; 1 if trials failed or a file could not be written, and what was
     finished is kept; 2 for wrong arguments, and then every trial that cannot run is listed; 130 if
     it was stopped, which keeps what was finished.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         if as_json and (list_all or dry_run or copy is not None):
             raise ConfigError("--json is for what a study came to: leave it out here")
         if list_all:
@@ -305,7 +305,7 @@ def _run(
 
     last: StudyProgress | None = None
     try:
-        with display_on(sys.stderr) as show:
+        with study_progress_on(sys.stderr) as show:
 
             def take(progress: "StudyProgress") -> None:
                 nonlocal last

@@ -19,12 +19,13 @@ from ...topology.families.family import Family, Parameter
 from ...topology.families.registry import CATALOG
 from ...topology.spec import read
 from ..console import plain_table
-from ..errors import edge
+from ..errors import reporting_errors
 from ..options import OUTPUT, Debug, Json
 
 __all__ = [
     "about",
     "advice_as_json",
+    "check_path",
     "families_as_json",
     "print_advice",
     "print_families",
@@ -131,7 +132,7 @@ def topology(
 
     With --list, show which topologies there are; with --advise, which one to take.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         if [spec is not None, show_list, show_advice].count(True) != 1:
             raise ConfigError("give a topology, or --list, or --advise, and only one of them")
         _check_given(
@@ -186,17 +187,34 @@ def _built(
 ) -> Topology:
     """Everything that can be wrong is found before anything takes long."""
     if picture is not None:
-        from ..graph_picture import check_path
-
         check_path(picture)
     _check_size(spec, n)
     _say(f"building {spec}", n or 0, LONG_FACTS)
     built = parse(spec, n, seed=seed, mixing=mixing)
     if picture is not None:
-        from ..graph_picture import check_size
+        from ...topology.drawing import check_size
 
         check_size(built)
     return built
+
+
+def check_path(path: Path) -> None:
+    """See whether a picture can be written there, before anything long is computed.
+
+    Raises:
+        ConfigError: It is a folder, in a folder that does not exist, or of an unknown format.
+    """
+    from ...topology.drawing import FORMATS
+
+    ends = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+    if not path.name:
+        raise ConfigError(f"--draw needs the name of a file that ends in {ends}")
+    if path.is_dir():
+        raise ConfigError(f"--draw {path}: it is a folder, name a file that ends in {ends}")
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"--draw {path}: it must end in {ends}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"--draw {path}: name a file in a folder that exists")
 
 
 def _show_facts(
@@ -207,9 +225,7 @@ def _show_facts(
     if as_json:
         _print_json(known.as_json())
     else:
-        from rich.console import Console
-
-        from ..facts import print_facts
+        from ..topology_report import print_facts
 
         print_facts(built, known, Console())
     # Last, so that no picture that fails takes the facts with it.
@@ -220,7 +236,7 @@ def _show_facts(
 
 
 def _draw(built: Topology, known: Facts, picture: Path) -> None:
-    from ..graph_picture import draw
+    from ...topology.drawing import draw
 
     sys.stdout.flush()
     try:
@@ -231,8 +247,6 @@ def _draw(built: Topology, known: Facts, picture: Path) -> None:
 
 
 def _show_list(as_json: bool) -> None:
-    from rich.console import Console
-
     if as_json:
         _print_json(families_as_json())
     else:
@@ -247,8 +261,6 @@ def _show_advice(
     share_bytes: int,
     as_json: bool,
 ) -> None:
-    from rich.console import Console
-
     from ...topology.advise import advise, check_asked
     from ...topology.families.files import read_graph
 

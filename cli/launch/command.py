@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from ..errors import FAILED, edge, fail
+from ..errors import FAILED, fail, reporting_errors
 from ..exchange import ExchangeConfig
 from ..options import EXCHANGE, FAULTS, GOSSIP, OUTPUT, Debug, Json, Source, given, options_of
 from .config import LaunchConfig, check
 from .display import display_on
-from .folder import PROGRAM, Places, listening
-from .monitor import Watch
-from .processes import Crew, supervise
-from .watchdog import Guard
+from .folder import PROGRAM, RunFolder, listening
+from .monitor import Monitor
+from .processes import ProcessGroup, supervise
+from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...train.tasks.registry import Task
-    from .faults import Chaos
+    from .faults import FaultInjector
     from .proxy.proxies import Proxies
     from .resume import Resumption
     from .summary import Outcome
@@ -77,18 +77,18 @@ def launch(
     """Train one model with several local processes, each a peer of its own.
 
     The launcher only starts and watches them: they find one another and go on without it, and
-    killing one is to the others a machine that died. Ctrl-C makes them leave; a second one kills
-    them. If the launcher itself is killed (SIGKILL), the peers go on to the end, those too that
-    a fault holds just then.
+    to the others, one that is killed is a machine that died. Ctrl-C makes them leave; a second one
+    kills them. If the launcher itself is killed (SIGKILL), the peers go on to the end, including
+    those that a fault has paused.
 
     With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
-    again, newcomers join. Where it is the network that fails, peers dial one another through
+    again, newcomers join. If the network is to fail, peers dial one another through
     proxies within the launcher, and exchange nothing through shared memory.
 
     Exit status: 0 if at least one peer finished and every unit of weight is accounted for
     (peers that were killed or failed are named); 1 if not; 2 for wrong arguments.
     """
-    with edge(debug=debug):
+    with reporting_errors(debug=debug):
         settings["slow"] = tuple(settings["slow"] or ())
         exchange = {entry.name: settings.pop(entry.name) for entry in fields(ExchangeConfig)}
         config = LaunchConfig(**settings, exchange=ExchangeConfig(**exchange))
@@ -160,26 +160,24 @@ def run_swarm(
     task, out = check(config, resumes=resumption is not None)
     steps = config.steps or (None if config.total_steps else task.steps)
     title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
-    with _network_of(config, out, resumption) as network, _guard_of(config) as guard:
+    with _network_of(config, out, resumption) as network, _watchdog_of(config) as watchdog:
         proxy = None if network is None else network.socks_proxy
-        places = Places(config, steps, out, program, proxy)
-        found = places.found() if resumption is None else resumption.again(places, config)
-        crew = Crew(found, guard)
-        watch = Watch(crew.places, crew.processes, steps, config.total_steps)
+        run_folder = RunFolder(config, steps, out, program, proxy)
+        found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
+        group = ProcessGroup(found, watchdog)
+        monitor = Monitor(group.places, group.processes, steps, config.total_steps)
         if resumption is not None:
-            resumption.remind(watch)
-        chaos = _chaos_of(config, crew, watch, places, network)
+            resumption.remind(monitor)
+        injector = _injector_of(config, group, monitor, run_folder, network)
         started_s = time.monotonic()
         with display_on(sys.stderr, title) as display:
-            sights = supervise(crew, watch, display, chaos)
+            views = supervise(group, monitor, display, injector)
         wall_s = time.monotonic() - started_s
 
     from .summary import read_outcome
 
-    outcomes = [
-        read_outcome(place, sight) for place, sight in zip(crew.places, sights, strict=True)
-    ]
-    records = [] if chaos is None else chaos.records
+    outcomes = [read_outcome(place, view) for place, view in zip(group.places, views, strict=True)]
+    records = [] if injector is None else injector.records
     return _conclude(config, task, steps, out, wall_s, outcomes, records)
 
 
@@ -227,20 +225,24 @@ def _network_of(
         yield network
 
 
-def _guard_of(config: LaunchConfig) -> AbstractContextManager[Guard | None]:
-    """Who wakes the peers if this process is killed, where some are to be stopped."""
+def _watchdog_of(config: LaunchConfig) -> AbstractContextManager[Watchdog | None]:
+    """What wakes paused peers if this process is killed; nothing where no fault pauses any."""
     stops = any(fault.kind in ("pause", "slow") for fault in config.faults)
-    return Guard() if stops else nullcontext()
+    return Watchdog() if stops else nullcontext()
 
 
-def _chaos_of(
-    config: LaunchConfig, crew: Crew, watch: Watch, places: Places, network: "Proxies | None"
-) -> "Chaos | None":
+def _injector_of(
+    config: LaunchConfig,
+    group: ProcessGroup,
+    monitor: Monitor,
+    run_folder: RunFolder,
+    network: "Proxies | None",
+) -> "FaultInjector | None":
     if not config.faults:
         return None
-    from .faults import Chaos
+    from .faults import FaultInjector
 
-    return Chaos(config.faults, crew, watch, places, network)
+    return FaultInjector(config.faults, group, monitor, run_folder, network)
 
 
 def _conclude(

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..console import plain_table
-from .monitor import Sight, State
+from .monitor import PeerView, State
 from .processes import Display
 
 __all__ = [
@@ -61,12 +61,12 @@ class LiveTable:
         self._live = live
         self._title = title
 
-    def show(self, sights: Sequence[Sight], news: Sequence[str], elapsed_s: float) -> None:
+    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
         """Draw it."""
         for sentence in news:
             self._live.console.print(Text(sentence, style="yellow"))
         height = self._live.console.height
-        self._live.update(render(self._title, sights, elapsed_s, height), refresh=True)
+        self._live.update(render(self._title, views, elapsed_s, height), refresh=True)
 
 
 class Lines:
@@ -77,20 +77,20 @@ class Lines:
         self._next_s = LINE_EVERY_S
         self._write(title)
 
-    def show(self, sights: Sequence[Sight], news: Sequence[str], elapsed_s: float) -> None:
+    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
         """Write what is due."""
         for sentence in news:
             self._write(sentence)
         if elapsed_s >= self._next_s:
             self._next_s = elapsed_s + LINE_EVERY_S
-            self._write(summarize(sights, elapsed_s))
+            self._write(summarize(views, elapsed_s))
 
     def _write(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
 
 def render(
-    title: str, sights: Sequence[Sight], elapsed_s: float, height: int = 1000
+    title: str, views: Sequence[PeerView], elapsed_s: float, height: int = 1000
 ) -> RenderableType:
     """Build the table: a row for each peer, as many as *height* lines hold."""
     table = plain_table()
@@ -101,77 +101,77 @@ def render(
         table.add_column(name, justify="right", min_width=width, no_wrap=True)
     table.add_column("pushes", justify="right")
     table.add_column("live", justify="right")
-    shown = sights[: max(1, height - FRAME_LINES)]
-    for sight in shown:
-        table.add_row(*_cells(sight))
-    hidden = len(sights) - len(shown)
+    shown = views[: max(1, height - FRAME_LINES)]
+    for view in shown:
+        table.add_row(*_cells(view))
+    hidden = len(views) - len(shown)
     parts: list[RenderableType] = [
         Text.assemble((title, "bold"), (f"   {elapsed_s:.0f} s", "dim")),
         table,
     ]
     if hidden:
         parts.append(Text(f"and {hidden} more peers", style="dim"))
-    if note := _waiting(sights):
+    if note := _waiting(views):
         parts.append(Text(note, style="dim"))
     return Group(*parts)
 
 
-def summarize(sights: Sequence[Sight], elapsed_s: float) -> str:
+def summarize(views: Sequence[PeerView], elapsed_s: float) -> str:
     """One line about all peers.
 
-    >>> summarize([Sight("peer-0", 500, State.TRAINING, 120, loss=0.25)], 7.0)
+    >>> summarize([PeerView("peer-0", 500, State.TRAINING, 120, loss=0.25)], 7.0)
     '7 s: step 120 of 500, loss 0.250, 1 training'
     """
-    running = [sight for sight in sights if sight.state is State.TRAINING]
-    among = running or [sight for sight in sights if sight.state is State.FINISHED] or sights
-    steps = sorted({sight.step for sight in among})
-    counts = {state: sum(sight.state is state for sight in sights) for state in State}
-    parts = [f"step {_span(steps)}{_of(sights[0])}"]
-    if losses := [sight.loss for sight in among if sight.loss is not None]:
+    running = [view for view in views if view.state is State.TRAINING]
+    among = running or [view for view in views if view.state is State.FINISHED] or views
+    steps = sorted({view.step for view in among})
+    counts = {state: sum(view.state is state for view in views) for state in State}
+    parts = [f"step {_span(steps)}{_of(views[0])}"]
+    if losses := [view.loss for view in among if view.loss is not None]:
         parts.append(f"loss {sum(losses) / len(losses):.3f}")
-    if accuracies := [sight.accuracy for sight in among if sight.accuracy is not None]:
+    if accuracies := [view.accuracy for view in among if view.accuracy is not None]:
         parts.append(f"accuracy {sum(accuracies) / len(accuracies):.3f}")
     parts.append(", ".join(f"{n} {state}" for state, n in counts.items() if n))
-    parts.extend(filter(None, [_waiting(sights)]))
+    parts.extend(filter(None, [_waiting(views)]))
     return f"{elapsed_s:.0f} s: " + ", ".join(parts)
 
 
-def _waiting(sights: Sequence[Sight]) -> str:
+def _waiting(views: Sequence[PeerView]) -> str:
     """What goes on after the last step, when nothing in the table moves any more."""
-    states = {sight.state for sight in sights}
+    states = {view.state for view in views}
     if State.FINISHED not in states or states & {State.STARTING, State.TRAINING}:
         return ""
     if State.KILLED in states:
-        return "all steps are taken; waiting until the silent are held for dead"
+        return "all steps are taken; waiting until the silent peers are considered dead"
     return "all steps are taken; agreeing on the average"
 
 
-def _cells(sight: Sight) -> list[RenderableType]:
-    color = COLORS[sight.state]
-    speed = None if not sight.step_s else 1 / sight.step_s
+def _cells(view: PeerView) -> list[RenderableType]:
+    color = COLORS[view.state]
+    speed = None if not view.step_s else 1 / view.step_s
     return [
-        sight.id,
-        Text(sight.state, style=color),
+        view.id,
+        Text(view.state, style=color),
         ProgressBar(
             total=1.0,
-            completed=sight.progress,
+            completed=view.progress,
             width=16,
             complete_style=color,
             finished_style=color,
         ),
-        f"{sight.step}/{sight.steps}" if sight.steps else str(sight.step),
+        f"{view.step}/{view.steps}" if view.steps else str(view.step),
         _number(speed, ".0f" if speed and speed >= 100 else ".1f"),
-        _number(sight.loss, ".4f"),
-        _number(sight.accuracy, ".4f"),
-        _number(sight.weight, ".4f"),
-        str(sight.pushes),
-        _number(sight.live, "d"),
+        _number(view.loss, ".4f"),
+        _number(view.accuracy, ".4f"),
+        _number(view.weight, ".4f"),
+        str(view.pushes),
+        _number(view.live, "d"),
     ]
 
 
-def _of(sight: Sight) -> str:
-    own = f" of {sight.steps}" if sight.steps else ""
-    common = f", {sight.swarm_steps} of {sight.steps_total} in all" if sight.steps_total else ""
+def _of(view: PeerView) -> str:
+    own = f" of {view.steps}" if view.steps else ""
+    common = f", {view.swarm_steps} of {view.steps_total} in all" if view.steps_total else ""
     return own + common
 
 

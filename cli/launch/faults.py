@@ -21,24 +21,24 @@ from ...sim.kernel.faults import (
     resolve,
 )
 from ...sim.kernel.topology import Slowness
-from .folder import Places
-from .monitor import State, Watch
-from .processes import Crew
+from .folder import RunFolder
+from .monitor import Monitor, State
+from .processes import ProcessGroup
 from .proxy.conditions import Condition
 from .proxy.faults import impose, reset, undone
 from .proxy.proxies import Proxies
 
 __all__ = [
     "NETWORK_KINDS",
-    "Chaos",
+    "FaultInjector",
     "joiners",
     "need_network",
     "read_live_faults",
 ]
 
 _RUN_S: Final = 0.01
-"""How long a slowed peer runs at a time. The shorter, the less its neighbors notice but its speed;
-a process is woken up no more exactly than to about a millisecond."""
+"""How long a slowed peer runs at a time. The shorter, the smoother its slowness looks to neighbors;
+a process is woken only to within about a millisecond."""
 
 _PAUSE: Final = "pause"
 _SLOW: Final = "slow"
@@ -55,18 +55,18 @@ class _Due(NamedTuple):
     """Whom it starts again, if they are down."""
 
 
-class Chaos:
+class FaultInjector:
     """Carries out a schedule of faults, whose times count from when all peers train.
 
     A slowed peer is stopped and let go on in turns (SIGSTOP, SIGCONT), so that it runs a FACTOR-th
-    of the time. Unlike sleep within its steps, that slows all of it, its network's thread too, as
-    on a machine that is busy with something else; and it needs no word from the peer.
+    of the time. Unlike sleep within its steps, that slows all of it, its network thread too, as on
+    a machine that is busy with something else; and the peer need not cooperate.
 
     Args:
         faults: In order of time; peers by name.
-        crew: The processes.
-        watch: Sees them, and is told of those that are started.
-        places: Makes places for later lives and for newcomers.
+        group: The processes.
+        monitor: Watches them, and is told of those that are started.
+        run_folder: Makes places for later lives and for newcomers.
         network: The proxies through which peers dial; None where no fault is done to the network.
         clock: Seconds, from any instant.
     """
@@ -74,19 +74,19 @@ class Chaos:
     def __init__(
         self,
         faults: Sequence[Fault],
-        crew: Crew,
-        watch: Watch,
-        places: Places,
+        group: ProcessGroup,
+        monitor: Monitor,
+        run_folder: RunFolder,
         network: Proxies | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._crew = crew
-        self._watch = watch
-        self._places = places
+        self._group = group
+        self._monitor = monitor
+        self._run_folder = run_folder
         self._network = network
         self._clock = clock
         self._began_s: float | None = None
-        self._agenda: list[_Due] = []
+        self._schedule: list[_Due] = []
         self._order = count()
         self._slowness = Slowness()
         self._turns: dict[int, int] = {}
@@ -106,14 +106,14 @@ class Chaos:
     @property
     def next_s(self) -> float:
         """How long there is nothing to do, seconds."""
-        if self._began_s is None or not self._agenda:
+        if self._began_s is None or not self._schedule:
             return inf
-        return max(0.0, self._agenda[0].when_s - self._elapsed_s)
+        return max(0.0, self._schedule[0].when_s - self._elapsed_s)
 
     @property
     def will_revive(self) -> bool:
         """Whether somebody is down who will be started again."""
-        returning = {peer for due in self._agenda for peer in due.revives}
+        returning = {peer for due in self._schedule for peer in due.revives}
         return any(self._is_down(self._index(peer)) for peer in returning)
 
     def update(self) -> list[str]:
@@ -125,13 +125,13 @@ class Chaos:
         Raises:
             OSError: A process could not be started, or a folder not be made.
         """
-        if self._began_s is None and self._watch.began:
+        if self._began_s is None and self._monitor.began:
             self._began_s = self._clock()
         # What is due again by the time it is done waits for the next look: it may take longer than
         # the time between two of it.
         due = []
         while self.next_s == 0.0:
-            due.append(heapq.heappop(self._agenda))
+            due.append(heapq.heappop(self._schedule))
         for one in due:
             one.does()
         news, self._news = self._news, []
@@ -139,14 +139,14 @@ class Chaos:
 
     def cancel(self) -> None:
         """Do nothing more; what holds goes on holding."""
-        self._agenda.clear()
+        self._schedule.clear()
 
     @property
     def _elapsed_s(self) -> float:
         return 0.0 if self._began_s is None else self._clock() - self._began_s
 
     def _at(self, when_s: float, does: Callable[[], None], revives: Collection[str] = ()) -> None:
-        heapq.heappush(self._agenda, _Due(when_s, next(self._order), does, frozenset(revives)))
+        heapq.heappush(self._schedule, _Due(when_s, next(self._order), does, frozenset(revives)))
 
     def _after(self, fault: Fault, does: Callable[[], None]) -> None:
         """Do something when a fault is over, if it ever is."""
@@ -154,17 +154,17 @@ class Chaos:
             self._at(self._elapsed_s + fault.for_s, does)
 
     def _index(self, peer: str | int | None) -> int:
-        names = [sight.id for sight in self._watch.sights]
+        names = [view.id for view in self._monitor.views]
         return names.index(str(peer)) if peer in names else -1
 
     def _is_down(self, index: int) -> bool:
         """Whether a peer has ended and could live again; one that has finished is not missed."""
-        is_over = index >= 0 and not self._crew.runs(index)
-        return is_over and self._watch.sights[index].state is not State.FINISHED
+        is_over = index >= 0 and not self._group.runs(index)
+        return is_over and self._monitor.views[index].state is not State.FINISHED
 
     def _say(self, record: dict[str, Any], what: str, index: int | None = None) -> None:
-        sights = self._watch.sights
-        steps = [sights[index].step] if index is not None else [sight.step for sight in sights]
+        views = self._monitor.views
+        steps = [views[index].step] if index is not None else [view.step for view in views]
         at_s = round(self._elapsed_s, 3)
         record["done"].append(
             {
@@ -201,9 +201,9 @@ class Chaos:
         elif fault.kind == "restart" and self._is_down(index):
             self._restart(index, record, kept=kept)
         elif fault.kind == "restart":
-            how = "runs" if self._crew.runs(index) else "has finished"
+            how = "runs" if self._group.runs(index) else "has finished"
             self._say(record, f"{fault.peer} {how}: it is not started again", index)
-        elif not self._crew.runs(index):
+        elif not self._group.runs(index):
             self._say(record, f"{fault.peer} has ended before: nothing is done", index)
         else:
             self._do_to_running(fault, record, index)
@@ -211,14 +211,14 @@ class Chaos:
     def _do_to_running(self, fault: Fault, record: dict[str, Any], index: int) -> None:
         match fault.kind:
             case "crash":
-                self._crew.kill(index)
+                self._group.kill(index)
                 self._say(record, f"{fault.peer} is killed", index)
             case "leave":
-                self._crew.leave(index)
+                self._group.leave(index)
                 self._say(record, f"{fault.peer} is asked to leave", index)
             case "pause":
                 pause = f"{_PAUSE} {next(self._numbers)}"
-                self._crew.hold(index, pause)
+                self._group.hold(index, pause)
                 self._say(record, f"{fault.peer} stands still", index)
                 self._after(fault, lambda: self._continue(index, record, {pause}))
             case "continue":
@@ -231,26 +231,26 @@ class Chaos:
                 self._after(fault, lambda: self._quicken(index, record, cause))
 
     def _pauses(self, index: int) -> set[str]:
-        return {why for why in self._crew.holds(index) if why.startswith(_PAUSE)}
+        return {why for why in self._group.holds(index) if why.startswith(_PAUSE)}
 
     def _continue(self, index: int, record: dict[str, Any], pauses: Collection[str]) -> None:
         """Let some pauses of a peer be over, and it go on if no other holds it."""
         over = self._pauses(index).intersection(pauses)
         for pause in over:
-            self._crew.release(index, pause)
+            self._group.release(index, pause)
         how = "goes on" if over else "does not stand still: nothing is done"
         if self._pauses(index):
             how = "stands still by another fault"
-        self._say(record, f"{self._watch.sights[index].id} {how}", index)
+        self._say(record, f"{self._monitor.views[index].id} {how}", index)
 
     def _pace(self, index: int) -> str:
-        factor, id = self._slowness.of(index), self._watch.sights[index].id
+        factor, id = self._slowness.of(index), self._monitor.views[index].id
         return f"{id} runs {'all' if factor == 1 else f'1/{factor:g}'} of the time"
 
     def _begin_turns(self, index: int) -> None:
         """Let a peer run in turns that its slowness of now asks for, and in no others."""
         self._turns[index] = turn = next(self._numbers)
-        self._crew.release(index, _SLOW)
+        self._group.release(index, _SLOW)
         if self._slowness.of(index) > 1:
             self._hold(index, turn, self._elapsed_s - _RUN_S)
 
@@ -259,15 +259,16 @@ class Chaos:
         if self._turns[index] != turn:
             return
         now_s = self._elapsed_s
-        self._crew.hold(index, _SLOW)
-        # As long as it really ran, not as it was meant to, or a busy launcher would speed it up.
+        self._group.hold(index, _SLOW)
+        # By how long it really ran, not by how long it was meant to: else a busy launcher would
+        # speed it up.
         rest_s = (now_s - since_s) * (self._slowness.of(index) - 1)
         self._at(now_s + rest_s, lambda: self._let_run(index, turn))
 
     def _let_run(self, index: int, turn: int) -> None:
         if self._turns[index] != turn:
             return
-        self._crew.release(index, _SLOW)
+        self._group.release(index, _SLOW)
         now_s = self._elapsed_s
         self._at(now_s + _RUN_S, lambda: self._hold(index, turn, now_s))
 
@@ -277,35 +278,35 @@ class Chaos:
         self._say(record, self._pace(index), index)
 
     def _restart_all(self, fault: Fault, record: dict[str, Any]) -> None:
-        peers = fault.peers or tuple(sight.id for sight in self._watch.sights)
-        running = [i for i in map(self._index, peers) if i >= 0 and self._crew.runs(i)]
+        peers = fault.peers or tuple(view.id for view in self._monitor.views)
+        running = [i for i in map(self._index, peers) if i >= 0 and self._group.runs(i)]
         for index in running:
-            self._crew.kill(index)
-        names = [self._watch.sights[index].id for index in running]
+            self._group.kill(index)
+        names = [self._monitor.views[index].id for index in running]
         self._say(record, f"{', '.join(names) or 'nobody'}: killed at once")
 
         def revive() -> None:
             for index in running:
-                if not self._crew.runs(index):
+                if not self._group.runs(index):
                     self._restart(index, record, kept=fault.state != "lost")
 
         assert fault.for_s is not None
         self._at(self._elapsed_s + fault.for_s, revive, set(names))
 
     def _restart(self, index: int, record: dict[str, Any], *, kept: bool) -> None:
-        self._watch.ended(index)
-        self._crew.restart(index, self._places.next_life(self._crew.places[index], kept=kept))
-        self._watch.reborn(index)
+        self._monitor.ended(index)
+        self._group.restart(index, self._run_folder.next_life(self._group.places[index], kept=kept))
+        self._monitor.reborn(index)
         how = "what it kept" if kept else "nothing"
-        self._say(record, f"{self._watch.sights[index].id} begins its next life with {how}", index)
+        self._say(record, f"{self._monitor.views[index].id} begins its next life with {how}", index)
 
     def _join(self, many: int, record: dict[str, Any]) -> None:
         for _ in range(many):
-            known = {sight.id for sight in self._watch.sights}
+            known = {view.id for view in self._monitor.views}
             free = next(number for number in count(1) if f"join-{number}" not in known)
-            place = self._places.newcomer(free)
-            self._crew.add(place)
-            self._watch.joined()
+            place = self._run_folder.newcomer(free)
+            self._group.add(place)
+            self._monitor.joined()
             self._say(record, f"{place.id} starts")
 
     def _reset(
@@ -339,7 +340,7 @@ NETWORK_KINDS: Final = frozenset(
 
 
 def read_live_faults(path: Path, peers: Sequence[str], *, journal: bool) -> tuple[Fault, ...]:
-    """Read a schedule of faults and hold it against a run of real processes.
+    """Read a schedule of faults and check it against a run of real processes.
 
     Args:
         path: The file.

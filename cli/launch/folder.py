@@ -12,7 +12,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import split_address
 from .config import LaunchConfig, step_s_min
 
-__all__ = ["PROGRAM", "RENDEZVOUS", "Place", "Places", "listening", "make_folders"]
+__all__ = ["PROGRAM", "RENDEZVOUS", "Place", "RunFolder", "listening"]
 
 # -P, or a file types.py in the working directory would stand in for Python's own.
 PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
@@ -29,11 +29,11 @@ class Place:
     id: str
     folder: Path
     command: tuple[str, ...]
-    former: tuple[Path, ...] = ()
+    earlier: tuple[Path, ...] = ()
     """Folders of earlier lives, where those are not this one's."""
 
 
-class Places:
+class RunFolder:
     """The folder of a run, and all places in it.
 
     Args:
@@ -112,10 +112,10 @@ class Places:
             if self._socks_proxy is not None:
                 command = (*command, f"--socks-proxy={self._socks_proxy(place.id)}")
             return replace(place, command=command)
-        former = (*place.former, place.folder)
-        name = f"{place.id}.life-{len(former) + 1}"
+        earlier = (*place.earlier, place.folder)
+        name = f"{place.id}.life-{len(earlier) + 1}"
         fresh = self._make(place.index, place.id, name, founders=1)
-        return replace(fresh, command=(*fresh.command, bind), former=former)
+        return replace(fresh, command=(*fresh.command, bind), earlier=earlier)
 
     @property
     def _rendezvous(self) -> Path:
@@ -173,17 +173,6 @@ def listening(out: Path, port: int) -> str | None:
     """
     said = [path for path in (out / RENDEZVOUS).glob("*.addr") if _port_in(path) == port]
     return max(said, key=_written_s).stem if said else None
-
-
-def make_folders(
-    config: LaunchConfig, steps: int | None, out: Path, program: Sequence[str] = PROGRAM
-) -> list[Place]:
-    """Make the folders of a run whose peers found it, and say how to start each.
-
-    Raises:
-        OSError: A folder cannot be made.
-    """
-    return Places(config, steps, out, program).found()
 
 
 def _port_in(path: Path) -> int | None:

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from .folder import Place
 
 __all__ = [
-    "Former",
     "Life",
+    "LifeEnd",
+    "Monitor",
+    "PeerView",
     "Process",
-    "Sight",
     "State",
     "Tail",
-    "Watch",
     "last_words",
     "life_in",
     "lives_in",
@@ -49,7 +49,7 @@ OVER = {State.LEFT, State.KILLED, State.FAILED}
 
 
 class Process(Protocol):
-    """As much of ``subprocess.Popen`` as watching needs."""
+    """The part of ``subprocess.Popen`` that monitoring needs."""
 
     def poll(self) -> int | None:
         """Exit status, minus the signal's number for a killed one; None while it runs."""
@@ -80,8 +80,8 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Former:
-    """How a life of a peer ended that was not its last."""
+class LifeEnd:
+    """How one life of a peer ended."""
 
     state: State
     why: str
@@ -91,7 +91,7 @@ class Former:
 
 
 @dataclass(slots=True)
-class Sight:
+class PeerView:
     """What is known of one peer now."""
 
     id: str
@@ -112,7 +112,7 @@ class Sight:
     """How many all together are to take; None where only each has a number of them."""
     why: str = ""
     """How it ended, where it did not finish."""
-    former: list[Former] = field(default_factory=list)
+    earlier: list[LifeEnd] = field(default_factory=list)
     """Its earlier lives."""
 
     @property
@@ -135,7 +135,7 @@ _FIGURES = (
 )
 
 
-class Watch:
+class Monitor:
     """The peers of one run.
 
     Args:
@@ -152,7 +152,7 @@ class Watch:
         steps: int | None,
         steps_total: int | None = None,
     ) -> None:
-        self.sights: list[Sight] = []
+        self.views: list[PeerView] = []
         self._places = places
         self._processes = processes
         self._steps = steps, steps_total
@@ -171,36 +171,36 @@ class Watch:
     def began(self) -> bool:
         """Whether nobody is still on the way to the first step."""
         return all(
-            sight.state is not State.STARTING or over
-            for sight, over in zip(self.sights, self._over, strict=True)
+            view.state is not State.STARTING or over
+            for view, over in zip(self.views, self._over, strict=True)
         )
 
     def joined(self) -> None:
         """See one more peer, whose place and process have been added."""
-        place = self._places[len(self.sights)]
-        self.sights.append(Sight(place.id, self._steps[0], steps_total=self._steps[1]))
+        place = self._places[len(self.views)]
+        self.views.append(PeerView(place.id, self._steps[0], steps_total=self._steps[1]))
         self._tails.append(Tail(place.folder / "metrics.jsonl"))
         self._over.append(False)
 
-    def recall(self, index: int, former: Former) -> None:
-        """Take note of what a peer was before it was started by this launcher."""
-        sight = self.sights[index]
-        sight.former.append(former)
+    def recall(self, index: int, end: LifeEnd) -> None:
+        """Record a life that ended before this launcher started the peer."""
+        view = self.views[index]
+        view.earlier.append(end)
         for row in self._tails[index].rows():
-            sight.take(row)
+            view.take(row)
 
     def ended(self, index: int) -> None:
         """See the end of a life before the next one begins: its process is not there any more."""
         self._look(index)
-        sight, place = self.sights[index], self._places[index]
-        known = {life for former in sight.former for life in former.lives}
+        view, place = self.views[index], self._places[index]
+        known = {life for end in view.earlier for life in end.lives}
         lives = frozenset(lives_in(place) - known)
-        sight.former.append(Former(state=sight.state, why=sight.why, step=sight.step, lives=lives))
+        view.earlier.append(LifeEnd(state=view.state, why=view.why, step=view.step, lives=lives))
 
     def reborn(self, index: int) -> None:
         """See the next life of a peer, whose place and process have been changed."""
-        sight, path = self.sights[index], self._places[index].folder / "metrics.jsonl"
-        sight.state, sight.why = State.STARTING, ""
+        view, path = self.views[index], self._places[index].folder / "metrics.jsonl"
+        view.state, view.why = State.STARTING, ""
         if self._tails[index].path != path:
             self._tails[index] = Tail(path)
         self._over[index] = False
@@ -211,7 +211,7 @@ class Watch:
         Returns:
             Sentences about what has happened to peers since the last call.
         """
-        for index in range(len(self.sights)):
+        for index in range(len(self.views)):
             self._look(index)
         news, self._news = self._news, []
         return news
@@ -219,17 +219,17 @@ class Watch:
     def _look(self, index: int) -> None:
         if self._over[index]:
             return
-        sight = self.sights[index]
+        view = self.views[index]
         status = self._processes[index].poll()
         for row in self._tails[index].rows():
-            sight.take(row)
-            sight.state = State.FINISHED if sight.progress == 1.0 else State.TRAINING
+            view.take(row)
+            view.state = State.FINISHED if view.progress == 1.0 else State.TRAINING
         if status is not None:
-            before = sight.state
+            before = view.state
             self._over[index] = True
-            sight.state, sight.why = _ending(self._places[index].folder, status)
-            if sight.state is not before and sight.state in OVER:
-                self._news.append(_sentence(sight))
+            view.state, view.why = _ending(self._places[index].folder, status)
+            if view.state is not before and view.state in OVER:
+                self._news.append(_sentence(view))
 
 
 def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
@@ -271,7 +271,7 @@ def _signal(number: int) -> str:
 
 def lives_in(place: Place) -> set[Life]:
     """The lives that have opened a ledger in a place."""
-    folders = (*place.former, place.folder)
+    folders = (*place.earlier, place.folder)
     found = {life_in(path) for folder in folders for path in folder.glob("ledger*.jsonl")}
     return {life for life in found if life is not None}
 
@@ -286,11 +286,11 @@ def life_in(ledger: Path) -> Life | None:
     return row["id"], row["incarnation"]
 
 
-def _sentence(sight: Sight) -> str:
-    match sight.state:
+def _sentence(view: PeerView) -> str:
+    match view.state:
         case State.KILLED:
-            return f"{sight.id} was killed by {sight.why} at step {sight.step}"
+            return f"{view.id} was killed by {view.why} at step {view.step}"
         case State.LEFT:
-            return f"{sight.id} left at step {sight.step}"
+            return f"{view.id} left at step {view.step}"
         case _:
-            return f"{sight.id} failed at step {sight.step}: {sight.why}"
+            return f"{view.id} failed at step {view.step}: {view.why}"

@@ -10,33 +10,33 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from .folder import Place
-from .monitor import Sight, Watch
-from .watchdog import Guard
+from .monitor import Monitor, PeerView
+from .watchdog import Watchdog
 
 __all__ = [
-    "Crew",
     "Display",
     "Faults",
     "Interrupt",
+    "ProcessGroup",
     "supervise",
 ]
 
 
-class Crew:
+class ProcessGroup:
     """The peers' processes, numbered as they were first started.
 
     Args:
         places: Where peers write, and how they are started; nothing is started yet.
-        guard: Lets those go on that stand still when this process is killed.
+        watchdog: Wakes paused peers if this process is killed.
     """
 
-    def __init__(self, places: Iterable[Place], guard: Guard | None = None) -> None:
+    def __init__(self, places: Iterable[Place], watchdog: Watchdog | None = None) -> None:
         self.places = list(places)
         """Of the last life of each."""
         self.processes: list[subprocess.Popen[bytes]] = []
         """In the same order."""
         self._held: dict[int, set[str]] = {}
-        self._guard = guard
+        self._watchdog = watchdog
 
     def start(self) -> None:
         """Start all.
@@ -81,13 +81,13 @@ class Crew:
         self.processes[index].terminate()
 
     def hold(self, index: int, why: str) -> None:
-        """Let one stand still, until nothing holds it any more."""
-        # In this order: whoever lets all go on meanwhile finds those that stand still.
+        """Pause one, until every reason to hold it is released."""
+        # In this order, so that a `release_all` in between finds it paused.
         self.processes[index].send_signal(signal.SIGSTOP)
         self._held.setdefault(index, set()).add(why)
 
     def release(self, index: int, why: str) -> None:
-        """Take away what has held one."""
+        """Take away one reason to hold a peer; with the last one, it goes on."""
         held = self._held.get(index, set())
         if why in held:
             held.remove(why)
@@ -95,17 +95,17 @@ class Crew:
                 self.processes[index].send_signal(signal.SIGCONT)
 
     def holds(self, index: int) -> Set[str]:
-        """All that it stands still for."""
+        """All reasons why it is paused."""
         return frozenset(self._held.get(index, ()))
 
     def leave_all(self) -> None:
-        """Ask all that run to leave; those that stand still hear it as they go on."""
+        """Ask all that run to leave, paused ones too, which are woken to hear it."""
         for process in self.processes:
             process.terminate()
         self.release_all()
 
     def release_all(self) -> None:
-        """Let nobody stand still any more."""
+        """Let all paused peers go on."""
         for index, held in self._held.items():
             for why in sorted(held):
                 self.release(index, why)
@@ -134,12 +134,12 @@ class Crew:
                 start_new_session=True,
             )
         try:
-            if self._guard is not None:
-                self._guard.watch_over(process.pid)
-            # For whoever wants to stop or kill this one peer.
+            if self._watchdog is not None:
+                self._watchdog.watch_over(process.pid)
+            # For users who want to stop or kill this one peer.
             (place.folder / "pid").write_text(f"{process.pid}\n")
         except BaseException:
-            # It is on no list yet by which anybody else could end it.
+            # It is on no list yet, so nobody else could end it.
             process.kill()
             process.wait()
             raise
@@ -159,12 +159,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Display(Protocol):
     """Shows how a run goes."""
 
-    def show(self, sights: Sequence[Sight], news: Sequence[str], elapsed_s: float) -> None:
+    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
         """Show where the peers are, and what has happened to some of them."""
 
 
 class Faults(Protocol):
-    """As much of `Chaos` as supervising needs."""
+    """The part of `FaultInjector` that supervising needs."""
 
     @property
     def next_s(self) -> float:
@@ -182,62 +182,58 @@ class Faults(Protocol):
 
 
 class Interrupt:
-    """What a user who presses Ctrl-C is answered: at first peers leave, then they are killed.
+    """Handles Ctrl-C: the first one makes peers leave, the second kills them."""
 
-    Args:
-        crew: The peers.
-    """
-
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
         self.count = 0
 
     def __call__(self, number: int, frame: object) -> None:
         """Handle a signal."""
         self.count += 1
         if self.count > 1:
-            self._crew.kill_all()
+            self._group.kill_all()
             return
         print(
             "\nstopping: peers hand their weight on and leave; once more kills them",
             file=sys.stderr,
         )
-        self._crew.leave_all()
+        self._group.leave_all()
 
 
 def supervise(
-    crew: Crew, watch: Watch, display: Display, faults: Faults | None = None
-) -> list[Sight]:
+    group: ProcessGroup, monitor: Monitor, display: Display, faults: Faults | None = None
+) -> list[PeerView]:
     """Start all processes, and watch them until the last one has ended.
 
     Args:
-        crew: The peers, none of which was started yet.
-        watch: Sees them.
+        group: The peers, none of which was started yet.
+        monitor: Sees them.
         display: Shows it.
         faults: What is done to them.
 
     Returns:
-        How each was seen to end, in the order of the crew.
+        How each was seen to end, in the order of the group.
 
     Raises:
         OSError: A process could not be started; those that were are killed.
     """
-    interrupt = Interrupt(crew)
+    interrupt = Interrupt(group)
     started_s = time.monotonic()
     try:
         with _handling(interrupt):
-            crew.start()
-            while not watch.over or (faults is not None and faults.will_revive):
-                news = _wait(faults, crew, interrupt) + watch.update()
-                display.show(watch.sights, news, time.monotonic() - started_s)
+            group.start()
+            while not monitor.over or (faults is not None and faults.will_revive):
+                news = _wait(faults, group, interrupt) + monitor.update()
+                display.show(monitor.views, news, time.monotonic() - started_s)
     except BaseException:
-        crew.kill_all()
-        crew.wait()
+        group.kill_all()
+        group.wait()
         raise
-    return watch.sights
+    return monitor.views
 
 
-def _wait(faults: Faults | None, crew: Crew, interrupt: Interrupt) -> list[str]:
+def _wait(faults: Faults | None, group: ProcessGroup, interrupt: Interrupt) -> list[str]:
     """Do what is due until it is time to look again; says what it was."""
     news: list[str] = []
     look_s = time.monotonic() + LOOK_S
@@ -248,7 +244,7 @@ def _wait(faults: Faults | None, crew: Crew, interrupt: Interrupt) -> list[str]:
             if interrupt.count:
                 faults.cancel()
                 # Of a peer that was being paused while the signal came.
-                crew.release_all()
+                group.release_all()
             news += faults.update()
             time.sleep(min(rest_s, faults.next_s))
     return news

@@ -15,19 +15,19 @@ from ...gossip.rules.registry import make_rule
 from ...train.storage.ledger_file import ledger_paths
 from ..exchange import ExchangeConfig
 from .config import LaunchConfig
-from .folder import Place, Places
-from .monitor import Former, Life, State, Tail, Watch, life_in, read_report
+from .folder import Place, RunFolder
+from .monitor import Life, LifeEnd, Monitor, State, Tail, life_in, read_report
 
 __all__ = [
     "CHANGEABLE",
     "Resumption",
-    "past_of",
+    "life_ends_of",
+    "read_life_ends",
     "read_run",
-    "told_by",
 ]
 
 
-def told_by(out: Path) -> dict[Life, Former]:
+def read_life_ends(out: Path) -> dict[Life, LifeEnd]:
     """What the summary of a run says of each life; nothing where there is none to read.
 
     Args:
@@ -41,17 +41,17 @@ def told_by(out: Path) -> dict[Life, Former]:
             for peer in summary["peers_detail"]
             for end in peer.get("ends", ())
         ]
-        formers = [
-            Former(
+        ends = [
+            LifeEnd(
                 state=State(end["state"]), why=end["why"] or "", step=int(end["step"]), lives=lives
             )
             for lives, end in told
         ]
-        return {life: former for former in formers for life in former.lives}
+        return {life: end for end in ends for life in end.lives}
     return {}
 
 
-def past_of(place: Place, told: Mapping[Life, Former]) -> list[Former]:
+def life_ends_of(place: Place, told: Mapping[Life, LifeEnd]) -> list[LifeEnd]:
     """How each life of a peer ended, the first one first.
 
     What its launcher saw is believed before what the peer said at its end; of a life of which
@@ -61,27 +61,27 @@ def past_of(place: Place, told: Mapping[Life, Former]) -> list[Former]:
         place: Of its last life, as that left it.
         told: What summaries say.
     """
-    formers: list[Former] = []
+    ends: list[LifeEnd] = []
     step = 0
-    for folder in (*place.former, place.folder):
+    for folder in (*place.earlier, place.folder):
         lives = [life_in(path) for path in ledger_paths(folder)]
         said = dict(_said_in(folder, lives))
         measured = _measured_in(folder, lives)
         for life in filter(None, lives):
             # A life that measured nothing stood where the one before it had.
             step = measured.get(life, step)
-            silent = Former(state=State.KILLED, why="", step=step, lives=frozenset({life}))
-            formers.append(told.get(life) or said.get(life) or silent)
-    if formers:
-        return formers
+            silent = LifeEnd(state=State.KILLED, why="", step=step, lives=frozenset({life}))
+            ends.append(told.get(life) or said.get(life) or silent)
+    if ends:
+        return ends
     report = read_report(place.folder)
     nothing = frozenset[Life]()
     if report is None:
-        return [Former(state=State.KILLED, why="", step=0, lives=nothing)]
+        return [LifeEnd(state=State.KILLED, why="", step=0, lives=nothing)]
     return [_as_said(report, nothing)]
 
 
-def _said_in(folder: Path, lives: list[Life | None]) -> Iterator[tuple[Life, Former]]:
+def _said_in(folder: Path, lives: list[Life | None]) -> Iterator[tuple[Life, LifeEnd]]:
     """What lives said themselves of their ends, as far as it has not been written over."""
     for name in ("former.peer.json", "peer.json"):
         report = read_report(folder, name)
@@ -93,8 +93,8 @@ def _said_in(folder: Path, lives: list[Life | None]) -> Iterator[tuple[Life, For
                 yield life, _as_said(report, frozenset({life}))
 
 
-def _as_said(report: Mapping[str, Any], lives: frozenset[Life]) -> Former:
-    return Former(
+def _as_said(report: Mapping[str, Any], lives: frozenset[Life]) -> LifeEnd:
+    return LifeEnd(
         state=State(report["state"]),
         why=report.get("error") or "",
         step=int(report.get("steps", 0)),
@@ -141,28 +141,28 @@ class Resumption:
     changes: tuple[str, ...]
     """Options that peers are told beside what they kept."""
 
-    _past: dict[str, list[Former]] = field(default_factory=dict)
+    _ends: dict[str, list[LifeEnd]] = field(default_factory=dict)
 
-    def again(self, places: Places, config: LaunchConfig) -> list[Place]:
-        """Places for the next life of each peer.
+    def again(self, run_folder: RunFolder, config: LaunchConfig) -> list[Place]:
+        """RunFolder for the next life of each peer.
 
         Args:
-            places: Of the run that goes on.
+            run_folder: Of the run that goes on.
             config: Of the same.
         """
         changes = self.changes
         if config.exchange.no_shared_memory:
             changes = (*changes, "--no-shared-memory")
         # What they said of their ends is read before it is taken away.
-        told = told_by(places.out)
-        self._past.update({place.id: past_of(place, told) for place in self.places})
-        return [places.next_life(place, kept=True, changes=changes) for place in self.places]
+        told = read_life_ends(run_folder.out)
+        self._ends.update({place.id: life_ends_of(place, told) for place in self.places})
+        return [run_folder.next_life(place, kept=True, changes=changes) for place in self.places]
 
-    def remind(self, watch: Watch) -> None:
+    def remind(self, monitor: Monitor) -> None:
         """Tell who watches the run what its peers were before; after `again`."""
         for index, place in enumerate(self.places):
-            for former in self._past[place.id]:
-                watch.recall(index, former)
+            for end in self._ends[place.id]:
+                monitor.recall(index, end)
 
 
 def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
@@ -190,7 +190,7 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
             id=id,
             folder=several[-1],
             command=(),
-            former=tuple(several[:-1]),
+            earlier=tuple(several[:-1]),
         )
         for id, several in folders.items()
     ]
@@ -258,7 +258,7 @@ def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:
 
 
 def _folders(out: Path) -> dict[str, list[Path]]:
-    """The folders of each peer, those of former lives first."""
+    """The folders of each peer, those of earlier lives first."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted((out / "peers").glob("*/options.json")):
         match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name)

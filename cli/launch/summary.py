@@ -28,7 +28,7 @@ from ...train.storage.merge import (
 from ...train.tasks.registry import Evaluation, Task
 from .config import LaunchConfig
 from .folder import Place
-from .monitor import Former, Sight, State, Tail, read_report
+from .monitor import LifeEnd, PeerView, State, Tail, read_report
 
 __all__ = [
     "Balance",
@@ -67,9 +67,9 @@ class Outcome:
     model: SavedModel | None
     rows: tuple[dict[str, Any], ...]
     """Its metrics, of all lives."""
-    former: tuple[Former, ...] = ()
+    earlier: tuple[LifeEnd, ...] = ()
     """How its earlier lives ended."""
-    former_accounts: tuple[Account, ...] = ()
+    earlier_accounts: tuple[Account, ...] = ()
     """What the ledgers of those say."""
 
     @property
@@ -83,11 +83,11 @@ class Outcome:
         return founders(self.weight) / max(1, len(self.accounts))
 
     @property
-    def end(self) -> Former:
+    def end(self) -> LifeEnd:
         """How its last life ended."""
-        known = {life for former in self.former for life in former.lives}
+        known = {life for end in self.earlier for life in end.lives}
         lives = frozenset(account.life for account in self.accounts) - known
-        return Former(state=self.state, why=self.why, step=self.steps, lives=lives)
+        return LifeEnd(state=self.state, why=self.why, step=self.steps, lives=lives)
 
     @property
     def in_order(self) -> bool:
@@ -138,55 +138,55 @@ class Balance:
 
 def balance(outcomes: Sequence[Outcome]) -> Balance:
     """Account for all weight that was founded, from the ledgers alone."""
-    accounts = [account for o in outcomes for account in (*o.former_accounts, *o.accounts)]
+    accounts = [account for o in outcomes for account in (*o.earlier_accounts, *o.accounts)]
     dead = [
-        (outcome, number, former, former.lives)
+        (outcome, number, end, end.lives)
         for outcome in outcomes
-        for number, former in enumerate((*outcome.former, *_last(outcome)), 1)
+        for number, end in enumerate((*outcome.earlier, *_last(outcome)), 1)
     ]
     deaths = tuple(
         Death(
             outcome=outcome,
             life=number,
-            state=former.state,
-            why=former.why,
-            step=former.step,
+            state=end.state,
+            why=end.why,
+            step=end.step,
             weight=audit(accounts, lives).died,
         )
-        for outcome, number, former, lives in dead
+        for outcome, number, end, lives in dead
     )
     shards = max((len(outcome.accounts) for outcome in outcomes), default=1)
     whole = audit(accounts, frozenset().union(*(lives for *_, lives in dead)))
     return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
 
 
-def _last(outcome: Outcome) -> tuple[Former, ...]:
+def _last(outcome: Outcome) -> tuple[LifeEnd, ...]:
     """The last life of a peer, where it is a death; none where it ended in order."""
     if not outcome.is_dead:
         return ()
     return (outcome.end,)
 
 
-def read_outcome(place: Place, sight: Sight) -> Outcome:
+def read_outcome(place: Place, view: PeerView) -> Outcome:
     """Read what a peer left.
 
     Args:
         place: Where it wrote.
-        sight: How it was seen to end.
+        view: How it was seen to end.
 
     Raises:
         TrainingError: Its ledger contradicts itself, or its model cannot be read.
     """
-    folders = (*place.former, place.folder)
+    folders = (*place.earlier, place.folder)
     rows = tuple(row for folder in folders for row in Tail(folder / "metrics.jsonl").rows())
-    former, accounts = _accounts(place, sight)
-    figures = _last_figures(rows, sight) | (read_report(place.folder) or {})
+    earlier, accounts = _accounts(place, view)
+    figures = _last_figures(rows, view) | (read_report(place.folder) or {})
     path = place.folder / "model.safetensors"
     return Outcome(
         index=place.index,
         id=place.id,
-        state=sight.state,
-        why=sight.why,
+        state=view.state,
+        why=view.why,
         steps=figures["steps"],
         steps_per_s=figures.get("steps_per_s"),
         accuracy=figures.get("accuracy"),
@@ -199,35 +199,35 @@ def read_outcome(place: Place, sight: Sight) -> Outcome:
         accounts=accounts,
         model=open_model(path) if path.exists() else None,
         rows=rows,
-        former=tuple(sight.former),
-        former_accounts=former,
+        earlier=tuple(view.earlier),
+        earlier_accounts=earlier,
     )
 
 
-def _accounts(place: Place, sight: Sight) -> tuple[tuple[Account, ...], tuple[Account, ...]]:
-    """What its ledgers say: those of its former lives, and that of the last one."""
+def _accounts(place: Place, view: PeerView) -> tuple[tuple[Account, ...], tuple[Account, ...]]:
+    """What its ledgers say: those of its earlier lives, and that of the last one."""
     accounts: tuple[Account, ...] = ()
     try:
-        for folder in (*place.former, place.folder):
+        for folder in (*place.earlier, place.folder):
             accounts += read_ledgers(folder)
     except TrainingError as error:
         raise TrainingError(f"a ledger of {place.id} is of no use: {error}") from error
-    over = {life for former in sight.former for life in former.lives}
+    over = {life for end in view.earlier for life in end.lives}
     count = sum(
         account.life == accounts[-1].life and account.life not in over for account in accounts
     )
     return accounts[: len(accounts) - count], accounts[len(accounts) - count :]
 
 
-def _last_figures(rows: Sequence[dict[str, Any]], sight: Sight) -> dict[str, Any]:
+def _last_figures(rows: Sequence[dict[str, Any]], view: PeerView) -> dict[str, Any]:
     """What a peer without a report is known to have reached, named as a report names it."""
     last = rows[-1] if rows else {}
     time_s = last.get("time_s")
     return {
-        "steps": sight.step,
-        "steps_per_s": sight.step / time_s if time_s else None,
-        "accuracy": sight.accuracy,
-        "loss": sight.test_loss,
+        "steps": view.step,
+        "steps_per_s": view.step / time_s if time_s else None,
+        "accuracy": view.accuracy,
+        "loss": view.test_loss,
         **{name: last.get(name, 0) for name in ("bytes_sent", "pushes", "skipped", "refusals")},
     }
 
@@ -404,8 +404,8 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "id": outcome.id,
         "state": str(outcome.state),
         "why": outcome.why or None,
-        "lives": len(outcome.former) + 1,
-        "ends": [_end(former) for former in (*outcome.former, outcome.end)],
+        "lives": len(outcome.earlier) + 1,
+        "ends": [_end(end) for end in (*outcome.earlier, outcome.end)],
         "steps": outcome.steps,
         "steps_per_s": _finite(outcome.steps_per_s),
         "accuracy": _finite(outcome.accuracy),
@@ -420,13 +420,13 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _end(former: Former) -> dict[str, Any]:
+def _end(end: LifeEnd) -> dict[str, Any]:
     """How a life ended, and which it was: what goes on with the run would not see it any more."""
     return {
-        "state": str(former.state),
-        "why": former.why or None,
-        "step": former.step,
-        "incarnations": sorted(number for _, number in former.lives),
+        "state": str(end.state),
+        "why": end.why or None,
+        "step": end.step,
+        "incarnations": sorted(number for _, number in end.lives),
     }
 
 

@@ -1,6 +1,6 @@
-"""Who lets stopped peers go on when their launcher has been killed and cannot do it any more.
+"""Wakes paused peers if their launcher is killed and can no longer do so itself.
 
-This file is also the guard's program, started by its path: it needs nothing but Python itself.
+This file is also the watchdog's program, started by its path: it needs nothing but Python itself.
 """
 
 import os
@@ -13,17 +13,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["Guard", "keep_guard", "start_of"]
+__all__ = ["Watchdog", "start_of", "wake_orphans"]
 
 # By itself: neither the working directory nor what else is installed can stand in its way.
 _PROGRAM: Final = (sys.executable, "-I", "-S", str(Path(__file__).resolve()))
 
 
-class Guard:
+class Watchdog:
     """A process that outlives this one, and then wakes the peers that it was told of.
 
-    It learns of the launcher's end by the end of a pipe whose other side nobody else has: the
-    system closes that, however the launcher came to its end.
+    It learns of the launcher's end from a pipe that only the launcher holds open: the system
+    closes it, however the launcher ends.
 
     Raises:
         OSError: It cannot be started.
@@ -42,14 +42,14 @@ class Guard:
         )
 
     def watch_over(self, pid: int) -> None:
-        """Tell it of a process that was started just now, before that is first stopped.
+        """Tell it of a process that was just started, before that is first paused.
 
         Args:
             pid: Of a child of this process, which is not reaped yet.
         """
         pipe = self._process.stdin
         assert pipe is not None
-        # Without a guard, a run goes on as well as one without faults would.
+        # Without a watchdog, a run goes on as well as one without faults would.
         with suppress(BrokenPipeError):
             pipe.write(f"{pid} {start_of(pid)}\n".encode())
             pipe.flush()
@@ -82,7 +82,7 @@ def start_of(pid: int) -> str:
     return ""
 
 
-def keep_guard(lines: Iterable[str]) -> None:
+def wake_orphans(lines: Iterable[str]) -> None:
     """Wait until nothing more comes, and wake all processes that came and are still the same.
 
     Args:
@@ -96,4 +96,4 @@ def keep_guard(lines: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    keep_guard(sys.stdin)
+    wake_orphans(sys.stdin)

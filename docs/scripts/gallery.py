@@ -9,10 +9,10 @@ from pathlib import Path
 from PIL import Image
 
 from rumor.cli.commands.topology import about
-from rumor.cli.facts import describe
-from rumor.cli.graph_picture import draw_side_by_side
+from rumor.cli.topology_report import describe
 from rumor.topology import Facts, Topology, facts, parse
 from rumor.topology.analysis.churn import churn
+from rumor.topology.drawing import draw_side_by_side
 from rumor.topology.families.registry import CATALOG
 
 __all__ = ["MARKER", "PAGE", "PICTURES", "below", "churn_row", "facts_row", "main", "section"]

@@ -11,7 +11,7 @@ from rumor.cli.app import app, load
 from rumor.cli.commands import peer as peer_command
 from rumor.cli.exchange import ExchangeConfig, parse_rate
 from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.folder import make_folders
+from rumor.cli.launch.folder import RunFolder
 from rumor.gossip.errors import ConfigError
 from rumor.train import PeerConfig, RunConfig
 
@@ -80,7 +80,7 @@ def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
     asked: list[tuple[RunConfig, PeerConfig]], changes: dict[str, Any], tmp_path: Path
 ) -> None:
     config = LaunchConfig(peers=2, exchange=ExchangeConfig(**changes), prefetch=1)
-    place = make_folders(config, 5, tmp_path, ("peer",))[1]
+    place = RunFolder(config, 5, tmp_path, ("peer",)).found()[1]
     result = CliRunner().invoke(app, list(place.command))
     assert result.exit_code == 0, result.stderr
     [(run_config, peer_config)] = asked

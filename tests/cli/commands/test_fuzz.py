@@ -1,4 +1,4 @@
-"""``rumor torture``: what it prints, its exit status, and that its commands repeat a failure."""
+"""``rumor fuzz``: what it prints, its exit status, and that its commands repeat a failure."""
 
 import errno
 import json
@@ -15,7 +15,7 @@ from rumor.gossip import ConfigError
 from rumor.sim.fuzz import MUTANTS, OPTIONS
 from rumor.sim.kernel.faults import read_faults
 
-PLANTED = ["--seeds", "0-999", "--plant", "no-deduplication", "--failures-max", "1"]
+ON_MUTANT = ["--seeds", "0-999", "--plant", "no-deduplication", "--failures-max", "1"]
 
 
 def fuzz(*arguments: str) -> Result:
@@ -23,10 +23,10 @@ def fuzz(*arguments: str) -> Result:
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
-    """A campaign that finds a planted bug, and the folder that it kept it in."""
+def mutant(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """A campaign that finds a mutant, and the folder that it is kept in."""
     out = tmp_path_factory.mktemp("fuzz") / "kept"
-    return fuzz(*PLANTED, "--json", "--out", str(out)), out
+    return fuzz(*ON_MUTANT, "--json", "--out", str(out)), out
 
 
 def test_a_campaign_without_a_violation_ends_with_status_0_and_one_line_of_json() -> None:
@@ -48,9 +48,9 @@ def test_a_person_reads_a_table_of_what_was_met_and_that_nothing_broke() -> None
 
 
 def test_a_violation_ends_with_status_1_and_is_told_with_all_that_repeats_it(
-    planted: tuple[Result, Path],
+    mutant: tuple[Result, Path],
 ) -> None:
-    done, out = planted
+    done, out = mutant
     assert done.exit_code == 1
     told = json.loads(done.stdout.splitlines()[-1])
     (violation,) = told["violations"]
@@ -68,8 +68,8 @@ def test_a_violation_ends_with_status_1_and_is_told_with_all_that_repeats_it(
     assert len(read_faults(out / f"seed-{violation['seed']}.json")) == len(violation["faults"])
 
 
-def test_the_command_of_a_failure_repeats_it(planted: tuple[Result, Path]) -> None:
-    (violation,) = json.loads(planted[0].stdout.splitlines()[-1])["violations"]
+def test_the_command_of_a_failure_repeats_it(mutant: tuple[Result, Path]) -> None:
+    (violation,) = json.loads(mutant[0].stdout.splitlines()[-1])["violations"]
     program, *arguments = shlex.split(violation["command"])
     assert program == "rumor"
     again = CliRunner().invoke(app, [*arguments, "--json"])
@@ -117,8 +117,8 @@ def test_wrong_arguments_are_answered_in_a_line_and_status_2(
     assert line.startswith("error: ") and message in line
 
 
-def test_a_folder_with_a_campaign_is_left_alone(planted: tuple[Result, Path]) -> None:
-    out = planted[1]
+def test_a_folder_with_a_campaign_is_left_alone(mutant: tuple[Result, Path]) -> None:
+    out = mutant[1]
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     done = fuzz("--seeds", "0", "--workers", "2", "--out", str(out))
     assert done.exit_code == 2 and "kept holds another campaign" in done.stderr
@@ -162,7 +162,7 @@ def test_the_help_names_every_option_of_a_swarm_and_every_plant() -> None:
     done = CliRunner().invoke(app, ["fuzz", "--help"], env={"COLUMNS": "200"})
     plain = " ".join(done.output.replace("│", " ").split())
     assert ", ".join(OPTIONS) in plain
-    assert all(plant in plain for plant in MUTANTS)
+    assert all(name in plain for name in MUTANTS)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,22 @@
 """``rumor peer``: what it refuses, and how signals stop it."""
 
+import json
+import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
+from rumor.cli.commands import peer as peer_command
 from rumor.cli.commands.peer import stop_on_signals
+from rumor.train import PeerConfig, RunConfig
 
 
 @pytest.mark.parametrize(
@@ -72,3 +78,141 @@ def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> No
     os.kill(os.getpid(), number)
     assert stop.is_set()
     assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+Asked = list[tuple[RunConfig, PeerConfig]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What ``rumor peer`` would have run; its options go where a peer would have left them."""
+    taken: Asked = []
+
+    def note(run_config: RunConfig, peer_config: PeerConfig, stop: object) -> dict[str, Any]:
+        taken.append((run_config, peer_config))
+        if run_config.out is not None:
+            run_config.out.mkdir(exist_ok=True)
+            (run_config.out / "options.json").write_text(json.dumps(run_config.options))
+        return {}
+
+    monkeypatch.setattr(peer_command, "_run", note)
+    return taken
+
+
+def typed(*arguments: str) -> None:
+    result = CliRunner().invoke(app, ["peer", *arguments])
+    assert result.exit_code == 0, result.stderr
+
+
+FIRST = (
+    *("--task=quadratic", "--steps=70", "--seed=5", "--id=a", "--join=node-a:7700", "--p=0.3"),
+    *("--shards=2", "--wire=int8", "--timing=wan", "--checkpoint-every=5min", "--bind=[::]:7700"),
+    *("--bind=10.0.0.5:7701", "--advertise=a.example:1", "--advertise=b.example:2"),
+    *("--total-steps=9000", "--lr-schedule=linear", "--socks-proxy=localhost:1080", "--journal"),
+)
+
+
+def test_the_folder_alone_is_enough(asked: Asked, tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    typed(*FIRST, f"--rendezvous={tmp_path / 'r'}", f"--out={out}")
+    typed(f"--resume={out}")
+    (first, first_peer), (second, second_peer) = asked
+    rule = first_peer.make_rule()
+    assert replace(second_peer, rule=rule) == replace(first_peer, rule=rule)
+    assert second_peer.make_rule().p == 0.3  # type: ignore[attr-defined]
+    assert second.resume and not first.resume
+    assert first.journal and not second.journal
+    alike = [name for name in RunConfig.__slots__ if name not in ("resume", "journal", "options")]
+    assert all(getattr(first, name) == getattr(second, name) for name in alike)
+    assert second_peer.bind == ("tcp://[::]:7700", "tcp://10.0.0.5:7701")
+    assert second_peer.advertise == ("tcp://a.example:1", "tcp://b.example:2")
+    assert second_peer.socks_proxy == "localhost:1080"
+    assert second_peer.protocol.dead_s == 90
+    assert (second.total_steps, second.lr_schedule) == (9000, "linear")
+
+
+def test_what_is_typed_anew_holds_from_then_on(asked: Asked, tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    typed(*FIRST, f"--out={out}")
+    typed(f"--resume={out}", "--steps=99", "--join=node-b:1", "--join=node-c:2", "--bind=*:1")
+    typed(f"--resume={out}", "--emission=per-second", "--dial-only")
+    (_, _), (second, second_peer), (third, third_peer) = asked
+    assert (second.steps, third.steps) == (99, 99)
+    assert second_peer.join == third_peer.join == ("tcp://node-b:1", "tcp://node-c:2")
+    assert second_peer.bind == ("tcp://*:1",) and third_peer.bind is None
+    assert third_peer.make_rule().p == 0.3  # type: ignore[attr-defined]
+
+
+def test_a_peer_that_only_dialled_out_can_listen_in_its_next_life(
+    asked: Asked, tmp_path: Path
+) -> None:
+    out = tmp_path / "a"
+    typed("--dial-only", f"--out={out}")
+    typed(f"--resume={out}")
+    typed(f"--resume={out}", "--bind=127.0.0.1:7700")
+    assert [peer.bind for _, peer in asked] == [None, None, ("tcp://127.0.0.1:7700",)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task=chars"], "--task is chars, and was quadratic"),
+        (["--seed=6"], "--seed is 6, and was 5"),
+        (["--partition=iid"], "--partition is iid, and was shared"),
+        (["--batch-size=3"], "--batch-size is 3, and was None"),
+        (["--id=b"], "--id is b, and was a"),
+        (["--shards=4"], "--shards is 4, and was 2"),
+        (["--journal"], "resume without it"),
+        (["--out=elsewhere"], "goes on in"),
+        (["--checkpoint-every=60"], "is malformed: write 60s"),
+        (["--bind=nonsense"], "malformed"),
+    ],
+)
+def test_what_it_cannot_go_on_with_is_status_2_and_named(
+    asked: Asked, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    typed(*FIRST, f"--out={tmp_path / 'a'}")
+    result = CliRunner().invoke(app, ["peer", f"--resume={tmp_path / 'a'}", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ") and message in result.stderr.replace("\n", " ")
+    assert len(asked) == 1
+
+
+def test_what_is_typed_as_it_was_is_no_contradiction(asked: Asked, tmp_path: Path) -> None:
+    typed(*FIRST, f"--out={tmp_path / 'a'}")
+    typed(f"--resume={tmp_path / 'a'}", "--task=quadratic", "--seed=5", "--id=a", "--shards=2")
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("content", [None, "", "[]"])
+def test_another_folder_is_refused(asked: Asked, tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "options.json").write_text(content)
+    result = CliRunner().invoke(app, ["peer", f"--resume={tmp_path}"])
+    assert result.exit_code == 2
+    assert "not the folder of a peer that can be resumed" in result.stderr
+    assert not asked
+
+
+@pytest.mark.live
+def test_from_the_command_line_to_the_end_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a program may do to its process, a test may not do to pytest's.
+    monkeypatch.setattr(peer_command, "stop_on_signals", lambda stop: None)
+    monkeypatch.setattr(logging, "basicConfig", lambda **settings: None)
+    monkeypatch.setattr("rumor.train.tensors.buffers.keep_pages", lambda: False)
+    out = tmp_path / "a"
+    given = ["peer", "--task=quadratic", "--steps=20", "--json", f"--out={out}"]
+    for arguments, steps in (
+        (given, 20),
+        (["peer", f"--resume={out}", "--steps=30", "--json"], 30),
+    ):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.stderr
+        report = json.loads(result.stdout.splitlines()[-1])
+        assert (report["steps"], report["swarm_steps"], report["state"]) == (
+            steps,
+            steps,
+            "finished",
+        )

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.commands import replay as command
 from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.folder import make_folders
+from rumor.cli.launch.folder import RunFolder
 from rumor.train import PeerConfig, RunConfig, run
 
 
@@ -95,7 +95,7 @@ def test_a_journal_needs_a_folder() -> None:
 @pytest.mark.parametrize("journal", [False, True])
 def test_a_launch_tells_its_peers_to_keep_journals(tmp_path: Path, journal: bool) -> None:
     config = LaunchConfig(peers=2, journal=journal)
-    for place in make_folders(config, 5, tmp_path / "run"):
+    for place in RunFolder(config, 5, tmp_path / "run").found():
         assert ("--journal" in place.command) is journal
 
 

@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.facts import describe
+from rumor.cli.commands.topology import check_path
+from rumor.cli.topology_report import describe
+from rumor.gossip.errors import ConfigError
 from rumor.topology import FAMILIES, MIXINGS, facts, parse
 from rumor.topology.families.registry import CATALOG
 
@@ -236,7 +238,7 @@ def no_disk(*_: object) -> None:
 def test_a_picture_that_fails_leaves_the_facts(
     more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rumor.cli.graph_picture.draw", no_disk)
+    monkeypatch.setattr("rumor.topology.drawing.draw", no_disk)
     picture = tmp_path / "ring.png"
     result = topology("ring", "-n", "8", "--draw", picture, *more)
     assert result.exit_code == 1 and "effective" in result.stdout
@@ -281,3 +283,21 @@ def test_never_exact_is_not_always_ever_closer() -> None:
     stays = in_words(rounds_to_1e_3=None)
     assert stays["exact"] == ("never", "some disagreement stays for ever")
     assert stays["to a thousandth"][0] == "never"
+
+
+@pytest.mark.parametrize("name", ["graph", "graph.bmp", "graph.jpg", "no/graph.png", "graphs.png"])
+def test_a_path_that_cannot_be_written_is_refused_beforehand(tmp_path: Path, name: str) -> None:
+    (tmp_path / "graphs.png").mkdir()
+    with pytest.raises(ConfigError, match=r"--draw .*graph"):
+        check_path(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["graph.png", "graph.SVG", "graph.pdf"])
+def test_three_formats_are_written(tmp_path: Path, name: str) -> None:
+    check_path(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["", "/"])
+def test_a_picture_needs_a_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"the name of a file that ends in \.png, \.svg or \.pdf"):
+        check_path(Path(name))

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 from rumor.cli.launch.command import complaint, run_swarm, worked
-from rumor.cli.launch.faults import Chaos
-from rumor.cli.launch.watchdog import Guard
+from rumor.cli.launch.faults import FaultInjector
+from rumor.cli.launch.watchdog import Watchdog
 from rumor.sim.kernel.faults import Fault, read_faults, resolve
 
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
@@ -200,15 +200,15 @@ def with_file(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple
 
     Nobody takes its last steps before the faults of the first second have fallen.
     """
-    fallen, update = Path("fallen").absolute(), Chaos.update
+    fallen, update = Path("fallen").absolute(), FaultInjector.update
 
-    def updated(chaos: Chaos) -> list[str]:
-        news = update(chaos)
-        if all(record["done"] for record in chaos.records if record["at_s"] < 1):
+    def updated(injector: FaultInjector) -> list[str]:
+        news = update(injector)
+        if all(record["done"] for record in injector.records if record["at_s"] < 1):
             fallen.touch()
         return news
 
-    monkeypatch.setattr(Chaos, "update", updated)
+    monkeypatch.setattr(FaultInjector, "update", updated)
     monkeypatch.setenv("FAKE_HOLD", str(fallen))
     names = ("peer-0", "peer-1", "join-1")
     monkeypatch.setenv("FAKE_FATES", json.dumps(dict.fromkeys(names, "train")))
@@ -336,7 +336,7 @@ def test_a_guard_is_kept_where_peers_are_to_be_stopped(
 ) -> None:
     told: list[list[int]] = []
 
-    class Kept(Guard):
+    class Kept(Watchdog):
         def __init__(self) -> None:
             super().__init__()
             told.append([])
@@ -344,7 +344,7 @@ def test_a_guard_is_kept_where_peers_are_to_be_stopped(
         def watch_over(self, pid: int) -> None:
             told[-1].append(pid)
 
-    monkeypatch.setattr("rumor.cli.launch.command.Guard", Kept)
+    monkeypatch.setattr("rumor.cli.launch.command.Watchdog", Kept)
     # Later than the run takes: only who is told of whom counts here.
     fault = {"at_s": 60, "kind": kind, "peer": 1} | ({"factor": 2} if kind == "slow" else {})
     faults = resolve(read_faults(json.dumps([fault])), ["peer-0", "peer-1"])

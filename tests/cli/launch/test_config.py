@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rumor.cli.launch.config import LaunchConfig, check, parse_slow
-from rumor.cli.launch.folder import make_folders
+from rumor.cli.launch.folder import RunFolder
 from rumor.gossip.errors import ConfigError
 from rumor.topology import TopologyError
 
@@ -61,7 +61,7 @@ def test_a_setting_out_of_range_is_refused(settings: dict[str, Any]) -> None:
 
 def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
     config = LaunchConfig(peers=12, seed=7, topology="ring")
-    places = make_folders(config, 30, tmp_path / "run", ("peer",))
+    places = RunFolder(config, 30, tmp_path / "run", ("peer",)).found()
     assert [place.id for place in places] == [f"peer-{index:02}" for index in range(12)]
     assert all(place.folder.is_dir() for place in places)
     command = places[3].command
@@ -72,13 +72,13 @@ def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
 
 def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
     config = LaunchConfig(step_s_min=0.5, slow=("3:10",))
-    places = make_folders(config, 30, tmp_path, ("peer",))
+    places = RunFolder(config, 30, tmp_path, ("peer",)).found()
     sleeps = [o for place in places for o in place.command if o.startswith("--step-s-min")]
     assert sleeps == ["--step-s-min=0.5"] * 3 + ["--step-s-min=5.0"]
 
 
 def test_slow_alone_gives_all_steps_a_length_to_be_slow_against(tmp_path: Path) -> None:
-    places = make_folders(LaunchConfig(slow=("0:10",)), 30, tmp_path, ("peer",))
+    places = RunFolder(LaunchConfig(slow=("0:10",)), 30, tmp_path, ("peer",)).found()
     assert "--step-s-min=0.2" in places[0].command
     assert "--step-s-min=0.02" in places[1].command
 
@@ -104,7 +104,7 @@ def test_peers_are_called_as_the_nodes_of_a_file(tmp_path: Path) -> None:
     graph = tmp_path / "cluster.edgelist"
     graph.write_text("ada bob\nbob cyd\n")
     config = LaunchConfig(peers=3, topology=f"file:path={graph}")
-    places = make_folders(config, 30, tmp_path / "run", ("peer",))
+    places = RunFolder(config, 30, tmp_path / "run", ("peer",)).found()
     assert [place.id for place in places] == ["ada", "bob", "cyd"]
 
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.launch.command import with_faults
 from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.faults import Chaos, need_network, read_live_faults
-from rumor.cli.launch.folder import Place, Places
-from rumor.cli.launch.monitor import State, Watch
-from rumor.cli.launch.processes import Crew
+from rumor.cli.launch.faults import FaultInjector, need_network, read_live_faults
+from rumor.cli.launch.folder import Place, RunFolder
+from rumor.cli.launch.monitor import Monitor, State
+from rumor.cli.launch.processes import ProcessGroup
 from rumor.gossip.errors import ConfigError
 from rumor.sim.kernel.faults import LIVE_KINDS, read_faults
 
@@ -31,8 +31,8 @@ class Straw:
         return self.status
 
 
-class Hands(Crew):
-    """A crew that writes down what is done to it."""
+class Hands(ProcessGroup):
+    """A group that writes down what is done to it."""
 
     def __init__(self, places: Sequence[Place], stage: "Stage") -> None:
         super().__init__(places)
@@ -90,42 +90,44 @@ class Stage:
     def __init__(self, folder: Path, faults: list[dict[str, Any]]) -> None:
         self.now_s = 100.0
         self.noted: list[tuple[float, str]] = []
-        places = Places(LaunchConfig(peers=3), 100, folder, ("peer",))
-        self.crew = Hands(places.found(), self)
-        for place in self.crew.places:
+        run_folder = RunFolder(LaunchConfig(peers=3), 100, folder, ("peer",))
+        self.group = Hands(run_folder.found(), self)
+        for place in self.group.places:
             (place.folder / "options.json").touch()  # they have begun
-        self.watch = Watch(self.crew.places, self.crew.processes, 100)
+        self.monitor = Monitor(self.group.places, self.group.processes, 100)
         schedule = read_faults(json.dumps(faults))
         net: Any = Net(self)
-        self.chaos = Chaos(schedule, self.crew, self.watch, places, net, lambda: self.now_s)
+        self.injector = FaultInjector(
+            schedule, self.group, self.monitor, run_folder, net, lambda: self.now_s
+        )
         self.news: list[str] = []
 
     def note(self, what: str) -> None:
         self.noted.append((round(self.now_s - 100.0, 3), what))
 
     def measure(self, index: int, step: int = 10) -> None:
-        with open(self.crew.places[index].folder / "metrics.jsonl", "a") as file:
+        with open(self.group.places[index].folder / "metrics.jsonl", "a") as file:
             file.write(json.dumps({"step": step}) + "\n")
 
     def train(self) -> "Stage":
         """Let everybody take a step: from now on times count."""
         for index in range(3):
             self.measure(index)
-        self.watch.update()
+        self.monitor.update()
         return self
 
     def play(self, until_s: float, step_s: float = STEP_S) -> list[tuple[float, str]]:
         """Turn the clock that far, and say what was done, and when."""
         while self.now_s < 100.0 + until_s:
-            self.news += self.chaos.update()
-            self.watch.update()
+            self.news += self.injector.update()
+            self.monitor.update()
             self.now_s += step_s
         return self.noted
 
 
 def test_times_count_from_when_all_peers_train(tmp_path: Path) -> None:
     stage = Stage(tmp_path, [{"at_s": 0, "kind": "crash", "peer": "peer-1"}])
-    assert stage.play(1.0) == [] and stage.chaos.next_s == float("inf")
+    assert stage.play(1.0) == [] and stage.injector.next_s == float("inf")
     stage.train()
     assert stage.play(2.0) == [(1.0, "kill peer-1")]
     assert stage.news == ["fault at 0.0 s: peer-1 is killed"]
@@ -264,7 +266,7 @@ def test_a_slowed_peer_that_is_paused_goes_on_only_when_both_are_over(tmp_path: 
     ]
     stage = Stage(tmp_path, faults).train()
     stage.play(3.0)
-    (held,) = stage.crew.holds(1)
+    (held,) = stage.group.holds(1)
     assert held.startswith("pause")
 
 
@@ -321,9 +323,9 @@ def test_the_end_of_a_pause_ends_no_other(
     stage = Stage(tmp_path, [fault | {"peer": "peer-1"} for fault in faults]).train()
     goes_on: list[float] = []
     for now_s in range(1, 10):
-        before = stage.crew.holds(1)
+        before = stage.group.holds(1)
         stage.play(now_s + 0.5, step_s=0.05)
-        if before and not stage.crew.holds(1):
+        if before and not stage.group.holds(1):
             goes_on.append(now_s)
     assert goes_on == released_s
     told = [word for word in stage.news if word.endswith("goes on")]
@@ -345,7 +347,7 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) 
         *("runs 1/3 of the time", "runs 1/5 of the time", "runs 1/3 of the time"),
         *("runs all of the time", "runs 1/2 of the time", "runs all of the time"),
     ]
-    assert not stage.crew.holds(1)
+    assert not stage.group.holds(1)
 
 
 def test_a_slow_that_begins_as_another_ends_has_turns_of_its_own_alone(tmp_path: Path) -> None:
@@ -382,7 +384,7 @@ def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> Non
     for index, step in enumerate((50, 30, 70)):
         stage.measure(index, step)
     stage.play(5.0)
-    crash, heal, reset, never = stage.chaos.records
+    crash, heal, reset, never = stage.injector.records
     assert crash.items() >= {"at_s": 1, "kind": "crash", "peer": "peer-1"}.items()
     assert [(done["step"], done["what"]) for done in crash["done"]] == [(30, "peer-1 is killed")]
     assert crash["done"][0]["at_s"] == pytest.approx(1.0, abs=0.01)
@@ -400,20 +402,20 @@ def test_who_is_down_and_will_come_back_is_waited_for(tmp_path: Path) -> None:
     ]
     stage = Stage(tmp_path, faults).train()
     stage.play(0.5)
-    assert not stage.chaos.will_revive
+    assert not stage.injector.will_revive
     stage.play(1.5)
-    assert stage.watch.over and stage.chaos.will_revive
+    assert stage.monitor.over and stage.injector.will_revive
     stage.play(3.0)
-    assert not stage.watch.over and not stage.chaos.will_revive
+    assert not stage.monitor.over and not stage.injector.will_revive
 
 
 def test_who_has_finished_is_not_started_again(tmp_path: Path) -> None:
     faults: list[dict[str, Any]] = [{"at_s": 1, "kind": "restart", "peer": "peer-0"}]
     stage = Stage(tmp_path, faults).train()
-    (stage.crew.places[0].folder / "peer.json").write_text('{"state":"finished"}')
-    stage.crew.processes[0].status = 0
-    stage.watch.update()
-    assert not stage.chaos.will_revive
+    (stage.group.places[0].folder / "peer.json").write_text('{"state":"finished"}')
+    stage.group.processes[0].status = 0
+    stage.monitor.update()
+    assert not stage.injector.will_revive
     assert stage.play(2.0) == []
     assert stage.news == ["fault at 1.0 s: peer-0 has finished: it is not started again"]
 
@@ -425,22 +427,22 @@ def test_a_later_life_is_seen_apart_from_those_before_it(tmp_path: Path) -> None
     ]
     stage = Stage(tmp_path, faults).train()
     stage.play(1.5)
-    assert stage.watch.sights[1].state is State.KILLED
-    ledger = stage.crew.places[1].folder / "ledger.jsonl"
+    assert stage.monitor.views[1].state is State.KILLED
+    ledger = stage.group.places[1].folder / "ledger.jsonl"
     ledger.write_text('{"kind":"opened","id":"peer-1","incarnation":7}\n{"kind":"fou')
     stage.play(3.0)
-    sight = stage.watch.sights[1]
-    assert sight.state is State.TRAINING
-    (former,) = sight.former
-    assert (former.state, former.why, former.step) == (State.KILLED, "SIGKILL", 10)
-    assert former.lives == {("peer-1", 7)}
+    view = stage.monitor.views[1]
+    assert view.state is State.TRAINING
+    (end,) = view.earlier
+    assert (end.state, end.why, end.step) == (State.KILLED, "SIGKILL", 10)
+    assert end.lives == {("peer-1", 7)}
 
 
 def test_after_it_was_cancelled_nothing_more_is_done(tmp_path: Path) -> None:
     stage = Stage(tmp_path, [{"at_s": 1, "kind": "crash", "peer": "peer-1"}]).train()
     stage.play(0.5)
-    stage.chaos.cancel()
-    assert stage.play(2.0) == [] and not stage.chaos.will_revive
+    stage.injector.cancel()
+    assert stage.play(2.0) == [] and not stage.injector.will_revive
 
 
 PEERS = ("peer-0", "peer-1")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.folder import Place, Places, listening
+from rumor.cli.launch.folder import Place, RunFolder, listening
 
 
-def places_of(folder: Path, **settings: object) -> tuple[Places, list[Place]]:
-    places = Places(LaunchConfig(peers=3, **settings), 100, folder, ("peer",))  # type: ignore[arg-type]
-    return places, places.found()
+def run_folder_of(folder: Path, **settings: object) -> tuple[RunFolder, list[Place]]:
+    run_folder = RunFolder(LaunchConfig(peers=3, **settings), 100, folder, ("peer",))  # type: ignore[arg-type]
+    return run_folder, run_folder.found()
 
 
 def listens(folder: Path, id: str, port: int, written_s: float = 1.0) -> None:
@@ -31,22 +31,22 @@ def free_port() -> int:
 def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
     tmp_path: Path, free_port: int
 ) -> None:
-    places, (_, one, _) = places_of(tmp_path)
+    run_folder, (_, one, _) = run_folder_of(tmp_path)
     listens(tmp_path, "peer-1", free_port)
     for name in ("options.json", "peer.json", "model.safetensors", "ledger.jsonl"):
         (one.folder / name).touch()
-    after = places.next_life(one, kept=True)
+    after = run_folder.next_life(one, kept=True)
     bind = f"--bind=tcp://127.0.0.1:{free_port}"
     assert after.command == ("peer", f"--resume={one.folder}", bind)
-    assert (after.id, after.folder, after.former) == ("peer-1", one.folder, ())
+    assert (after.id, after.folder, after.earlier) == ("peer-1", one.folder, ())
     # What tells of an end would tell it of this life.
     kept = {"options.json", "former.peer.json", "former.model.safetensors", "ledger.jsonl"}
     assert {path.name for path in one.folder.iterdir()} == kept
 
 
 def test_one_that_was_killed_before_it_had_begun_begins_as_a_newcomer(tmp_path: Path) -> None:
-    places, (_, one, _) = places_of(tmp_path)
-    after = places.next_life(one, kept=True)
+    run_folder, (_, one, _) = run_folder_of(tmp_path)
+    after = run_folder.next_life(one, kept=True)
     assert not any(each.startswith("--resume") for each in after.command)
     assert [each for each in after.command if "founders" in each] == ["--founders=1"]
     assert after.folder == one.folder and f"--out={one.folder}" in after.command
@@ -55,29 +55,29 @@ def test_one_that_was_killed_before_it_had_begun_begins_as_a_newcomer(tmp_path: 
 def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
     tmp_path: Path, free_port: int
 ) -> None:
-    places, (_, one, _) = places_of(tmp_path)
+    run_folder, (_, one, _) = run_folder_of(tmp_path)
     listens(tmp_path, "peer-1", free_port)
-    second = places.next_life(one, kept=False)
-    third = places.next_life(second, kept=False)
+    second = run_folder.next_life(one, kept=False)
+    third = run_folder.next_life(second, kept=False)
     assert [second.folder.name, third.folder.name] == ["peer-1.life-2", "peer-1.life-3"]
-    assert second.folder.is_dir() and third.former == (one.folder, second.folder)
+    assert second.folder.is_dir() and third.earlier == (one.folder, second.folder)
     told = {"--id=peer-1", "--index=1", "--count=3", "--founders=1", f"--out={third.folder}"}
     assert told | {f"--bind=tcp://127.0.0.1:{free_port}"} <= set(third.command)
 
 
 def test_a_port_that_another_has_taken_is_not_insisted_on(tmp_path: Path) -> None:
-    places, (_, one, _) = places_of(tmp_path)
+    run_folder, (_, one, _) = run_folder_of(tmp_path)
     with sockets.create_server(("127.0.0.1", 0)) as taken:
         listens(tmp_path, "peer-1", taken.getsockname()[1])
         for kept in (True, False):
-            assert "--bind=tcp://127.0.0.1:*" in places.next_life(one, kept=kept).command
+            assert "--bind=tcp://127.0.0.1:*" in run_folder.next_life(one, kept=kept).command
     (tmp_path / "rendezvous" / "peer-1.addr").unlink()
-    assert "--bind=tcp://127.0.0.1:*" in places.next_life(one, kept=True).command
+    assert "--bind=tcp://127.0.0.1:*" in run_folder.next_life(one, kept=True).command
 
 
 def test_newcomers_found_nothing_and_share_the_data_of_others(tmp_path: Path) -> None:
-    places, _ = places_of(tmp_path)
-    newcomers = [places.newcomer(number) for number in (1, 2, 3, 4)]
+    run_folder, _ = run_folder_of(tmp_path)
+    newcomers = [run_folder.newcomer(number) for number in (1, 2, 3, 4)]
     assert [place.id for place in newcomers] == ["join-1", "join-2", "join-3", "join-4"]
     assert [place.index for place in newcomers] == [3, 4, 5, 6]
     for place, part in zip(newcomers, (0, 1, 2, 0), strict=True):
@@ -85,23 +85,23 @@ def test_newcomers_found_nothing_and_share_the_data_of_others(tmp_path: Path) ->
 
 
 def test_each_peer_is_told_its_proxy(tmp_path: Path) -> None:
-    places = Places(LaunchConfig(peers=2), 100, tmp_path, ("peer",), lambda id: f"{id}:1080")
-    proxies = [o for place in places.found() for o in place.command if "socks" in o]
+    run_folder = RunFolder(LaunchConfig(peers=2), 100, tmp_path, ("peer",), lambda id: f"{id}:1080")
+    proxies = [o for place in run_folder.found() for o in place.command if "socks" in o]
     assert proxies == ["--socks-proxy=peer-0:1080", "--socks-proxy=peer-1:1080"]
-    assert "--socks-proxy=join-1:1080" in places.newcomer(1).command
+    assert "--socks-proxy=join-1:1080" in run_folder.newcomer(1).command
 
 
 def test_options_that_were_not_typed_are_left_to_the_peers(tmp_path: Path) -> None:
-    _, (plain, *_) = places_of(tmp_path / "plain")
+    _, (plain, *_) = run_folder_of(tmp_path / "plain")
     assert not any(o.startswith(("--lr-", "--total", "--checkpoint")) for o in plain.command)
     typed = {"total_steps": 900, "lr_schedule": "cosine", "checkpoint_every": "5s"}
-    _, (place, *_) = places_of(tmp_path / "typed", **typed)
+    _, (place, *_) = run_folder_of(tmp_path / "typed", **typed)
     told = {"--total-steps=900", "--lr-schedule=cosine", "--checkpoint-every=5s"}
     assert told <= set(place.command)
 
 
 def test_who_listens_at_a_port_is_who_said_so_last(tmp_path: Path) -> None:
-    places_of(tmp_path)
+    run_folder_of(tmp_path)
     listens(tmp_path, "peer-0", 7700, written_s=5.0)
     listens(tmp_path, "peer-1", 7700, written_s=9.0)
     listens(tmp_path, "peer-2", 7701)

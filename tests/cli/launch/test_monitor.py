@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.folder import Place
-from rumor.cli.launch.monitor import Sight, State, Tail, Watch, last_words
+from rumor.cli.launch.monitor import Monitor, PeerView, State, Tail, last_words
 
 
 class Ended:
@@ -36,27 +36,27 @@ def test_a_tail_gives_each_whole_row_once(tmp_path: Path) -> None:
 
 
 def test_a_row_leaves_alone_what_it_does_not_say() -> None:
-    sight = Sight("peer-0", 100)
-    sight.take({"step": 50, "accuracy": 0.9, "loss": 0.4})
-    sight.take({"step": 60, "accuracy": None, "loss": 0.3})
-    assert (sight.step, sight.accuracy, sight.loss) == (60, 0.9, 0.3)
+    view = PeerView("peer-0", 100)
+    view.take({"step": 50, "accuracy": 0.9, "loss": 0.4})
+    view.take({"step": 60, "accuracy": None, "loss": 0.3})
+    assert (view.step, view.accuracy, view.loss) == (60, 0.9, 0.3)
 
 
 def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
     process = Ended()
-    watch = Watch([place(tmp_path)], [process], steps=20)
+    monitor = Monitor([place(tmp_path)], [process], steps=20)
     seen = []
     for row in ("", '{"step":10}\n', '{"step":20}\n'):
         with open(tmp_path / "metrics.jsonl", "a") as file:
             file.write(row)
-        assert watch.update() == []
-        seen.append(watch.sights[0].state)
+        assert monitor.update() == []
+        seen.append(monitor.views[0].state)
     assert seen == [State.STARTING, State.TRAINING, State.FINISHED]
     # It still mixes with those that train.
-    assert not watch.over
+    assert not monitor.over
     (tmp_path / "peer.json").write_text('{"state":"finished","error":null}')
     process.status = 0
-    assert watch.update() == [] and watch.over
+    assert monitor.update() == [] and monitor.over
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_an_ending_is_told_once(
     (tmp_path / "log.txt").write_text("12:00 met peer-1\nerror: no such device\nlast line\n")
     if report is not None:
         (tmp_path / "peer.json").write_text(json.dumps(report))
-    watch = Watch([place(tmp_path)], [Ended(status)], steps=20)
-    assert watch.update() == ([news] if news else [])
-    assert watch.sights[0].state is state
-    assert watch.over and watch.update() == []
+    monitor = Monitor([place(tmp_path)], [Ended(status)], steps=20)
+    assert monitor.update() == ([news] if news else [])
+    assert monitor.views[0].state is state
+    assert monitor.over and monitor.update() == []
 
 
 def test_a_log_without_an_error_has_its_last_line_for_last_words(tmp_path: Path) -> None:
@@ -94,29 +94,27 @@ def test_a_log_without_an_error_has_its_last_line_for_last_words(tmp_path: Path)
 def test_a_run_of_so_many_steps_in_all_is_through_when_all_together_took_them(
     tmp_path: Path,
 ) -> None:
-    watch = Watch([place(tmp_path)], [Ended()], steps=None, steps_total=400)
+    monitor = Monitor([place(tmp_path)], [Ended()], steps=None, steps_total=400)
     seen = []
     for row in ('{"step":10,"swarm_steps":100}\n', '{"step":40,"swarm_steps":400}\n'):
         with open(tmp_path / "metrics.jsonl", "a") as file:
             file.write(row)
-        watch.update()
-        seen.append((watch.sights[0].progress, watch.sights[0].state))
+        monitor.update()
+        seen.append((monitor.views[0].progress, monitor.views[0].state))
     assert seen == [(0.25, State.TRAINING), (1.0, State.FINISHED)]
 
 
 def test_the_next_life_in_a_new_folder_is_seen_from_its_beginning(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     places, processes = [place(tmp_path)], [Ended(-9)]
-    watch = Watch(places, processes, steps=20)
-    watch.ended(0)
-    assert watch.update() == ["peer-0 was killed by SIGKILL at step 10"]
+    monitor = Monitor(places, processes, steps=20)
+    monitor.ended(0)
+    assert monitor.update() == ["peer-0 was killed by SIGKILL at step 10"]
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "metrics.jsonl").write_text('{"step":5}\n')
     places[0], processes[0] = place(tmp_path / "new"), Ended()
-    watch.reborn(0)
-    assert not watch.over and not watch.began
-    assert watch.update() == []
-    assert (watch.sights[0].step, watch.sights[0].state) == (5, State.TRAINING)
-    assert [(former.step, former.state) for former in watch.sights[0].former] == [
-        (10, State.KILLED)
-    ]
+    monitor.reborn(0)
+    assert not monitor.over and not monitor.began
+    assert monitor.update() == []
+    assert (monitor.views[0].step, monitor.views[0].state) == (5, State.TRAINING)
+    assert [(end.step, end.state) for end in monitor.views[0].earlier] == [(10, State.KILLED)]

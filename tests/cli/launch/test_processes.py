@@ -1,17 +1,21 @@
-"""The launcher's processes: how they end when the user wants them to."""
+"""The launcher's processes: how they end, and who wakes stopped ones if the launcher is killed."""
 
 import json
 import os
 import signal
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.folder import Place, make_folders
-from rumor.cli.launch.monitor import Sight, State, Watch
-from rumor.cli.launch.processes import Crew, Display, supervise
+from rumor.cli.launch.folder import Place, RunFolder
+from rumor.cli.launch.monitor import Monitor, PeerView, State
+from rumor.cli.launch.processes import Display, ProcessGroup, supervise
+from rumor.cli.launch.watchdog import Watchdog, start_of, wake_orphans
 
 from .fakes import FAKE_PEER
 
@@ -23,7 +27,7 @@ class PressCtrlC:
         self._files = [place.folder / "ready" for place in places]
         self._times = times
 
-    def show(self, sights: Sequence[Sight], news: Sequence[str], elapsed_s: float) -> None:
+    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
         if self._times and all(file.exists() for file in self._files):
             self._times -= 1
             os.kill(os.getpid(), signal.SIGINT)
@@ -31,12 +35,12 @@ class PressCtrlC:
 
 def peers(folder: Path, monkeypatch: pytest.MonkeyPatch, fate: str) -> list[Place]:
     monkeypatch.setenv("FAKE_FATES", json.dumps({"peer-0": fate, "peer-1": fate}))
-    return make_folders(LaunchConfig(peers=2), 10, folder, FAKE_PEER)
+    return RunFolder(LaunchConfig(peers=2), 10, folder, FAKE_PEER).found()
 
 
-def run(places: Sequence[Place], display: Display) -> list[Sight]:
-    crew = Crew(places)
-    return supervise(crew, Watch(crew.places, crew.processes, 10), display)
+def run(places: Sequence[Place], display: Display) -> list[PeerView]:
+    group = ProcessGroup(places)
+    return supervise(group, Monitor(group.places, group.processes, 10), display)
 
 
 def test_ctrl_c_makes_the_peers_leave(
@@ -44,8 +48,8 @@ def test_ctrl_c_makes_the_peers_leave(
 ) -> None:
     places = peers(tmp_path, monkeypatch, "wait")
     before = signal.getsignal(signal.SIGINT)
-    sights = run(places, PressCtrlC(places, times=1))
-    assert [sight.state for sight in sights] == [State.LEFT, State.LEFT]
+    views = run(places, PressCtrlC(places, times=1))
+    assert [view.state for view in views] == [State.LEFT, State.LEFT]
     assert "once more kills them" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -54,12 +58,12 @@ def test_peers_that_do_not_leave_are_killed_by_a_second_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = peers(tmp_path, monkeypatch, "ignore")
-    sights = run(places, PressCtrlC(places, times=2))
-    assert {(sight.state, sight.why) for sight in sights} == {(State.KILLED, "SIGKILL")}
+    views = run(places, PressCtrlC(places, times=2))
+    assert {(view.state, view.why) for view in views} == {(State.KILLED, "SIGKILL")}
 
 
 def test_a_program_that_cannot_be_started_leaves_no_process(tmp_path: Path) -> None:
-    places = make_folders(LaunchConfig(peers=2), 10, tmp_path, ("/nowhere/peer",))
+    places = RunFolder(LaunchConfig(peers=2), 10, tmp_path, ("/nowhere/peer",)).found()
     with pytest.raises(OSError):
         run(places, PressCtrlC(places, times=0))
 
@@ -69,10 +73,10 @@ def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
 ) -> None:
     program = ("/bin/sh", "-c", 'echo "threads $OMP_NUM_THREADS"', "sh")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    (one,) = make_folders(LaunchConfig(peers=1), 10, tmp_path / "a", program)
+    (one,) = RunFolder(LaunchConfig(peers=1), 10, tmp_path / "a", program).found()
     run([one], PressCtrlC([one], times=0))
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    (two,) = make_folders(LaunchConfig(peers=1), 10, tmp_path / "b", program)
+    (two,) = RunFolder(LaunchConfig(peers=1), 10, tmp_path / "b", program).found()
     run([two], PressCtrlC([two], times=0))
     logs = [(place.folder / "log.txt").read_text() for place in (one, two)]
     assert logs == ["threads 1\n", "threads 3\n"]
@@ -81,20 +85,20 @@ def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
 class Once:
     """Something that is done when a peer has been killed: another is started in its place."""
 
-    def __init__(self, crew: Crew, watch: Watch) -> None:
-        self._crew = crew
-        self._watch = watch
+    def __init__(self, group: ProcessGroup, monitor: Monitor) -> None:
+        self._group = group
+        self._monitor = monitor
         self.next_s = 0.01
         self.will_revive = True
         self.cancelled = False
 
     def update(self) -> list[str]:
-        if not (self.will_revive and self._watch.over):
+        if not (self.will_revive and self._monitor.over):
             return []
         self.will_revive = False
-        self._watch.ended(0)
-        self._crew.restart(0, self._crew.places[0])
-        self._watch.reborn(0)
+        self._monitor.ended(0)
+        self._group.restart(0, self._group.places[0])
+        self._monitor.reborn(0)
         return ["started again"]
 
     def cancel(self) -> None:
@@ -105,10 +109,12 @@ def test_a_run_is_not_over_while_somebody_is_to_be_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_FATES", json.dumps({"peer-0": "kill"}))
-    crew = Crew(make_folders(LaunchConfig(peers=1), 10, tmp_path, FAKE_PEER))
-    watch = Watch(crew.places, crew.processes, 10)
-    (sight,) = supervise(crew, watch, PressCtrlC(crew.places, times=0), once := Once(crew, watch))
-    assert [former.why for former in sight.former] == ["SIGKILL"] and sight.why == "SIGKILL"
+    group = ProcessGroup(RunFolder(LaunchConfig(peers=1), 10, tmp_path, FAKE_PEER).found())
+    monitor = Monitor(group.places, group.processes, 10)
+    (view,) = supervise(
+        group, monitor, PressCtrlC(group.places, times=0), once := Once(group, monitor)
+    )
+    assert [end.why for end in view.earlier] == ["SIGKILL"] and view.why == "SIGKILL"
     assert not once.cancelled
 
 
@@ -116,25 +122,25 @@ def test_after_a_ctrl_c_nothing_more_is_done_to_peers_and_the_paused_hear_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = peers(tmp_path, monkeypatch, "wait")
-    crew = Crew(places)
-    watch = Watch(crew.places, crew.processes, 10)
+    group = ProcessGroup(places)
+    monitor = Monitor(group.places, group.processes, 10)
 
     class Pause(Once):
         def update(self) -> list[str]:
             ready = (places[0].folder / "ready").exists()
             if ready and not self.cancelled:
-                self._crew.hold(0, "pause")
+                self._group.hold(0, "pause")
             return []
 
-    pause = Pause(crew, watch)
+    pause = Pause(group, monitor)
     pause.will_revive = False
-    sights = supervise(crew, watch, PressCtrlC(places, times=1), pause)
-    assert [sight.state for sight in sights] == [State.LEFT, State.LEFT]
+    views = supervise(group, monitor, PressCtrlC(places, times=1), pause)
+    assert [view.state for view in views] == [State.LEFT, State.LEFT]
     assert pause.cancelled
 
 
 class Witness:
-    """Stands in for a guard, and notes whom it was told of."""
+    """Stands in for a watchdog, and notes whom it was told of."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -147,10 +153,114 @@ def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_pa
     place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
     (tmp_path / "pid").mkdir()  # as on a full disk, nothing can be written there
     witness = Witness()
-    crew = Crew([place], witness)  # type: ignore[arg-type]
+    group = ProcessGroup([place], witness)  # type: ignore[arg-type]
     with pytest.raises(OSError):
-        crew.start()
+        group.start()
     (started,) = witness.told
     with pytest.raises(ProcessLookupError):
         os.kill(started, 0)
-    assert crew.processes == []
+    assert group.processes == []
+
+
+LAUNCHER = """
+import os, signal, subprocess, sys
+from rumor.cli.launch.watchdog import Watchdog
+
+watchdog = Watchdog()
+peer = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$; echo awake"], start_new_session=True)
+print(peer.pid, flush=True)
+watchdog.watch_over(peer.pid)
+os.waitpid(peer.pid, os.WUNTRACED)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def sleeper() -> "Iterator[subprocess.Popen[bytes]]":
+    """A process that stands still."""
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        yield process
+        process.kill()
+
+
+def goes_on(process: "subprocess.Popen[bytes]") -> bool:
+    pid, _ = os.waitpid(process.pid, os.WCONTINUED | os.WNOHANG)
+    return pid == process.pid
+
+
+def test_a_peer_that_stands_still_goes_on_when_its_launcher_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        peer = int(launcher.stdout.readline())
+        try:
+            # Its end is when the peer has ended, too: it has the other side.
+            said, _ = launcher.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.kill(peer, signal.SIGKILL)
+            raise
+    assert (launcher.returncode, said) == (-signal.SIGKILL, b"awake\n")
+
+
+def test_one_that_is_still_the_same_is_woken(sleeper: "subprocess.Popen[bytes]") -> None:
+    wake_orphans([f"{sleeper.pid} {start_of(sleeper.pid)}\n"])
+    assert goes_on(sleeper)
+
+
+def test_another_process_of_the_same_number_is_left_alone(
+    sleeper: "subprocess.Popen[bytes]",
+) -> None:
+    wake_orphans([f"{sleeper.pid} {start_of(os.getpid())}1\n", f"{sleeper.pid} \n"])
+    assert not goes_on(sleeper)
+
+
+def test_who_has_ended_is_no_trouble(sleeper: "subprocess.Popen[bytes]") -> None:
+    started = start_of(sleeper.pid)
+    sleeper.kill()
+    sleeper.wait()
+    assert start_of(sleeper.pid) == ""
+    wake_orphans([f"{sleeper.pid} {started}\n"])
+
+
+def inodes(folder: Path) -> Iterator[int]:
+    for path in folder.iterdir():
+        # A program that has just begun opens its libraries, and closes them again.
+        with suppress(FileNotFoundError):
+            yield path.stat().st_ino
+
+
+def test_a_guard_is_told_of_all_that_are_started_and_no_peer_holds_its_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(Watchdog, "watch_over", lambda watchdog, pid: told.append(pid))
+    place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
+    with Watchdog() as watchdog:
+        group = ProcessGroup([place], watchdog)
+        group.start()
+        group.add(place)
+        group.kill(0)
+        group.restart(0, place)
+        pipe = watchdog._process.stdin
+        assert pipe is not None
+        try:
+            for process in group.processes:
+                folder = Path(f"/proc/{process.pid}/fd")
+                if folder.exists():
+                    held = list(inodes(folder))
+                    assert held and os.fstat(pipe.fileno()).st_ino not in held
+        finally:
+            group.kill_all()
+            group.wait()
+    assert len(told) == 3 and {process.pid for process in group.processes} < set(told)
+    # It has ended by itself.
+    assert watchdog._process.returncode == 0
+
+
+def test_a_run_goes_on_without_a_guard_that_was_killed() -> None:
+    with Watchdog() as watchdog:
+        watchdog._process.kill()
+        watchdog._process.wait()
+        for _ in range(3):
+            watchdog.watch_over(os.getpid())

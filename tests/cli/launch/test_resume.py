@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.launch.command import run_swarm
 from rumor.cli.launch.folder import Place
-from rumor.cli.launch.monitor import Former, Life, State
-from rumor.cli.launch.resume import past_of, read_run, told_by
+from rumor.cli.launch.monitor import Life, LifeEnd, State
+from rumor.cli.launch.resume import life_ends_of, read_life_ends, read_run
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
@@ -81,7 +81,7 @@ def test_a_run_is_what_its_peers_were(tmp_path: Path) -> None:
         *((0, "peer-0"), (1, "peer-1"), (2, "join-1")),
     ]
     one = read.places[1]
-    assert (one.folder.name, [path.name for path in one.former]) == ("peer-1.life-2", ["peer-1"])
+    assert (one.folder.name, [path.name for path in one.earlier]) == ("peer-1.life-2", ["peer-1"])
 
 
 def test_peers_go_on_in_their_folders_and_what_they_held_has_died(tmp_path: Path) -> None:
@@ -219,34 +219,34 @@ def measured(folder: Path, *at: tuple[float, int]) -> None:
     wrote(folder, "metrics.jsonl", *({"unix_s": unix_s, "step": step} for unix_s, step in at))
 
 
-def place(folder: Path, *former: Path) -> Place:
-    return Place(index=0, id="peer-0", folder=folder, command=(), former=former)
+def place(folder: Path, *earlier: Path) -> Place:
+    return Place(index=0, id="peer-0", folder=folder, command=(), earlier=earlier)
 
 
-def past(place: Place, told: dict[Life, Former] | None = None) -> list[tuple[State, str, int]]:
-    formers = past_of(place, told or {})
-    assert all(len(former.lives) == 1 for former in formers)
-    return [(former.state, former.why, former.step) for former in formers]
+def ends_of(place: Place, told: dict[Life, LifeEnd] | None = None) -> list[tuple[State, str, int]]:
+    ends = life_ends_of(place, told or {})
+    assert all(len(end.lives) == 1 for end in ends)
+    return [(end.state, end.why, end.step) for end in ends]
 
 
 def test_each_life_stood_where_it_last_measured(tmp_path: Path) -> None:
     lived(tmp_path, 5_000, 9_000, 20_000, 30_000)
     # The second resumed at an earlier step; the third was over before it measured anything.
     measured(tmp_path, (5.5, 10), (6.5, 20), (9.5, 15), (12.0, 40), (31.0, 50))
-    assert past(place(tmp_path)) == [(State.KILLED, "", step) for step in (20, 40, 40, 50)]
+    assert ends_of(place(tmp_path)) == [(State.KILLED, "", step) for step in (20, 40, 40, 50)]
 
 
 def test_a_peer_that_said_how_it_ended_is_believed(tmp_path: Path) -> None:
     lived(tmp_path, 5_000, 9_000, 20_000)
     measured(tmp_path, (5.5, 10))
     wrote(tmp_path, "former.peer.json", {"state": "left", "steps": 30, "lives": 2, "error": None})
-    assert past(place(tmp_path)) == [
+    assert ends_of(place(tmp_path)) == [
         (State.KILLED, "", 10),
         (State.LEFT, "", 30),
         (State.KILLED, "", 10),
     ]
     wrote(tmp_path, "peer.json", {"state": "failed", "steps": 60, "lives": 3, "error": "NaN"})
-    assert past(place(tmp_path))[1:] == [(State.LEFT, "", 30), (State.FAILED, "NaN", 60)]
+    assert ends_of(place(tmp_path))[1:] == [(State.LEFT, "", 30), (State.FAILED, "NaN", 60)]
 
 
 def test_lives_in_other_folders_come_first(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_lives_in_other_folders_come_first(tmp_path: Path) -> None:
     measured(old, (5.5, 10))
     measured(new, (9.5, 20))
     wrote(new, "peer.json", {"state": "finished", "steps": 100})
-    assert past(place(new, old)) == [(State.KILLED, "", 10), (State.FINISHED, "", 100)]
+    assert ends_of(place(new, old)) == [(State.KILLED, "", 10), (State.FINISHED, "", 100)]
 
 
 def test_a_launcher_that_saw_an_end_knows_best(tmp_path: Path) -> None:
@@ -266,8 +266,8 @@ def test_a_launcher_that_saw_an_end_knows_best(tmp_path: Path) -> None:
     other: dict[str, Any] = {"state": "failed", "why": None, "step": 0, "incarnations": []}
     summary = {"peers_detail": [{"id": "peer-0", "ends": [end, other]}, {"id": "peer-1"}]}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
-    told = told_by(tmp_path)
-    assert past(place(tmp_path), told) == [
+    told = read_life_ends(tmp_path)
+    assert ends_of(place(tmp_path), told) == [
         (State.KILLED, "SIGKILL", 33),
         (State.FINISHED, "", 100),
     ]
@@ -279,15 +279,15 @@ def test_a_launcher_that_saw_an_end_knows_best(tmp_path: Path) -> None:
 def test_a_summary_that_cannot_be_read_tells_nothing(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "summary.json").write_text(text)
-    assert told_by(tmp_path) == {}
+    assert read_life_ends(tmp_path) == {}
 
 
 def test_one_that_opened_no_ledger_has_one_life_all_the_same(tmp_path: Path) -> None:
     nothing = frozenset[Life]()
-    (former,) = past_of(place(tmp_path), {})
-    assert former == Former(state=State.KILLED, why="", step=0, lives=nothing)
+    (end,) = life_ends_of(place(tmp_path), {})
+    assert end == LifeEnd(state=State.KILLED, why="", step=0, lives=nothing)
     # Killed in the middle of its first line.
     (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"pe')
     wrote(tmp_path, "peer.json", {"state": "failed", "steps": 0, "error": "no such device"})
-    (former,) = past_of(place(tmp_path), {})
-    assert former == Former(state=State.FAILED, why="no such device", step=0, lives=nothing)
+    (end,) = life_ends_of(place(tmp_path), {})
+    assert end == LifeEnd(state=State.FAILED, why="no such device", step=0, lives=nothing)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rumor.cli.launch.folder import Place
-from rumor.cli.launch.monitor import Former, Sight, State
+from rumor.cli.launch.monitor import LifeEnd, PeerView, State
 from rumor.cli.launch.summary import Outcome, balance, estimate, read_outcome
 from rumor.gossip import ONE, UNIT, Account, Entry, Kind
 
@@ -146,14 +146,14 @@ def test_a_peer_that_never_opened_a_ledger_took_nothing_with_it() -> None:
 
 
 def with_former(
-    last: Outcome, *former: Account, state: State = State.KILLED, step: int = 5
+    last: Outcome, *earlier: Account, state: State = State.KILLED, step: int = 5
 ) -> Outcome:
     """The same peer with lives before it, one for each account."""
     ends = tuple(
-        Former(state=state, why="SIGKILL", step=step, lives=frozenset({each.life}))
-        for each in former
+        LifeEnd(state=state, why="SIGKILL", step=step, lives=frozenset({each.life}))
+        for each in earlier
     )
-    return replace(last, former=ends, former_accounts=former)
+    return replace(last, earlier=ends, earlier_accounts=earlier)
 
 
 def test_each_life_that_was_killed_is_a_death_of_its_own() -> None:
@@ -210,15 +210,15 @@ def test_the_files_of_all_lives_are_read_and_the_last_one_told_apart(tmp_path: P
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     for folder, step in ((old, 10), (new, 20)):
         (folder / "metrics.jsonl").write_text(json.dumps({"step": step}) + "\n")
-    place = Place(index=1, id="peer-1", folder=new, command=(), former=(old,))
-    found = read_outcome(place, Sight("peer-1", 20, State.KILLED, 20))
+    place = Place(index=1, id="peer-1", folder=new, command=(), earlier=(old,))
+    found = read_outcome(place, PeerView("peer-1", 20, State.KILLED, 20))
     assert [account.weight for account in found.accounts] == [30 * UNIT]
-    assert [account.weight for account in found.former_accounts] == [10 * UNIT, 20 * UNIT]
+    assert [account.weight for account in found.earlier_accounts] == [10 * UNIT, 20 * UNIT]
     assert found.weight == 30 * UNIT
     assert [row["step"] for row in found.rows] == [10, 20]
-    gone = Former(state=State.KILLED, why="SIGKILL", step=20, lives=frozenset({("peer-1", 3)}))
-    found = read_outcome(place, Sight("peer-1", 20, State.FAILED, former=[gone]))
-    assert found.accounts == () and len(found.former_accounts) == 3
+    gone = LifeEnd(state=State.KILLED, why="SIGKILL", step=20, lives=frozenset({("peer-1", 3)}))
+    found = read_outcome(place, PeerView("peer-1", 20, State.FAILED, earlier=[gone]))
+    assert found.accounts == () and len(found.earlier_accounts) == 3
 
 
 def rows(sketches: dict[float, list[float]], steps_per_s: float = 10) -> list[dict[str, object]]:

@@ -16,13 +16,13 @@ __all__ = ["FAKE_PEER", "PNG", "detail", "draw_nothing", "run_fakes", "summary"]
 PNG = b"\x89PNG"
 """How every picture begins."""
 
-FAKE_PEER = (sys.executable, str(Path(__file__).with_name("fake_peer.py")))
+FAKE_PEER = (sys.executable, str(Path(__file__).with_name("peer.py")))
 
 
 def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the picture of a run be an empty one: to draw takes longer than the rest of the run."""
 
-    def draw(summary: object, peers: object, path: Path) -> None:
+    def draw(summary: object, peers: object, disagreement: object, path: Path) -> None:
         with drafted(path) as draft:
             draft.write_bytes(PNG)
 
