@@ -413,8 +413,8 @@ def _serve(pipe: Pipe, address: str, n_params: int, way: Way) -> None:
 
 def _mix(peer: Peer) -> float:
     """Step until one more share was mixed; when that was, seconds, monotonic."""
-    before = peer.tally.mixed
-    while peer.tally.mixed == before:
+    before = peer.counters.mixed
+    while peer.counters.mixed == before:
         peer.wait(_NAP_S)
         peer.step()
     return time.monotonic()

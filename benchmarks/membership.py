@@ -557,7 +557,7 @@ def _serve(pipe: Pipe, id: str, name: str, given: dict[str, Any], waits: bool = 
                         peer.step()
                     pipe.send(time.monotonic())
                 case ("sent",):
-                    pipe.send(peer.tally.bytes_sent)
+                    pipe.send(peer.counters.bytes_sent)
                 case "block", peers, addresses:
                     firewall.block(peers, addresses)
                     pipe.send("done")

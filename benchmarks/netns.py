@@ -218,9 +218,9 @@ def _admit(peer: Peer) -> None:
         _step_for(peer, _STEP_S)
     quiet = False
     while not quiet:
-        before = peer.tally.bytes_sent
+        before = peer.counters.bytes_sent
         _step_for(peer, _QUIET_S)
-        quiet = peer.tally.pushes > 0 and peer.tally.bytes_sent - before < _FRAME_BYTES
+        quiet = peer.counters.pushes > 0 and peer.counters.bytes_sent - before < _FRAME_BYTES
 
 
 def _push(peer: Peer, rule: OnDemand) -> None:

@@ -184,9 +184,9 @@ def _measure(n_params: int, p: float, step_s: float, steps: int, rounds: int) ->
         found = alternate(ways, rounds)
     # The first turn is not counted, here as there.
     counted = Counters(
-        pushes=sum(tally.pushes for tally in tallies[1:]),
-        skipped=sum(tally.skipped for tally in tallies[1:]),
-        mixed=sum(tally.mixed for tally in tallies[1:]),
+        pushes=sum(counters.pushes for counters in tallies[1:]),
+        skipped=sum(counters.skipped for counters in tallies[1:]),
+        mixed=sum(counters.mixed for counters in tallies[1:]),
     )
     name = f"{n_params / 1e6:g} M, p = {p:g}"
     return _Found(name=name, gossiping=found["with"], bare=found["without"], counted=counted)
@@ -279,11 +279,11 @@ def _rows(found: _Found, name: str, theirs: _Theirs) -> Iterator[Row]:
 def _beside_partner(
     peer: Peer, other: Partner, step_s: float, steps: int, tallies: list[Counters]
 ) -> list[Burst]:
-    before = replace(peer.tally)
+    before = replace(peer.counters)
     other.say(steps)
     burst = train(peer.step, step_s, steps)
     other.hear()
-    after = peer.tally
+    after = peer.counters
     tallies.append(
         Counters(
             pushes=after.pushes - before.pushes,

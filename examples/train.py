@@ -50,4 +50,4 @@ with Peer(model, config, bind=arguments.bind, join=arguments.join, rule=GoSGD(p=
     peer.merge(timeout_s=5)  # what leaving the block does anyway
 
 accuracy = (model(inputs[held_out]).argmax(1) == targets[held_out]).float().mean().item()
-print(f"accuracy {accuracy:.3f} on held-out digits, shares mixed in: {peer.tally.mixed}")
+print(f"accuracy {accuracy:.3f} on held-out digits, shares mixed in: {peer.counters.mixed}")

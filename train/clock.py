@@ -13,7 +13,7 @@ _CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK
 def uptime_s() -> float:
     """Seconds since some moment before this process began, sleep of the machine included.
 
-    It never goes back. Which lives of others are plausible is told by how long this peer has been
-    there: a laptop that slept for a night must not take those who came since for impostors.
+    It never goes back. How long this peer has been up bounds which incarnations of others are
+    plausible: a laptop that slept for a night must not take those who came since for impostors.
     """
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

@@ -163,8 +163,8 @@ class PeerConfig:
             raise ConfigError(str(error)) from None
 
     @property
-    def lives_folder(self) -> Path | None:
-        """Where it is kept which life of the peer this is; None where nothing is kept."""
+    def incarnation_folder(self) -> Path | None:
+        """Where it is kept which incarnation of the peer this is; None where nothing is kept."""
         if self.out is not None:
             return self.out
         return None if self.checkpoint is None else self.checkpoint.folder

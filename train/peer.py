@@ -14,8 +14,7 @@ from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError
 from ..gossip.weight import Units, founders, in_units
 from ..gossip.wire.formats import parse_wire
 from .config import PeerConfig
-from .runtime import join as beginning
-from .runtime import shutdown as ending
+from .runtime import join, shutdown
 from .runtime.counters import Counters
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
@@ -90,10 +89,10 @@ class Peer:
         self.notes: Mapping[str, Any] = {}
         """What else to put into its folder when the peer starts: values that JSON has, by the
         name of the file."""
-        self.tally = Counters()
+        self.counters = Counters()
         """What was sent, mixed and refused so far."""
-        self._memory = PeerFolder(self.config, model, self.vector)
-        self._life: PeerSession | None = None
+        self._folder = PeerFolder(self.config, model, self.vector)
+        self._session: PeerSession | None = None
         self._left = False
         self._stepped_s: float | None = None
         self._pace_s = _PACE_S
@@ -108,7 +107,7 @@ class Peer:
             ConfigError: One has no state, or the checkpoint has nothing by its name.
             LocalProtocolError: No checkpoints are kept.
         """
-        self._memory.register(objects)
+        self._folder.register(objects)
 
     def resume(self) -> bool:
         """Take up the last checkpoint: the model, all that is registered, and whom the peer knew.
@@ -127,14 +126,14 @@ class Peer:
             TrainingError: There are some, and none can be read; the message says why.
             LocalProtocolError: The peer runs already, or no checkpoints are kept.
         """
-        if self._life is not None:
+        if self._session is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
         try:
-            past, owner = self._memory.resume(), self._memory.owner
+            past, owner = self._folder.resume(), self._folder.owner
             if owner is not None and self.config.id not in (None, owner):
                 raise ConfigError(f"id is {self.config.id}: the checkpoint is of peer {owner}")
         except BaseException:
-            self._memory.let_others_in()
+            self._folder.let_others_in()
             raise
         self.id = owner or self.id
         if past is not None:
@@ -159,7 +158,7 @@ class Peer:
             LocalProtocolError: The peer does not run, or no checkpoints are kept.
         """
         self._running().settle()
-        return self._memory.save(self._living(), wait=wait)
+        return self._folder.save(self._current_session(), wait=wait)
 
     def __enter__(self) -> Self:
         """Found or join, and say meanwhile what is waited for.
@@ -176,15 +175,15 @@ class Peer:
             rule=self._rule,
             model=self._model,
             vector=self.vector,
-            tally=self.tally,
+            counters=self.counters,
             journaled=self.journaled,
             notes=self.notes,
         )
         try:
-            self._memory.require_ready(self._rule)
-            self._life = beginning.begin(made, self._memory, self.stop)
+            self._folder.require_ready(self._rule)
+            self._session = join.begin(made, self._folder, self.stop)
         except BaseException:
-            self._memory.close()
+            self._folder.close()
             raise
         return self
 
@@ -197,7 +196,7 @@ class Peer:
         try:
             if error is None and not self._left:
                 self.merge(self.config.linger_s)
-                self._memory.end(self._living())
+                self._folder.end(self._current_session())
         except RumorError as failure:
             error = failure
             raise
@@ -210,11 +209,11 @@ class Peer:
         Args:
             quietly: Whether an error is on its way already, which another must not hide.
         """
-        driver = self._running()
+        runtime = self._running()
         try:
-            # A life that has failed has no word for anybody: it is as if it had crashed.
-            is_over = self._left or not driver.is_sound
-            if not is_over and not driver.look(lambda protocol: protocol.done):
+            # After a failure, send nothing: peers must see a crash.
+            is_over = self._left or not runtime.is_sound
+            if not is_over and not runtime.look(lambda protocol: protocol.done):
                 self._leave()
         except RumorError as failure:
             if not quietly:
@@ -224,9 +223,14 @@ class Peer:
             self._close()
 
     @property
+    def tally(self) -> Counters:
+        """The earlier name of `counters`."""
+        return self.counters
+
+    @property
     def journal(self) -> Journal | None:
         """The journal, where one is kept; it is made when the peer starts."""
-        return None if self._life is None else self._life.journal
+        return None if self._session is None else self._session.journal
 
     @property
     def has_left(self) -> bool:
@@ -236,15 +240,15 @@ class Peer:
     @property
     def steps(self) -> int:
         """Optimizer steps of this peer, those before the checkpoint it resumed from included."""
-        return self._memory.steps
+        return self._folder.steps
 
     @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers that ever were in the swarm, as they were known at this
         peer's last turn: for learning rates, and to know when to stop."""
-        if self._life is None:
+        if self._session is None:
             return 0
-        return self._life.driver.look(lambda protocol: protocol.swarm_steps)
+        return self._session.runtime.look(lambda protocol: protocol.swarm_steps)
 
     def progress(self, total_steps: int) -> float:
         """How much of so many steps the swarm has taken, in [0, 1]."""
@@ -288,7 +292,7 @@ class Peer:
     @property
     def addresses(self) -> tuple[str, ...]:
         """All addresses that others are told to dial."""
-        return () if self._life is None else self._life.addresses
+        return () if self._session is None else self._session.addresses
 
     def step(self) -> None:
         """Mix what has arrived and now and then push a share.
@@ -307,7 +311,7 @@ class Peer:
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._stepped_s = now
         self._running().step(trained=True, stop=self.stop)
-        self._memory.stepped(self._living())
+        self._folder.stepped(self._current_session())
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
@@ -329,7 +333,7 @@ class Peer:
         Raises:
             TrainingError: The ledger cannot be written.
         """
-        return ending.merge(self._running(), timeout_s, self._pace_s, self.stop)
+        return shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
 
     def leave(self) -> None:
         """Leave the swarm: resolve the escrow and hand the weight to a neighbor.
@@ -341,34 +345,34 @@ class Peer:
         Raises:
             TrainingError: The ledger cannot be written: the weight is lost, as in a crash.
         """
-        driver = self._running()
-        driver.settle()
-        self._memory.end(self._living())
+        runtime = self._running()
+        runtime.settle()
+        self._folder.end(self._current_session())
         self._leave()
 
     def _leave(self) -> None:
-        driver, self._left = self._running(), True
-        driver.settle()
-        ending.leave(driver, self.tally, self.config.leave_s, self._pace_s, self.vector)
+        runtime, self._left = self._running(), True
+        runtime.settle()
+        shutdown.leave(runtime, self.counters, self.config.leave_s, self._pace_s, self.vector)
 
     def _running(self) -> PeerRuntime:
-        return self._living().driver
+        return self._current_session().runtime
 
     def _held(self) -> tuple[int, ...]:
         """Weight of each shard, escrow not counted."""
-        if self._life is None:
+        if self._session is None:
             return (0,) * self.config.shards
-        accounts = self._life.driver.look(lambda protocol: protocol.accounts)
+        accounts = self._session.runtime.look(lambda protocol: protocol.accounts)
         return tuple(account.weight for account in accounts)
 
-    def _living(self) -> PeerSession:
-        if self._life is None:
+    def _current_session(self) -> PeerSession:
+        if self._session is None:
             raise LocalProtocolError("the peer is not running: use it inside `with Peer(...)`")
-        return self._life
+        return self._session
 
     def _close(self) -> None:
         try:
-            if self._life is not None:
-                self._life.close()
+            if self._session is not None:
+                self._session.close()
         finally:
-            self._memory.close()
+            self._folder.close()

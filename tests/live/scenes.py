@@ -141,7 +141,7 @@ def resets(
 def stopped(
     folder: Path, size_bytes: int, step_s: float, *, for_s: float, timing: str = "lan"
 ) -> Outcome:
-    """SIGSTOP a peer for so long that it is held for dead, and let it go on."""
+    """SIGSTOP a peer until it is considered dead, and let it go on."""
     with _proxied(folder, "abcd", size_bytes=size_bytes, step_s=step_s, p=0.5, timing=timing) as (
         swarm,
         network,
@@ -158,10 +158,10 @@ def stopped(
         back_s = until(lambda: all(x.sees(*"abcd") for x in (a, b, c)), _PATIENCE_S, "it is back")
         mixed = d.rows[-1]["mixed"]
         until(lambda: d.rows[-1]["mixed"] > mixed, _PATIENCE_S, "it mixes again")
-        # It was away itself: nobody else is to be held for dead for that.
+        # It was away itself, so it must not consider anybody else dead.
         assert all(row["live"] == list("abcd") for row in d.rows[steps:]), d.said()
         return watch.outcome(
-            swarm, **{"held for dead after, s": missed_s, "live again after, s": back_s}
+            swarm, **{"considered dead after, s": missed_s, "live again after, s": back_s}
         )
 
 

@@ -112,8 +112,8 @@ def _row(peer: Peer, began_s: float, gossip_s: float, cpu_s: float) -> dict[str,
         "gossip_s": gossip_s,
         "gossip_cpu_s": cpu_s,
         "live": list(peer.live),
-        "mixed": peer.tally.mixed,
-        "pushes": peer.tally.pushes,
+        "mixed": peer.counters.mixed,
+        "pushes": peer.counters.pushes,
         "address": peer.address,
     }
 

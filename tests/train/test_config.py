@@ -60,9 +60,9 @@ def test_a_checkpoint_setting_out_of_range_is_named(field: str, value: float) ->
 
 def test_where_lives_are_counted() -> None:
     checkpoint = CheckpointConfig(folder="a text")  # type: ignore[arg-type]
-    assert PeerConfig().lives_folder is None
-    assert PeerConfig(checkpoint=checkpoint).lives_folder == Path("a text")
-    assert PeerConfig(checkpoint=checkpoint, out=Path("out")).lives_folder == Path("out")
+    assert PeerConfig().incarnation_folder is None
+    assert PeerConfig(checkpoint=checkpoint).incarnation_folder == Path("a text")
+    assert PeerConfig(checkpoint=checkpoint, out=Path("out")).incarnation_folder == Path("out")
 
 
 def test_an_id_is_drawn_where_none_is_given() -> None:

@@ -108,7 +108,7 @@ def test_founders_agree_and_no_unit_is_lost(tmp_path: Path) -> None:
         account for i in range(4) for account in read_ledger(tmp_path / f"p{i}" / "ledger.jsonl")
     )
     assert account.balanced and account.held == account.founded == 4 * ONE
-    assert all(member.peer.tally.mixed > 0 for member in members)
+    assert all(member.peer.counters.mixed > 0 for member in members)
 
 
 def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Pat
     newcomer.inside.wait(10)
     assert newcomer.error is None
     assert torch.equal(newcomer.peer.vector.flats[0], founder.peer.vector.flats[0])
-    until(lambda: founder.peer.tally.mixed > 0 and newcomer.peer.tally.mixed > 0)
+    until(lambda: founder.peer.counters.mixed > 0 and newcomer.peer.counters.mixed > 0)
     founder.end()
     newcomer.end()
     account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
@@ -136,7 +136,7 @@ def test_a_large_model_travels_in_frames(tmp_path: Path) -> None:
         for i in range(2)
     ]
     try:
-        until(lambda: all(member.peer.tally.mixed > 3 for member in members))
+        until(lambda: all(member.peer.counters.mixed > 3 for member in members))
     finally:
         end_all(members)
 
@@ -156,7 +156,7 @@ def test_founders_that_began_differently_end_in_one_swarm(tmp_path: Path) -> Non
         for i in range(2)
     ]
     try:
-        until(lambda: all(member.peer.tally.mixed > 3 for member in members))
+        until(lambda: all(member.peer.counters.mixed > 3 for member in members))
     finally:
         end_all(members)
     account = audit(
@@ -171,7 +171,7 @@ def test_a_peer_that_only_dials_out_is_a_full_member(founder: Member) -> None:
     hidden = Member(linear(1.0), config("b", bind=None, join=(founder.peer.address,)))
     hidden.inside.wait(10)
     assert hidden.peer.address is None
-    until(lambda: founder.peer.tally.mixed > 3 and hidden.peer.tally.mixed > 3)
+    until(lambda: founder.peer.counters.mixed > 3 and hidden.peer.counters.mixed > 3)
     founder.halt.set()
     hidden.end()
     assert hidden.error is None
@@ -248,13 +248,13 @@ def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) 
         raise OSError(reason)
 
     with pytest.raises(TransportError, match="gone"), Peer(linear(0.0), config("a")) as peer:
-        driver = peer._running()
-        driver._transport.poll = lambda timeout_s: fail("gone")  # type: ignore
-        driver._transport.wake()
-        while driver.is_sound:
+        runtime = peer._running()
+        runtime._transport.poll = lambda timeout_s: fail("gone")  # type: ignore
+        runtime._transport.wake()
+        while runtime.is_sound:
             peer.wait(0.1)
         peer.step()
-    assert not driver.is_sound and "the network thread failed" in caplog.text
+    assert not runtime.is_sound and "the network thread failed" in caplog.text
 
 
 def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
@@ -264,28 +264,27 @@ def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
         raise OSError("no such device")
 
     with Peer(linear(0.0), config("a", out=tmp_path)) as peer:
-        driver = peer._running()
-        assert driver._ledger is not None
-        driver._ledger.close = fail  # type: ignore[method-assign]
-        driver.require_sound()
+        runtime = peer._running()
+        assert runtime._ledger is not None
+        runtime._ledger.close = fail  # type: ignore[method-assign]
+        runtime.require_sound()
     assert "the network thread failed" in caplog.text
     for _ in range(2):
         with pytest.raises(TransportError, match="no such device"):
-            driver.require_sound()
+            runtime.require_sound()
 
 
-def test_of_two_failures_that_end_a_life_the_first_is_told_and_a_lesser_one_gives_way() -> None:
-    full = pytest.raises(TrainingError, match="a full disk")
-    with full, Peer(linear(0.0), config("a")) as peer:
-        driver = peer._running()
-        driver._fail(TrainingError("a rule gave up"), ends=False)
-        driver.require_sound()
+def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_gives_way() -> None:
+    with pytest.raises(TrainingError, match="a full disk"), Peer(linear(0.0), config("a")) as peer:
+        runtime = peer._running()
+        runtime._fail(TrainingError("a rule gave up"), ends=False)
+        runtime.require_sound()
         with pytest.raises(TrainingError, match="a rule gave up"):
             peer.step()
         peer.step()  # it was said once
-        driver._fail(TrainingError("a rule gave up"), ends=False)
-        driver._fail(TrainingError("a full disk"), ends=True)
-        driver._fail(OSError("gone"), ends=True)
-        with full:
+        runtime._fail(TrainingError("a rule gave up"), ends=False)
+        runtime._fail(TrainingError("a full disk"), ends=True)
+        runtime._fail(OSError("gone"), ends=True)
+        with pytest.raises(TrainingError, match="a full disk"):
             peer.step()
         peer.step()

@@ -37,11 +37,11 @@ class Report:
     """What went wrong, in words."""
     address: str | None = None
     steps: int = 0
-    """Optimizer steps, those of former lives up to the last checkpoint included."""
+    """Optimizer steps, those of earlier incarnations up to the last checkpoint included."""
     swarm_steps: int = 0
     """Of all peers that ever were in the swarm, as far as this one knows."""
     lives: int = 1
-    """How many lives it took, as far as this folder knows; what is counted below is of the last
+    """How many incarnations it took, as far as this folder knows; the counts below are of the last
     one."""
     steps_per_s: float = 0.0
     wall_s: float = 0.0
@@ -154,7 +154,7 @@ class Recorder:
         path: Where the rows go, None for nowhere.
         peer: Whose they are.
         log_every: Steps between two rows.
-        before_s: How long former lives trained, seconds; the time of the rows goes on there.
+        before_s: How long earlier incarnations trained, seconds; the rows' time goes on there.
     """
 
     def __init__(
@@ -164,13 +164,13 @@ class Recorder:
         self._peer = peer
         self._log_every = log_every
         self._means = Means()
-        self._sketch = RandomProjection(sum(flat.numel() for flat in peer.vector.flats))
+        self._projection = RandomProjection(sum(flat.numel() for flat in peer.vector.flats))
         self._mixed, self._staleness_steps = 0, 0
         self._started_s = time.perf_counter() - before_s
 
     @property
     def elapsed_s(self) -> float:
-        """How long it has been training, former lives included, seconds."""
+        """How long it has been training, earlier incarnations included, seconds."""
         return time.perf_counter() - self._started_s
 
     def step(
@@ -210,10 +210,10 @@ class Recorder:
         self._rows.close()
 
     def _write(self, step: int, lr: float, evaluation: Evaluation | None) -> None:
-        tally = self._peer.tally
-        mixed = tally.mixed - self._mixed
-        staleness_steps = tally.staleness_steps - self._staleness_steps
-        self._mixed, self._staleness_steps = tally.mixed, tally.staleness_steps
+        counters = self._peer.counters
+        mixed = counters.mixed - self._mixed
+        staleness_steps = counters.staleness_steps - self._staleness_steps
+        self._mixed, self._staleness_steps = counters.mixed, counters.staleness_steps
         row = {
             "step": step,
             "swarm_steps": self._peer.swarm_steps,
@@ -224,20 +224,20 @@ class Recorder:
             "accuracy": evaluation.accuracy if evaluation else None,
             "test_loss": evaluation.loss if evaluation else None,
             "weight": self._peer.weight,
-            "pushes": tally.pushes,
-            "skipped": tally.skipped,
-            "refusals": tally.refusals,
-            "mixed": tally.mixed,
+            "pushes": counters.pushes,
+            "skipped": counters.skipped,
+            "refusals": counters.refusals,
+            "mixed": counters.mixed,
             "staleness_steps": staleness_steps / mixed if mixed else None,
-            "bytes_sent": tally.bytes_sent,
-            "membership_bytes": tally.membership_bytes,
-            "bytes_received": tally.bytes_received,
+            "bytes_sent": counters.bytes_sent,
+            "membership_bytes": counters.membership_bytes,
+            "bytes_received": counters.bytes_received,
             "queue": self._peer.queue,
             **self._durations("step_s"),
             # What it took beside the exchange, which under a synchronous rule is mostly waiting.
             **self._durations("own_s"),
             "live": len(self._peer.live),
-            "sketch": self._sketch.of(*self._peer.vector.flats) if evaluation else None,
+            "sketch": self._projection.of(*self._peer.vector.flats) if evaluation else None,
         }
         self._rows.write(row)
 

@@ -24,7 +24,7 @@ from ..interval import Recurrence, parse_interval
 from ..lr_schedule import parse_lr_schedule
 from ..peer import Peer
 from ..storage.files import drafted
-from ..storage.incarnation import LIFE, last_id
+from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..storage.ledger_file import ledger_paths
 from ..tasks.data import Loader, Sampler, split
 from ..tasks.registry import BUILT_IN, load_task
@@ -68,7 +68,7 @@ class Learner:
         if config.steps is None and config.total_steps is None:
             self.steps = self.task.steps
         self.taken = 0
-        """How many were taken, those of former lives included."""
+        """How many were taken, those of earlier incarnations included."""
         self._schedule = parse_lr_schedule(config.lr_schedule)
         self.device = _device(config.device)
         torch.manual_seed(config.seed)
@@ -149,7 +149,7 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another life of the same peer stood.
+        """Go on where another incarnation of the same peer stood.
 
         Raises:
             ConfigError: That one trained something else, or on other data; the first difference is
@@ -304,7 +304,7 @@ class _Training:
             if not self._resumed:
                 learner.start()
             if config.out is not None and config.resume:
-                # What it says of a former life would pass for the end of this one.
+                # What it says of an earlier incarnation would pass for the end of this one.
                 (config.out / "peer.json").unlink(missing_ok=True)
             path = config.out / "metrics.jsonl" if config.out is not None else None
             self._recorder = Recorder(path, peer, config.log_every, before_s=self._before_s)
@@ -340,7 +340,7 @@ class _Training:
             evaluation,
             exchange_s=self._exchange_s,
         )
-        # Now, when all that belongs to this step is done: the next life begins with the next one.
+        # All that belongs to this step is done, so the next incarnation begins with the next step.
         if self._checkpoint.is_due(learner.taken) and self.peer.config.checkpoint is not None:
             self._save_checkpoint()
 
@@ -402,7 +402,7 @@ class _Training:
                 _log.warning("nor could peer.json be written: %s", failure)
 
     def _report(self, state: State, error: str | None = None) -> Report:
-        peer, tally = self.peer, self.peer.tally
+        peer, counters = self.peer, self.peer.counters
         evaluation = self.learner.task.evaluate(self._model) if state != "failed" else None
         steps = self.learner.taken - self._steps_before
         return Report(
@@ -420,11 +420,11 @@ class _Training:
             loss=evaluation.loss if evaluation else None,
             weight_units=peer.weight_units,
             shards=peer.config.shards,
-            messages=tally.messages,
-            bytes_sent=tally.bytes_sent,
-            pushes=tally.pushes,
-            skipped=tally.skipped,
-            refusals=tally.refusals,
+            messages=counters.messages,
+            bytes_sent=counters.bytes_sent,
+            pushes=counters.pushes,
+            skipped=counters.skipped,
+            refusals=counters.refusals,
         )
 
     def _save_model(self, path: Path) -> None:
@@ -446,7 +446,7 @@ class _Training:
             save_file(tensors, draft, metadata=metadata)
 
 
-_TRACES: Final = ("ledger.jsonl", "peer.json", LIFE)
+_TRACES: Final = ("ledger.jsonl", "peer.json", INCARNATION_FILE)
 
 
 def _require_empty(folder: Path) -> None:
@@ -455,7 +455,7 @@ def _require_empty(folder: Path) -> None:
 
 
 def _require_run(folder: Path) -> None:
-    if not (folder / LIFE).exists():
+    if not (folder / INCARNATION_FILE).exists():
         raise ConfigError(f"{folder} holds no run: there is nothing to resume")
 
 

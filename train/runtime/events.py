@@ -65,7 +65,7 @@ class Events:
                 _log.info("%s is heard again", peer)
                 self._note("recovered", peer)
             case PeerDied(peer):
-                _log.warning("%s has fallen silent and is held for dead", peer)
+                _log.warning("%s has fallen silent and is considered dead", peer)
                 self._note("died", peer)
             case PeerLeft(peer):
                 _log.info("%s has left", peer)
@@ -75,7 +75,7 @@ class Events:
                     self._refused.add(peer)
                     _log.warning("%s cannot be one of this swarm: %s", peer, reason)
             case StaleIncarnation():
-                _log.warning("a later life of this peer's own name is known to others")
+                _log.warning("a later incarnation of this peer's own name is known to others")
             case SwarmGivenUp():
                 _log.warning("met another swarm, joining it: steps taken alone are lost")
             case ViewFull(names):

@@ -1,4 +1,4 @@
-"""How a peer's part in a swarm begins: with a life that others believe, and that finds them."""
+"""Joining a swarm, with an incarnation that its members accept."""
 
 import logging
 import threading
@@ -6,7 +6,7 @@ from typing import Final
 
 from ...gossip import RumorError, TransportError
 from ...gossip.wire.messages import later_life
-from . import shutdown as ending
+from . import shutdown
 from .peer_folder import PeerFolder
 from .search import StaleIncarnationError
 from .session import Made, PeerSession
@@ -15,20 +15,20 @@ __all__ = ["begin"]
 
 _log = logging.getLogger("rumor")
 
-# So many lives of itself a peer outdoes before it says that something is wrong.
-_LIVES_MAX: Final = 8
+# After so many later incarnations of its own name, a peer reports that something is wrong.
+_INCARNATIONS_MAX: Final = 8
 
 
-def begin(made: Made, memory: PeerFolder, stop: threading.Event) -> PeerSession:
-    """Found or join; where others know a later life of this peer, as a still later one.
+def begin(made: Made, folder: PeerFolder, stop: threading.Event) -> PeerSession:
+    """Found or join; where others know a later incarnation of this peer, as a still later one.
 
     Args:
         made: The peer.
-        memory: What it kept of its former lives.
+        folder: What it kept of its earlier incarnations.
         stop: When set, the search is given up.
 
     Returns:
-        The life that is a member now.
+        The session that is a member now.
 
     Raises:
         ConfigError: As `PeerSession` does.
@@ -37,34 +37,34 @@ def begin(made: Made, memory: PeerFolder, stop: threading.Event) -> PeerSession:
         IncompatiblePeer: The swarm trains another model; the first difference is named.
         TrainingError: The ledger cannot be written.
     """
-    incarnation = memory.next_incarnation(made.id)
-    for _ in range(_LIVES_MAX):
-        life = PeerSession(made, incarnation, memory.past, memory.seeds)
+    incarnation = folder.next_incarnation(made.id)
+    for _ in range(_INCARNATIONS_MAX):
+        session = PeerSession(made, incarnation, folder.past, folder.seeds)
         try:
-            life.search.run(stop)
-            memory.entered()
-            return life
+            session.search.run(stop)
+            folder.entered()
+            return session
         except StaleIncarnationError as later:
-            life.close()
-            _log.warning("%s; beginning anew, as a later life", later)
+            session.close()
+            _log.warning("%s; beginning anew, as a later incarnation", later)
             incarnation = later_life(later.incarnation, incarnation)
         except BaseException:
             try:
-                _hand_on(life, made)
+                _hand_on(session, made)
             finally:
-                life.close()
+                session.close()
             raise
     raise TransportError(
-        f"others know ever later lives of {made.id}: is another peer called so, too?"
+        f"others know ever later incarnations of {made.id}: is another peer called so, too?"
     )
 
 
-def _hand_on(life: PeerSession, made: Made) -> None:
-    """Give away what came of a copy that was never whole: shards arrive one by one."""
-    driver = life.driver
-    if not (driver.is_sound and driver.look(lambda protocol: protocol.weight)):
+def _hand_on(session: PeerSession, made: Made) -> None:
+    """Hand on the shards that arrived of an incomplete copy: they arrive one by one."""
+    runtime = session.runtime
+    if not (runtime.is_sound and runtime.look(lambda protocol: protocol.weight)):
         return
     try:
-        ending.leave(driver, made.tally, made.config.leave_s, 0.0, made.vector)
+        shutdown.leave(runtime, made.counters, made.config.leave_s, 0.0, made.vector)
     except RumorError as failure:
         _log.warning("could not leave in good order: %s", failure)

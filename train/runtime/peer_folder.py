@@ -1,4 +1,4 @@
-"""What a peer keeps on disk from life to life: checkpoints, whom it knew, and which life it is."""
+"""What a peer keeps on disk across incarnations: checkpoints, peers it knew, incarnation number."""
 
 import logging
 import time
@@ -29,7 +29,7 @@ _TABLE_EVERY: Final = Interval(every_s=2.0)
 
 
 class PeerFolder:
-    """One peer's folder, as far as it is for its next life.
+    """One peer's folder, as far as it is for its next incarnation.
 
     Args:
         config: The peer's.
@@ -42,14 +42,14 @@ class PeerFolder:
         """What the last checkpoint says, where the peer resumes."""
         self.steps = 0
         """Optimizer steps of the peer, those up to that checkpoint included."""
-        self._folder = config.lives_folder
+        self._folder = config.incarnation_folder
         self._ahead_ms_max = config.protocol.incarnation_ahead_max
-        self._scribe = WriterThread()
+        self._writer = WriterThread()
         self._checkpointing: Checkpointing | None = None
         interval = Interval()
         if config.checkpoint is not None:
             interval = config.checkpoint.interval
-            self._checkpointing = Checkpointing(config.checkpoint, model, vector, self._scribe)
+            self._checkpointing = Checkpointing(config.checkpoint, model, vector, self._writer)
         self._table = None if self._folder is None else PeerTable(self._folder)
         self._resumes = False
         self._seeds: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class PeerFolder:
         self._required().register(objects)
 
     def resume(self) -> Past | None:
-        """Take up what a former life left; None where it left no checkpoint.
+        """Take up what an earlier incarnation left; None where it left no checkpoint.
 
         Raises:
             ConfigError: Another process is in the folder, where nothing was changed; or see
@@ -96,15 +96,15 @@ class PeerFolder:
         """Make sure that the peer may start as it is.
 
         Raises:
-            ConfigError: It would write over another life's checkpoints, has not given back all
-                that is in one, or its rule takes nobody in.
+            ConfigError: It would write over another incarnation's checkpoints, has not given back
+                all that is in one, or its rule takes nobody in.
         """
         if self._checkpointing is None:
             return
         if not self._resumes and not self._checkpointing.is_fresh:
             raise ConfigError(
-                f"{self._folder} holds checkpoints of a former life: resume it, or name a new "
-                "folder"
+                f"{self._folder} holds checkpoints of an earlier incarnation: resume it, or name a "
+                "new folder"
             )
         if (self.past or self._seeds) and requirements_of(rule).fixed_members:
             raise ConfigError(
@@ -114,10 +114,10 @@ class PeerFolder:
         self._checkpointing.require_complete()
 
     def next_incarnation(self, id: PeerId) -> Incarnation:
-        """Which life is to begin; nobody has heard of it yet.
+        """Which incarnation is to begin; nobody has heard of it yet.
 
         Raises:
-            ConfigError: Another process is in the folder, or see `lives.next_incarnation`.
+            ConfigError: Another process is in the folder, or see `incarnation.next_incarnation`.
         """
         if self._folder is not None and self._folder.exists():
             self._keep_others_out(self._folder)
@@ -131,23 +131,23 @@ class PeerFolder:
             restore_rng(self.past.rng)
         self._save.done(self.steps)
 
-    def stepped(self, life: PeerSession) -> None:
+    def stepped(self, session: PeerSession) -> None:
         """Count a step, and write down what is due."""
         self.steps += 1
         if self._save.is_due(self.steps):
-            self._save_or_say(life)
+            self._save_or_say(session)
         if self._table is not None and self._note.is_due(self.steps):
             self._note.done(self.steps)
-            self._note_members(life, self._table)
+            self._note_members(session, self._table)
 
-    def save(self, life: PeerSession, *, wait: bool = False) -> bool:
+    def save(self, session: PeerSession, *, wait: bool = False) -> bool:
         """Write a checkpoint; see `Peer.save_checkpoint`."""
         checkpointing = self._required()
         if wait:
-            self._scribe.wait()
+            self._writer.wait()
         if checkpointing.is_writing:
             return False
-        phase, swarm, anchored, clock = life.driver.look(
+        phase, swarm, anchored, clock = session.runtime.look(
             lambda protocol: (
                 protocol.phase,
                 protocol.swarm,
@@ -159,27 +159,27 @@ class PeerFolder:
             # It has given its swarm up, and its model is not yet of the one that it names now.
             return False
         head = {
-            "id": life.id,
-            "incarnation": life.incarnation,
+            "id": session.id,
+            "incarnation": session.incarnation,
             "swarm": swarm.hex(),
             "anchored": anchored,
             "clock": list(clock.items()),
         }
         checkpointing.save(head, self.steps)
         self._save.done(self.steps)
-        return not wait or (self._scribe.wait() and checkpointing.is_written)
+        return not wait or (self._writer.wait() and checkpointing.is_written)
 
-    def end(self, life: PeerSession) -> None:
+    def end(self, session: PeerSession) -> None:
         """Write a last checkpoint, where any are; it is on disk when `close` returns."""
         if self._checkpointing is not None:
             if self._checkpointing.is_writing:
-                self._scribe.wait()
-            self._save_or_say(life)
+                self._writer.wait()
+            self._save_or_say(session)
 
     def close(self) -> None:
         """Finish writing."""
         try:
-            self._scribe.close()
+            self._writer.close()
         finally:
             self.let_others_in()
 
@@ -195,21 +195,21 @@ class PeerFolder:
             # A peer that has resumed may be dropped without ever having run.
             weakref.finalize(self, self._lock.close)
 
-    def _save_or_say(self, life: PeerSession) -> None:
+    def _save_or_say(self, session: PeerSession) -> None:
         try:
-            self.save(life)
+            self.save(session)
         except ConfigError as error:
             # Hours of training must not end because an object that is registered grew a state
             # that cannot be kept.
             self._save.done(self.steps)
             _log.warning("no checkpoint was written: %s", error)
 
-    def _note_members(self, life: PeerSession, table: PeerTable) -> None:
-        members, departed = life.driver.look(
+    def _note_members(self, session: PeerSession, table: PeerTable) -> None:
+        members, departed = session.runtime.look(
             lambda protocol: (protocol.last_heard(), protocol.departed())
         )
         if table.update(members, departed):
-            self._scribe.add("the table of peers", table.write)
+            self._writer.add("the table of peers", table.write)
 
     def _required(self) -> Checkpointing:
         if self._checkpointing is None:

@@ -167,7 +167,7 @@ class Probe:
             swarm=b"",
             schema=schema,
             source=self._id,
-            # The first life of nobody: no peer takes it for one that comes after another.
+            # The first incarnation of nobody: no peer takes it for one that comes after another.
             source_incarnation=1,
             destination="",
             destination_incarnation=0,

@@ -83,9 +83,9 @@ class PeerRuntime:
     Args:
         protocol: Decides.
         transport: Sends and receives; it belongs to the network thread once `start` was called.
-        workbench: Holds the values.
+        store: Holds the values.
         ledger: Where changes of weight are written, None for nowhere.
-        tally: Counts what happens.
+        counters: Counts what happens.
         on_event: Called with every event, on either thread.
         journal: Where events are written, None for nowhere.
         mix_budget_s: How long a step may go on with mixing that was put off, seconds.
@@ -95,19 +95,19 @@ class PeerRuntime:
         self,
         protocol: Protocol,
         transport: Transport,
-        workbench: TensorStore,
+        store: TensorStore,
         ledger: LedgerFile | None,
-        tally: Counters,
+        counters: Counters,
         on_event: Callable[[Event], None],
         journal: Journal | None = None,
         mix_budget_s: float = 0.0,
     ) -> None:
         self.protocol = protocol
-        self.tally = tally
+        self.counters = counters
         self.greeted: dict[str, bool] = {}
         """Addresses that were greeted, and whether a connection was there at the last try."""
         self._transport = transport
-        self._workbench = workbench
+        self._store = store
         self._ledger = ledger
         self._on_event = on_event
         self._journal = journal
@@ -127,11 +127,11 @@ class PeerRuntime:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing has failed that ends this life, as a crash would."""
+        """Whether nothing has failed that ends this session, as a crash would."""
         return not self._has_ended
 
     def require_sound(self) -> None:
-        """Make sure that this life can go on.
+        """Make sure that this session can go on.
 
         Raises:
             TrainingError: Ledger or journal cannot be written; it says which.
@@ -145,8 +145,8 @@ class PeerRuntime:
 
         Args:
             failure: What happened. The first one stays: what follows it is its consequence.
-            ends: Whether this life ends with it, as by a crash. Otherwise it is said once, and the
-                peer may still leave in good order.
+            ends: Whether this session ends with it, as by a crash. Otherwise it is said once, and
+                the peer may still leave in good order.
         """
         if self._failure is None or (ends and not self._has_ended):
             self._failure = failure
@@ -167,7 +167,7 @@ class PeerRuntime:
         self._stopping.set()
         self._transport.wake()
         self._thread.join()
-        self._workbench.close()
+        self._store.close()
 
     def look(self, glance: Callable[[Protocol], _T]) -> _T:
         """Read something of the protocol, while no event changes it."""
@@ -206,7 +206,7 @@ class PeerRuntime:
             TransportError: Likewise.
         """
         waits = self.call(Step(trained))
-        self._workbench.advance(self._mix_budget_s)
+        self._store.advance(self._mix_budget_s)
         spoke_s = time.monotonic()
         while waits and not (stop is not None and stop.is_set()):
             self.wait_for_share(_NAP_S)
@@ -217,7 +217,7 @@ class PeerRuntime:
 
     def settle(self) -> None:
         """Finish mixing what was put off."""
-        self._workbench.settle()
+        self._store.settle()
 
     def wait_for_share(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
@@ -249,7 +249,7 @@ class PeerRuntime:
         if self._journal is not None:
             self._journal.decided(effects, self.protocol.weight)
         for effect in effects:
-            self.tally.count(effect)
+            self.counters.count(effect)
             if isinstance(effect, Record) and self._ledger is not None:
                 self._ledger.write(effect.entry)
         return effects
@@ -260,7 +260,7 @@ class PeerRuntime:
             return self._carry_out_in_order(effects, frame, early)
         finally:
             for snapshot in early:
-                self._workbench.cancel(snapshot)
+                self._store.cancel(snapshot)
 
     def _carry_out_in_order(
         self, effects: Sequence[Effect | Event], frame: Buffer, early: set[SnapshotId]
@@ -277,7 +277,7 @@ class PeerRuntime:
                 case Inspect():
                     self._inspect(effect.share)
                 case Attach():
-                    usable = self._workbench.attach(effect)
+                    usable = self._store.attach(effect)
                     self._carry_out(self._decide(Attached(effect.share, usable)))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
@@ -293,10 +293,10 @@ class PeerRuntime:
         """Carry out what may fail by itself: what follows it must happen, others wait for it."""
         try:
             if isinstance(effect, _Change):
-                self._workbench.carry_out(effect, frame)
+                self._store.carry_out(effect, frame)
                 return
             if isinstance(effect, PeerDied | PeerLeft):
-                self._workbench.forget_gone()
+                self._store.forget_gone()
             self._on_event(effect)
         except TrainingError as error:
             if threading.current_thread() is self._thread:
@@ -319,7 +319,7 @@ class PeerRuntime:
         }
         snapshots = [e for e in effects if type(e) is Snapshot and e.id in large] if large else []
         for snapshot in snapshots:
-            self._workbench.expect(snapshot)
+            self._store.expect(snapshot)
         early = {snapshot.id for snapshot in snapshots}
         if early:
             self._jobs.extend(e for e in effects if type(e) is Send and e.snapshot in early)
@@ -327,7 +327,7 @@ class PeerRuntime:
         return early
 
     def _inspect(self, share: ShareId) -> None:
-        finite = self._workbench.is_sound(share, self.protocol.swarm)
+        finite = self._store.is_sound(share, self.protocol.swarm)
         self._carry_out(self._decide(Inspected(share, finite)))
         self._ready.set()
 
@@ -369,16 +369,16 @@ class PeerRuntime:
                 self._ledger.close()
 
     def _take_in(self, received: Received) -> None:
-        self.tally.bytes_received += len(received.header)
+        self.counters.bytes_received += len(received.header)
         try:
             envelope, check = decode_header(received.header)
             frame = self._receive_frame(envelope, check, received)
             effects = self._decide(Receive(envelope, received.header))
         except RemoteProtocolError as error:
-            self.tally.errors += 1
+            self.counters.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)
             return
-        self.tally.bytes_received += envelope.frame_bytes
+        self.counters.bytes_received += envelope.frame_bytes
         bulk = isinstance(envelope.body, _BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk)
         self._carry_out(effects, frame)
@@ -401,7 +401,7 @@ class PeerRuntime:
             _require_whole(envelope, len(frame), checksum(frame) == check, received)
             return frame
         try:
-            with self._workbench.landing(stage, envelope.frame_bytes) as room:
+            with self._store.landing(stage, envelope.frame_bytes) as room:
                 size = received.frame_into(room) if received.more else 0
                 _require_whole(envelope, size, checksum(room) == check, received)
         except TrainingError as error:
@@ -423,7 +423,7 @@ class PeerRuntime:
                 case Send() as effect:
                     self._send(effect)
                 case effect:
-                    self._workbench.carry_out(effect)
+                    self._store.carry_out(effect)
 
     def _greet(self, address: str, envelope: Envelope) -> bool:
         parts = encode(envelope)
@@ -431,11 +431,11 @@ class PeerRuntime:
         return self._transport.greet(address, parts)
 
     def _send(self, effect: Send) -> None:
-        frame, envelope = self._workbench.frame_of(effect), effect.envelope
+        frame, envelope = self._store.frame_of(effect), effect.envelope
         if frame is not None:
             if effect.shown and effect.snapshot is not None and isinstance(envelope.body, Offer):
-                # Where the snapshot lies, only the workbench knows. Unnamed, it will be sent.
-                segment = self._workbench.segment_of(effect.snapshot)
+                # Where the snapshot lies, only the store knows. Unnamed, it will be sent.
+                segment = self._store.segment_of(effect.snapshot)
                 envelope = replace(envelope, body=replace(envelope.body, segment=segment))
             parts = encode(envelope, frame)
             bulk = isinstance(envelope.body, _BULK)
@@ -446,11 +446,11 @@ class PeerRuntime:
 
     def _count_sent(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
         size = sum(len(part) for part in parts)
-        self.tally.messages += 1
-        self.tally.frames += len(parts) > 1
-        self.tally.bytes_sent += size
+        self.counters.messages += 1
+        self.counters.frames += len(parts) > 1
+        self.counters.bytes_sent += size
         if isinstance(envelope.body, _MEMBERSHIP):
-            self.tally.membership_bytes += size
+            self.counters.membership_bytes += size
 
 
 def _require_whole(envelope: Envelope, size: int, undamaged: bool, received: Received) -> None:

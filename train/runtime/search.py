@@ -87,16 +87,16 @@ _NAMED_MAX: Final = 4
 
 
 class StaleIncarnationError(TransportError):
-    """Others know a later life of this very peer; only a still later one can join them.
+    """Others know a later incarnation of this very peer; only a still later one can join them.
 
     Args:
-        incarnation: The life they know.
+        incarnation: The incarnation they know.
     """
 
     def __init__(self, incarnation: Incarnation) -> None:
         super().__init__(
-            f"others know life {incarnation} of this peer's name, and this one is earlier: another "
-            "peer may have its name, or the clock of this machine went back"
+            f"others know incarnation {incarnation} of this peer's name, and this one is earlier: "
+            "another peer may have its name, or the clock of this machine went back"
         )
         self.incarnation = incarnation
 
@@ -105,20 +105,20 @@ class Search:
     """Brings a peer that has just started into a swarm.
 
     Args:
-        driver: Runs its protocol.
+        runtime: Runs its protocol.
         config: Where to look, and for how long.
         id: The peer's name.
         address: Where others reach it, for the folder where addresses are exchanged; None for
             one that only dials out.
-        was_member: Whether it was a member in an earlier life: then it founds nothing together
+        was_member: Whether an earlier incarnation was a member: then it founds nothing together
             with others, whose roll call is long over.
         returning: Whether it also has what its swarm could be founded anew from.
-        known: Addresses that it knows from that life.
+        known: Addresses that it knows from then.
     """
 
     def __init__(
         self,
-        driver: PeerRuntime,
+        runtime: PeerRuntime,
         config: PeerConfig,
         id: str,
         address: str | None,
@@ -127,7 +127,7 @@ class Search:
         returning: bool = False,
         known: Sequence[str] = (),
     ) -> None:
-        self._driver = driver
+        self._runtime = runtime
         self._config = config
         self._returning = returning
         self._seeds = (*config.join, *known)
@@ -156,7 +156,7 @@ class Search:
         Raises:
             TransportError: No swarm was found in time, or before *stop* was set.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
-            OutlivedError: Others know a later life of this peer.
+            StaleIncarnationError: Others know a later incarnation of this peer.
         """
         started_s = spoke_s = time.monotonic()
         while not self._is_over():
@@ -169,14 +169,14 @@ class Search:
             if now - spoke_s > _SAY_S:
                 spoke_s = now
                 _log.warning("still joining after %.0f s: %s", now - started_s, self._wanting())
-            self._driver.wait_for_share(_POLL_S)
+            self._runtime.wait_for_share(_POLL_S)
 
     def _is_over(self) -> bool:
-        driver = self._driver
+        runtime = self._runtime
         seeds = (*self._seeds, *(self._meeting.others() if self._meeting else ()))
-        driver.call(Join(seeds, self._founders, self._returning))
-        driver.step(trained=False)
-        if driver.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
+        runtime.call(Join(seeds, self._founders, self._returning))
+        runtime.step(trained=False)
+        if runtime.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
             return True
         if self._outlived is not None:
             raise StaleIncarnationError(self._outlived.incarnation)
@@ -187,10 +187,10 @@ class Search:
 
     def _wanting(self) -> str:
         """What the peer waits for, in words."""
-        members = self._driver.look(lambda protocol: protocol.live())
+        members = self._runtime.look(lambda protocol: protocol.live())
         answering = {address for member in members for address in member.addresses}
         # In the order in which they were asked: what was typed comes before what is remembered.
-        greeted = tuple(self._driver.greeted.copy())
+        greeted = tuple(self._runtime.greeted.copy())
         words = [
             f"{address} {'answers' if address in answering else 'does not answer'}"
             for address in greeted[:_NAMED_MAX]

@@ -1,4 +1,4 @@
-"""One life of a peer: its protocol, and what carries out what that decides."""
+"""One session of a peer: its protocol, and what carries out its decisions."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,14 +50,14 @@ _AT_ONCE_MAX = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Made:
-    """What a peer is made of, whichever life of it."""
+    """What a peer is made of, whichever incarnation."""
 
     id: PeerId
     config: PeerConfig
     rule: Rule
     model: nn.Module
     vector: Vector
-    tally: Counters
+    counters: Counters
     journaled: Mapping[str, Any] | None
     """What a replay needs to know of the training; None to keep no journal."""
 
@@ -70,9 +70,9 @@ class PeerSession:
 
     Args:
         made: The peer.
-        incarnation: Which life of it.
+        incarnation: Its number.
         past: What a checkpoint says of those before, where there is one.
-        known: Addresses of others that a former life knew.
+        known: Addresses of others that an earlier incarnation knew.
 
     Raises:
         ConfigError: An address cannot be bound, a folder cannot be written, or what was asked for
@@ -89,7 +89,7 @@ class PeerSession:
         self.id = made.id
         """What the peer is called."""
         self.incarnation = incarnation
-        """Which life this is."""
+        """Which incarnation this is."""
         self.journal: Journal | None = None
         """The journal, where one is kept."""
         self._made = made
@@ -99,25 +99,25 @@ class PeerSession:
         try:
             self.addresses = advertised(made.config, transport.addresses)
             """Where others reach it; none for one that only dials out."""
-            self.driver = self._make_driver(transport)
+            self.runtime = self._make_runtime(transport)
             self.search = self._make_search(known)
             """Brings it into a swarm."""
         except BaseException:
             transport.close(0)
             raise
-        self.driver.start()
+        self.runtime.start()
 
     def close(self) -> None:
         """Stop, without another word; what cannot be closed keeps nothing else open."""
         with ExitStack() as closing:
             closing.callback(self._events.close)
             closing.callback(self._close_journal)
-            closing.callback(self._warming.close)
-            closing.callback(self.driver.stop)
+            closing.callback(self._preallocation.close)
+            closing.callback(self.runtime.stop)
 
     def _close_journal(self) -> None:
         if self.journal is not None:
-            self.journal.close(whole=self.driver.is_sound)
+            self.journal.close(whole=self.runtime.is_sound)
 
     def _hear(self, event: Event) -> None:
         self._events.tell(event)
@@ -125,20 +125,20 @@ class PeerSession:
         if isinstance(event, Joined):
             self._check_anchor()
         elif isinstance(event, PeerMet):
-            shares = self.driver.look(lambda protocol: protocol.shares_memory(event.peer))
-            self._warming.met(shares_memory=shares)
+            shares = self.runtime.look(lambda protocol: protocol.shares_memory(event.peer))
+            self._preallocation.met(shares_memory=shares)
 
     def _check_anchor(self) -> None:
         # One that came in several shards can only be told when all of them are there.
         vector = self._made.vector
-        anchored, swarm = self.driver.look(lambda protocol: (protocol.is_anchored, protocol.swarm))
+        anchored, swarm = self.runtime.look(lambda protocol: (protocol.is_anchored, protocol.swarm))
         if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
             raise TrainingError("the anchor that came is not the one of this swarm: join again")
 
     def _make_search(self, known: Sequence[str]) -> Search:
         past = self._past
         return Search(
-            self.driver,
+            self.runtime,
             self._made.config,
             self.id,
             self.addresses[0] if self.addresses else None,
@@ -147,12 +147,12 @@ class PeerSession:
             known=known,
         )
 
-    def _make_driver(self, transport: Transport) -> PeerRuntime:
+    def _make_runtime(self, transport: Transport) -> PeerRuntime:
         made, config = self._made, self._made.config
         host = host_id() if config.protocol.shared_memory else b""
         protocol = self._make_protocol(host)
         head = self._journal_head(protocol.account, host)
-        folder = config.lives_folder
+        folder = config.incarnation_folder
         if folder is not None:
             with _making(folder):
                 note_incarnation(folder, made.id, self.incarnation)
@@ -160,7 +160,7 @@ class PeerSession:
         if config.out is not None:
             with _making(config.out):
                 ledger = self._open_files(config.out, protocol.account, head)
-        bench = TensorStore(
+        store = TensorStore(
             made.vector,
             rounding=lambda snapshot: stream(config.seed, made.id, f"rounding:{snapshot}"),
             segments=SegmentPool(pinned=not made.vector.is_here) if host else None,
@@ -168,13 +168,15 @@ class PeerSession:
             mixing=config.mixing,
         )
         form = Form() if config.protocol.exact else Form(config.protocol.wire)
-        self._warming = Preallocation(bench, form, min(made.rule.outstanding_max, _AT_ONCE_MAX))
+        self._preallocation = Preallocation(
+            store, form, min(made.rule.outstanding_max, _AT_ONCE_MAX)
+        )
         return PeerRuntime(
             protocol,
             transport,
-            bench,
+            store,
             ledger,
-            made.tally,
+            made.counters,
             self._hear,
             self.journal,
             config.mix_budget_s,

@@ -26,11 +26,11 @@ _PATIENCE_S: Final = 3.0
 _PATIENCE_STEPS: Final = 4
 
 
-def merge(driver: PeerRuntime, timeout_s: float, pace_s: float, stop: threading.Event) -> bool:
+def merge(runtime: PeerRuntime, timeout_s: float, pace_s: float, stop: threading.Event) -> bool:
     """Take no more steps, wait for the others to finish, and agree with them.
 
     Args:
-        driver: Runs the peer.
+        runtime: Runs the peer.
         timeout_s: How long that may take, seconds.
         pace_s: What a step took the peer: until the others are done, it pushes as often as it did
             while it trained.
@@ -43,26 +43,26 @@ def merge(driver: PeerRuntime, timeout_s: float, pace_s: float, stop: threading.
         TrainingError: As for `PeerRuntime.call`.
         TransportError: Likewise.
     """
-    driver.call(Finish())
+    runtime.call(Finish())
     give_up_s = time.monotonic() + timeout_s
-    while not driver.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
-        merging = driver.look(lambda protocol: protocol.merging)
+    while not runtime.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
+        merging = runtime.look(lambda protocol: protocol.merging)
         nap_s = _MERGING_POLL_S if merging else max(pace_s, _MERGING_POLL_S)
         if stop.wait(min(nap_s, _PACE_S_MAX)):
             break
-        driver.step(trained=False, stop=stop)
-    driver.settle()
-    return driver.look(lambda protocol: protocol.done)
+        runtime.step(trained=False, stop=stop)
+    runtime.settle()
+    return runtime.look(lambda protocol: protocol.done)
 
 
 def leave(
-    driver: PeerRuntime, tally: Counters, timeout_s: float, pace_s: float, vector: Vector
+    runtime: PeerRuntime, counters: Counters, timeout_s: float, pace_s: float, vector: Vector
 ) -> None:
     """Hand the weight on and go; says what could not be handed on.
 
     Args:
-        driver: Runs the peer.
-        tally: Counts what it sends.
+        runtime: Runs the peer.
+        counters: Counts what it sends.
         timeout_s: How long that may take, seconds.
         pace_s: What a step took the peer, and may take others, seconds: it is no use to wait for
             much longer while nothing moves, neither a unit nor a frame of a share, and nobody is
@@ -74,29 +74,29 @@ def leave(
         TrainingError: As for `PeerRuntime.call`: the weight is lost, as in a crash.
         TransportError: Likewise.
     """
-    driver.call(Leave(burn=not all(is_finite_tensor(flat) for flat in vector.flats)))
+    runtime.call(Leave(burn=not all(is_finite_tensor(flat) for flat in vector.flats)))
     patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
     now = moved_s = time.monotonic()
-    give_up_s, before = now + timeout_s, _position(driver, tally)
-    while not driver.look(lambda protocol: protocol.done):
+    give_up_s, before = now + timeout_s, _position(runtime, counters)
+    while not runtime.look(lambda protocol: protocol.done):
         looked_s = now
         time.sleep(_POLL_S)
-        driver.require_sound()
-        now, position = time.monotonic(), _position(driver, tally)
+        runtime.require_sound()
+        now, position = time.monotonic(), _position(runtime, counters)
         heard = partial(Protocol.is_worth_waiting, since_s=looked_s)
         # On a slow link a share may be on its way for long after its last frame was handed over.
-        if position != before or driver.look(heard):
+        if position != before or runtime.look(heard):
             moved_s, before = now, position
         if now >= give_up_s or now - moved_s >= patience_s:
-            _log.warning("left although %s", driver.look(_left_over))
+            _log.warning("left although %s", runtime.look(_left_over))
             break
     # Others may still ask what became of the shares that were refused.
     time.sleep(_POLL_S)
 
 
-def _position(driver: PeerRuntime, tally: Counters) -> tuple[int, ...]:
-    weight = driver.look(_weight)
-    return *weight, tally.frames
+def _position(runtime: PeerRuntime, counters: Counters) -> tuple[int, ...]:
+    weight = runtime.look(_weight)
+    return *weight, counters.frames
 
 
 def _weight(protocol: Protocol) -> tuple[int, int, int]:

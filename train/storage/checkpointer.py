@@ -1,4 +1,4 @@
-"""What a peer writes down of itself between two steps, and takes up again in its next life."""
+"""What a peer saves of itself between two steps, and restores in its next incarnation."""
 
 import logging
 import random
@@ -67,7 +67,7 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a peer knows of its own earlier lives when it says its first hello."""
+    """What a peer knows of its own earlier incarnations when it says its first hello."""
 
     id: PeerId
     """What it was called."""
@@ -110,16 +110,16 @@ class Checkpointing:
         config: Where, and how many are kept.
         model: The peer's.
         vector: The same, as a vector.
-        scribe: Writes the files.
+        writer: Writes the files.
     """
 
     def __init__(
-        self, config: CheckpointConfig, model: nn.Module, vector: Vector, scribe: WriterThread
+        self, config: CheckpointConfig, model: nn.Module, vector: Vector, writer: WriterThread
     ) -> None:
         self._folder = CheckpointFolder(config.folder, config.kept)
         self._vector = vector
         self._tensors = travelling_tensors(model, vector.schema)
-        self._scribe = scribe
+        self._writer = writer
         self._registered: dict[str, Stateful] = {}
         self._loaded: Checkpoint | None = None
         self.is_written = True
@@ -127,7 +127,7 @@ class Checkpointing:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no former life left a checkpoint here."""
+        """Whether no earlier incarnation left a checkpoint here."""
         return not self._folder.paths()
 
     def register(self, objects: Mapping[str, Stateful]) -> None:
@@ -197,7 +197,7 @@ class Checkpointing:
     @property
     def is_writing(self) -> bool:
         """Whether the last one is still being written."""
-        return self._scribe.is_busy(_JOB)
+        return self._writer.is_busy(_JOB)
 
     def save(self, head: Mapping[str, Any], steps: int) -> None:
         """Copy all that is to be kept; it is written while training goes on.
@@ -205,7 +205,7 @@ class Checkpointing:
         Args:
             head: What to say of the peer: ``id``, ``incarnation``, ``swarm``, ``clock``,
                 ``anchored``.
-            steps: Of this peer, those of former lives included.
+            steps: Of this peer, those of earlier incarnations included.
 
         Raises:
             ConfigError: Something that is registered has a state that cannot be kept.
@@ -228,7 +228,7 @@ class Checkpointing:
         }
         checkpoint = Checkpoint(head=whole, tensors=tensors)
         self.is_written = False
-        self._scribe.add(_JOB, lambda: self._write(checkpoint))
+        self._writer.add(_JOB, lambda: self._write(checkpoint))
 
     def _copies(self, *, anchored: bool) -> dict[str, Tensor]:
         named = zip(self._vector.schema.tensors, self._tensors, strict=True)

@@ -136,7 +136,7 @@ class WriterThread:
         self._doing = ""
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._trouble = DiskFullPolicy()
+        self._policy = DiskFullPolicy()
 
     def is_busy(self, name: str) -> bool:
         """Whether a job of this name waits, or is being done."""
@@ -153,7 +153,7 @@ class WriterThread:
         with self._changed:
             self._jobs[name] = job
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rumor-scribe", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="rumor-writer", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
@@ -179,9 +179,9 @@ class WriterThread:
         while (job := self._next()) is not None:
             try:
                 job()
-                self._trouble.worked(self._doing)
+                self._policy.worked(self._doing)
             except OSError as error:
-                self._trouble.failed(self._doing, error)
+                self._policy.failed(self._doing, error)
             except Exception:
                 # Whatever it is, the next one may be written, and somebody may be waiting for it.
                 _log.exception("%s could not be written, training goes on", self._doing)

@@ -1,7 +1,7 @@
-"""Which life of a peer this is, and whom its former ones knew: what survives in its folder.
+"""The incarnation number, peer table and lock in a peer's folder.
 
-The count of lives must never repeat, or messages of two lives could not be told apart; and it must
-not run far ahead of the calendar, or nobody would believe it.
+Incarnation numbers must never repeat, or messages of two incarnations could not be told apart; and
+they must not run far ahead of the calendar, or nobody would believe them.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from ...gossip.wire.messages import Incarnation
 from .files import write_json
 
 __all__ = [
-    "LIFE",
+    "INCARNATION_FILE",
     "PeerTable",
     "is_held_by",
     "is_locked",
@@ -29,15 +29,15 @@ __all__ = [
     "note_incarnation",
 ]
 
-LIFE: Final = "life.json"
-"""Says in a peer's folder whose it is, and which life of it was the last."""
+INCARNATION_FILE: Final = "life.json"
+"""Says in a peer's folder whose it is, and which incarnation of it was the last."""
 
 _DAY_MS: Final = 86_400_000
 
 PEERS: Final = "peers.json"
 
 ROWS_MAX: Final = 64
-"""Peers that are noted: any one that still lives knows all others."""
+"""Peers that are noted: any one that is still alive knows all others."""
 
 LOCK: Final = "life.lock"
 """Held by the process whose peer it is: two would write over one another's checkpoints."""
@@ -46,14 +46,14 @@ LOCK: Final = "life.lock"
 def next_incarnation(
     folder: Path | None, id: PeerId, unix_s: float, ahead_ms_max: int
 ) -> Incarnation:
-    """The number of a peer's next life: later than the last one, also where the clock went back.
+    """The next incarnation's number: above the last one, also where the clock went back.
 
     Args:
         folder: Where the last one was noted; None where nothing is kept, and the clock is all
             there is.
         id: The peer's name.
         unix_s: Seconds by the calendar.
-        ahead_ms_max: How far ahead of the calendar others believe a life, milliseconds.
+        ahead_ms_max: How far ahead of the calendar others believe an incarnation, milliseconds.
 
     Raises:
         ConfigError: The folder is another peer's, or what it says cannot be read, or nobody would
@@ -68,8 +68,9 @@ def next_incarnation(
     if last[1] >= now_ms + ahead_ms_max:
         days = (last[1] - now_ms) / _DAY_MS
         raise ConfigError(
-            f"{folder / LIFE} counts lives by a clock that was {days:.0f} days ahead of this "
-            "one, and nobody would believe them: set the clock right, or remove that file"
+            f"{folder / INCARNATION_FILE} counts incarnations by a clock that was {days:.0f} days "
+            "ahead of this one, and nobody would believe them: set the clock right, or remove that "
+            "file"
         )
     return max(now_ms, last[1] + 1)
 
@@ -127,7 +128,7 @@ def is_held_by(folder: Path, pid: int) -> bool:
 
 
 def last_id(folder: Path) -> PeerId | None:
-    """Whose folder this is; None where no life has begun in it.
+    """Whose folder this is; None where no incarnation has begun in it.
 
     Raises:
         ConfigError: What it says cannot be read.
@@ -137,16 +138,16 @@ def last_id(folder: Path) -> PeerId | None:
 
 
 def note_incarnation(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
-    """Bring to the disk that this life has begun; before anybody hears of it.
+    """Bring to the disk that this incarnation has begun; before anybody hears of it.
 
     Raises:
         OSError: It cannot be written.
     """
-    write_json(folder / LIFE, {"id": id, "incarnation": incarnation})
+    write_json(folder / INCARNATION_FILE, {"id": id, "incarnation": incarnation})
 
 
 def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
-    path = folder / LIFE
+    path = folder / INCARNATION_FILE
     if not path.exists():
         return None
     try:
@@ -154,16 +155,17 @@ def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
         return str(noted["id"]), int(noted["incarnation"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
-            f"{path} does not say which life of its peer was the last ({error}): remove it only if "
-            "the clock of this machine never went back"
+            f"{path} does not say which incarnation of its peer was the last ({error}): remove it "
+            "only if the clock of this machine never went back"
         ) from None
 
 
 class PeerTable:
-    """The other peers that one knows, on disk: whom its next life can ask for the swarm.
+    """The other peers that one knows, on disk: whom its next incarnation can ask for the swarm.
 
-    A row stays until its peer is known again or has left, or as many others were heard later: a
-    life that meets nobody, because the network was down, must leave the next one somebody to ask.
+    A row stays until its peer is known again or has left, or as many others were heard later: an
+    incarnation that meets nobody, because the network was down, must leave the next one somebody
+    to ask.
 
     Args:
         folder: Where it lies.
@@ -205,7 +207,7 @@ class PeerTable:
         write_json(self._path, [{"id": id, "addresses": list(each)} for id, each in rows])
 
     def addresses(self) -> tuple[str, ...]:
-        """Addresses that a former life noted; none where it noted none, or they are damaged.
+        """Addresses that an earlier incarnation noted; none if they are missing or damaged.
 
         A seed more or less is nothing to fail for.
         """

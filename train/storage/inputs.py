@@ -1,4 +1,4 @@
-"""What a protocol takes in, as data: the driver feeds it, the journal keeps it.
+"""What a protocol takes in, as data: the runtime feeds it, the journal keeps it.
 
 Each is named after the method of `Protocol` that takes it.
 """
@@ -30,7 +30,7 @@ class Join(NamedTuple):
     seeds: tuple[str, ...]
     founders: int
     returning: bool = False
-    """Whether it was a member in an earlier life."""
+    """Whether it was a member in an earlier incarnation."""
 
     def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""

@@ -82,7 +82,7 @@ class Entry:
 
 
 class Journal:
-    """Appends to the journal of one life of a peer; its methods may be called on any thread.
+    """Appends to the journal of one incarnation of a peer; its methods may be called on any thread.
 
     Args:
         path: Where it goes; no file may be there yet.
@@ -279,7 +279,7 @@ def _framed(kind: int, body: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """One life of a peer at its start."""
+    """One incarnation of a peer at its start."""
 
     id: str
     incarnation: int

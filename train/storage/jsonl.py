@@ -164,7 +164,7 @@ class JsonlLog:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._rows: MetricsLog | None = None
-        self._trouble = DiskFullPolicy()
+        self._policy = DiskFullPolicy()
         if path is not None:
             # At once, so that a row that a kill cut short is gone also where none follows.
             self._try(path, None)
@@ -191,6 +191,6 @@ class JsonlLog:
             if row is not None:
                 self._rows.write(row)
         except OSError as error:
-            self._trouble.failed(str(path), error)
+            self._policy.failed(str(path), error)
         else:
-            self._trouble.worked(str(path))
+            self._policy.worked(str(path))

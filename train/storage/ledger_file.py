@@ -1,6 +1,6 @@
 """A peer's ledgers on disk: every change of weight, written before anything leaves.
 
-Each life of a peer has a file of its own: ``ledger.jsonl``, then ``ledger.2.jsonl``, and so on.
+Each incarnation of a peer has its own file: ``ledger.jsonl``, then ``ledger.2.jsonl``, and so on.
 """
 
 import re
@@ -20,7 +20,7 @@ _FIRST = "ledger.jsonl"
 
 
 class LedgerFile:
-    """Appends the entries of one life of a peer; each is with the system when `write` returns.
+    """Appends the entries of one incarnation; each is with the system when `write` returns.
 
     Args:
         path: Where they go.
@@ -83,25 +83,25 @@ def read_ledger(path: Path) -> tuple[Account, ...]:
 
 
 def ledger_paths(folder: Path) -> list[Path]:
-    """The ledgers in a peer's folder, one for each of its lives, the first one first."""
+    """The ledgers in a peer's folder, one for each of its incarnations, the first one first."""
     numbered = ((_number(path), path) for path in folder.glob("ledger*.jsonl"))
     return [path for number, path in sorted(numbered) if number]
 
 
 def new_ledger_path(folder: Path) -> Path:
-    """Where the next life of the peer of this folder keeps its ledger."""
+    """Where the next incarnation of the peer of this folder keeps its ledger."""
     numbers = [_number(path) for path in ledger_paths(folder)]
     return folder / (f"ledger.{numbers[-1] + 1}.jsonl" if numbers else _FIRST)
 
 
 def read_ledgers(folder: Path) -> tuple[Account, ...]:
-    """Fold all ledgers of a peer's folder, those of its former lives included.
+    """Fold all ledgers of a peer's folder, those of its earlier incarnations included.
 
-    A life that was killed before its ledger's first line was whole has changed no weight, and is
-    passed over.
+    An incarnation that was killed before its ledger's first line was whole has changed no weight,
+    and is passed over.
 
     Returns:
-        The accounts, life by life, and within a life by shard; `Account.life` tells them apart.
+        The accounts by incarnation, then by shard; `Account.life` tells them apart.
         None where the peer never opened a ledger.
 
     Raises:
@@ -112,7 +112,7 @@ def read_ledgers(folder: Path) -> tuple[Account, ...]:
 
 
 def _number(path: Path) -> int:
-    """Which life's ledger this is; 0 for a file that is none."""
+    """Which incarnation's ledger this is; 0 for a file that is none."""
     match = re.fullmatch(r"ledger(?:\.([1-9]\d*))?\.jsonl", path.name)
     return int(match[1] or 1) if match else 0
 

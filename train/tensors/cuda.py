@@ -100,14 +100,14 @@ class DeviceQueue(Protocol):
     def hold(self, mark: Mark) -> None:
         """Let the training queue wait for a mark of the other."""
 
-    def save(self, host: Tensor, taken: Tensor, total: Tensor, after: Mark) -> Mark:
+    def save(self, host: Tensor, numbers: Tensor, total: Tensor, after: Mark) -> Mark:
         """Copy to host memory, in the queue beside.
 
         Args:
-            host: Page-locked, of the dtype and length of *taken*.
-            taken: What is copied.
+            host: Page-locked, of the dtype and length of *numbers*.
+            numbers: What is copied.
             total: One float64 in host memory: becomes a sum, not finite where a number is not.
-            after: When *taken* is ready.
+            after: When *numbers* is ready.
 
         Returns:
             When *host* and *total* are.
@@ -152,12 +152,12 @@ class CudaQueue:
         """Let the current stream wait for an event."""
         _wait(torch.cuda.current_stream(self._device), mark)
 
-    def save(self, host: Tensor, taken: Tensor, total: Tensor, after: Mark) -> Mark:
+    def save(self, host: Tensor, numbers: Tensor, total: Tensor, after: Mark) -> Mark:
         """Copy to pinned memory on the side stream."""
         _wait(self._aside, after)
         with torch.cuda.stream(self._aside):
-            host.copy_(taken, non_blocking=True)
-            total.copy_(overflowing_sum(taken).double(), non_blocking=True)
+            host.copy_(numbers, non_blocking=True)
+            total.copy_(overflowing_sum(numbers).double(), non_blocking=True)
         return _recorded(self._aside)
 
     def bring(self, landing: Tensor, host: Tensor, after: Mark) -> Mark:
@@ -260,17 +260,17 @@ class DeviceCopies:
     """One device, and the buffers there.
 
     Args:
-        lane: The device's queues.
+        queue: The device's queues.
     """
 
-    def __init__(self, lane: DeviceQueue) -> None:
-        self._lane = lane
-        self._leaving = _Reused(lane)
-        self._landing = _Reused(lane)
+    def __init__(self, queue: DeviceQueue) -> None:
+        self._queue = queue
+        self._leaving = _Reused(queue)
+        self._landing = _Reused(queue)
 
     def note(self) -> Mark:
         """Mark what the training queue holds by now."""
-        return self._lane.note()
+        return self._queue.note()
 
     def depart(
         self, host: Tensor, numbers: Tensor, *, lasting: bool = False
@@ -291,9 +291,9 @@ class DeviceCopies:
             return bool(torch.isfinite(total)) or is_finite_tensor(host)
 
         if lasting:
-            return self._lane.save(host, numbers, total, self._lane.note()), look
+            return self._queue.save(host, numbers, total, self._queue.note()), look
         aside = self._copied(numbers)
-        mark = self._lane.save(host, aside.view(numbers.dtype), total, self._lane.note())
+        mark = self._queue.save(host, aside.view(numbers.dtype), total, self._queue.note())
         self._leaving.take_back(aside, mark)
         return mark, look
 
@@ -311,7 +311,7 @@ class DeviceCopies:
             Does so, and the copy to host memory; not for the thread that trains, since it waits.
         """
         aside = self._copied(numbers)
-        after = self._lane.note()
+        after = self._queue.note()
 
         def work() -> bool:
             room = torch.empty(host.numel(), dtype=torch.uint8, device=aside.device)
@@ -320,7 +320,7 @@ class DeviceCopies:
             return finite
 
         def look() -> bool:
-            finite = self._lane.run(work, after)
+            finite = self._queue.run(work, after)
             self._leaving.take_back(aside, after)
             return finite
 
@@ -337,36 +337,36 @@ class DeviceCopies:
             The same bytes on the device, until the block ends.
         """
         landing, free = self._landing.lend(host.numel())
-        mark = self._lane.bring(landing, host, free)
-        self._lane.hold(mark)
+        mark = self._queue.bring(landing, host, free)
+        self._queue.hold(mark)
         yield DeviceArrival(landing, mark)
-        self._landing.take_back(landing, self._lane.note())
+        self._landing.take_back(landing, self._queue.note())
 
     def _copied(self, numbers: Tensor) -> Tensor:
         """Copy numbers aside in the training queue; the bytes, in a buffer of `_leaving`."""
         aside, free = self._leaving.lend(numbers.numel() * numbers.element_size())
-        self._lane.hold(free)
+        self._queue.hold(free)
         aside.view(numbers.dtype).copy_(numbers)
         return aside
 
 
 def device_copies(
-    devices: Iterable[torch.device], lanes: Callable[[torch.device], DeviceQueue | None]
+    devices: Iterable[torch.device], queues: Callable[[torch.device], DeviceQueue | None]
 ) -> dict[torch.device, DeviceCopies | None]:
-    """One crossing for each device, None for host memory.
+    """Queues and buffers of each device, None for host memory.
 
     Raises:
         TrainingError: A device is not known.
     """
-    opened = {device: lanes(device) for device in dict.fromkeys(devices)}
-    return {d: None if lane is None else DeviceCopies(lane) for d, lane in opened.items()}
+    opened = {device: queues(device) for device in dict.fromkeys(devices)}
+    return {d: None if queue is None else DeviceCopies(queue) for d, queue in opened.items()}
 
 
 class _Reused:
     """Buffers on a device, each with the mark after which it may be written to."""
 
-    def __init__(self, lane: DeviceQueue) -> None:
-        self._lane = lane
+    def __init__(self, queue: DeviceQueue) -> None:
+        self._queue = queue
         self._kept: dict[int, list[tuple[Tensor, Mark]]] = {}
         self._lock = threading.Lock()
 
@@ -379,7 +379,7 @@ class _Reused:
             if len(kept) >= _BUFFERS_MAX:
                 return kept.pop(0)
         # Fresh memory may still be read by what was queued before its last owner let go of it.
-        return self._lane.buffer(size_bytes), self._lane.note()
+        return self._queue.buffer(size_bytes), self._queue.note()
 
     def take_back(self, buffer: Tensor, mark: Mark) -> None:
         with self._lock:

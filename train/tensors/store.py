@@ -43,7 +43,7 @@ _ALL = float("inf")
 _WARM_BYTES_MIN = 4 << 20
 
 # Of shards there may be many, of which a push carries a few.
-_WARM_MAX = 2
+_PREALLOCATED_MAX = 2
 
 # Snapshots that were not finite are released, too, and never taken.
 _RELEASED_MAX = 64
@@ -78,7 +78,7 @@ class TensorStore:
         rounding: Random numbers for one snapshot, which ``int8`` rounds with; None where no
             snapshot is taken in it.
         segments: Where snapshots are put so that neighbors on this machine can read them; None
-            for ordinary memory. Closed with the workbench.
+            for ordinary memory. Closed with the store.
         attachments: Opens the segments of neighbors; None where none is attached. Likewise.
         mixing: When shares are mixed. Where a vector lies on a device, that is at once: the
             device does it, and training does not wait.
@@ -130,7 +130,7 @@ class TensorStore:
         self._raise_failure()
         return done
 
-    def warm(self, form: Form, count: int, *, shown: bool) -> None:
+    def preallocate(self, form: Form, count: int, *, shown: bool) -> None:
         """Have the system make the memory for snapshots now, so that the first push need not wait.
 
         Args:
@@ -144,7 +144,7 @@ class TensorStore:
         )
         for size_bytes, shards in sizes.items():
             if size_bytes >= _WARM_BYTES_MIN:
-                pool.warm(size_bytes, min(shards * count, _WARM_MAX))
+                pool.preallocate(size_bytes, min(shards * count, _PREALLOCATED_MAX))
 
     def expect(self, effect: Snapshot) -> None:
         """Let frames of a snapshot be asked for before it is taken; it must be, right after this.
@@ -387,16 +387,16 @@ class TensorStore:
 
 
 class Preallocation:
-    """Warms a workbench up, once for each of its two kinds of memory.
+    """Allocates the buffers of a store ahead, once for each of its two kinds of memory.
 
     Args:
-        bench: Where snapshots are put.
+        store: Where snapshots are put.
         form: What pushes will consist of.
         count: How many pushes may be under way at once.
     """
 
-    def __init__(self, bench: TensorStore, form: Form, count: int) -> None:
-        self._bench = bench
+    def __init__(self, store: TensorStore, form: Form, count: int) -> None:
+        self._store = store
         self._form = form
         self._count = count
         self._threads: dict[bool, threading.Thread] = {}
@@ -409,10 +409,10 @@ class Preallocation:
         """
         if shares_memory not in self._threads:
             thread = threading.Thread(
-                target=self._bench.warm,
+                target=self._store.preallocate,
                 args=(self._form, self._count),
                 kwargs={"shown": shares_memory},
-                name="rumor-warming",
+                name="rumor-preallocation",
                 daemon=True,
             )
             self._threads[shares_memory] = thread

@@ -40,19 +40,19 @@ class SnapshotCopy:
 
     Args:
         host: The buffer, uint8.
-        crossing_of: For a device: its buffers and queues, None for host memory.
+        copies_of: For a device: its buffers and queues, None for host memory.
         written: Told how many bytes of the buffer are there by now, from its start.
     """
 
     def __init__(
         self,
         host: Tensor,
-        crossing_of: Callable[[torch.device], DeviceCopies | None],
+        copies_of: Callable[[torch.device], DeviceCopies | None],
         written: Callable[[int], None] | None = None,
     ) -> None:
         self._written = written
         self._host = host
-        self._crossing_of = crossing_of
+        self._copies_of = copies_of
         self._finite, self._in_order = True, True
         self._marks: list[Mark] = []
         self._looks: list[Callable[[], bool]] = []
@@ -67,8 +67,8 @@ class SnapshotCopy:
         """
         for part in parts:
             room, numbers = part.room(self._host), part.of(flats)
-            crossing = self._crossing_of(numbers.device)
-            if crossing is None and part.wire is None:
+            copies = self._copies_of(numbers.device)
+            if copies is None and part.wire is None:
                 # Nothing is told of what follows numbers that come from a device, or are
                 # converted, or are not finite.
                 tell = self._written if self._in_order and self._finite else None
@@ -76,8 +76,8 @@ class SnapshotCopy:
                 self._finite &= copy_finite(room.view(part.dtype), numbers, copied)
                 continue
             self._in_order = False
-            if crossing is not None:
-                self._add_from_device(crossing, part, numbers, write)
+            if copies is not None:
+                self._add_from_device(copies, part, numbers, write)
             elif write is not None:
                 self._finite &= write(part, room, numbers)
 
@@ -94,9 +94,9 @@ class SnapshotCopy:
         for placed in local:
             offset = start + placed.offset_bytes - local[0].offset_bytes
             placed.room(self._host, offset).copy_(placed.tensor, non_blocking=True)
-            crossing = self._crossing_of(placed.tensor.device)
-            if crossing is not None:
-                self._marks.append(crossing.note())
+            copies = self._copies_of(placed.tensor.device)
+            if copies is not None:
+                self._marks.append(copies.note())
 
     def taken(self, form: Form) -> DeviceSnapshot:
         """What has been put there so far.
@@ -109,13 +109,13 @@ class SnapshotCopy:
         return DeviceSnapshot(finite=self._finite, marks=self._marks, looks=self._looks)
 
     def _add_from_device(
-        self, crossing: DeviceCopies, part: Part, numbers: Tensor, write: Write | None
+        self, copies: DeviceCopies, part: Part, numbers: Tensor, write: Write | None
     ) -> None:
         room = part.room(self._host)
         if part.wire is not None and write is not None:
-            self._looks.append(crossing.convert(room, numbers, partial(write, part)))
+            self._looks.append(copies.convert(room, numbers, partial(write, part)))
             return
-        mark, look = crossing.depart(room.view(part.dtype), numbers, lasting=write is None)
+        mark, look = copies.depart(room.view(part.dtype), numbers, lasting=write is None)
         self._marks.append(mark)
         self._looks.append(look)
 
@@ -155,7 +155,7 @@ class Vector:
         shards: Into how many pieces the vector is cut.
         keeps_anchor: Whether to keep what ``x`` is now as the anchor.
         sends_topk: Whether to note what was last sent of each number.
-        lanes: Opens the queues of a device; None for host memory.
+        queues: Opens the queues of a device; None for host memory.
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines.
@@ -171,14 +171,16 @@ class Vector:
         shards: int = 1,
         keeps_anchor: bool = False,
         sends_topk: bool = False,
-        lanes: Callable[[torch.device], DeviceQueue | None] = queue_of,
+        queues: Callable[[torch.device], DeviceQueue | None] = queue_of,
     ) -> None:
         layout = Layout(module, shards)
         self.schema: Schema = layout.schema
         self._segments = layout.segments
         self._local = layout.local
         placed = [p for s in self._segments for p in s.tensors]
-        self._crossings = device_copies((p.tensor.device for p in (*placed, *self._local)), lanes)
+        self._device_copies = device_copies(
+            (p.tensor.device for p in (*placed, *self._local)), queues
+        )
         self.flats: Flats = tuple(flatten(s.tensors) for s in self._segments)
         """The vector itself."""
         self._places = [(p, p.tensor.data_ptr()) for p in placed]
@@ -205,7 +207,7 @@ class Vector:
     @property
     def is_here(self) -> bool:
         """Whether all of it lies in host memory, so that whoever mixes does the work itself."""
-        return not any(self._crossings.values())
+        return not any(self._device_copies.values())
 
     def anchor(self) -> bytes:
         """Hash of the vector as it is now, 16 bytes: names a swarm by what it starts from."""
@@ -318,13 +320,13 @@ class Vector:
         """
         self._require_in_place()
         layout = self.plan(form, shard)
-        taking = SnapshotCopy(host, self._crossings.__getitem__, written)
-        taking.add(layout.parts, self._registers[register], partial(self._write, register, rng))
+        copy = SnapshotCopy(host, self._device_copies.__getitem__, written)
+        copy.add(layout.parts, self._registers[register], partial(self._write, register, rng))
         if layout.local_bytes[0] < layout.local_bytes[1]:
-            taking.add_local(layout.local_bytes, self._local)
+            copy.add_local(layout.local_bytes, self._local)
         if layout.anchor:
-            taking.add(layout.anchor, self._anchor(), None)
-        return taking.taken(form)
+            copy.add(layout.anchor, self._anchor(), None)
+        return copy.taken(form)
 
     def is_finite(self, payload: Tensor, form: Form = _WHOLE, shard: int = 0) -> bool:
         """Whether all numbers in a payload that came are finite, and may be mixed."""
@@ -452,9 +454,9 @@ class Vector:
         for placed in self._local if start < stop else ():
             offset = start + placed.offset_bytes - self._local[0].offset_bytes
             placed.tensor.copy_(placed.room(payload, offset), non_blocking=True)
-            crossing = self._crossings[placed.tensor.device]
-            if crossing is not None:
-                yield crossing.note()
+            copies = self._device_copies[placed.tensor.device]
+            if copies is not None:
+                yield copies.note()
         for part in layout.anchor if self.anchor_flats is not None else ():
             with self._arrived(part, payload) as arrival:
                 part.of(self._anchor()).copy_(arrival.raw.view(part.dtype))
@@ -465,9 +467,9 @@ class Vector:
 
     def _arrived(self, part: Part, payload: Tensor) -> AbstractContextManager[DeviceArrival]:
         """The bytes of a part on the device where it is to be mixed."""
-        crossing = self._crossings[self.flats[part.flat].device]
+        copies = self._device_copies[self.flats[part.flat].device]
         raw = part.room(payload)
-        return nullcontext(DeviceArrival(raw)) if crossing is None else crossing.landed(raw)
+        return nullcontext(DeviceArrival(raw)) if copies is None else copies.landed(raw)
 
     def _anchor(self) -> Flats:
         if self.anchor_flats is None:

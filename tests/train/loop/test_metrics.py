@@ -15,7 +15,7 @@ from rumor.train.storage.jsonl import read_metrics
 def recorder(path: Path) -> Recorder:
     peer: Any = SimpleNamespace(
         vector=SimpleNamespace(flats=(torch.zeros(8),)),
-        **{"tally": Counters(), "swarm_steps": 0, "weight": 1.0, "queue": 0, "live": ("a",)},
+        **{"counters": Counters(), "swarm_steps": 0, "weight": 1.0, "queue": 0, "live": ("a",)},
     )
     return Recorder(path, peer, log_every=4)
 

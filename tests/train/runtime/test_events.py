@@ -60,7 +60,7 @@ def test_an_event_is_a_line_for_people_and_a_row_for_programs(
     ("event", "words"),
     [
         (PeerRefused("x", "another model"), "x cannot be one of this swarm: another model"),
-        (StaleIncarnation(7), "a later life of this peer's own name"),
+        (StaleIncarnation(7), "a later incarnation of this peer's own name"),
         (SwarmGivenUp(), "met another swarm"),
     ],
 )

@@ -153,10 +153,10 @@ class Pair:
 
     def await_exchange(self, more: int = 20) -> None:
         """Wait until each has mixed some more shares of the other."""
-        before = [trainee.peer.tally.mixed for trainee in self.trainees]
+        before = [trainee.peer.counters.mixed for trainee in self.trainees]
         give_up_s = time.monotonic() + TIMEOUT_S
         while any(
-            trainee.peer.tally.mixed < mixed + more
+            trainee.peer.counters.mixed < mixed + more
             for trainee, mixed in zip(self.trainees, before, strict=True)
         ):
             self.assert_well()

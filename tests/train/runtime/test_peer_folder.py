@@ -73,7 +73,7 @@ def test_after_a_crash_it_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
     loop = Loop(config(tmp_path))
     with pytest.raises(ZeroDivisionError), loop.peer:
         loop.train(7)
-        assert loop.peer._memory._scribe.wait()
+        assert loop.peer._folder._writer.wait()
         raise ZeroDivisionError
     again = Loop(config(tmp_path))
     assert again.peer.resume() and again.peer.steps == 5
@@ -148,7 +148,10 @@ def test_checkpoints_of_a_former_life_are_not_written_over(tmp_path: Path) -> No
     with (first := Loop(config(tmp_path))).peer:
         first.train(4)
     second = Loop(config(tmp_path))
-    with pytest.raises(ConfigError, match="holds checkpoints of a former life"), second.peer:
+    with (
+        pytest.raises(ConfigError, match="holds checkpoints of an earlier incarnation"),
+        second.peer,
+    ):
         pass
 
 
@@ -164,7 +167,7 @@ def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path)
     with (loop := Loop(config(tmp_path, every=4))).peer:
         for step in range(1, 9):
             loop.train(step)
-            assert loop.peer._memory._scribe.wait()
+            assert loop.peer._folder._writer.wait()
         assert len(list(tmp_path.glob("checkpoint-*"))) == 2
         assert loop.peer.save_checkpoint(wait=True)
         assert (tmp_path / "checkpoint-000003.safetensors").exists()
@@ -181,7 +184,7 @@ def test_a_disk_that_fails_does_not_end_training(
             monkeypatch.setattr(os, "fsync", fail)
             for step in range(1, 5):
                 loop.train(step)
-                assert loop.peer._memory._scribe.wait()
+                assert loop.peer._folder._writer.wait()
     assert caplog.text.count("the checkpoint could not be written, training goes on") == 1
     assert not list(tmp_path.glob("checkpoint*"))
 
@@ -289,7 +292,7 @@ def test_a_name_that_others_know_a_later_life_of_begins_as_a_still_later_one(
         first.peer._close()  # without a word, as a crash
         second = Loop(config(tmp_path / "new", **given))
         with second.peer:
-            assert second.peer._living().incarnation > later + 1
+            assert second.peer._current_session().incarnation > later + 1
             assert second.peer.weight > 0
             second.peer.leave()
         assert next_incarnation(tmp_path / "new", "b", later / 1000, 10_000) > later + 2
@@ -300,10 +303,10 @@ def test_members_are_noted_for_the_next_life(tmp_path: Path) -> None:
         join = (one.peer.address or "",)
         other = config(tmp_path / "b", id="b", out=tmp_path / "b", protocol=QUICK, join=join)
         with (two := Loop(other)).peer:
-            memory = two.peer._memory
-            memory._note._since_s -= 60
+            folder = two.peer._folder
+            folder._note._since_s -= 60
             two.train(1)
-            assert memory._scribe.wait()
+            assert folder._writer.wait()
             two.peer.leave()
     noted = (tmp_path / "b" / "peers.json").read_text()
     assert one.peer.address is not None and one.peer.address in noted

@@ -107,12 +107,12 @@ def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
         events = (member.peer.config.out or Path()) / "events.jsonl"
         told = [json.loads(line) for line in events.read_text().splitlines()]
         assert {row["peer"] for row in told} <= {None, "p0", "p1"}
-    assert sum(member.peer.tally.errors for member in pair) == 0
+    assert sum(member.peer.counters.errors for member in pair) == 0
 
 
 def test_what_peers_say_of_members_is_counted_apart(pair: list[Member]) -> None:
-    tally = pair[0].peer.tally
-    assert 0 < tally.membership_bytes < tally.bytes_sent
+    counters = pair[0].peer.counters
+    assert 0 < counters.membership_bytes < counters.bytes_sent
 
 
 def test_where_nobody_listens_it_says_so() -> None:

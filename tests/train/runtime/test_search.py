@@ -18,14 +18,14 @@ def words(*greeted: str, live: tuple[str, ...] = (), join: tuple[str, ...] = ())
         Member(id=a, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=(a,))
         for a in ("me", *live)
     ]
-    driver = SimpleNamespace(
+    runtime = SimpleNamespace(
         greeted=dict.fromkeys(greeted, False),
         call=lambda event: False,
         step=lambda trained: None,
         look=lambda glance: glance(SimpleNamespace(phase=Phase.SEEKING, live=lambda: members)),
         wait_for_share=lambda seconds: None,
     )
-    search = Search(cast(PeerRuntime, driver), PeerConfig(join=join), "me", None)
+    search = Search(cast(PeerRuntime, runtime), PeerConfig(join=join), "me", None)
     stop = threading.Event()
     stop.set()
     with pytest.raises(TransportError) as caught:

@@ -11,7 +11,7 @@ from torch import nn
 from rumor.gossip import ONE, GoSGD, ProtocolConfig, TransportError, audit
 from rumor.gossip.protocol.context import RuleContext
 from rumor.train import Peer, PeerConfig, RunConfig, load_task, run
-from rumor.train.runtime import join as beginning
+from rumor.train.runtime import join as join_module
 from rumor.train.runtime.session import PeerSession
 from rumor.train.storage.ledger_file import read_ledger
 
@@ -87,13 +87,13 @@ def test_a_run_that_is_told_to_stop_while_it_merges_has_left(
 class OnceItHolds(threading.Event):
     """Is set as soon as a peer that joins holds any weight."""
 
-    def __init__(self, lives: list[PeerSession]) -> None:
+    def __init__(self, sessions: list[PeerSession]) -> None:
         super().__init__()
-        self._lives = lives
+        self._sessions = sessions
         self.weight = 0
 
     def is_set(self) -> bool:
-        self.weight = self._lives[-1].driver.look(lambda protocol: protocol.weight)
+        self.weight = self._sessions[-1].runtime.look(lambda protocol: protocol.weight)
         return self.weight > 0
 
 
@@ -101,13 +101,13 @@ def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy comes in eight shards, one after the other."""
-    lives = list[PeerSession]()
+    sessions = list[PeerSession]()
 
     def noted(*args: Any) -> PeerSession:
-        lives.append(PeerSession(*args))
-        return lives[-1]
+        sessions.append(PeerSession(*args))
+        return sessions[-1]
 
-    monkeypatch.setattr(beginning, "PeerSession", noted)
+    monkeypatch.setattr(join_module, "PeerSession", noted)
     shares = RuleContext.shares
     monkeypatch.setattr(RuleContext, "shares", lambda turn: shares(turn)[:1])  # one each turn
     one_by_one = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, shards_per_push=1)
@@ -115,7 +115,7 @@ def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
     with Peer(nn.Linear(32, 32), config("a", out=tmp_path / "a", **given)) as founder:
         join = (founder.address or "",)
         newcomer = Peer(nn.Linear(32, 32), config("b", out=tmp_path / "b", join=join, **given))
-        newcomer.stop = stop = OnceItHolds(lives)
+        newcomer.stop = stop = OnceItHolds(sessions)
         errors = list[BaseException]()
 
         def enter() -> None:

@@ -203,17 +203,17 @@ def test_json_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_failing_disk_is_one_warning_until_it_works_again_and_work_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    scribe, done = WriterThread(), threading.Event()
+    writer, done = WriterThread(), threading.Event()
 
     def fail() -> None:
         raise OSError("the disk is full")
 
     with caplog.at_level(logging.WARNING, "rumor"):
         for job in (fail, fail, done.set, fail):
-            scribe.add("the checkpoint", job)
-            assert scribe.wait()
-        scribe.add("the table", fail)
-        scribe.close()
+            writer.add("the checkpoint", job)
+            assert writer.wait()
+        writer.add("the table", fail)
+        writer.close()
     said = [record.getMessage() for record in caplog.records]
     failed, again = "could not be written, training goes on: the disk is full", "can be written"
     assert said == [
@@ -227,44 +227,44 @@ def test_a_failing_disk_is_one_warning_until_it_works_again_and_work_goes_on(
 
 def test_what_was_written_is_let_go_of_before_whoever_waits_goes_on() -> None:
     """It is as large as model and optimizer together, and the next one may be hours away."""
-    scribe, copy = WriterThread(), checkpoint()
+    writer, copy = WriterThread(), checkpoint()
     alive = weakref.ref(copy.tensors["w"])
-    scribe.add("the checkpoint", partial(len, [copy]))
+    writer.add("the checkpoint", partial(len, [copy]))
     del copy
-    assert scribe.wait()
+    assert writer.wait()
     assert alive() is None
-    scribe.close()
+    writer.close()
 
 
 def test_its_thread_is_over_when_it_is_closed() -> None:
     """The interpreter aborts where it ends beside a thread that is inside of torch."""
     before = threading.active_count()
-    scribe = WriterThread()
-    scribe.add("a", partial(time.sleep, 0.05))
-    scribe.close()
+    writer = WriterThread()
+    writer.add("a", partial(time.sleep, 0.05))
+    writer.close()
     assert threading.active_count() == before
 
 
 def test_of_waiting_jobs_of_one_name_the_last_is_done() -> None:
-    scribe, gate, done = WriterThread(), threading.Event(), list[int]()
+    writer, gate, done = WriterThread(), threading.Event(), list[int]()
     begun = threading.Event()
 
     def hold() -> None:
         begun.set()
         gate.wait()
 
-    scribe.add("a", hold)
+    writer.add("a", hold)
     begun.wait()
     for number in range(3):
-        scribe.add("b", lambda number=number: done.append(number))  # type: ignore[misc]
-    assert scribe.is_busy("a") and scribe.is_busy("b") and not scribe.is_busy("c")
+        writer.add("b", lambda number=number: done.append(number))  # type: ignore[misc]
+    assert writer.is_busy("a") and writer.is_busy("b") and not writer.is_busy("c")
     gate.set()
-    scribe.close()
+    writer.close()
     assert done == [2]
 
 
 def test_whoever_writes_nothing_has_no_thread() -> None:
     before = threading.active_count()
-    scribe = WriterThread()
-    scribe.close()
+    writer = WriterThread()
+    writer.close()
     assert threading.active_count() == before

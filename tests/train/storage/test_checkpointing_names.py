@@ -37,13 +37,13 @@ def test_a_tensor_that_cannot_be_written_is_named(value: Any) -> None:
 def test_whatever_goes_wrong_with_one_file_the_next_is_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    scribe, written = WriterThread(), []
+    writer, written = WriterThread(), []
 
     def fail() -> None:
         raise MemoryError("no room")
 
-    scribe.add("a", fail)
-    assert scribe.wait()
-    scribe.add("b", lambda: written.append("b"))
-    scribe.close()
+    writer.add("a", fail)
+    assert writer.wait()
+    writer.add("b", lambda: written.append("b"))
+    writer.close()
     assert written == ["b"] and "a could not be written" in caplog.text

@@ -73,29 +73,29 @@ class _Stubborn:
 def test_rows_that_are_missed_are_said_once_until_they_are_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    diary = JsonlLog(tmp_path / "metrics.jsonl")
+    log = JsonlLog(tmp_path / "metrics.jsonl")
     disk = FullDisk(monkeypatch, "metrics.jsonl")
     with caplog.at_level(logging.WARNING, "rumor"):
         for step, is_full in enumerate([True, True, False, False, True]):
             disk.is_full = is_full
-            diary.write({"step": step})
-    diary.close()
-    diary.write({"step": 9})
+            log.write({"step": step})
+    log.close()
+    log.write({"step": 9})
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 2}, {"step": 3}]
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 3 and said[1] == f"{tmp_path}/metrics.jsonl can be written again"
     assert said[0] == said[2] and "metrics.jsonl could not be written, training goes on" in said[0]
 
 
-def test_a_diary_that_cannot_be_opened_is_opened_later(
+def test_a_log_that_cannot_be_opened_is_opened_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
-    diary = JsonlLog(tmp_path / "metrics.jsonl")
-    diary.write({"step": 1})
+    log = JsonlLog(tmp_path / "metrics.jsonl")
+    log.write({"step": 1})
     (tmp_path / "metrics.jsonl").rmdir()
-    diary.write({"step": 2})
-    diary.close()
+    log.write({"step": 2})
+    log.close()
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 2}]
     assert len(caplog.records) == 2
 
@@ -192,7 +192,7 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
             b.wait(0)
             FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
             b.step()
-            failed = b._living().driver
+            failed = b._current_session().runtime
             while failed.is_sound:
                 b.wait(0.1)
             assert b.weight > 0

@@ -49,7 +49,7 @@ def test_a_folder_knows_whose_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{"id": "a"}', '{"id": "a", "incarnation": "x"}'])
 def test_a_count_that_cannot_be_read_is_not_guessed(tmp_path: Path, content: str) -> None:
     (tmp_path / "life.json").write_text(content)
-    with pytest.raises(ConfigError, match="which life of its peer was the last"):
+    with pytest.raises(ConfigError, match="which incarnation of its peer was the last"):
         next_incarnation(tmp_path, "a", 1.0, DAY_MS)
 
 

@@ -16,7 +16,7 @@ from rumor.train.tensors.cuda import DONE, CudaQueue, Held, Marks, queue_of
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
-from ..lanes import FakeLane, FakeMark
+from ..fake_queue import FakeMark, FakeQueue
 
 FORMS = ["float32", "bfloat16", "int8", "topk:0.2"]
 
@@ -30,19 +30,19 @@ def near(module: nn.Module) -> nn.Module:
     return other
 
 
-def placed(module: nn.Module, lane: FakeLane | None, anchor: nn.Module) -> Vector:
-    lanes = queue_of if lane is None else lambda device: lane
-    vector = Vector(module, ("y",), sends_topk=True, lanes=lanes)
+def placed(module: nn.Module, queue: FakeQueue | None, anchor: nn.Module) -> Vector:
+    queues = queue_of if queue is None else lambda device: queue
+    vector = Vector(module, ("y",), sends_topk=True, queues=queues)
     vector.anchor_flats = Vector(copy.deepcopy(anchor)).flats
     return vector
 
 
-def pair(lane: FakeLane) -> tuple[Vector, Vector]:
+def pair(queue: FakeQueue) -> tuple[Vector, Vector]:
     """The same model on a device and in host memory."""
     torch.manual_seed(0)
     start = nn.BatchNorm1d(40)
     module = near(start)
-    return placed(module, lane, start), placed(copy.deepcopy(module), None, start)
+    return placed(module, queue, start), placed(copy.deepcopy(module), None, start)
 
 
 def send(snapshot: int, size_bytes: int) -> Send:
@@ -71,8 +71,8 @@ def on_another_thread(work: object) -> object:
 
 @pytest.mark.parametrize("wire", FORMS)
 def test_a_device_takes_and_mixes_what_host_memory_does(wire: str) -> None:
-    lane = FakeLane()
-    there, here = pair(lane)
+    queue = FakeQueue()
+    there, here = pair(queue)
     form = Form(wire)
     taken = [v.snapshot("x", form, rng=stream(0, "a", "r")).clone() for v in (there, here)]
     assert torch.equal(*taken)
@@ -83,8 +83,8 @@ def test_a_device_takes_and_mixes_what_host_memory_does(wire: str) -> None:
 
 
 def test_a_copy_and_a_combination_cross_as_well() -> None:
-    lane = FakeLane()
-    there, here = pair(lane)
+    queue = FakeQueue()
+    there, here = pair(queue)
     form = Form(copy=True, anchor=True)
     share = here.snapshot("x", form)
     there.flats[0].zero_()
@@ -92,154 +92,154 @@ def test_a_copy_and_a_combination_cross_as_well() -> None:
     assert torch.equal(there.flats[0], here.flats[0])
     assert torch.equal(there.snapshot("x", form), share)
     there.combine("y", [(2.0, "x"), (-1.0, (share, form))])
-    lane.finish()
+    queue.finish()
     assert torch.equal(there.snapshot("y"), here.snapshot("x"))
 
 
 def test_a_snapshot_does_not_follow_what_training_does_before_it_has_left() -> None:
-    lane = FakeLane()
-    there, here = pair(lane)
+    queue = FakeQueue()
+    there, here = pair(queue)
     expected = here.snapshot()
-    bench = TensorStore(there)
+    store = TensorStore(there)
     for number in range(1, 6):
-        bench.carry_out(Snapshot(number, "x"))
+        store.carry_out(Snapshot(number, "x"))
         there.flats[0].add_(1)
-    assert lane.waited == []
-    frame = on_another_thread(lambda: bench.frame_of(send(1, expected.numel())))
+    assert queue.waited == []
+    frame = on_another_thread(lambda: store.frame_of(send(1, expected.numel())))
     assert isinstance(frame, memoryview)
     assert bytes(frame) == expected.numpy().tobytes()
     for _ in range(4):
         here.flats[0].add_(1)
-    last = on_another_thread(lambda: bench.frame_of(send(5, expected.numel())))
+    last = on_another_thread(lambda: store.frame_of(send(5, expected.numel())))
     assert isinstance(last, memoryview)
     assert bytes(last) == here.snapshot().numpy().tobytes()
 
 
 @pytest.mark.parametrize("wire", FORMS)
 def test_only_the_network_thread_waits(wire: str) -> None:
-    lane = FakeLane()
-    there, here = pair(lane)
+    queue = FakeQueue()
+    there, here = pair(queue)
     form = Form(wire)
-    bench = TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
+    store = TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
     share = here.snapshot("x", form, rng=stream(0, "b", "rounding"))
-    bench.carry_out(Snapshot(1, "x", form))
-    bench.carry_out(Stage(ShareId("b", 1, 1), 0, share.numel(), form), share.numpy().data)
-    bench.carry_out(Mix(ShareId("b", 1, 1), 0.5, form))
-    on_another_thread(lambda: bench.frame_of(send(1, share.numel())))
-    assert threading.get_ident() not in lane.waited
+    store.carry_out(Snapshot(1, "x", form))
+    store.carry_out(Stage(ShareId("b", 1, 1), 0, share.numel(), form), share.numpy().data)
+    store.carry_out(Mix(ShareId("b", 1, 1), 0.5, form))
+    on_another_thread(lambda: store.frame_of(send(1, share.numel())))
+    assert threading.get_ident() not in queue.waited
 
 
 def test_buffers_on_the_device_are_made_once() -> None:
-    lane = FakeLane()
-    there, here = pair(lane)
+    queue = FakeQueue()
+    there, here = pair(queue)
     share = here.snapshot()
-    bench = TensorStore(there)
+    store = TensorStore(there)
     for number in range(1, 20):
-        bench.carry_out(Snapshot(number, "x"))
-        bench.carry_out(Stage(ShareId("b", 1, number), 0, share.numel()), share.numpy().data)
-        bench.carry_out(Mix(ShareId("b", 1, number), 0.5))
-        bench.carry_out(Release(number))
+        store.carry_out(Snapshot(number, "x"))
+        store.carry_out(Stage(ShareId("b", 1, number), 0, share.numel()), share.numpy().data)
+        store.carry_out(Mix(ShareId("b", 1, number), 0.5))
+        store.carry_out(Release(number))
         if number % 3 == 0:
-            lane.finish()
-    assert len(lane.buffers) <= 4
+            queue.finish()
+    assert len(queue.buffers) <= 4
 
 
 def test_what_is_kept_to_be_converted_gives_its_memory_back() -> None:
-    lane = FakeLane()
-    there, here = pair(lane)
-    bench, expected = TensorStore(there), here.snapshot("x", Form("bfloat16"))
+    queue = FakeQueue()
+    there, here = pair(queue)
+    store, expected = TensorStore(there), here.snapshot("x", Form("bfloat16"))
     for number in range(1, 6):
-        bench.carry_out(Snapshot(number, "x", Form("bfloat16")))
+        store.carry_out(Snapshot(number, "x", Form("bfloat16")))
     for number in range(1, 6):
-        frame = on_another_thread(partial(bench.frame_of, send(number, expected.numel())))
+        frame = on_another_thread(partial(store.frame_of, send(number, expected.numel())))
         assert isinstance(frame, memoryview)
         assert bytes(frame) == expected.numpy().tobytes()
-    crossing = there._crossings[torch.device("cpu")]
-    assert crossing is not None
-    assert [len(kept) for kept in crossing._leaving._kept.values()] == [2]
+    copies = there._device_copies[torch.device("cpu")]
+    assert copies is not None
+    assert [len(kept) for kept in copies._leaving._kept.values()] == [2]
 
 
 def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> None:
-    lane = FakeLane()
-    there, here = pair(lane)
+    queue = FakeQueue()
+    there, here = pair(queue)
     share = here.snapshot()
-    bench = TensorStore(there)
+    store = TensorStore(there)
 
     def come_and_go(seq: int) -> int:
         id = ShareId("b", 1, seq)
-        with bench.landing(Stage(id, 0, share.numel()), share.numel()) as room:
+        with store.landing(Stage(id, 0, share.numel()), share.numel()) as room:
             room[:] = share.numpy().data
-        place = bench._staging.find(id).payload.data_ptr()
-        bench.carry_out(Mix(id, 0.5))
+        place = store._staging.find(id).payload.data_ptr()
+        store.carry_out(Mix(id, 0.5))
         return place
 
     first = come_and_go(1)
     second = come_and_go(2)
     assert second != first
-    lane.finish()
+    queue.finish()
     assert come_and_go(3) in (first, second)
 
 
 def test_memory_of_a_snapshot_is_not_used_again_while_the_device_writes_it() -> None:
-    lane = FakeLane()
-    there, _ = pair(lane)
-    bench = TensorStore(there)
-    bench.carry_out(Snapshot(1, "x"))
-    place = bench._snapshots[1].host.data_ptr()
-    bench.carry_out(Release(1))
-    bench.carry_out(Snapshot(2, "x"))
-    assert bench._snapshots[2].host.data_ptr() != place
-    lane.finish()
-    bench.carry_out(Snapshot(3, "x"))
-    bench.carry_out(Snapshot(4, "x"))
-    assert place in [bench._snapshots[number].host.data_ptr() for number in (3, 4)]
+    queue = FakeQueue()
+    there, _ = pair(queue)
+    store = TensorStore(there)
+    store.carry_out(Snapshot(1, "x"))
+    place = store._snapshots[1].host.data_ptr()
+    store.carry_out(Release(1))
+    store.carry_out(Snapshot(2, "x"))
+    assert store._snapshots[2].host.data_ptr() != place
+    queue.finish()
+    store.carry_out(Snapshot(3, "x"))
+    store.carry_out(Snapshot(4, "x"))
+    assert place in [store._snapshots[number].host.data_ptr() for number in (3, 4)]
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16"])
 def test_what_is_not_finite_is_not_sent_and_the_training_thread_hears_of_it_once(
     wire: str,
 ) -> None:
-    lane = FakeLane()
-    there, _ = pair(lane)
-    bench = TensorStore(there)
+    queue = FakeQueue()
+    there, _ = pair(queue)
+    store = TensorStore(there)
     there.flats[0][3] = float("nan")
-    bench.carry_out(Snapshot(1, "x", Form(wire)))
+    store.carry_out(Snapshot(1, "x", Form(wire)))
     for _ in range(2):
-        assert on_another_thread(lambda: bench.frame_of(send(1, 64))) is None
-        assert on_another_thread(lambda: bench.segment_of(1)) == ""
+        assert on_another_thread(lambda: store.frame_of(send(1, 64))) is None
+        assert on_another_thread(lambda: store.segment_of(1)) == ""
     # Effects of the network thread go on; the next of the training thread is carried out, too.
-    assert on_another_thread(lambda: bench.carry_out(Drop(ShareId("b", 1, 1))))
+    assert on_another_thread(lambda: store.carry_out(Drop(ShareId("b", 1, 1))))
     with pytest.raises(TrainingError, match="not finite"):
-        bench.carry_out(Release(1))
-    assert not bench._snapshots
-    assert bench.carry_out(Release(1))
+        store.carry_out(Release(1))
+    assert not store._snapshots
+    assert store.carry_out(Release(1))
 
 
 def test_a_sum_that_overflows_on_the_device_is_looked_at_exactly() -> None:
-    lane = FakeLane()
-    vector = Vector(nn.Linear(100, 2, dtype=torch.float64), lanes=lambda device: lane)
+    queue = FakeQueue()
+    vector = Vector(nn.Linear(100, 2, dtype=torch.float64), queues=lambda device: queue)
     vector.flats[0][:4] = 1.7e308
     assert vector.snapshot().numel()
 
 
 def test_a_kept_snapshot_is_mixed_back_from_host_memory() -> None:
-    lane = FakeLane()
-    there, here = pair(lane)
-    bench = TensorStore(there)
-    bench.carry_out(Snapshot(1, "x"))
+    queue = FakeQueue()
+    there, here = pair(queue)
+    store = TensorStore(there)
+    store.carry_out(Snapshot(1, "x"))
     for vector in (there, here):
         before = vector.flats[0].clone()
         vector.flats[0].zero_()
-    bench.carry_out(Reclaim(1, 0.25))
-    bench.carry_out(Release(1))
+    store.carry_out(Reclaim(1, 0.25))
+    store.carry_out(Release(1))
     assert torch.equal(there.flats[0], torch.zeros_like(before).lerp_(before, 0.25))
-    assert lane.waited == []
+    assert queue.waited == []
 
 
 def test_what_must_stay_is_held_until_its_mark_is_passed() -> None:
     held: Held[str] = Held()
-    lane = FakeLane()
-    late = FakeMark(lane)
+    queue = FakeQueue()
+    late = FakeMark(queue)
     held.until(late, "late")
     held.until(DONE, "early")
     assert held.passed() == ["early"]
@@ -249,8 +249,8 @@ def test_what_must_stay_is_held_until_its_mark_is_passed() -> None:
 
 
 def test_several_marks_are_passed_with_the_last() -> None:
-    lane = FakeLane()
-    one, two = FakeMark(lane), FakeMark(lane)
+    queue = FakeQueue()
+    one, two = FakeMark(queue), FakeMark(queue)
     both = Marks([one, two])
     one.done = True
     assert not both.query()
@@ -278,43 +278,43 @@ def test_cuda_takes_and_mixes_what_host_memory_does(wire: str) -> None:
     anchor = Vector(copy.deepcopy(start).cuda())
     there.anchor_flats = anchor.flats
     form = Form(wire)
-    bench = TensorStore(there, lambda id: stream(0, "a", "rounding"))
+    store = TensorStore(there, lambda id: stream(0, "a", "rounding"))
     size = form.size_bytes(there.schema, 0)
     for number in range(1, 8):
-        bench.carry_out(Snapshot(number, "x", form))
-        frame = on_another_thread(partial(bench.frame_of, send(number, size)))
+        store.carry_out(Snapshot(number, "x", form))
+        frame = on_another_thread(partial(store.frame_of, send(number, size)))
         assert isinstance(frame, memoryview)
         share, id = torch.frombuffer(bytearray(frame), dtype=torch.uint8), ShareId("b", 1, number)
         for flat in (there.flats[0], here.flats[0]):
             flat.mul_(0.99)
-        bench.carry_out(Stage(id, 0, size, form), frame)
-        assert bench.is_finite(id)
-        bench.carry_out(Mix(id, 0.5, form))
+        store.carry_out(Stage(id, 0, size, form), frame)
+        assert store.is_finite(id)
+        store.carry_out(Mix(id, 0.5, form))
         here.mix(share, 0.5, form)
-        bench.carry_out(Release(number))
+        store.carry_out(Release(number))
     torch.testing.assert_close(there.flats[0].cpu(), here.flats[0], atol=1e-5, rtol=1e-4)
 
 
 @needs_cuda
 def test_cuda_reports_what_is_not_finite() -> None:
     vector = Vector(nn.Linear(4096, 256).cuda())
-    bench = TensorStore(vector)
+    store = TensorStore(vector)
     vector.flats[0][12345] = float("inf")
-    bench.carry_out(Snapshot(1, "x"))
-    assert on_another_thread(lambda: bench.frame_of(send(1, 64))) is None
+    store.carry_out(Snapshot(1, "x"))
+    assert on_another_thread(lambda: store.frame_of(send(1, 64))) is None
     with pytest.raises(TrainingError, match="not finite"):
-        bench.carry_out(Release(1))
+        store.carry_out(Release(1))
 
 
 @needs_cuda
 def test_a_cuda_stream_waits_for_the_other_and_no_thread_does() -> None:
     device = torch.device("cuda")
-    lane = CudaQueue(device)
+    queue = CudaQueue(device)
     numbers = torch.arange(1 << 20, dtype=torch.float32, device=device)
     host = torch.empty(1 << 20, pin_memory=True)
     total = torch.empty(1, dtype=torch.float64, pin_memory=True)
-    lane.save(host, numbers, total, lane.note()).synchronize()
+    queue.save(host, numbers, total, queue.note()).synchronize()
     assert torch.equal(host, numbers.cpu())
-    landing = lane.buffer(4 << 20)
-    lane.hold(lane.bring(landing, host.view(torch.uint8), lane.note()))
+    landing = queue.buffer(4 << 20)
+    queue.hold(queue.bring(landing, host.view(torch.uint8), queue.note()))
     assert torch.equal(landing.view(torch.float32), numbers)

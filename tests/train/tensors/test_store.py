@@ -57,16 +57,16 @@ def send(snapshot: int | None, start_bytes: int, size_bytes: int) -> Send:
     return Send(envelope, snapshot, start_bytes)
 
 
-def land(bench: TensorStore, payload: Tensor, form: Form = WHOLE, share: ShareId = SHARE) -> None:
+def land(store: TensorStore, payload: Tensor, form: Form = WHOLE, share: ShareId = SHARE) -> None:
     """Let a share arrive as the network thread does, in frames."""
     size = payload.numel()
     for start in range(0, size, 4096):
         stop = min(start + 4096, size)
         stage = Stage(share, start, size, form)
-        with bench.landing(stage, stop - start) as room:
+        with store.landing(stage, stop - start) as room:
             assert len(room) == stop - start
             room[:] = payload[start:stop].numpy().data
-        bench.carry_out(stage)
+        store.carry_out(stage)
 
 
 def kept_buffers(vector: Vector) -> int:
@@ -102,119 +102,119 @@ def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
 
 
 def test_what_is_not_about_values_is_left_to_others() -> None:
-    bench = TensorStore(Vector(model()))
-    assert not bench.carry_out(Part("b"))
-    assert bench.frame_of(send(None, 0, 0)) == b""
+    store = TensorStore(Vector(model()))
+    assert not store.carry_out(Part("b"))
+    assert store.frame_of(send(None, 0, 0)) == b""
 
 
 def test_a_frame_that_lies_elsewhere_is_copied() -> None:
     vector = Vector(model())
-    bench, payload = TensorStore(vector), Vector(model(1)).snapshot()
+    store, payload = TensorStore(vector), Vector(model(1)).snapshot()
     half = payload.numel() // 128 * 64
     for start, stop in ((0, half), (half, payload.numel())):
         frame = payload[start:stop].numpy().tobytes()
-        bench.carry_out(Stage(SHARE, start, payload.numel()), frame)
-    assert bench.is_finite(SHARE)
-    bench.carry_out(Mix(SHARE, 1.0))
+        store.carry_out(Stage(SHARE, start, payload.numel()), frame)
+    assert store.is_finite(SHARE)
+    store.carry_out(Mix(SHARE, 1.0))
     assert torch.equal(vector.snapshot(), payload)
 
 
 def test_frames_were_looked_at_when_they_landed(monkeypatch: pytest.MonkeyPatch) -> None:
     vector = Vector(model())
-    bench, payload = TensorStore(vector), vector.snapshot()
-    land(bench, payload)
+    store, payload = TensorStore(vector), vector.snapshot()
+    land(store, payload)
 
     def never(*_: object) -> bool:
         raise AssertionError("looked at twice")
 
     monkeypatch.setattr(vector, "is_finite", never)
-    assert bench.is_finite(SHARE)
+    assert store.is_finite(SHARE)
 
 
 @pytest.mark.parametrize("place", [0, 3000, -1])
 def test_a_frame_that_is_not_finite_spoils_the_share(place: int) -> None:
     vector = Vector(model())
-    bench, payload = TensorStore(vector), vector.snapshot()
+    store, payload = TensorStore(vector), vector.snapshot()
     payload.view(torch.float32)[: 40 * 100][place] = float("nan")
-    land(bench, payload)
-    assert not bench.is_finite(SHARE)
+    land(store, payload)
+    assert not store.is_finite(SHARE)
 
 
 def test_frames_that_cut_numbers_apart_are_looked_at_together() -> None:
     vector = Vector(model())
-    bench, payload = TensorStore(vector), vector.snapshot()
+    store, payload = TensorStore(vector), vector.snapshot()
     payload.view(torch.float32)[25] = float("inf")
     for start, stop in ((0, 101), (101, payload.numel())):
-        bench.carry_out(Stage(SHARE, start, payload.numel()), payload[start:stop].numpy().data)
-    assert not bench.is_finite(SHARE)
+        store.carry_out(Stage(SHARE, start, payload.numel()), payload[start:stop].numpy().data)
+    assert not store.is_finite(SHARE)
 
 
 def test_a_frame_whose_receiving_fails_does_not_count() -> None:
     vector = Vector(model())
-    bench, payload = TensorStore(vector), vector.snapshot()
+    store, payload = TensorStore(vector), vector.snapshot()
     size = payload.numel()
     stage = Stage(SHARE, 0, size)
 
     def fail() -> None:
-        with bench.landing(stage, size) as room:
+        with store.landing(stage, size) as room:
             room[:4] = b"\xff\xff\xff\xff"
             raise OSError("the connection broke")
 
     with pytest.raises(OSError, match="broke"):
         fail()
-    assert not bench.is_finite(SHARE)
-    with bench.landing(stage, size) as room:
+    assert not store.is_finite(SHARE)
+    with store.landing(stage, size) as room:
         room[:] = payload.numpy().data
-    assert bench.is_finite(SHARE)
+    assert store.is_finite(SHARE)
 
 
 def test_a_frame_beyond_its_share_is_refused() -> None:
-    bench = TensorStore(Vector(model()))
+    store = TensorStore(Vector(model()))
     with (
         pytest.raises(LocalProtocolError, match="a frame from 64 to 192 of 128"),
-        bench.landing(Stage(SHARE, 64, 128), 128),
+        store.landing(Stage(SHARE, 64, 128), 128),
     ):
         raise AssertionError("it has no room")
 
 
 def test_a_share_refused_while_its_frame_lands_keeps_its_memory_until_then() -> None:
     vector = Vector(model())
-    bench, size = TensorStore(vector), vector.schema.share_bytes
+    store, size = TensorStore(vector), vector.schema.share_bytes
     other = ShareId("c", 1, 1)
-    with bench.landing(Stage(SHARE, 0, size), size) as room:
-        bench.carry_out(Drop(SHARE))
+    with store.landing(Stage(SHARE, 0, size), size) as room:
+        store.carry_out(Drop(SHARE))
         assert kept_buffers(vector) == 0
-        with bench.landing(Stage(other, 0, size), size) as elsewhere:
+        with store.landing(Stage(other, 0, size), size) as elsewhere:
             elsewhere[:] = bytes(size)
             room[:] = b"\x11" * size
             assert bytes(elsewhere) == bytes(size)
     assert kept_buffers(vector) == 1
-    assert not bench.is_finite(SHARE)
-    assert bench.is_finite(other)
+    assert not store.is_finite(SHARE)
+    assert store.is_finite(other)
 
 
 def test_a_frame_that_lands_after_its_share_was_refused_leaves_nothing_behind() -> None:
     vector = Vector(model())
-    bench, size = TensorStore(vector), vector.schema.share_bytes
-    bench.carry_out(Drop(SHARE))
-    with bench.landing(Stage(SHARE, 0, size), size) as room:
+    store, size = TensorStore(vector), vector.schema.share_bytes
+    store.carry_out(Drop(SHARE))
+    with store.landing(Stage(SHARE, 0, size), size) as room:
         room[:] = bytes(size)
-    assert not bench.is_finite(SHARE)
+    assert not store.is_finite(SHARE)
     assert kept_buffers(vector) == 1
-    assert not bench._staging._staged
+    assert not store._staging._staged
 
 
 def test_what_was_decided_is_remembered_for_a_while_only() -> None:
-    bench = TensorStore(Vector(model()))
+    store = TensorStore(Vector(model()))
     for seq in range(3000):
-        bench.carry_out(Drop(ShareId("b", 1, seq)))
-    assert len(bench._staging._gone) == 1024
+        store.carry_out(Drop(ShareId("b", 1, seq)))
+    assert len(store._staging._gone) == 1024
 
 
 def test_room_for_a_frame_cannot_be_written_to_later() -> None:
     vector = Vector(model())
-    bench = TensorStore(vector)
-    with bench.landing(Stage(SHARE, 0, vector.schema.share_bytes), 64) as room:
+    store = TensorStore(vector)
+    with store.landing(Stage(SHARE, 0, vector.schema.share_bytes), 64) as room:
         pass
     with pytest.raises(ValueError, match="released"):
         room[0] = 1
@@ -222,75 +222,75 @@ def test_room_for_a_frame_cannot_be_written_to_later() -> None:
 
 def test_staging_buffers_are_used_again() -> None:
     vector = Vector(model())
-    bench, payload = TensorStore(vector), vector.snapshot()
+    store, payload = TensorStore(vector), vector.snapshot()
     places = set()
     for seq in range(6):
         share = ShareId("b", 1, seq)
-        land(bench, payload, share=share)
-        places.add(bench._staging.find(share).payload.data_ptr())
-        bench.carry_out(Mix(share, 0.5) if seq % 2 else Drop(share))
+        land(store, payload, share=share)
+        places.add(store._staging.find(share).payload.data_ptr())
+        store.carry_out(Mix(share, 0.5) if seq % 2 else Drop(share))
     assert len(places) == 1
 
 
 def test_a_share_is_mixed_only_once() -> None:
-    bench = TensorStore(Vector(model()))
-    land(bench, Vector(model(1)).snapshot())
-    bench.carry_out(Mix(SHARE, 0.5))
+    store = TensorStore(Vector(model()))
+    land(store, Vector(model(1)).snapshot())
+    store.carry_out(Mix(SHARE, 0.5))
     with pytest.raises(LocalProtocolError, match="mixed before"):
-        bench.carry_out(Mix(SHARE, 0.5))
+        store.carry_out(Mix(SHARE, 0.5))
 
 
 def test_shares_combine_and_stay_until_they_are_dropped() -> None:
     vector = Vector(model(), ("y",))
-    bench, start = TensorStore(vector), vector.flats[0].clone()
+    store, start = TensorStore(vector), vector.flats[0].clone()
     payload = Vector(model(1)).snapshot()
-    land(bench, payload)
-    bench.carry_out(Combine("y", ((0.5, "x"), (0.5, SHARE))))
-    bench.carry_out(Combine("x", ((2.0, "y"), (-1.0, SHARE))))
+    land(store, payload)
+    store.carry_out(Combine("y", ((0.5, "x"), (0.5, SHARE))))
+    store.carry_out(Combine("x", ((2.0, "y"), (-1.0, SHARE))))
     torch.testing.assert_close(vector.flats[0], start)
-    bench.carry_out(Drop(SHARE))
+    store.carry_out(Drop(SHARE))
     assert kept_buffers(vector) == 1
 
 
 def test_what_was_not_accepted_is_mixed_back_and_its_snapshot_stays() -> None:
     module = nn.BatchNorm1d(64)
     vector = Vector(module)
-    bench = TensorStore(vector)
-    bench.carry_out(Snapshot(1, "x", Form(copy=True)))
+    store = TensorStore(vector)
+    store.carry_out(Snapshot(1, "x", Form(copy=True)))
     before = vector.flats[0].clone()
     vector.flats[0].add_(1)
     module(torch.randn(4, 64))
     expected = vector.flats[0].clone().lerp_(before, 0.25)
-    bench.carry_out(Reclaim(1, 0.25))
+    store.carry_out(Reclaim(1, 0.25))
     assert torch.equal(vector.flats[0], expected)
-    bench.carry_out(Reclaim(1, 1.0))
+    store.carry_out(Reclaim(1, 1.0))
     assert torch.equal(vector.flats[0], before)
     assert module.num_batches_tracked is not None
     assert module.num_batches_tracked.item() == 1
-    assert bench.frame_of(send(1, 0, 64)) is not None
-    bench.carry_out(Release(1))
-    assert bench.frame_of(send(1, 0, 64)) is None
+    assert store.frame_of(send(1, 0, 64)) is not None
+    store.carry_out(Release(1))
+    assert store.frame_of(send(1, 0, 64)) is None
 
 
 def test_a_snapshot_that_is_not_finite_has_no_frame_and_costs_no_buffer() -> None:
     vector = Vector(model())
-    bench = TensorStore(vector)
+    store = TensorStore(vector)
     vector.flats[0][7] = float("nan")
     with pytest.raises(TrainingError, match="not finite"):
-        bench.carry_out(Snapshot(1, "x"))
-    assert bench.frame_of(send(1, 0, 64)) is None
+        store.carry_out(Snapshot(1, "x"))
+    assert store.frame_of(send(1, 0, 64)) is None
     assert len(vector.snapshots._kept[vector.schema.share_bytes]) == 1
     before = vector.flats[0].clone()
-    bench.carry_out(Reclaim(1, 0.5))
+    store.carry_out(Reclaim(1, 0.5))
     torch.testing.assert_close(vector.flats[0], before, equal_nan=True, rtol=0, atol=0)
 
 
 def test_a_snapshot_buffer_comes_back_with_its_last_frame() -> None:
     vector = Vector(model())
-    bench, size = TensorStore(vector), vector.schema.share_bytes
-    bench.carry_out(Snapshot(1, "x"))
-    frames = [bench.frame_of(send(1, start, 64)) for start in (0, 64)]
-    bench.carry_out(Release(1))
+    store, size = TensorStore(vector), vector.schema.share_bytes
+    store.carry_out(Snapshot(1, "x"))
+    frames = [store.frame_of(send(1, start, 64)) for start in (0, 64)]
+    store.carry_out(Release(1))
     assert not vector.snapshots._kept[size]
     frames.clear()
     assert len(vector.snapshots._kept[size]) == 1
@@ -332,19 +332,19 @@ def test_a_share_is_mixed_from_the_memory_of_its_sender(
 def test_memory_that_a_silent_neighbor_may_read_is_never_used_again(
     segments: SegmentPool,
 ) -> None:
-    bench = TensorStore(Vector(model()), segments=segments)
+    store = TensorStore(Vector(model()), segments=segments)
     names = []
     for number, abandoned in ((1, False), (2, True), (3, False)):
-        bench.carry_out(Snapshot(number, "x", shown=True))
-        names.append(bench.segment_of(number))
-        bench.carry_out(Release(number, abandoned=abandoned))
-    bench.carry_out(Snapshot(4, "x"))
-    assert bench.segment_of(4) == ""
+        store.carry_out(Snapshot(number, "x", shown=True))
+        names.append(store.segment_of(number))
+        store.carry_out(Release(number, abandoned=abandoned))
+    store.carry_out(Snapshot(4, "x"))
+    assert store.segment_of(4) == ""
     assert names[0] == names[1] != names[2]
     attachments = Attachments()
     assert attachments.open(names[1], 64) is None
     assert attachments.open(names[2], 64) is not None
-    bench.close()
+    store.close()
 
 
 @readable
@@ -352,24 +352,24 @@ def test_a_share_of_another_process_that_was_refused_meanwhile_is_not_kept(
     segments: SegmentPool,
 ) -> None:
     vector = Vector(model())
-    bench = TensorStore(vector, None, segments, Attachments())
-    bench.carry_out(Snapshot(1, "x", shown=True))
-    bench.carry_out(Drop(SHARE))
-    assert bench.attach(Attach(SHARE, bench.segment_of(1), vector.schema.share_bytes))
-    assert not bench.is_finite(SHARE)
-    bench.close()
+    store = TensorStore(vector, None, segments, Attachments())
+    store.carry_out(Snapshot(1, "x", shown=True))
+    store.carry_out(Drop(SHARE))
+    assert store.attach(Attach(SHARE, store.segment_of(1), vector.schema.share_bytes))
+    assert not store.is_finite(SHARE)
+    store.close()
 
 
 def test_without_segments_nothing_is_shown_or_attached() -> None:
-    bench = TensorStore(Vector(model()))
-    bench.carry_out(Snapshot(1, "x"))
-    bench.carry_out(Release(1, abandoned=True))
-    assert bench.segment_of(1) == ""
-    assert not bench.attach(Attach(SHARE, "1:2:" + "0" * 32, 64))
+    store = TensorStore(Vector(model()))
+    store.carry_out(Snapshot(1, "x"))
+    store.carry_out(Release(1, abandoned=True))
+    assert store.segment_of(1) == ""
+    assert not store.attach(Attach(SHARE, "1:2:" + "0" * 32, 64))
     assert not TensorStore(Vector(model()), attachments=Attachments()).attach(
         Attach(SHARE, "nowhere", 64)
     )
-    bench.close()
+    store.close()
 
 
 class Clock:
@@ -393,40 +393,40 @@ def test_mixed_later_shares_have_the_same_bits_as_mixed_at_once(mixing: Mixing) 
     torch.manual_seed(0)
     module = large()
     vectors = [Vector(copy.deepcopy(module)) for _ in range(2)]
-    benches = [TensorStore(vectors[0]), TensorStore(vectors[1], mixing=mixing)]
+    stores = [TensorStore(vectors[0]), TensorStore(vectors[1], mixing=mixing)]
     clock, taken = Clock(), []
     payload = Vector(large()).snapshot().clone()
     for seq in range(1, 8):
         share = ShareId("b", 1, seq)
         payload.view(torch.float32).mul_(0.9)
-        for bench in benches:
-            bench.carry_out(Stage(share, 0, payload.numel()), payload.numpy().data)
-            bench.carry_out(Mix(share, 0.3))
-            bench.advance(2.5, clock)
+        for store in stores:
+            store.carry_out(Stage(share, 0, payload.numel()), payload.numpy().data)
+            store.carry_out(Mix(share, 0.3))
+            store.advance(2.5, clock)
             if seq % 3 == 0:
-                bench.carry_out(Snapshot(seq, "x"))
-                taken.append(bench._snapshots[seq].host.clone())
-    for bench in benches:
-        bench.settle()
+                store.carry_out(Snapshot(seq, "x"))
+                taken.append(store._snapshots[seq].host.clone())
+    for store in stores:
+        store.settle()
     assert torch.equal(vectors[0].flats[0], vectors[1].flats[0])
     for at_once, later in zip(taken[::2], taken[1::2], strict=True):
         assert torch.equal(at_once, later)
-    benches[1].close()
+    stores[1].close()
 
 
 def test_a_share_waits_for_its_turn_and_holds_its_buffer_meanwhile() -> None:
     vector = Vector(large())
-    bench, before = TensorStore(vector, mixing="sliced"), vector.flats[0].clone()
-    land(bench, torch.zeros(vector.schema.share_bytes, dtype=torch.uint8))
-    bench.carry_out(Mix(SHARE, 0.5))
-    bench.carry_out(Drop(SHARE))
+    store, before = TensorStore(vector, mixing="sliced"), vector.flats[0].clone()
+    land(store, torch.zeros(vector.schema.share_bytes, dtype=torch.uint8))
+    store.carry_out(Mix(SHARE, 0.5))
+    store.carry_out(Drop(SHARE))
     assert torch.equal(vector.flats[0], before)
-    bench.advance(0.5, Clock())
+    store.advance(0.5, Clock())
     half = before.clone()
     half[:SLICE_SIZE] *= 0.5
     assert torch.equal(vector.flats[0], half)
     assert kept_buffers(vector) == 0
-    bench.advance(100.0, Clock())
+    store.advance(100.0, Clock())
     assert torch.equal(vector.flats[0], before * 0.5)
     assert kept_buffers(vector) == 1
 
@@ -449,35 +449,35 @@ def test_what_needs_the_whole_vector_first_finishes_what_is_queued(
     vectors = [Vector(copy.deepcopy(large()), ("y",)) for _ in range(2)]
     payload = torch.zeros(vectors[0].schema.share_bytes, dtype=torch.uint8)
     for vector, mode in zip(vectors, ("step", mixing), strict=True):
-        bench = TensorStore(vector, mixing=mode)
-        bench.carry_out(Snapshot(1, "x"))
+        store = TensorStore(vector, mixing=mode)
+        store.carry_out(Snapshot(1, "x"))
         for seq in (1, 2):
-            bench.carry_out(Stage(ShareId("b", 1, seq), 0, payload.numel()), payload.numpy().data)
-        bench.carry_out(Mix(ShareId("b", 1, 1), 0.5))
-        bench.carry_out(effect)
+            store.carry_out(Stage(ShareId("b", 1, seq), 0, payload.numel()), payload.numpy().data)
+        store.carry_out(Mix(ShareId("b", 1, 1), 0.5))
+        store.carry_out(effect)
         assert kept_buffers(vector) == (2 if isinstance(effect, Mix) else 1)
-        bench.close()
+        store.close()
     for register in ("x", "y"):
         assert torch.equal(vectors[0].snapshot(register), vectors[1].snapshot(register))
 
 
 def test_a_newcomer_is_a_copy_before_it_takes_a_step() -> None:
     vector = Vector(large())
-    bench, form = TensorStore(vector, mixing="sliced"), Form(copy=True)
-    land(bench, torch.zeros(vector.schema.copy_bytes, dtype=torch.uint8), form)
-    bench.carry_out(Mix(SHARE, 1.0, form))
+    store, form = TensorStore(vector, mixing="sliced"), Form(copy=True)
+    land(store, torch.zeros(vector.schema.copy_bytes, dtype=torch.uint8), form)
+    store.carry_out(Mix(SHARE, 1.0, form))
     assert not vector.flats[0].any()
 
 
 def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
     vector = Vector(model())
-    bench, size = TensorStore(vector), vector.schema.share_bytes
+    store, size = TensorStore(vector), vector.schema.share_bytes
     zeros = bytes(size)
     arrived: queue.Queue[ShareId | None] = queue.Queue()
 
     def decide() -> None:
         while (share := arrived.get()) is not None:
-            bench.carry_out(Mix(share, 0.5) if share.seq % 2 else Drop(share))
+            store.carry_out(Mix(share, 0.5) if share.seq % 2 else Drop(share))
 
     thread = threading.Thread(target=decide)
     thread.start()
@@ -487,30 +487,30 @@ def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
             if seq % 4 == 0:
                 # Refused before its frame lands.
                 arrived.put(share)
-            bench.carry_out(Stage(share, 0, size), zeros)
+            store.carry_out(Stage(share, 0, size), zeros)
             arrived.put(share)
     finally:
         arrived.put(None)
         thread.join()
-    assert not bench._staging._staged
+    assert not store._staging._staged
     assert torch.isfinite(vector.flats[0]).all()
     assert float(vector.flats[0].abs().max()) < 1e-3
 
 
 def test_a_copy_with_the_anchor_of_another_swarm_may_not_be_mixed() -> None:
     donor, vector = Vector(model(1), keeps_anchor=True), Vector(model())
-    bench, form = TensorStore(vector), Form(copy=True, anchor=True)
-    land(bench, donor.snapshot("x", form), form)
-    assert bench.is_sound(SHARE, donor.anchor())
-    assert not bench.is_sound(SHARE, vector.anchor())
-    bench.carry_out(Drop(SHARE))
-    assert not bench.is_sound(SHARE, donor.anchor())
+    store, form = TensorStore(vector), Form(copy=True, anchor=True)
+    land(store, donor.snapshot("x", form), form)
+    assert store.is_sound(SHARE, donor.anchor())
+    assert not store.is_sound(SHARE, vector.anchor())
+    store.carry_out(Drop(SHARE))
+    assert not store.is_sound(SHARE, donor.anchor())
 
 
 @pytest.mark.parametrize("value", [1.0, float("nan")])
 def test_a_share_without_an_anchor_need_only_be_finite(value: float) -> None:
     vector = Vector(model())
-    bench, payload = TensorStore(vector), vector.snapshot()
+    store, payload = TensorStore(vector), vector.snapshot()
     payload.view(torch.float32)[5] = value
-    land(bench, payload)
-    assert bench.is_sound(SHARE, b"") is (value == 1.0)
+    land(store, payload)
+    assert store.is_sound(SHARE, b"") is (value == 1.0)

@@ -13,22 +13,22 @@ _T = TypeVar("_T")
 
 
 class FakeMark:
-    """A place in a queue of a `FakeLane`."""
+    """A place in a queue of a `FakeQueue`."""
 
-    def __init__(self, lane: "FakeLane") -> None:
-        self._lane = lane
+    def __init__(self, queue: "FakeQueue") -> None:
+        self._queue = queue
         self.done = False
 
     def query(self) -> bool:
         return self.done
 
     def synchronize(self) -> None:
-        self._lane.waited.append(threading.get_ident())
-        self._lane.run_to(self)
+        self._queue.waited.append(threading.get_ident())
+        self._queue.run_to(self)
         self.done = True
 
 
-class FakeLane:
+class FakeQueue:
     """Work of the training queue is done at once, that of the other when somebody waits for it.
 
     That makes the worst of what a device may do: whatever is overwritten before the other queue
@@ -53,10 +53,10 @@ class FakeLane:
     def hold(self, mark: Mark) -> None:
         self.run_to(mark)
 
-    def save(self, host: Tensor, taken: Tensor, total: Tensor, after: Mark) -> Mark:
+    def save(self, host: Tensor, numbers: Tensor, total: Tensor, after: Mark) -> Mark:
         def work() -> None:
-            host.copy_(taken)
-            total.copy_(taken.double().sum())
+            host.copy_(numbers)
+            total.copy_(numbers.double().sum())
 
         return self._put(work)
 
