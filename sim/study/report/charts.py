@@ -27,6 +27,7 @@ __all__ = [
     "curve_panels",
     "curves_of",
     "heatmaps",
+    "log_ticks",
     "number_axis",
     "places_of",
     "prediction_panels",
@@ -467,7 +468,7 @@ def _scale(
     if is_log:
         factor = max((high / low) ** room, 1.1 if room else 1.0)
         low, high = low / factor, high * factor
-        ticks = ticks or tuple((tick, _tick(tick)) for tick in _log_ticks(low, high))
+        ticks = ticks or tuple((tick, _tick(tick)) for tick in log_ticks(low, high))
     else:
         extra = room * (high - low) or (0.1 * abs(high) or 0.1)
         low, high = (low if low == 0 or not room else low - extra), high + (extra if room else 0)
@@ -475,10 +476,10 @@ def _scale(
     return Scale(title=title, low=low, high=high, is_log=is_log, suffix=suffix, ticks=ticks)
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Round numbers for a logarithmic axis: three at least where there is room for them.
 
-    >>> _log_ticks(0.03, 0.6), log_ticks(0.2, 5000)
+    >>> log_ticks(0.03, 0.6), log_ticks(0.2, 5000)
     ([0.05, 0.1, 0.2, 0.5], [1.0, 10.0, 100.0, 1000.0])
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
