@@ -286,12 +286,12 @@ def storm_s(count: int, size_bytes: int, network: NetworkConfig, step_s: float) 
     Raises:
         RuntimeError: One has not joined after hours.
     """
-    trouble = FaultPlan(
+    fault_plan = FaultPlan(
         faults=given([{"at_s": _START_S, "kind": "join", "count": count}]),
         founders=1,
         checkpoint_every_s=_GIVE_UP_S,
     )
-    ids = names_of(1, trouble)
+    ids = names_of(1, fault_plan)
     plan = FleetPlan(
         ids=ids,
         schema=Schema((TensorSpec("x", (size_bytes // 4,), "float32"),)),
@@ -304,16 +304,16 @@ def storm_s(count: int, size_bytes: int, network: NetworkConfig, step_s: float) 
         seed=0,
         steps=None,
         protocol=ProtocolConfig(shared_memory=False),
-        trouble=trouble,
+        fault_plan=fault_plan,
     )
     fleet = Fleet(plan)
-    assert fleet.troubles is not None
-    sightings = fleet.troubles.sightings
+    assert fleet.faults is not None
+    detection_times = fleet.faults.detection_times
     while fleet.now < _GIVE_UP_S:
         fleet.run(fleet.now + _LOOK_S, 1 << 62)
         # Nobody carries it out: there are no values.
         fleet.program.take()
-        taken_s = [arrival.admitted_s for arrival in sightings.arrivals]
+        taken_s = [arrival.admitted_s for arrival in detection_times.arrivals]
         found = [one_s for one_s in taken_s if one_s is not None]
         if len(found) == count:
             return max(found)

@@ -20,7 +20,7 @@ from ..train.tasks.registry import load_task
 from ..train.tasks.task import Task
 from .batched.engines import alone, usable_cores
 from .batched.models import Models
-from .batched.schedule import Ending, Progress, Window, ahead, can_run_ahead, schedule, settled
+from .batched.schedule import Ending, Progress, Window, can_prefetch, prefetched, schedule, settled
 from .batched.stepper import Failure
 from .batched.values import Values, check_memory, check_values, prepare
 from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
@@ -79,7 +79,7 @@ def plan_faults(config: SimulationConfig) -> FaultPlan | None:
     )
 
 
-def names_of(workers: int, trouble: FaultPlan | None) -> tuple[PeerId, ...]:
+def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
     """Name all workers: those that are there at the start, then newcomers in order.
 
     >>> names_of(2, None)
@@ -87,7 +87,7 @@ def names_of(workers: int, trouble: FaultPlan | None) -> tuple[PeerId, ...]:
     """
     width = len(str(workers - 1))
     names = [f"peer-{index:0{width}d}" for index in range(workers)]
-    faults = () if trouble is None else trouble.faults
+    faults = () if fault_plan is None else fault_plan.faults
     joins = [fault.count or 1 for fault in faults if fault.kind == "join"]
     return (*names, *(f"join-{number}" for number in range(1, sum(joins) + 1)))
 
@@ -114,7 +114,7 @@ _WINDOW_MIN = 2000
 _WINDOW_PER_WORKER = 4
 
 # Below so many steps in all, starting a process does not pay.
-_STEPS_AHEAD = 4_000
+_PREFETCH_STEPS_MIN = 4_000
 
 # In the second all have heard from all that they need.
 _STEPS_TRIED = 2
@@ -138,8 +138,8 @@ class Simulation:
         check_memory(config, row_bytes=0, registers=0)
         self._cores = config.threads or usable_cores()
         self._task = task = find_task(config) if task is None else task
-        self._trouble = plan_faults(config)
-        self.ids = names_of(config.workers, self._trouble)
+        self._fault_plan = plan_faults(config)
+        self.ids = names_of(config.workers, self._fault_plan)
         self._network = _network(config)
         pace = make_step_time(
             config.pace,
@@ -149,7 +149,7 @@ class Simulation:
             slow=config.slow,
             seed=config.seed,
         )
-        self._pace = pace if self._trouble is None else InTurn(pace, config.workers)
+        self._pace = pace if self._fault_plan is None else InTurn(pace, config.workers)
         self._topology = parse(
             config.topology, config.workers, seed=config.seed, mixing=config.mixing
         )
@@ -158,7 +158,7 @@ class Simulation:
 
     @cached_property
     def _values(self) -> Values:
-        return prepare(self.config, self._task, self.ids, self._cores, trouble=self._trouble)
+        return prepare(self.config, self._task, self.ids, self._cores, fault_plan=self._fault_plan)
 
     def prepare(self) -> None:
         """Choose how to compute, which takes as long as some steps do.
@@ -230,7 +230,7 @@ class Simulation:
             curves=curves,
             ending=ending,
             stopped=[self.ids[worker] for worker in sorted({stop.worker for stop in stops})],
-            faults=() if self._trouble is None else self._trouble.faults,
+            faults=() if self._fault_plan is None else self._fault_plan.faults,
             ids=self.ids,
             engine=self._values.engine,
             engine_why=self._values.why,
@@ -257,12 +257,12 @@ class Simulation:
             marks_max=_POINTS_MAX if config.eval_every is None else None,
             window=config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers),
         )
-        return ahead(windows) if self._runs_ahead() else windows()
+        return prefetched(windows) if self._prefetches() else windows()
 
     def _plan(self, schema: Schema, anchor: bytes) -> FleetPlan:
         config = self.config
         neighbors: Neighbors = WorkerTopology(self._topology, self.ids)
-        if self._trouble is not None:
+        if self._fault_plan is not None:
             neighbors = LiveWorkerTopology(config.topology, config.seed, config.mixing)
         return FleetPlan(
             ids=self.ids,
@@ -276,15 +276,15 @@ class Simulation:
             steps=self.steps,
             protocol=config.protocol,
             steps_total=config.total_steps,
-            trouble=self._trouble,
+            fault_plan=self._fault_plan,
         )
 
-    def _runs_ahead(self) -> bool:
+    def _prefetches(self) -> bool:
         """Whether deciding is worth a process of its own: where computing takes no longer."""
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
         batches = self._values.engine in ("batched", "fast")
-        return self._cores > 1 and batches and steps >= _STEPS_AHEAD and can_run_ahead()
+        return self._cores > 1 and batches and steps >= _PREFETCH_STEPS_MIN and can_prefetch()
 
     def _every_s(self) -> float:
         """Virtual seconds between two measurements."""

@@ -409,11 +409,11 @@ def share(part: float) -> str:
 
 
 def _coverage(coverage: Mapping[str, float]) -> Table:
-    from ...sim.fuzz.campaign import RARE
+    from ...sim.fuzz.campaign import EVENT_COVERAGE
 
     table = plain_table("event", "seeds", "what happened", right=["seeds"])
     table.columns[0].no_wrap = True
-    for name, words in RARE.items():
+    for name, words in EVENT_COVERAGE.items():
         part = coverage.get(name, 0.0)
         table.add_row(name, Text(share(part), style="" if part else "yellow"), words)
     return table

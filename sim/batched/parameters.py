@@ -96,8 +96,8 @@ class ParameterMatrix:
 
     def live_again(self, stepper: Stepper) -> None:
         """Make ready for workers that crash and come back; called before anything is trained."""
-        keepsakes = WorkerCheckpoints(self._rows, self.locals, stepper)
-        self._shares.begin_again = keepsakes.carry_out
+        checkpoints = WorkerCheckpoints(self._rows, self.locals, stepper)
+        self._shares.begin_again = checkpoints.carry_out
 
     def carry_out(self, operations: Sequence[Operation]) -> list[int]:
         """Do what was scheduled, one after another.

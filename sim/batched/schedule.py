@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...gossip import Audit, PeerId, TrainingError
 from ..kernel.fleet import Fleet
-from ..kernel.fleet_faults import FaultReport, aftermath
+from ..kernel.fleet_faults import FaultReport, fault_report
 from ..kernel.plan import FleetPlan, Stop, Traffic
 from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
 from .parameters import WeightUnits, as_units
@@ -25,9 +25,9 @@ __all__ = [
     "Progress",
     "Reading",
     "Window",
-    "ahead",
-    "can_run_ahead",
+    "can_prefetch",
     "paused",
+    "prefetched",
     "schedule",
     "settled",
 ]
@@ -51,9 +51,9 @@ def paused() -> Iterator[None]:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Let the collector pass over everything that exists by now, inside.
+    """Exclude everything that exists by now from garbage collection, inside.
 
-    Where somebody else has done so already, it stays as it is.
+    Objects that were frozen before stay so.
     """
     mine = gc.get_freeze_count() == 0
     if mine:
@@ -94,7 +94,7 @@ class Ending:
     """Where all weight is."""
     halts: dict[PeerId, str]
     """Workers whose rule could not go on, and why."""
-    aftermath: FaultReport | None = None
+    fault_report: FaultReport | None = None
     """What became of faults, where there were any."""
 
 
@@ -173,7 +173,7 @@ def _read(fleet: Fleet) -> Reading:
     workers = fleet.workers
     return Reading(
         time_s=fleet.now,
-        steps=np.array([worker.steps_of_all_lives for worker in workers]),
+        steps=np.array([worker.total_steps for worker in workers]),
         weight_units=_weight_units(fleet),
         idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
         traffic=replace(fleet.traffic),
@@ -183,10 +183,10 @@ def _read(fleet: Fleet) -> Reading:
 
 def _of_members(fleet: Fleet) -> dict[str, Any]:
     """Who is there, where workers come and go."""
-    if fleet.troubles is None:
+    if fleet.faults is None:
         return {}
     present = list(fleet.present())
-    groups = fleet.troubles.weather.groups(fleet.now, present)
+    groups = fleet.faults.network_faults.groups(fleet.now, present)
     return {"present": np.array(present, np.int64), "groups": groups}
 
 
@@ -195,7 +195,7 @@ def _end(fleet: Fleet) -> Ending:
     weight_units = _weight_units(fleet)
     return Ending(
         workers={
-            "steps": np.array([worker.steps_of_all_lives for worker in workers]),
+            "steps": np.array([worker.total_steps for worker in workers]),
             "weight_units": weight_units.sum(axis=1),
             "idle_s": np.array([worker.idle_until(now) for worker in workers]),
             "pushes": np.array([worker.pushes for worker in workers]),
@@ -204,7 +204,7 @@ def _end(fleet: Fleet) -> Ending:
         weight_units=weight_units,
         audit=fleet.audit(),
         halts=fleet.halts,
-        aftermath=None if fleet.troubles is None else aftermath(fleet.troubles, fleet.traffic),
+        fault_report=None if fleet.faults is None else fault_report(fleet.faults, fleet.traffic),
     )
 
 
@@ -224,14 +224,14 @@ Columns = tuple[NDArray[Any], ...]
 Packed = tuple[Columns, list[Cut], list[Operation]]
 
 
-def can_run_ahead() -> bool:
+def can_prefetch() -> bool:
     """Whether this platform can start a process that shares what was prepared."""
     # A worker of a multiprocessing.Pool may have no children.
     is_daemon = multiprocessing.current_process().daemon
     return "fork" in multiprocessing.get_all_start_methods() and not is_daemon
 
 
-def ahead(windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
+def prefetched(windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
     """Draw up windows in another process, some way ahead of whoever takes them.
 
     Args:

@@ -151,7 +151,7 @@ def prepare(
     task: Task | VectorTask,
     ids: Sequence[PeerId],
     cores: int,
-    trouble: FaultPlan | None = None,
+    fault_plan: FaultPlan | None = None,
 ) -> Values:
     """Make ready what is the same for every start.
 
@@ -160,7 +160,7 @@ def prepare(
         task: What is trained.
         ids: Names of the workers, in order.
         cores: How many to use.
-        trouble: What goes wrong, if anything does.
+        fault_plan: What goes wrong, if anything does.
 
     Raises:
         ConfigError: It does not fit into memory, or cannot be computed in the way asked for.
@@ -172,7 +172,7 @@ def prepare(
         if isinstance(task, VectorTask)
         else _of_models(config, task, tuple(ids), rule, cores)
     )
-    return made if trouble is None else replace(made, make=partial(_make_to_last, made.make))
+    return made if fault_plan is None else replace(made, make=partial(_make_to_last, made.make))
 
 
 def _make_to_last(make: Callable[[], Models | VectorRows]) -> Models | VectorRows:

@@ -155,23 +155,23 @@ class VectorRows:
         is_plain = shards == 1 and parse_wire(wire).is_native
         self._all = padded
         self._shares = None if is_plain else _shares(self.schema, _rows_of(padded), ids, seed)
-        self._keepsakes: WorkerCheckpoints | None = None
+        self._checkpoints: WorkerCheckpoints | None = None
         self._steps = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
 
     def live_again(self) -> None:
         """Make ready for workers that crash and come back; called before the first step."""
-        self._keepsakes = WorkerCheckpoints(_rows_of(self._all), alike=False)
+        self._checkpoints = WorkerCheckpoints(_rows_of(self._all), alike=False)
         if self._shares is not None:
             self._shares.begin_again = self._begin_again
 
     def _note_copy(self, worker: int) -> None:
         """A newcomer counts from its copy on: what it had before is nobody's model."""
-        if self._keepsakes is not None:
+        if self._checkpoints is not None:
             self.counted[worker] = self.x[worker]
 
     def _begin_again(self, operation: Keep | Start) -> None:
-        assert self._keepsakes is not None
-        self._keepsakes.carry_out(operation)
+        assert self._checkpoints is not None
+        self._checkpoints.carry_out(operation)
         if isinstance(operation, Start):
             self.counted[operation.worker] = self.x[operation.worker]
 

@@ -1,8 +1,8 @@
-"""Torture: the protocol under every fault at once, on a network no kinder than a real one.
+"""Fuzzing: the protocol under every fault at once, on a network as unreliable as a real one.
 
-Each seed stands for a swarm and a list of all that goes wrong with it (`draw`). It is run under
-virtual time and every invariant is held after every event; then the faults stop and everything has
-to settle (`attempt`). What fails is made small (`shrink`). `run_campaign` does so with many seeds.
+Each seed stands for a swarm and a list of faults (`draw`). The swarm runs under virtual time, and
+every invariant is checked after every event; then the faults stop, and everything has to settle
+(`attempt`). `shrink` makes a failing scenario small. `run_campaign` does all this with many seeds.
 """
 
 from .campaign import Broken, Campaign, Order, Progress, Worst, run_campaign
@@ -12,9 +12,13 @@ from .shrink import Draft, shrink
 from .trial import Failure, Trial, attempt
 from .violation import Violation
 
+PLANTS = MUTANTS
+"""The former name of `MUTANTS`."""
+
 __all__ = [
     "MUTANTS",
     "OPTIONS",
+    "PLANTS",
     "Broken",
     "Campaign",
     "Draft",

@@ -24,7 +24,7 @@ from .shrink import Draft, shrink
 from .trial import Failure, Trial
 
 __all__ = [
-    "RARE",
+    "EVENT_COVERAGE",
     "Broken",
     "Campaign",
     "Order",
@@ -65,7 +65,7 @@ class Order:
     faults: tuple[Fault, ...] | None = None
     """What goes wrong with each swarm; drawn for each seed unless given."""
     plant: str | None = None
-    """A known bug to be planted, a key of `MUTANTS`."""
+    """The mutant to run, a key of `MUTANTS`; the protocol as it is unless given."""
     shrinks: bool = True
     """Whether failures are made small."""
     failures_max: int = 10
@@ -186,9 +186,9 @@ def _tell(order: Order, chosen: tuple[Trial, bool]) -> Broken:
     if failure is None:
         raise ValueError(f"seed {trial.seed} did not fail")
     if smaller:
-        plant = MUTANTS[order.plant] if order.plant else None
-        draft = shrink(draft, failure.invariant, plant)
-        failure = draft.attempt(plant).failure or failure
+        mutant = MUTANTS[order.plant] if order.plant else None
+        draft = shrink(draft, failure.invariant, mutant)
+        failure = draft.attempt(mutant).failure or failure
     return Broken(seed=trial.seed, failure=failure, draft=draft, shrunk=smaller)
 
 
@@ -235,7 +235,7 @@ def _leave_signals_to_the_caller() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-RARE: Mapping[str, str] = MappingProxyType(
+EVENT_COVERAGE: Mapping[str, str] = MappingProxyType(
     {
         "fence": "a question about a share that had not come decided it for ever",
         "partial accept": "a share was accepted in part, and the rest of its weight went back",
@@ -249,9 +249,9 @@ RARE: Mapping[str, str] = MappingProxyType(
         "refused: its sender restarted": "a receiver gave a transfer up whose sender was gone",
         "refused: not finite": "a share of a model that had diverged was noticed and refused",
         "suspected": "a peer was silent for so long that it was passed over",
-        "recovered": "a peer that was suspected, or held for dead, was heard again",
-        "split view": "a peer that ran was held for dead",
-        "stranded": "weight was on its way to a peer when that was held for dead",
+        "recovered": "a peer that was suspected, or considered dead, was heard again",
+        "split view": "a peer that ran was considered dead",
+        "stranded": "weight was on its way to a peer when that was considered dead",
         "found": "what had become of such weight was found out after all",
         "written-off": "weight was on its way to a peer that came back with nothing",
         "written off what was accepted": "the same, and that peer had accepted it before",
@@ -269,7 +269,7 @@ RARE: Mapping[str, str] = MappingProxyType(
         "skipped: no bandwidth": "a push was skipped, because it would have cost too many bytes",
     }
 )
-"""What each event is, by the name under which `Watch.seen` counts it."""
+"""What each event is, by the name under which `Invariants.seen` counts it."""
 
 
 def release() -> str:

@@ -1,4 +1,4 @@
-"""Faults as they fall on a simulated network."""
+"""Injects faults into a simulated network."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,8 +9,8 @@ from ...gossip import PeerId, Phase
 from ...gossip.wire.messages import Incarnation
 from ..kernel.faults import Fault
 from ..kernel.topology import Slowness
-from .network import SPELLS, Network
-from .peer import FuzzPeer, SavedState
+from .network import NETWORK_KINDS, Network
+from .peer import FuzzPeer, PeerCheckpoint
 from .scenario import Scenario
 
 __all__ = ["FaultInjector"]
@@ -20,7 +20,7 @@ RESET_EVERY_S = 0.2
 
 
 class FaultInjector:
-    """Carries faults out.
+    """Injects faults.
 
     Args:
         network: What they fall on.
@@ -38,14 +38,14 @@ class FaultInjector:
         self._ahead_s = dict(scenario.ahead_s)
         network.reseeds = self.addresses_for
         for fault in scenario.faults:
-            network.later(fault.at_s, partial(self.strike, fault))
+            network.later(fault.at_s, partial(self.inject, fault))
 
-    def strike(self, fault: Fault) -> None:
+    def inject(self, fault: Fault) -> None:
         """Carry a fault out now; one of a peer that does not run does nothing."""
-        self._network.watch.seen[f"fault: {fault.kind}"] += 1
-        if fault.kind in SPELLS:
-            self._network.sky.begin(fault)
-            self._after(fault, lambda: self._network.sky.end(fault))
+        self._network.invariants.seen[f"fault: {fault.kind}"] += 1
+        if fault.kind in NETWORK_KINDS:
+            self._network.state.begin(fault)
+            self._after(fault, lambda: self._network.state.end(fault))
         elif fault.kind in _AT_LARGE:
             _AT_LARGE[fault.kind](self, fault)
         else:
@@ -88,16 +88,16 @@ class FaultInjector:
             return
         if state == "lost":
             # On another machine, whose clock is right.
-            network.saved.pop(peer, None)
+            network.checkpoints.pop(peer, None)
             self._ahead_s.pop(peer, None)
-        saved = network.saved.get(peer)
+        checkpoint = network.checkpoints.get(peer)
         skew_s = self._ahead_s.get(peer, 0.0)
-        incarnation = max(self._born(skew_s), saved.incarnation + 1 if saved else 0)
+        incarnation = max(self._born(skew_s), checkpoint.incarnation + 1 if checkpoint else 0)
         seeds = self.addresses_for(peer)
-        if saved is not None and saved.values is not None:
-            network.watch.seen["restart with state"] += 1
-            seeds = tuple(dict.fromkeys([*seeds, *saved.addresses]))
-        self._begin(peer, seeds, incarnation, saved)
+        if checkpoint is not None and checkpoint.values is not None:
+            network.invariants.seen["restart with state"] += 1
+            seeds = tuple(dict.fromkeys([*seeds, *checkpoint.addresses]))
+        self._begin(peer, seeds, incarnation, checkpoint)
 
     def start(self, peer: PeerId, seeds: tuple[str, ...], founders: int = 1) -> None:
         """Start the first life of a peer."""
@@ -108,18 +108,18 @@ class FaultInjector:
         peer: PeerId,
         seeds: tuple[str, ...],
         incarnation: Incarnation,
-        saved: SavedState | None,
+        checkpoint: PeerCheckpoint | None,
         founders: int = 1,
     ) -> None:
         # Before it says a word, a life is written down: the next one must be a later one.
-        kept = replace(saved or SavedState(incarnation=0), incarnation=incarnation)
-        self._network.saved[peer] = kept
+        kept = replace(checkpoint or PeerCheckpoint(incarnation=0), incarnation=incarnation)
+        self._network.checkpoints[peer] = kept
         host = self._network.start(
             peer,
             seeds=seeds,
             founders=founders,
             incarnation=incarnation,
-            saved=saved,
+            checkpoint=checkpoint,
             skew_s=self._ahead_s.get(peer, 0.0),
         )
         host.slowness = self._slowness.of(peer)
@@ -136,7 +136,7 @@ class FaultInjector:
                 host.crash()
                 down.append(host.id)
         if down and not network.running():
-            network.watch.seen["mass restart"] += 1
+            network.invariants.seen["mass restart"] += 1
         back_s = min(fault.for_s or 0.0, self._until_s - network.now)
         for peer in down:
             network.later(back_s, partial(self._restart, peer, fault.state))
@@ -185,18 +185,18 @@ class FaultInjector:
             self.start(peer, self.addresses_for(peer))
 
     def _heal(self, fault: Fault) -> None:
-        self._network.sky.heal()
+        self._network.state.heal()
 
 
 _ON_HOSTS: Mapping[str, Callable[[FaultInjector, FuzzPeer, Fault], None]] = MappingProxyType(
     {
         "crash": FaultInjector._crash,
         "pause": FaultInjector._pause,
-        "continue": lambda strikes, host, fault: host.resume(),
+        "continue": lambda injector, host, fault: host.resume(),
         "slow": FaultInjector._slow,
         "clock-jump": FaultInjector._jump,
-        "leave": lambda strikes, host, fault: host.leave(),
-        "finish": lambda strikes, host, fault: host.finish(),
+        "leave": lambda injector, host, fault: host.leave(),
+        "finish": lambda injector, host, fault: host.finish(),
         "diverge": FaultInjector._diverge,
     }
 )

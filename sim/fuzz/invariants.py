@@ -1,7 +1,7 @@
 """What must hold after every event, whatever the network did (PROTOCOL: I1 to I6).
 
-I1 and I2 are held against the *ledgers*: the entries that were carried out before a crash, folded
-once more, and not the accounts that the protocols keep in memory. With shards each of them holds
+I1 and I2 are checked against the *ledgers*: the entries that were carried out before a crash,
+folded once more, and not the accounts that the protocols keep in memory. With shards, each holds
 for every shard by itself.
 """
 
@@ -54,7 +54,7 @@ class PushInvariants:
     """What became of each push, from everybody's ledgers.
 
     Args:
-        seen: Where to count what is rare.
+        seen: Counts the events to be covered.
         dead: The lives that ended without a word, as they become known.
     """
 
@@ -71,7 +71,7 @@ class PushInvariants:
         self._streamed.add(push)
 
     def check(self, me: Life, entry: Entry) -> None:
-        """Hold what is to be written against what everybody else has written.
+        """Check what is to be written against what everybody else has written.
 
         Raises:
             Violation: It contradicts that; nothing was noted.
@@ -216,7 +216,7 @@ class WeightedSum:
                 pass
 
     def check(self) -> None:
-        """Hold what is there against what must be."""
+        """Compare the weighted sum with what it must be."""
         for shard in self._stale:
             found, expected = self._found(shard), self._expected[shard]
             off = np.abs(found - expected).max()
@@ -261,7 +261,7 @@ class Invariants:
     """Looks on, and raises `Violation` where an invariant is broken.
 
     Args:
-        hulls: Whether values only ever change by mixing, so that I4 can be held against them.
+        hulls: Whether values only ever change by mixing, so that I4 can be checked.
         exact: Whether the weighted sum of all models is conserved, too, so that I5 can.
         digests: Whether to keep a digest of everything, which takes a fifth of the time.
 
@@ -276,7 +276,7 @@ class Invariants:
 
     def __init__(self, *, hulls: bool = True, exact: bool = False, digests: bool = True) -> None:
         self._keeps_hulls = hulls
-        self.moments = WeightedSum() if hulls and exact else None
+        self.weighted_sum = WeightedSum() if hulls and exact else None
         self.seen: Counter[str] = Counter()
         self.ledgers: dict[Life, tuple[Account, ...]] = {}
         self.dead: set[Life] = set()
@@ -315,7 +315,7 @@ class Invariants:
             most: So many of the last.
         """
         rows = [row for row in self._traced if not peers or row[1][0] in peers]
-        return [_told(*row) for row in rows[max(0, len(rows) - most) :]]
+        return [_line(*row) for row in rows[max(0, len(rows) - most) :]]
 
     def opened(self, host: Observed) -> None:
         """Note that a life began."""
@@ -323,15 +323,15 @@ class Invariants:
         if life in self.ledgers:
             raise Violation("order", f"{life} lives twice", (life[0],))
         self.ledgers[life] = host.ledgers
-        if self.moments is not None:
-            self.moments.opened(life, host.vector, host.ledgers)
+        if self.weighted_sum is not None:
+            self.weighted_sum.opened(life, host.vector, host.ledgers)
 
     def died(self, host: Observed) -> None:
         """Note that a life ended without a word."""
         life = _life(host)
         self.dead.add(life)
-        if self.moments is not None:
-            self.moments.died(life)
+        if self.weighted_sum is not None:
+            self.weighted_sum.died(life)
         if life in self._copies.values():
             self.seen["donor lost in mid-join"] += 1
         self._stale.update(range(len(host.ledgers)))
@@ -368,14 +368,14 @@ class Invariants:
                 host.ledgers[entry.shard].apply(entry)
                 if host.ledgers[entry.shard].weight < 0:
                     raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
-                if entry.kind is Kind.PUSHED and self.moments is not None:
+                if entry.kind is Kind.PUSHED and self.weighted_sum is not None:
                     push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
-                    self.moments.pushed(push, *host.vector.latest(entry.shard))
+                    self.weighted_sum.pushed(push, *host.vector.latest(entry.shard))
                 self._pushes.written(life, entry, host.protocol.phase, cause)
                 if entry.kind is Kind.FOUNDED:
                     self._widen_hull(host)
-                if self.moments is not None:
-                    self.moments.entry(life, entry)
+                if self.weighted_sum is not None:
+                    self.weighted_sum.entry(life, entry)
             case Send():
                 self._sent(host, effect)
             case Mix() | Combine():
@@ -385,8 +385,8 @@ class Invariants:
                 self.seen["mixed back"] += 1
             case Release(snapshot, abandoned):
                 self.seen["abandoned"] += abandoned
-                if self.moments is not None:
-                    self.moments.released(life, snapshot)
+                if self.weighted_sum is not None:
+                    self.weighted_sum.released(life, snapshot)
             case PushSkipped(reason):
                 self.seen[f"skipped: {reason}"] += 1
             case Founded():
@@ -424,8 +424,8 @@ class Invariants:
             self._audit(me)
         if self._moved:
             self._check_hull(host)
-        if self.moments is not None:
-            self.moments.check()
+        if self.weighted_sum is not None:
+            self.weighted_sum.check()
         if host.protocol.phase is Phase.LEFT and _life(host) not in self._left:
             self._said_goodbye(host)
 
@@ -516,7 +516,7 @@ def _require_settled(host: Observed, what: str, *, gone: Collection[Life]) -> No
                 raise Violation(LIVENESS, what, (me, life[0]))
 
 
-def _told(now: float, life: Life, what: object, detail: object) -> str:
+def _line(now: float, life: Life, what: object, detail: object) -> str:
     name = f"{now:9.4f} s  {life[0]}/{life[1]}"
     return f"{name}    -> {tell(detail)}" if what is None else f"{name}  {what} {tell(detail)}"
 

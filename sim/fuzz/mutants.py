@@ -1,6 +1,6 @@
-"""Known bugs, planted into the protocol to see whether a campaign finds them.
+"""Mutants: known bugs, planted into the protocol to see whether a campaign finds them.
 
-Each one damages a single protocol object, as if its code had been written wrong. Both are what such
+Each changes a single protocol object, as if its code had been written wrong. Both concern what such
 protocols get wrong most easily: what has been decided already, and what may still come.
 """
 
@@ -12,7 +12,7 @@ from ...gossip import PeerId, Protocol
 from ...gossip.effects.effects import ShareId
 from ...gossip.protocol.state import ShardState
 from ...gossip.wire.messages import Ack, Incarnation, Offer
-from .trial import Plant
+from .trial import Mutant
 
 __all__ = ["MUTANTS"]
 
@@ -87,7 +87,7 @@ def _replace(owner: object, name: str, method: Callable[..., None]) -> None:
     setattr(owner, name, method)
 
 
-MUTANTS: Mapping[str, Plant] = MappingProxyType(
+MUTANTS: Mapping[str, Mutant] = MappingProxyType(
     {"no-deduplication": _without_deduplication, "lost-fence": _without_fence}
 )
 """By the name that people type."""

@@ -1,6 +1,6 @@
 """A network under virtual time that loses, repeats, delays and misdelivers, all from one seed.
 
-It is no kinder than ZeroMQ: messages vanish without a word, arrive at the next life of a peer, or
+Like ZeroMQ, it gives no guarantees: messages vanish silently, arrive at the next life of a peer, or
 stop in the middle of a transfer. Every link draws its n-th number of each purpose from a stream of
 its own, so that taking one fault away shifts no other.
 """
@@ -19,12 +19,12 @@ from ...gossip.protocol.state import Neighbors
 from ...gossip.wire.messages import Chunk, End, Incarnation, Offer, Push, Query, later_life
 from ..kernel.faults import Fault
 from .invariants import Invariants, Life
-from .peer import FuzzPeer, SavedState
+from .peer import FuzzPeer, PeerCheckpoint
 from .vector import SIZE, Values, Vector, schema_of
 
 __all__ = [
     "CALM",
-    "SPELLS",
+    "NETWORK_KINDS",
     "Network",
     "NetworkFaults",
     "NetworkRandom",
@@ -61,79 +61,79 @@ _RATES: Mapping[str, str] = MappingProxyType(
 )
 _CUTS = ("cut", "partition")
 
-SPELLS = (*_RATES, "delay", *_CUTS)
-"""Kinds of fault that are weather: they begin, and may end."""
+NETWORK_KINDS = (*_RATES, "delay", *_CUTS)
+"""Kinds of fault that the network has: they begin, and may end."""
 
 
 class NetworkState:
-    """The weather over every link: what there is anyway, and spells on top of it.
+    """What is wrong on every link: the base rate of faults, and active faults on top of it.
 
     Args:
-        base: What there is anyway.
+        base: Always in force.
     """
 
     def __init__(self, base: NetworkFaults) -> None:
         self._base = base
-        self._spells: list[Fault] = []
+        self._active: list[Fault] = []
         self._over: dict[tuple[PeerId, PeerId], NetworkFaults | None] = {}
 
     @property
     def base(self) -> NetworkFaults:
-        """What there is anyway; setting it ends all spells."""
+        """Faults that are always in force; setting them ends all others."""
         return self._base
 
     @base.setter
-    def base(self, weather: NetworkFaults) -> None:
-        self._base = weather
-        self._spells.clear()
+    def base(self, faults: NetworkFaults) -> None:
+        self._base = faults
+        self._active.clear()
         self._over.clear()
 
-    def begin(self, spell: Fault) -> None:
-        """Let a spell, one of `SPELLS` with names for peers, come on top."""
-        self._spells.append(spell)
+    def begin(self, fault: Fault) -> None:
+        """Add a fault, one of `NETWORK_KINDS` with names for peers."""
+        self._active.append(fault)
         self._over.clear()
 
-    def end(self, spell: Fault) -> None:
-        """Let it pass, if it has not yet."""
-        self._spells = [other for other in self._spells if other is not spell]
+    def end(self, fault: Fault) -> None:
+        """End a fault, if it has not ended yet."""
+        self._active = [other for other in self._active if other is not fault]
         self._over.clear()
 
     def heal(self) -> None:
-        """Let all cuts and partitions pass."""
-        self._spells = [spell for spell in self._spells if spell.kind not in _CUTS]
+        """End all cuts and partitions."""
+        self._active = [fault for fault in self._active if fault.kind not in _CUTS]
         self._over.clear()
 
     def over(self, source: PeerId, to: PeerId) -> NetworkFaults | None:
-        """The weather over one link, None where it is cut."""
+        """The faults of one link, None where it is cut."""
         link = source, to
         if link not in self._over:
             self._over[link] = self._found(source, to)
         return self._over[link]
 
     def _found(self, source: PeerId, to: PeerId) -> NetworkFaults | None:
-        weather = self._base
-        for spell in self._spells:
-            if spell.kind in _CUTS:
-                if _cuts(spell, source, to):
+        faults = self._base
+        for fault in self._active:
+            if fault.kind in _CUTS:
+                if _cuts(fault, source, to):
                     return None
-            elif spell.peer is None or spell.peer in (source, to):
-                weather = _worse(weather, spell)
-        return weather
+            elif fault.peer is None or fault.peer in (source, to):
+                faults = _worse(faults, fault)
+        return faults
 
 
-def _worse(weather: NetworkFaults, spell: Fault) -> NetworkFaults:
-    if spell.kind == "delay":
-        return replace(weather, delay_s=max(weather.delay_s, spell.by_s or 0.0))
-    name = _RATES[spell.kind]
-    return replace(weather, **{name: max(getattr(weather, name), spell.rate or 0.0)})
+def _worse(faults: NetworkFaults, fault: Fault) -> NetworkFaults:
+    if fault.kind == "delay":
+        return replace(faults, delay_s=max(faults.delay_s, fault.by_s or 0.0))
+    name = _RATES[fault.kind]
+    return replace(faults, **{name: max(getattr(faults, name), fault.rate or 0.0)})
 
 
-def _cuts(spell: Fault, source: PeerId, to: PeerId) -> bool:
-    if spell.kind == "partition":
-        return _side(spell, source) != _side(spell, to)
-    there = spell.peer == source and spell.to in (None, to)
-    back = spell.peer == to and spell.to in (None, source)
-    return there or (back and not spell.one_way)
+def _cuts(fault: Fault, source: PeerId, to: PeerId) -> bool:
+    if fault.kind == "partition":
+        return _side(fault, source) != _side(fault, to)
+    there = fault.peer == source and fault.to in (None, to)
+    back = fault.peer == to and fault.to in (None, source)
+    return there or (back and not fault.one_way)
 
 
 def _side(partition: Fault, peer: PeerId) -> int:
@@ -212,8 +212,8 @@ class Peers:
     """Where they can read one another's memory; empty where they cannot."""
     dials_out: Callable[[PeerId], bool] = lambda peer: False
     """Whether a peer listens nowhere, so that it is reached on connections of its own only."""
-    plant: Callable[[Protocol], None] = lambda protocol: None
-    """Damages a protocol, so that one can see whether that is found."""
+    mutate: Callable[[Protocol], None] = lambda protocol: None
+    """Plants a known bug, so that one can see whether it is found."""
     digests: bool = True
     """Whether to keep a digest of everything."""
 
@@ -232,7 +232,7 @@ class Network:
     Args:
         seed: Of everything random.
         peers: What hosts are made of.
-        weather: How bad the network is; may be replaced at any time.
+        faults: How bad the network is; may be replaced at any time.
         hulls: Whether values change by mixing alone.
         linger_s: How long a host still hears others when it is done; a live peer ends at once.
     """
@@ -241,21 +241,21 @@ class Network:
         self,
         seed: int,
         peers: Peers,
-        weather: NetworkFaults = CALM,
+        faults: NetworkFaults = CALM,
         *,
         hulls: bool = True,
         linger_s: float = 0.0,
     ) -> None:
         self.now = 0.0
         self.linger_s = linger_s
-        self.watch = Invariants(hulls=hulls, exact=peers.config.exact, digests=peers.digests)
-        self.sky = NetworkState(weather)
+        self.invariants = Invariants(hulls=hulls, exact=peers.config.exact, digests=peers.digests)
+        self.state = NetworkState(faults)
         self.hosts: dict[PeerId, FuzzPeer] = {}
         """The latest life of each peer."""
-        self.saved: dict[PeerId, SavedState] = {}
+        self.checkpoints: dict[PeerId, PeerCheckpoint] = {}
         """The last checkpoint of each peer."""
         self.cut: set[tuple[PeerId, PeerId]] = set()
-        """Links that carry nothing, as (from, to), beside those that the sky cuts."""
+        """Links that carry nothing, as (from, to), beside those that faults cut."""
         self.keys: dict[PeerId, str] = {}
         """What names a peer's random numbers, where that is not its name."""
         self.reseeds: Callable[[PeerId], tuple[str, ...]] = lambda peer: ()
@@ -272,16 +272,16 @@ class Network:
         self._shown: list[tuple[FuzzPeer, bytearray]] = []
         self._queue: list[tuple[float, int, Callable[[], object]]] = []
         self._arrivals = count()
-        self._chances = NetworkRandom(seed)
+        self._random = NetworkRandom(seed)
 
     @property
-    def weather(self) -> NetworkFaults:
+    def faults(self) -> NetworkFaults:
         """How bad the network is everywhere; setting it ends everything that made it worse."""
-        return self.sky.base
+        return self.state.base
 
-    @weather.setter
-    def weather(self, weather: NetworkFaults) -> None:
-        self.sky.base = weather
+    @faults.setter
+    def faults(self, faults: NetworkFaults) -> None:
+        self.state.base = faults
 
     def start(
         self,
@@ -292,7 +292,7 @@ class Network:
         values: Values | None = None,
         anchor: bytes = b"",
         incarnation: Incarnation = 0,
-        saved: SavedState | None = None,
+        checkpoint: PeerCheckpoint | None = None,
         skew_s: float = 0.0,
     ) -> FuzzPeer:
         """Start a peer, or the next life of one.
@@ -304,7 +304,7 @@ class Network:
             values: Its model; drawn from the seed unless given.
             anchor: What it would found with; that of all peers unless given.
             incarnation: Which life; 0 for the one after the last.
-            saved: The checkpoint that it returns with.
+            checkpoint: The checkpoint that it returns with.
             skew_s: How far its clock is ahead.
         """
         made, key = self._peers, self.keys.get(peer, peer)
@@ -312,8 +312,8 @@ class Network:
         incarnation = incarnation or self._next_incarnation(peer)
         if values is None:
             values = stream(self._seed, f"{key}/{incarnation}", "values").normal(size=made.size)
-        if saved is not None and saved.values is not None:
-            values, anchor = saved.values, saved.swarm
+        if checkpoint is not None and checkpoint.values is not None:
+            values, anchor = checkpoint.values, checkpoint.swarm
         protocol = Protocol(
             id=peer,
             incarnation=incarnation,
@@ -325,35 +325,39 @@ class Network:
             config=made.config,
             addresses=() if made.dials_out(peer) else (peer,),
             host=made.host,
-            clock=saved.clock if saved else {},
+            clock=checkpoint.clock if checkpoint else {},
         )
-        made.plant(protocol)
+        made.mutate(protocol)
         vector = Vector(values, rule.registers, self._schema)
         step_s = made.step_s(peer)
         host = FuzzPeer(
             protocol, vector, self, train=made.train, step_s=step_s, skew_s=skew_s, key=key
         )
         self.hosts[peer] = host
-        host.start(seeds, founders, returning=saved is not None and saved.values is not None)
+        host.start(
+            seeds, founders, returning=checkpoint is not None and checkpoint.values is not None
+        )
         return host
 
-    def save(self, host: FuzzPeer, saved: SavedState) -> None:
+    def save(self, host: FuzzPeer, checkpoint: PeerCheckpoint) -> None:
         """Keep a checkpoint of the peer's."""
-        self.saved[host.id] = saved
+        self.checkpoints[host.id] = checkpoint
 
     def outlive(self, host: FuzzPeer, incarnation: Incarnation) -> None:
         """Start a peer over as a still later life of its name."""
         if host.running and self.hosts[host.id] is host:
-            self.watch.seen["started over"] += 1
+            self.invariants.seen["started over"] += 1
             host.crash()
-            saved = self.saved.get(host.id)
+            checkpoint = self.checkpoints.get(host.id)
             later = later_life(incarnation, host.ledger.incarnation)
-            self.saved[host.id] = replace(saved or SavedState(incarnation=0), incarnation=later)
+            self.checkpoints[host.id] = replace(
+                checkpoint or PeerCheckpoint(incarnation=0), incarnation=later
+            )
             again = self.start(
                 host.id,
                 seeds=self.reseeds(host.id),
                 incarnation=later,
-                saved=saved,
+                checkpoint=checkpoint,
                 skew_s=host.skew_s,
             )
             again.finishes, again.slowness = host.finishes, host.slowness
@@ -385,9 +389,9 @@ class Network:
         # Ties break by arrival number: actions cannot be compared.
         heappush(self._queue, (self.now + max(delay_s, 0.0), next(self._arrivals), action))
 
-    def chance(self, purpose: str, link: str) -> float:
+    def random(self, purpose: str, link: str) -> float:
         """The next number in [0, 1) of one purpose on one link."""
-        return self._chances.next(purpose, link)
+        return self._random.next(purpose, link)
 
     def greet(self, host: FuzzPeer, address: str, envelope: Envelope) -> None:
         """Carry a message to whoever listens at an address."""
@@ -396,9 +400,9 @@ class Network:
 
     def send(self, host: FuzzPeer, envelope: Envelope, frame: bytes) -> None:
         """Carry a message to whichever life of a peer runs when it arrives, or lose it."""
-        if self._carry(host, envelope.destination, envelope, frame) or not self.weather.tells:
+        if self._carry(host, envelope.destination, envelope, frame) or not self.faults.tells:
             return
-        self.watch.seen["unsent"] += 1
+        self.invariants.seen["unsent"] += 1
         host.unsent(envelope)
 
     def show(self, host: FuzzPeer, memory: bytearray) -> str:
@@ -409,22 +413,22 @@ class Network:
     def memory(self, name: str) -> bytearray | None:
         """Open memory of a host that runs."""
         host, memory = self._shown[int(name)]
-        self.watch.seen["read from memory"] += host.running
+        self.invariants.seen["read from memory"] += host.running
         return memory if host.running else None
 
     def _carry(self, host: FuzzPeer, to: PeerId, envelope: Envelope, frame: bytes) -> bool:
         """Whether there is a way; what is under way may still be lost."""
         source = host.id
         link = self._link(source, to)
-        weather = self.sky.over(source, to)
-        # Every number is drawn whatever the weather, so that changing it shifts no other.
-        chances = self._chances.of_message(link)
-        if weather is None or (source, to) in self.cut or not self._is_open(host, to):
+        faults = self.state.over(source, to)
+        # Every number is drawn whatever the faults, so that changing them shifts no number.
+        numbers = self._random.of_message(link)
+        if faults is None or (source, to) in self.cut or not self._is_open(host, to):
             return False
-        loss, duplicate, delay, second_delay, replay, age = chances
-        lost, doubled = loss < weather.loss, duplicate < weather.duplicates
-        delays_s = [_delay_s(chance, weather.delay_s) for chance in (delay, second_delay)]
-        if weather.orderly and isinstance(envelope.body, _OF_SHARES):
+        loss, duplicate, delay, second_delay, replay, age = numbers
+        lost, doubled = loss < faults.loss, duplicate < faults.duplicates
+        delays_s = [_delay_s(number, faults.delay_s) for number in (delay, second_delay)]
+        if faults.orderly and isinstance(envelope.body, _OF_SHARES):
             before_s = self._last_s.get((source, to), 0.0)
             delays_s = [max(delay_s, before_s - self.now) for delay_s in delays_s]
             if not lost:
@@ -433,11 +437,11 @@ class Network:
         copies = 0 if lost else 1 + doubled
         for delay_s in delays_s[:copies]:
             self.later(delay_s, lambda: self._deliver(host, to, envelope, frame, stamp))
-        if replay < weather.replays:
+        if replay < faults.replays:
             copies += 1
-            old_s = weather.replay_s_max * age**3
+            old_s = faults.replay_s_max * age**3
             self.later(old_s, lambda: self._deliver(host, to, envelope, frame, None))
-        self.watch.seen["duplicate"] += max(0, copies - 1)
+        self.invariants.seen["duplicate"] += max(0, copies - 1)
         return True
 
     def _is_open(self, host: FuzzPeer, to: PeerId) -> bool:
@@ -459,9 +463,9 @@ class Network:
     ) -> None:
         host, source = self.hosts[to], sender.id
         if stamp is not None and stamp != (self._resets[source], self._resets[to]):
-            self.watch.seen["lost in a reset"] += 1
+            self.invariants.seen["lost in a reset"] += 1
             return
-        if not host.running or (source, to) in self.cut or self.sky.over(source, to) is None:
+        if not host.running or (source, to) in self.cut or self.state.over(source, to) is None:
             return
         if stamp is not None and self._peers.dials_out(source):
             self._opened.add((host.ledger.life, sender.ledger.life))
@@ -478,5 +482,5 @@ class Network:
         return before.ledger.incarnation + 1 if before else 1
 
 
-def _delay_s(chance: float, scale_s: float) -> float:
-    return scale_s * min(float((1.0 - chance) ** -0.8), 50.0)
+def _delay_s(number: float, scale_s: float) -> float:
+    return scale_s * min(float((1.0 - number) ** -0.8), 50.0)

@@ -29,11 +29,11 @@ from .invariants import Invariants
 from .vector import Values, Vector
 from .violation import Violation
 
-__all__ = ["FuzzPeer", "SavedState", "Surroundings"]
+__all__ = ["FuzzPeer", "PeerCheckpoint", "Surroundings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedState:
+class PeerCheckpoint:
     """A checkpoint. Weight is no part of it: that is never restored."""
 
     incarnation: Incarnation
@@ -55,14 +55,14 @@ SAVED_EVERY = 8
 class Surroundings(Structural):
     """What a process needs of the world around it."""
 
-    watch: Invariants
+    invariants: Invariants
     now: float
     linger_s: float
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Do something after a while."""
 
-    def chance(self, purpose: str, link: str) -> float:
+    def random(self, purpose: str, link: str) -> float:
         """The next number in [0, 1) of a stream of its own."""
 
     def send(self, host: "FuzzPeer", envelope: Envelope, frame: bytes) -> None:
@@ -77,7 +77,7 @@ class Surroundings(Structural):
     def memory(self, name: str) -> bytearray | None:
         """Open what was shown, if its owner still runs."""
 
-    def save(self, host: "FuzzPeer", saved: SavedState) -> None:
+    def save(self, host: "FuzzPeer", checkpoint: PeerCheckpoint) -> None:
         """Keep a checkpoint."""
 
     def outlive(self, host: "FuzzPeer", incarnation: Incarnation) -> None:
@@ -142,7 +142,7 @@ class FuzzPeer:
         self._alarms = 0
         self._put_off: list[Callable[[], None]] = []
         self._outlived: Incarnation = 0
-        around.watch.opened(self)
+        around.invariants.opened(self)
 
     @property
     def ledger(self) -> Account:
@@ -206,7 +206,7 @@ class FuzzPeer:
     def crash(self) -> None:
         """End without a word."""
         self.running = False
-        self._around.watch.died(self)
+        self._around.invariants.died(self)
 
     def _call(
         self,
@@ -217,8 +217,8 @@ class FuzzPeer:
         frame: bytes = b"",
         cause: object = None,
     ) -> None:
-        watch = self._around.watch
-        watch.happened(self._around.now, self.ledger.life, what, detail)
+        invariants = self._around.invariants
+        invariants.happened(self._around.now, self.ledger.life, what, detail)
         for effect in event(self.now):
             if self.crash_after == 0:
                 self.crash()
@@ -226,11 +226,11 @@ class FuzzPeer:
             if self.crash_after is not None:
                 self.crash_after -= 1
             self._carry_out(effect, frame)
-            watch.effect(self, effect, cause)
+            invariants.effect(self, effect, cause)
             if self.crash_accepting and _accepts(effect):
                 self.crash()
                 return
-        watch.all_done(self)
+        invariants.all_done(self)
         self._set_alarm()
 
     def _carry_out(self, effect: Effect | Event, frame: bytes) -> None:
@@ -238,7 +238,7 @@ class FuzzPeer:
             case Send():
                 self._send(effect)
             case Record():
-                pass  # the watch writes the ledger
+                pass  # `Invariants` writes the ledger
             case Greet(address, envelope):
                 self._around.greet(self, address, envelope)
             case Inspect():
@@ -259,7 +259,7 @@ class FuzzPeer:
             case Snapshot() | Release() | Reclaim() | Stage() | Drop() | Mix() | Combine():
                 self.vector.carry_out(effect, frame)
             case _:
-                pass  # ways to peers are always open here, and the watch hears of events
+                pass  # ways to peers are always open here, and `Invariants` sees events
 
     def _send(self, send: Send) -> None:
         envelope, body = send.envelope, send.envelope.body
@@ -270,10 +270,10 @@ class FuzzPeer:
 
     def _late_s(self, purpose: str) -> float:
         """How much later something is answered, mostly at once."""
-        return self._step_s * max(0.0, self._around.chance(purpose, self._key) - 0.8)
+        return self._step_s * max(0.0, self._around.random(purpose, self._key) - 0.8)
 
     def _attach(self, attach: Attach) -> bool:
-        readable = self._around.chance("readable", self._key) < 0.8
+        readable = self._around.random("readable", self._key) < 0.8
         return self.vector.attach(attach, self._around.memory(attach.segment) if readable else None)
 
     def _attached(self, share: ShareId, usable: bool) -> None:
@@ -284,7 +284,7 @@ class FuzzPeer:
         )
 
     def _receive(self, envelope: Envelope, frame: bytes) -> None:
-        self._around.watch.delivered(self, envelope)
+        self._around.invariants.delivered(self, envelope)
         self._call(
             "receive",
             "a schema" if isinstance(envelope.body, Describe) else envelope,
@@ -310,7 +310,7 @@ class FuzzPeer:
         if trained:
             self._train(self)
             self.steps += 1
-            self._around.watch.trained(self)
+            self._around.invariants.trained(self)
         self.waits = False
         self._call("step", trained, lambda now: self.protocol.step(now, trained=trained))
         if self.steps % SAVED_EVERY == 0 and trained and self.running and not self.poisoned:
@@ -318,26 +318,26 @@ class FuzzPeer:
         if self.protocol.done:
             self._soon(self._around.linger_s, self._close)
         else:
-            pace = 0.5 + self._around.chance("pace", self._key)
+            pace = 0.5 + self._around.random("pace", self._key)
             self._soon(self.slowness * self._step_s * pace, self._take_turn)
 
     def _save(self) -> None:
         protocol = self.protocol
-        saved = SavedState(
+        checkpoint = PeerCheckpoint(
             incarnation=self.ledger.incarnation,
             swarm=protocol.swarm,
             values=self.vector.x.copy(),
             clock=protocol.clock.rows(),
             addresses=tuple(a for member in protocol.known() for a in member.addresses),
         )
-        self._around.save(self, saved)
+        self._around.save(self, checkpoint)
 
     def _start_over(self) -> None:
         incarnation = self._outlived
         self._soon(0.0, lambda: self._around.outlive(self, incarnation))
 
     def _close(self) -> None:
-        self._around.watch.ended(self)
+        self._around.invariants.ended(self)
         self.running = False
 
     def _set_alarm(self) -> None:

@@ -298,8 +298,8 @@ class Scenario:
     """Who listens nowhere."""
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
     """How far the clocks of some machines are ahead."""
-    weather: NetworkFaults = FAIR
-    """What there is when nothing is wrong."""
+    network_faults: NetworkFaults = FAIR
+    """What the network does when nothing is wrong."""
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -419,11 +419,15 @@ def _clocks(scenario: Scenario, rng: np.random.Generator) -> Scenario:
 
 
 def _tells(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, weather=replace(scenario.weather, tells=bool(rng.random() < 0.5)))
+    return replace(
+        scenario, network_faults=replace(scenario.network_faults, tells=bool(rng.random() < 0.5))
+    )
 
 
 def _orderly(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, weather=replace(scenario.weather, orderly=bool(rng.random() < 0.5)))
+    return replace(
+        scenario, network_faults=replace(scenario.network_faults, orderly=bool(rng.random() < 0.5))
+    )
 
 
 _Option = Callable[[Scenario, np.random.Generator], Scenario]

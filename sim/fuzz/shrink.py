@@ -10,7 +10,7 @@ from typing import TypeVar
 from ...gossip import PeerId
 from ..kernel.faults import KINDS, Fault
 from .scenario import OPTIONS, WORKERS_MIN, draw
-from .trial import Plant, Trial, attempt
+from .trial import Mutant, Trial, attempt
 
 __all__ = ["Draft", "among", "minimize", "shrink"]
 
@@ -29,9 +29,9 @@ class Draft:
     without: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
 
-    def attempt(self, plant: Plant | None = None) -> Trial:
+    def attempt(self, mutant: Mutant | None = None) -> Trial:
         """Draw the scenario, and run it."""
-        return attempt(draw(self.seed, self.workers, self.without, self.faults), plant)
+        return attempt(draw(self.seed, self.workers, self.without, self.faults), mutant)
 
 
 def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
@@ -64,15 +64,15 @@ def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list
     return left
 
 
-def shrink(draft: Draft, invariant: str, plant: Plant | None = None) -> Draft:
+def shrink(draft: Draft, invariant: str, mutant: Mutant | None = None) -> Draft:
     """Find a small draft that breaks the same invariant; always the same one.
 
     Args:
         draft: Which breaks it.
         invariant: Which, as a `Violation` names it.
-        plant: What every protocol is damaged with.
+        mutant: Plants a known bug in every protocol.
     """
-    search = _Search(draft, invariant, plant)
+    search = _Search(draft, invariant, mutant)
     search.leave_faults_out()
     before = None
     while before != search.best:
@@ -90,7 +90,7 @@ class _Search:
 
     best: Draft
     invariant: str
-    plant: Plant | None
+    mutant: Mutant | None
     trials: int = 0
     known: dict[str, bool] = field(default_factory=dict)
 
@@ -136,7 +136,7 @@ class _Search:
             if self.trials >= TRIALS_MAX:
                 return False
             self.trials += 1
-            failure = draft.attempt(self.plant).failure
+            failure = draft.attempt(self.mutant).failure
             self.known[name] = failure is not None and failure.invariant == self.invariant
         return self.known[name]
 

@@ -34,7 +34,7 @@ _LOOK_S = 1.0
 
 _TRACE_LINES = 40
 
-Plant = Callable[[Protocol], None]
+Mutant = Callable[[Protocol], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,42 +62,42 @@ class Trial:
     failure: Failure | None = None
 
 
-def attempt(scenario: Scenario, plant: Plant | None = None) -> Trial:
+def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
     """Run a scenario and say what came of it.
 
     Args:
         scenario: What is to happen.
-        plant: Damages every protocol, see `MUTANTS`.
+        mutant: Plants a known bug in every protocol, see `MUTANTS`.
     """
-    network, agree_s, failure = _network(scenario, plant, digests=False), 0.0, None
+    network, agree_s, failure = _network(scenario, mutant, digests=False), 0.0, None
     try:
         agree_s = _go_through(network, scenario)
     except Violation as violation:
         failure = _failure(network, violation)
     except Exception as error:  # whatever the core raises is found, and told as the rest is
         what = f"{type(error).__name__}: {error} ({_place(error)})"
-        failure = _failure(network, Violation("error", what, network.watch.lately))
+        failure = _failure(network, Violation("error", what, network.invariants.lately))
     return Trial(
         seed=scenario.seed,
-        events=network.watch.events,
+        events=network.invariants.events,
         agree_s=agree_s,
-        seen=Counter({what: n for what, n in sorted(network.watch.seen.items()) if n}),
+        seen=Counter({what: n for what, n in sorted(network.invariants.seen.items()) if n}),
         failure=failure,
     )
 
 
-def run(scenario: Scenario, plant: Plant | None = None) -> Network:
+def run(scenario: Scenario, mutant: Mutant | None = None) -> Network:
     """Run a scenario, and hand over the network as it is at the end, digest included.
 
     Raises:
         Violation: An invariant is broken, or something is not settled when it must be.
     """
-    network = _network(scenario, plant, digests=True)
+    network = _network(scenario, mutant, digests=True)
     _go_through(network, scenario)
     return network
 
 
-def _network(scenario: Scenario, plant: Plant | None, *, digests: bool) -> Network:
+def _network(scenario: Scenario, mutant: Mutant | None, *, digests: bool) -> Network:
     def step_s(peer: PeerId) -> float:
         return 0.1 + 0.4 * float(stream(scenario.seed, peer, "speed").random())
 
@@ -110,19 +110,19 @@ def _network(scenario: Scenario, plant: Plant | None, *, digests: bool) -> Netwo
         shards=scenario.shards,
         host=scenario.host,
         dials_out=scenario.dial_out.__contains__,
-        plant=plant or (lambda protocol: None),
+        mutate=mutant or (lambda protocol: None),
         digests=digests,
     )
-    return Network(scenario.seed, peers, scenario.weather)
+    return Network(scenario.seed, peers, scenario.network_faults)
 
 
 def _go_through(network: Network, scenario: Scenario) -> float:
     """Faults, calm, the end; how long agreeing took, seconds."""
-    strikes = FaultInjector(network, scenario)
-    _found(network, scenario, strikes)
+    injector = FaultInjector(network, scenario)
+    _found(network, scenario, injector)
     network.run(scenario.faults_s)
-    strikes.calm()
-    network.weather = replace(CALM, orderly=True)
+    injector.calm()
+    network.faults = replace(CALM, orderly=True)
     patience_s = _patience_s(network, scenario)
     while reason := _disagreement(network, scenario):
         if network.now >= scenario.faults_s + patience_s:
@@ -137,19 +137,19 @@ def _go_through(network: Network, scenario: Scenario) -> float:
     return agree_s
 
 
-def _found(network: Network, scenario: Scenario, strikes: FaultInjector) -> None:
+def _found(network: Network, scenario: Scenario, injector: FaultInjector) -> None:
     """The first peers call the roll, or one founds alone; the others join."""
     roll = scenario.peers[: scenario.founders]
     for peer in roll:
         others = tuple(o for o in roll if o != peer and o not in scenario.dial_out)
-        strikes.start(peer, others, len(roll))
+        injector.start(peer, others, len(roll))
     for peer in scenario.peers[scenario.founders :]:
-        network.later(network.chance("start", peer) * 5.0, partial(_join, strikes, network, peer))
+        network.later(network.random("start", peer) * 5.0, partial(_join, injector, network, peer))
 
 
-def _join(strikes: FaultInjector, network: Network, peer: PeerId) -> None:
+def _join(injector: FaultInjector, network: Network, peer: PeerId) -> None:
     if peer not in network.hosts:
-        strikes.start(peer, strikes.addresses_for(peer))
+        injector.start(peer, injector.addresses_for(peer))
 
 
 def _patience_s(network: Network, scenario: Scenario) -> float:
@@ -199,9 +199,9 @@ def _quarrel(hosts: list[FuzzPeer]) -> str:
 
 
 def _check_rest(network: Network) -> None:
-    """Everybody came to an end and closed, and kept nothing; see `Watch.ended`."""
+    """Everybody came to an end and closed, and kept nothing; see `Invariants.ended`."""
     for host in network.hosts.values():
-        network.watch.check_clock(host)
+        network.invariants.check_clock(host)
         if host.running and host.protocol.swarm:
             what = f"{host.id} is still {host.protocol.phase.name} {END_S:.0f} s after the end"
             raise Violation(LIVENESS, what, (host.id,))
@@ -212,7 +212,7 @@ def _failure(network: Network, violation: Violation) -> Failure:
         invariant=violation.invariant,
         what=violation.what,
         at_s=network.now,
-        trace=tuple(network.watch.trace(violation.peers, _TRACE_LINES)),
+        trace=tuple(network.invariants.trace(violation.peers, _TRACE_LINES)),
     )
 
 

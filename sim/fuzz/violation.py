@@ -1,4 +1,4 @@
-"""What a broken invariant is told as."""
+"""The error that reports a broken invariant."""
 
 from ...gossip import PeerId, RumorError
 

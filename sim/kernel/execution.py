@@ -180,7 +180,7 @@ def crashes_at(
     """Carry out what a worker decides that is about to crash, as far as it comes.
 
     Args:
-        worker: One with a doom.
+        worker: One with a crash point.
         effects: What its protocol has asked for.
         now: On the worker's clock, seconds.
         carrier: Carries it out.
@@ -188,16 +188,16 @@ def crashes_at(
     Returns:
         Whether its end has come.
     """
-    doom = worker.doom
-    if doom is None or not effects or not worker.running:
+    crash_point = worker.crash_point
+    if crash_point is None or not effects or not worker.running:
         return False
-    for effect in effects if doom.after is None else effects[: doom.after]:
+    for effect in effects if crash_point.after is None else effects[: crash_point.after]:
         carrier.carry_out(worker, (effect,), now)
         if not worker.running:
             return False
-        if doom.after is None and _accepts(effect):
+        if crash_point.after is None and _accepts(effect):
             return True
-    return doom.after is not None
+    return crash_point.after is not None
 
 
 def _accepts(effect: Effect | Event) -> bool:

@@ -21,7 +21,7 @@ from .execution import Carrier, crashes_at
 from .fleet_faults import FleetFaults
 from .plan import FleetPlan, Stop, Traffic
 from .program import Program, Slot
-from .worker import Lives, Worker
+from .worker import Incarnations, Worker
 
 __all__ = ["Fleet", "Priority"]
 
@@ -73,45 +73,45 @@ class Fleet:
         # No new deadline is nearer than this, so that most need not be asked for; but for frames
         # that wait for their turn under a limit.
         exchange = min(plan.protocol.query_s_min, plan.protocol.stall_s)
-        self._soonest_s = 0.0 if is_limited or plan.trouble else exchange
-        self.crew: StaticMembership | None = None
+        self._soonest_s = 0.0 if is_limited or plan.fault_plan else exchange
+        self.membership: StaticMembership | None = None
         """The view that all workers share; None where each has its own."""
-        self.troubles: FleetFaults | None = None
+        self.faults: FleetFaults | None = None
         """What goes wrong, if anything does."""
-        if plan.trouble is None:
+        if plan.fault_plan is None:
             self._start_together()
         else:
             self._start_apart()
 
     def _start_together(self) -> None:
         plan = self._plan
-        self.crew = crew = StaticMembership(
+        self.membership = membership = StaticMembership(
             plan.ids, anchored=parse_wire(plan.protocol.wire).needs_anchor
         )
         # All members are known and nobody falls silent: there is nothing to gossip about.
         config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
-        self.lives = Lives(replace(plan, protocol=config), crew)
+        self.incarnations = Incarnations(replace(plan, protocol=config), membership)
         self._carrier = Carrier(self.program, self.traffic, self._send, {})
-        self.workers = [self.lives.first(index) for index in range(len(plan.ids))]
-        self._watched: StaticMembership | FleetFaults = crew
+        self.workers = [self.incarnations.first(index) for index in range(len(plan.ids))]
+        self._ends: StaticMembership | FleetFaults = membership
         for worker in self.workers:
             self.carry_out(worker, worker.protocol.join(0.0, founders=len(self.workers)), 0.0)
         for worker in self.workers:
             self.begin_step(worker)
 
     def _start_apart(self) -> None:
-        self.lives = Lives(self._plan, None)
-        troubles = FleetFaults(self, self._plan, self.lives, self._links)
-        self.troubles = self._watched = troubles
-        send, handlers = troubles.mail.send, troubles.handlers()
+        self.incarnations = Incarnations(self._plan, None)
+        faults = FleetFaults(self, self._plan, self.incarnations, self._links)
+        self.faults = self._ends = faults
+        send, handlers = faults.mail.send, faults.handlers()
         self._carrier = Carrier(self.program, self.traffic, send, handlers)
-        self.workers = [self.lives.first(index) for index in range(len(self._plan.ids))]
-        troubles.begin()
+        self.workers = [self.incarnations.first(index) for index in range(len(self._plan.ids))]
+        faults.begin()
 
     @property
     def over(self) -> bool:
         """Whether every worker has taken all its steps."""
-        return self._watched.over
+        return self._ends.over
 
     def run(self, until_s: float, steps_max: int) -> bool:
         """Let happen what happens until then.
@@ -123,8 +123,8 @@ class Fleet:
         Returns:
             Whether that time has come, or everything is over.
         """
-        queue, last, watched = self._queue, self.program.steps + steps_max, self._watched
-        while not watched.over:
+        queue, last, ends = self._queue, self.program.steps + steps_max, self._ends
+        while not ends.over:
             if not queue or queue[0][0] > until_s:
                 break
             if self.program.steps >= last:
@@ -140,19 +140,19 @@ class Fleet:
                 self._turn(worker)
             else:
                 self._wake(worker)
-        if not watched.over:
+        if not ends.over:
             self.now = until_s
         return True
 
     def audit(self) -> Audit:
         """Where all weight is, by the ledgers of all lives."""
-        return self.lives.audit(self.workers)
+        return self.incarnations.audit(self.workers)
 
     def present(self) -> Iterator[int]:
         """Workers that belong to the swarm; before anybody does, those that look for it."""
-        if self.troubles is None:
+        if self.faults is None:
             return iter(range(len(self.workers)))
-        return self.troubles.present()
+        return self.faults.present()
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
         """Do something at a time, before whatever else is due then."""
@@ -183,8 +183,8 @@ class Fleet:
             self.program.step(worker.index, worker.steps)
             worker.steps += 1
         self.step(worker, trained=not worker.finished)
-        if self.now >= worker.checkpoint_s and self.troubles is not None:
-            self.troubles.keep(worker)
+        if self.now >= worker.checkpoint_s and self.faults is not None:
+            self.faults.keep(worker)
 
     def step(self, worker: Worker, *, trained: bool) -> None:
         """Let a worker's protocol take a turn."""
@@ -241,13 +241,13 @@ class Fleet:
         self._end_training(worker)
         now = self.now + worker.ahead_s
         self.carry_out(worker, worker.protocol.leave(now, burn=burn), now)
-        if self.troubles is not None:
-            self.troubles.leaving(worker)
+        if self.faults is not None:
+            self.faults.leaving(worker)
 
     def _end_training(self, worker: Worker) -> None:
         worker.finished = True
-        if self.troubles is not None:
-            self.troubles.finished(worker)
+        if self.faults is not None:
+            self.faults.finished(worker)
 
     def _halt(self, worker: Worker) -> None:
         """A rule cannot go on: its worker leaves, as a live peer does."""
@@ -267,8 +267,8 @@ class Fleet:
 
     def _deliver(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
         if not worker.awake:
-            assert self.troubles is not None
-            found = self.troubles.addressee(worker, envelope, payload)
+            assert self.faults is not None
+            found = self.faults.addressee(worker, envelope, payload)
             if found is None:
                 return
             worker = found
@@ -287,8 +287,8 @@ class Fleet:
             self.program.let_go(payload)
         if worker.waiting_since_s is not None:
             self.step(worker, trained=False)
-        elif self.troubles is not None:
-            self.troubles.followed(worker)
+        elif self.faults is not None:
+            self.faults.followed(worker)
 
     def _wake(self, worker: Worker) -> None:
         if not worker.awake or worker.alarm_s != self.now:
@@ -300,8 +300,8 @@ class Fleet:
             if worker.waiting_since_s is not None:
                 # A share that time has brought back must be pushed again.
                 self.step(worker, trained=False)
-            elif worker.searching and self.troubles is not None:
-                self.troubles.search(worker)
+            elif worker.searching and self.faults is not None:
+                self.faults.search(worker)
         self.set_alarm(worker)
         since_s = worker.waiting_since_s
         if since_s is not None and self.now - since_s > _STUCK_S:
@@ -330,8 +330,8 @@ class Fleet:
             return
         due_s = worker.protocol.deadline()
         if worker.ahead_s:
-            assert self.troubles is not None
-            due_s = self.troubles.time_of(worker, due_s)
+            assert self.faults is not None
+            due_s = self.faults.time_of(worker, due_s)
         if due_s < worker.alarm_s:
             worker.alarm_s = due_s
             self._later(due_s, _ALARM, worker)
@@ -344,10 +344,10 @@ class Fleet:
             effects: In order.
             now: On the worker's own clock, seconds.
         """
-        if worker.doom is not None:
-            assert self.troubles is not None
+        if worker.crash_point is not None:
+            assert self.faults is not None
             if crashes_at(worker, effects, now, self._carrier):
-                self.troubles.crash(worker)
+                self.faults.crash(worker)
         elif worker.running:
             self._carrier.carry_out(worker, effects, now)
 

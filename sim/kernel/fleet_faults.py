@@ -24,7 +24,7 @@ from .plan import FleetPlan, Traffic
 from .post import address_of
 from .process_faults import FaultInjector
 from .program import Slot
-from .worker import Checkpoint, FleetControl, Lives, Worker
+from .worker import Checkpoint, FleetControl, Incarnations, Worker
 
 __all__ = [
     "Arrival",
@@ -33,7 +33,7 @@ __all__ = [
     "FaultReport",
     "FleetFaults",
     "Healing",
-    "aftermath",
+    "fault_report",
 ]
 
 
@@ -84,7 +84,7 @@ class Healing:
 
     at_s: float
     took_s: float | None = None
-    """How long until nobody was held for dead who ran, seconds."""
+    """How long until no running worker was considered dead, seconds."""
 
 
 class DetectionTimes:
@@ -188,65 +188,67 @@ class FleetFaults:
 
     Args:
         fleet: Whose.
-        plan: What it is made of; its ``trouble`` says what goes wrong.
-        lives: Makes the next ones.
+        plan: What it is made of; its ``fault_plan`` says what goes wrong.
+        incarnations: Makes the next ones.
         links: The network as it is when nothing goes wrong.
 
     Attributes:
         over: Whether every worker that runs has taken all its steps, and none is still to come.
-        weather: What becomes of messages.
+        network_faults: What becomes of messages.
         mail: Carries them.
-        sightings: Who saw what when.
+        detection_times: Who saw what when.
         stranded: Workers that did not find a swarm to the end, or stood still.
     """
 
-    def __init__(self, fleet: FleetControl, plan: FleetPlan, lives: Lives, links: Links) -> None:
-        assert plan.trouble is not None
+    def __init__(
+        self, fleet: FleetControl, plan: FleetPlan, incarnations: Incarnations, links: Links
+    ) -> None:
+        assert plan.fault_plan is not None
         self.over = False
-        self.weather = NetworkFaults(plan.trouble.faults, plan.ids, plan.seed)
-        self.sightings = DetectionTimes()
-        self.mail = Mailbox(fleet, links, self.weather, plan.ids)
+        self.network_faults = NetworkFaults(plan.fault_plan.faults, plan.ids, plan.seed)
+        self.detection_times = DetectionTimes()
+        self.mail = Mailbox(fleet, links, self.network_faults, plan.ids)
         self.stranded: tuple[int, ...] = ()
         self._fleet = fleet
         self._plan = plan
-        self._trouble = plan.trouble
-        self._lives = lives
+        self._fault_plan = plan.fault_plan
+        self._incarnations = incarnations
         self._indices = {id: index for index, id in enumerate(plan.ids)}
-        self._mishaps = FaultInjector(self, fleet, plan)
-        self._absent = set(range(plan.trouble.founders, len(plan.ids)))
+        self._injector = FaultInjector(self, fleet, plan)
+        self._absent = set(range(plan.fault_plan.founders, len(plan.ids)))
         """Newcomers that have not come yet."""
         self._open: set[int] = set()
         """Those that run and take further steps."""
 
     def handlers(self) -> Mapping[type, Handler]:
-        """What effects lead to that a fleet without troubles has no use for."""
+        """Handlers of effects that a fleet without faults does not need."""
         return {
             Record: self._record,
             Greet: self.mail.greet,
             Founded: self._admitted,
             Joined: self._admitted,
-            PeerDied: lambda w, e, _: self._note(self.sightings.died, w, e.peer),
-            PeerMet: lambda w, e, _: self._note(self.sightings.met, w, e.peer),
-            PeerRecovered: lambda w, e, _: self._note(self.sightings.heard, w, e.peer),
-            PeerLeft: lambda w, e, _: self._note(self.sightings.heard, w, e.peer),
+            PeerDied: lambda w, e, _: self._note(self.detection_times.died, w, e.peer),
+            PeerMet: lambda w, e, _: self._note(self.detection_times.met, w, e.peer),
+            PeerRecovered: lambda w, e, _: self._note(self.detection_times.heard, w, e.peer),
+            PeerLeft: lambda w, e, _: self._note(self.detection_times.heard, w, e.peer),
         }
 
     def begin(self) -> None:
         """Start the founders, and see that what is to go wrong does."""
-        fleet, founders = self._fleet, self._trouble.founders
+        fleet, founders = self._fleet, self._fault_plan.founders
         for index in self._absent:
             fleet.workers[index].running = fleet.workers[index].awake = False
-        self._mishaps.schedule()
-        for healed_s in self.weather.healed_s():
-            fleet.at(healed_s, lambda: self.sightings.ended(fleet.now))
+        self._injector.schedule()
+        for healed_s in self.network_faults.healed_s():
+            fleet.at(healed_s, lambda: self.detection_times.ended(fleet.now))
         for worker in fleet.workers[:founders]:
             self._enter(worker)
         for worker in fleet.workers[:founders]:
             # Nobody's heartbeat keeps time with another's.
-            chance = uniform(key(self._plan.seed, "start", worker.id), 0)
+            share = uniform(key(self._plan.seed, "start", worker.id), 0)
             worker.awake = False
             begin = partial(self._found, worker, self._seeds(worker))
-            fleet.at(chance * self._plan.protocol.gossip_s, begin)
+            fleet.at(share * self._plan.protocol.gossip_s, begin)
 
     def start(self, workers: Sequence[Worker], *, kept: bool = False) -> None:
         """Start newcomers, or the next lives of those whose process has ended, all at once.
@@ -271,20 +273,20 @@ class FleetFaults:
         again = index not in self._absent
         if again:
             found = worker.kept if kept else None
-            worker = fleet.workers[index] = self._lives.next(worker, found)
+            worker = fleet.workers[index] = self._incarnations.next(worker, found)
             fleet.program.start(index, kept=found is not None)
         self._absent.discard(index)
         self._enter(worker)
-        self.sightings.came(index, fleet.now, others, again=again)
+        self.detection_times.came(index, fleet.now, others, again=again)
         return worker
 
     def crash(self, worker: Worker) -> None:
         """End a process without a word."""
         running = [w.index for w in self._fleet.workers if w.running and w is not worker]
-        ledger = None if worker.doom is None else worker.doom.ledger
-        self.sightings.crashed(worker.index, self._fleet.now, running)
+        ledger = None if worker.crash_point is None else worker.crash_point.ledger
+        self.detection_times.crashed(worker.index, self._fleet.now, running)
         self._end(worker)
-        self._lives.end(worker, self._fleet.now, died=True, ledger=ledger)
+        self._incarnations.end(worker, self._fleet.now, died=True, ledger=ledger)
 
     def keep(self, worker: Worker) -> None:
         """Let a worker write a checkpoint."""
@@ -292,7 +294,7 @@ class FleetFaults:
             peers = tuple([member.id for member in worker.protocol.known()])
             clock = tuple(worker.protocol.clock.rows().items())
             worker.kept = Checkpoint(worker.steps, peers, clock)
-            worker.checkpoint_s = self._fleet.now + self._trouble.checkpoint_every_s
+            worker.checkpoint_s = self._fleet.now + self._fault_plan.checkpoint_every_s
             self._fleet.program.keep(worker.index)
 
     def finished(self, worker: Worker) -> None:
@@ -302,7 +304,7 @@ class FleetFaults:
 
     def look(self) -> None:
         """See whether everything is over, or can come to no end by itself."""
-        coming = self._mishaps.coming
+        coming = self._injector.coming
         # Those that have finished do not wait for one that may come back: they would have closed.
         closes = not coming or any(w.running and w.finished for w in self._fleet.workers)
         self.over = not self._open and closes
@@ -339,8 +341,8 @@ class FleetFaults:
 
     def keep_from_now(self, worker: Worker) -> None:
         """Let a worker write checkpoints, where a later life will look for one."""
-        if self._mishaps.is_kept(worker.id):
-            worker.checkpoint_s = self._fleet.now + self._trouble.checkpoint_every_s
+        if self._injector.is_kept(worker.id):
+            worker.checkpoint_s = self._fleet.now + self._fault_plan.checkpoint_every_s
 
     def addressee(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> Worker | None:
         """Find who takes in a message to a life that has ended, or stands still.
@@ -369,7 +371,7 @@ class FleetFaults:
         """How long all lives have lasted together so far, seconds."""
         now = self._fleet.now
         running = [now - w.started_s for w in self._fleet.workers if w.running]
-        return self._lives.ended_s + sum(running)
+        return self._incarnations.ended_s + sum(running)
 
     def _enter(self, worker: Worker) -> None:
         worker.running = worker.awake = worker.searching = True
@@ -381,7 +383,7 @@ class FleetFaults:
         if not worker.running:
             return
         worker.awake = True
-        self._join(worker, seeds, founders=self._trouble.founders)
+        self._join(worker, seeds, founders=self._fault_plan.founders)
         held, worker.held = worker.held, []
         for envelope, payload in held:
             self._fleet.take_in(worker, envelope, payload)
@@ -402,7 +404,7 @@ class FleetFaults:
         running = [other.id for other in others if other.running]
         if not running:
             # Nobody answers there now; but addresses are told all the same.
-            running = [other.id for other in others if other.index < self._trouble.founders]
+            running = [other.id for other in others if other.index < self._fault_plan.founders]
         return [address_of(id) for id in self._ranked(worker, running)[:_SEEDS_MAX]]
 
     def _ranked(self, worker: Worker, ids: Sequence[str]) -> list[str]:
@@ -413,7 +415,7 @@ class FleetFaults:
         program = self._fleet.program
         worker.idle_s, worker.waiting_since_s = worker.idle_until(self._fleet.now), None
         worker.running = worker.awake = worker.searching = False
-        worker.doom = None
+        worker.crash_point = None
         held = [payload for _, payload in worker.held if payload is not None]
         for slot in (*worker.snapshots.values(), *worker.shares.values(), *held):
             program.let_go(slot)
@@ -437,9 +439,9 @@ class FleetFaults:
 
     def _close(self, worker: Worker, *, died: bool) -> None:
         if worker.running:
-            self.sightings.gone(worker.index)
+            self.detection_times.gone(worker.index)
             self._end(worker)
-            self._lives.end(worker, self._fleet.now, died=died)
+            self._incarnations.end(worker, self._fleet.now, died=died)
 
     def _is_stuck(self) -> bool:
         """Whether none of those that take further steps gets to it."""
@@ -447,7 +449,7 @@ class FleetFaults:
         return all(workers[index].searching or not workers[index].awake for index in self._open)
 
     def _give_up(self, waiting: set[int]) -> None:
-        if self._open and self._open <= waiting and self._is_stuck() and not self._mishaps.coming:
+        if self._open and self._open <= waiting and self._is_stuck() and not self._injector.coming:
             self.stranded = tuple(sorted(self._open))
             self._open.clear()
             self.over = True
@@ -459,11 +461,11 @@ class FleetFaults:
             self._fleet.traffic.pushes += 1
         elif entry.kind is Kind.SETTLED and entry.weight == 0:
             self._fleet.traffic.refusals += 1
-        if worker.doom is not None:
-            worker.doom.ledger[entry.shard].apply(entry)
+        if worker.crash_point is not None:
+            worker.crash_point.ledger[entry.shard].apply(entry)
 
     def _admitted(self, worker: Worker, effect: Founded | Joined, now: float) -> None:
-        self.sightings.admitted(worker.index, self._fleet.now)
+        self.detection_times.admitted(worker.index, self._fleet.now)
 
     def _note(self, note: Callable[[int, int, float], None], worker: Worker, peer: PeerId) -> None:
         index = self._indices.get(peer)
@@ -503,14 +505,14 @@ class FaultReport:
         }
 
 
-def aftermath(troubles: FleetFaults, traffic: Traffic) -> FaultReport:
+def fault_report(faults: FleetFaults, traffic: Traffic) -> FaultReport:
     """Draw up what became of the faults of a fleet that has come to its end."""
-    sightings, lived_s = troubles.sightings, troubles.lived_s()
+    detection_times, lived_s = faults.detection_times, faults.lived_s()
     return FaultReport(
-        crashes=tuple(sightings.crashes),
-        arrivals=tuple(sightings.arrivals),
-        healings=tuple(sightings.healings),
-        stranded=troubles.stranded,
+        crashes=tuple(detection_times.crashes),
+        arrivals=tuple(detection_times.arrivals),
+        healings=tuple(detection_times.healings),
+        stranded=faults.stranded,
         membership_bytes_s=traffic.membership_bytes / lived_s if lived_s else 0.0,
     )
 

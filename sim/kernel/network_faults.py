@@ -31,7 +31,7 @@ _LOSS, _COPY, _COPY_LATENESS, _REPLAY, _REPLAY_LATENESS, _DELAY = (
     for purpose in ("loss", "copy", "copy's lateness", "replay", "replay's lateness", "delay")
 )
 
-_CHANCES = ("loss", "duplicate", "replay", "delay")
+_RANDOM_KINDS = ("loss", "duplicate", "replay", "delay")
 
 
 class _Wall(NamedTuple):
@@ -69,7 +69,7 @@ class _Resets(NamedTuple):
         return self.start_s + times * self.every_s > sent_s
 
 
-class _Chance(NamedTuple):
+class _RandomFault(NamedTuple):
     """What may happen to messages for a while."""
 
     start_s: float
@@ -101,10 +101,10 @@ class NetworkFaults:
         self._walls = [self._wall(f, faults) for f in faults if f.kind == "cut"]
         self._walls += [_Wall(*split[:2], _between(split.group_of)) for split in self._splits]
         self._resets = [self._reset(f) for f in faults if f.kind == "reset"]
-        self._chances = [self._chance(f) for f in faults if f.kind in _CHANCES]
+        self._random = [self._random_fault(f) for f in faults if f.kind in _RANDOM_KINDS]
         spans = [(wall.start_s, wall.stop_s) for wall in self._walls]
         spans += [(resets.start_s, resets.stop_s) for resets in self._resets]
-        spans += [(chance.start_s, chance.stop_s) for chance in self._chances]
+        spans += [(fault.start_s, fault.stop_s) for fault in self._random]
         self._first_s = min([start_s for start_s, _ in spans], default=math.inf)
         self._last_s = max([stop_s for _, stop_s in spans], default=-math.inf)
         self._links: dict[int, tuple[int, int]] = {}
@@ -147,7 +147,7 @@ class NetworkFaults:
         """
         if not times_s or sent_s > self._last_s:
             return times_s
-        if self._chances:
+        if self._random:
             times_s = self._change(sent_s, source, to, times_s)
         if not times_s or max(times_s) < self._first_s:
             return times_s
@@ -165,16 +165,16 @@ class NetworkFaults:
         )
         self._links[place] = word, number + 1
         now = [
-            chance
-            for chance in self._chances
-            if chance.start_s <= sent_s < chance.stop_s
-            and (chance.worker is None or chance.worker in (source, to))
+            fault
+            for fault in self._random
+            if fault.start_s <= sent_s < fault.stop_s
+            and (fault.worker is None or fault.worker in (source, to))
         ]
         if not now:
             return times_s
         if uniform(word ^ _LOSS, number) < _any_of(now, "loss"):
             return ()
-        delay_s = sum([chance.amount for chance in now if chance.kind == "delay"])
+        delay_s = sum([fault.amount for fault in now if fault.kind == "delay"])
         if delay_s:
             drawn = (1 - uniform(word ^ _DELAY, number)) ** -_TAIL
             times_s = tuple([at + delay_s * drawn for at in times_s])
@@ -223,9 +223,9 @@ class NetworkFaults:
         stop_s = _stop_s(fault) if every_s else fault.at_s
         return _Resets(fault.at_s, stop_s, every_s, self._one(fault))
 
-    def _chance(self, fault: Fault) -> _Chance:
+    def _random_fault(self, fault: Fault) -> _RandomFault:
         amount = fault.by_s if fault.kind == "delay" else fault.rate
-        return _Chance(fault.at_s, _stop_s(fault), fault.kind, amount or 0.0, self._one(fault))
+        return _RandomFault(fault.at_s, _stop_s(fault), fault.kind, amount or 0.0, self._one(fault))
 
     def _one(self, fault: Fault) -> int | None:
         return None if fault.peer is None else self._place(fault.peer)
@@ -249,12 +249,12 @@ def _between(group_of: list[int]) -> Callable[[int, int], bool]:
     return lambda source, to: group_of[source] != group_of[to]
 
 
-def _any_of(chances: Sequence[_Chance], kind: str) -> float:
+def _any_of(chances: Sequence[_RandomFault], kind: str) -> float:
     """Probability that at least one of those of a kind strikes."""
     spared = 1.0
-    for chance in chances:
-        if chance.kind == kind:
-            spared *= 1 - chance.amount
+    for fault in chances:
+        if fault.kind == kind:
+            spared *= 1 - fault.amount
     return 1 - spared
 
 
@@ -296,7 +296,7 @@ class Mailbox:
         fleet.traffic.bytes_sent += size_bytes
         if type(envelope.body) in (Hello, Leave):
             fleet.traffic.membership_bytes += size_bytes
-        # Asked for in any case: what chance does to later messages must not depend on it.
+        # Asked for in any case: what fault does to later messages must not depend on it.
         times_s = self._links.deliveries(fleet.now, worker.index, to, size_bytes)
         arrivals_s = self._weather.arrivals(fleet.now, worker.index, to, times_s)
         if fleet.workers[to].running:

@@ -55,7 +55,7 @@ class FleetPlan:
     """How shares are exchanged."""
     steps_total: int | None = None
     """Optimizer steps of all workers together after which they stop."""
-    trouble: FaultPlan | None = None
+    fault_plan: FaultPlan | None = None
     """What goes wrong; None where all members are known and stay, so that nobody gossips."""
 
 

@@ -18,7 +18,7 @@ class FaultInjector:
     """Does to workers what a plan of faults says.
 
     Args:
-        troubles: Starts and ends processes.
+        processes: Starts and ends processes.
         fleet: Whose.
         plan: What the fleet is made of.
 
@@ -26,14 +26,14 @@ class FaultInjector:
         coming: Faults ahead by which a process starts or goes on.
     """
 
-    def __init__(self, troubles: Processes, fleet: FleetControl, plan: FleetPlan) -> None:
-        assert plan.trouble is not None
+    def __init__(self, processes: Processes, fleet: FleetControl, plan: FleetPlan) -> None:
+        assert plan.fault_plan is not None
         self.coming = 0
-        self._troubles = troubles
+        self._processes = processes
         self._fleet = fleet
-        self._faults = plan.trouble.faults
+        self._faults = plan.fault_plan.faults
         self._index = {id: index for index, id in enumerate(plan.ids)}
-        self._next_newcomer = plan.trouble.founders
+        self._next_newcomer = plan.fault_plan.founders
         self._slowness = Slowness()
         self._pauses = count()
         self._kinds: dict[str, Callable[[Fault], None]] = {
@@ -79,7 +79,7 @@ class FaultInjector:
     def _come(self, action: Callable[[], object]) -> None:
         self.coming -= 1
         action()
-        self._troubles.look()
+        self._processes.look()
 
     def _worker(self, fault: Fault) -> Worker:
         return self._fleet.workers[self._place(fault.peer)]
@@ -93,15 +93,15 @@ class FaultInjector:
         if not worker.running:
             return
         if fault.after is None and not fault.accepting:
-            self._troubles.crash(worker)
+            self._processes.crash(worker)
         else:
             after = None if fault.accepting else fault.after
-            worker.doom = CrashPoint(after, deepcopy(list(worker.protocol.accounts)))
+            worker.crash_point = CrashPoint(after, deepcopy(list(worker.protocol.accounts)))
 
     def _restart(self, fault: Fault) -> None:
         worker = self._worker(fault)
         if not worker.running:
-            self._troubles.start([worker], kept=fault.state != "lost")
+            self._processes.start([worker], kept=fault.state != "lost")
 
     def _mass_restart(self, fault: Fault) -> None:
         workers = self._fleet.workers
@@ -109,16 +109,16 @@ class FaultInjector:
             named = [workers[self._place(peer)] for peer in fault.peers]
         else:
             named = list(workers)
-        struck = [worker for worker in named if worker.running]
-        for worker in struck:
-            self._troubles.crash(worker)
-        back = partial(self._come_back, struck, kept=fault.state != "lost")
+        crashed = [worker for worker in named if worker.running]
+        for worker in crashed:
+            self._processes.crash(worker)
+        back = partial(self._come_back, crashed, kept=fault.state != "lost")
         self._expect(fault.at_s + (fault.for_s or 0.0), back)
 
-    def _come_back(self, struck: Sequence[Worker], *, kept: bool) -> None:
+    def _come_back(self, crashed: Sequence[Worker], *, kept: bool) -> None:
         # Somebody may have started one in between.
-        down = [worker for worker in struck if self._fleet.workers[worker.index] is worker]
-        self._troubles.start(down, kept=kept)
+        down = [worker for worker in crashed if self._fleet.workers[worker.index] is worker]
+        self._processes.start(down, kept=kept)
 
     def _pause(self, fault: Fault) -> None:
         worker, now = self._worker(fault), self._fleet.now
@@ -130,7 +130,7 @@ class FaultInjector:
             worker.awake, worker.paused_s = False, now
         if fault.for_s is not None:
             self._expect(now + fault.for_s, partial(self._end_pause, worker, number))
-        self._troubles.look()
+        self._processes.look()
 
     def _end_pause(self, worker: Worker, number: int) -> None:
         """Let one pause of a worker be over, and it go on if no other holds it."""
@@ -188,13 +188,13 @@ class FaultInjector:
     def _join(self, fault: Fault) -> None:
         first, count = self._next_newcomer, fault.count or 1
         self._next_newcomer += count
-        self._troubles.start(self._fleet.workers[first : first + count])
+        self._processes.start(self._fleet.workers[first : first + count])
 
     def _leave(self, fault: Fault) -> None:
         worker = self._worker(fault)
         if worker.awake and worker.protocol.phase < Phase.LEAVING:
             if self.is_kept(worker.id):
-                self._troubles.keep(worker)
+                self._processes.keep(worker)
             self._fleet.leave(worker)
         elif worker.running and worker.paused_s is not None:
             # SIGTERM waits for SIGCONT, too.

@@ -16,7 +16,7 @@ from .plan import FleetPlan, Traffic
 from .post import address_of
 from .program import Program, Slot
 
-__all__ = ["Checkpoint", "CrashPoint", "FleetControl", "Lives", "Processes", "Worker"]
+__all__ = ["Checkpoint", "CrashPoint", "FleetControl", "Incarnations", "Processes", "Worker"]
 
 
 @frozen
@@ -74,7 +74,7 @@ class Worker:
         ahead_s: How far its clock is ahead.
         slowness: How many times as long its steps take as its pace says.
         spoilt: Whether its values have stopped being finite.
-        doom: How it is about to crash, if it is.
+        crash_point: How it is about to crash, if it is.
         kept: Its last checkpoint, if any.
         checkpoint_s: When it takes the next.
         started_s: When its process started.
@@ -85,7 +85,7 @@ class Worker:
         "alarm_s",
         "awake",
         "checkpoint_s",
-        "doom",
+        "crash_point",
         "finished",
         "held",
         "id",
@@ -134,13 +134,13 @@ class Worker:
         self.ahead_s = 0.0
         self.slowness = 1.0
         self.spoilt = False
-        self.doom: CrashPoint | None = None
+        self.crash_point: CrashPoint | None = None
         self.kept: Checkpoint | None = None
         self.checkpoint_s = float("inf")
         self.started_s = 0.0
 
     @property
-    def steps_of_all_lives(self) -> int:
+    def total_steps(self) -> int:
         """Optimizer steps taken since the start of the run, repeated ones too."""
         return self.repeated + self.steps
 
@@ -150,19 +150,19 @@ class Worker:
         return self.idle_s if since_s is None else self.idle_s + now - since_s
 
 
-class Lives:
+class Incarnations:
     """Makes the protocols of a fleet, and keeps the ledgers of those whose process has ended.
 
     Args:
         plan: What the fleet is made of.
-        crew: The view that all workers share; None where each has its own.
+        membership: The view that all workers share; None where each has its own.
     """
 
-    def __init__(self, plan: FleetPlan, crew: StaticMembership | None) -> None:
+    def __init__(self, plan: FleetPlan, membership: StaticMembership | None) -> None:
         self.ended_s = 0.0
         """How long all lives that have ended lasted together, seconds."""
         self._plan = plan
-        self._crew = crew
+        self._membership = membership
         self._keeps_anchor = parse_wire(plan.protocol.wire).needs_anchor
         self._ended: list[Account] = []
         self._dead: set[tuple[PeerId, Incarnation]] = set()
@@ -183,7 +183,7 @@ class Lives:
         protocol = self._protocol(before.id, incarnation, kept)
         worker = Worker(before.index, before.id, protocol)
         worker.steps = kept.steps if kept is not None else 0
-        worker.repeated = before.steps_of_all_lives - worker.steps
+        worker.repeated = before.total_steps - worker.steps
         worker.pushes, worker.mixed, worker.idle_s = before.pushes, before.mixed, before.idle_s
         worker.slowness = before.slowness
         # A later restart may still find it, even where this one was told to do without.
@@ -226,8 +226,8 @@ class Lives:
             neighbors=plan.neighbors,
             rng=partial(stream, plan.seed, id if incarnation == 1 else f"{id}:{incarnation}"),
             config=plan.protocol,
-            addresses=() if self._crew is not None else (address_of(id),),
-            crew=self._crew,
+            addresses=() if self._membership is not None else (address_of(id),),
+            crew=self._membership,
             keeps_anchor=self._keeps_anchor,
             clock=dict(kept.clock) if kept is not None else {},
         )

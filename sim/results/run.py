@@ -303,7 +303,7 @@ def _of_faults(
     found: dict[str, Any] = {}
     if config.total_steps is not None:
         found["total_steps"] = config.total_steps
-    after = ending.aftermath
+    after = ending.fault_report
     if after is None:
         return found
     end_s = float(series["time_s"][-1])

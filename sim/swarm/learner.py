@@ -20,7 +20,7 @@ from ...train.tasks.task import Task
 from ...train.tensors.vector import Vector
 from ..batched.shares import spans_of
 
-__all__ = ["Course", "Learner", "Weighed", "consensus_distance", "load", "merge", "own_chance"]
+__all__ = ["Course", "Learner", "Weighed", "consensus_distance", "load", "merge", "own_rng"]
 
 
 class Course:
@@ -73,11 +73,11 @@ class Learner:
         task: What is trained.
         model: The peer's own.
         sampler: The peer's samples.
-        chance: The run's seed, and the peer's id.
+        rng_key: The run's seed, and the peer's id.
     """
 
     def __init__(
-        self, task: Task, model: nn.Module, sampler: Sampler, chance: tuple[int, PeerId]
+        self, task: Task, model: nn.Module, sampler: Sampler, rng_key: tuple[int, PeerId]
     ) -> None:
         self.model = model
         self.steps = 0
@@ -86,7 +86,7 @@ class Learner:
         trainable = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = task.optimizer(trainable, task.lr)
         self._sampler = sampler
-        self._chance = chance
+        self._rng_key = rng_key
 
     def step(self) -> None:
         """Take one optimizer step.
@@ -94,7 +94,7 @@ class Learner:
         Raises:
             TrainingError: The loss is not finite; the step was taken.
         """
-        _seed_all(key(*self._chance, f"step:{self.steps}"))
+        _seed_all(key(*self._rng_key, f"step:{self.steps}"))
         indices = torch.from_numpy(self._sampler.batch(self.steps))
         inputs, targets = (side[indices] for side in self._task.train)
         self._optimizer.zero_grad()
@@ -108,7 +108,7 @@ class Learner:
 
 
 @contextmanager
-def own_chance() -> Iterator[None]:
+def own_rng() -> Iterator[None]:
     """Give torch, numpy and Python back the random states that the caller's own code had."""
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:

@@ -65,7 +65,7 @@ class SwarmDriver:
         workbench: Holds the values.
         clock: Virtual time.
         post: Carries messages.
-        watch: Looks on.
+        observer: Notes what happens.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SwarmDriver:
         workbench: TensorStore,
         clock: Clock,
         post: Post,
-        watch: SwarmObserver,
+        observer: SwarmObserver,
     ) -> None:
         self.protocol = protocol
         self.tally = Counters()
@@ -83,7 +83,7 @@ class SwarmDriver:
         self._workbench = workbench
         self._clock = clock
         self._post = post
-        self._watch = watch
+        self._observer = observer
         self._halted = ""
 
     @property
@@ -124,7 +124,7 @@ class SwarmDriver:
 
     def _decide(self, event: Input) -> list[Effect | Event]:
         effects = event.feed(self.protocol, self._clock.now)
-        self._watch.decided(self.protocol, type(event).__name__, effects)
+        self._observer.decided(self.protocol, type(event).__name__, effects)
         for effect in effects:
             self.tally.count(effect)
         return effects
@@ -154,10 +154,10 @@ class SwarmDriver:
                 case Record() | Meet() | Part() | Dismiss():
                     pass
                 case Halt(reason):
-                    self._watch.note(self.id, effect)
+                    self._observer.note(self.id, effect)
                     self._halted = reason
                 case _:
-                    self._watch.note(self.id, effect)
+                    self._observer.note(self.id, effect)
                     if isinstance(effect, PeerRefused):
                         self.refusal = effect
         if unusable is not None:
@@ -175,7 +175,7 @@ class SwarmDriver:
             self._carry_out(self._decide(Unsent(envelope)))
 
     def _written(self, parts: list[Buffer]) -> list[Buffer]:
-        self._watch.sent(parts[0])
+        self._observer.sent(parts[0])
         self.tally.messages += 1
         self.tally.bytes_sent += sum(len(part) for part in parts)
         return parts
@@ -204,7 +204,7 @@ class SwarmPeer:
         pace: How long the steps of this one peer take.
         clock: Virtual time.
         post: Carries its messages.
-        watch: Looks on.
+        observer: Notes what happens.
         rounding: Makes the random numbers that a snapshot is rounded by.
     """
 
@@ -216,7 +216,7 @@ class SwarmPeer:
         pace: StepTime,
         clock: Clock,
         post: Post,
-        watch: SwarmObserver,
+        observer: SwarmObserver,
         rounding: Callable[[SnapshotId], Generator],
     ) -> None:
         self.protocol = protocol
@@ -229,10 +229,10 @@ class SwarmPeer:
         self.slowness = 1.0
         """Times as long as its pace says that a step takes."""
         self.paused_until_s = 0.0
-        self._driver = SwarmDriver(protocol, TensorStore(vector, rounding), clock, post, watch)
+        self._driver = SwarmDriver(protocol, TensorStore(vector, rounding), clock, post, observer)
         self._pace = pace
         self._clock = clock
-        self._watch = watch
+        self._observer = observer
         self._seeds: tuple[str, ...] = ()
         self._founders = 1
         self._last_step: int | None = None
@@ -241,8 +241,8 @@ class SwarmPeer:
         self._alert = False
         self._give_up_s = float("inf")
         self._alarm_s = float("inf")
-        watch.opened(protocol.accounts)
-        watch.note(self.id, PeerStarted(protocol.account.incarnation))
+        observer.opened(protocol.accounts)
+        observer.note(self.id, PeerStarted(protocol.account.incarnation))
 
     @property
     def id(self) -> PeerId:
@@ -285,7 +285,7 @@ class SwarmPeer:
     def crash(self) -> None:
         """End without a word."""
         self._end("crashed")
-        self._watch.died(self.protocol.account)
+        self._observer.died(self.protocol.account)
 
     def arrive(self, parts: Sequence[Buffer]) -> None:
         """Take in a message, once this process is not paused."""
@@ -299,7 +299,7 @@ class SwarmPeer:
             self._go_on()
         elif (refusal := self._driver.refusal) is not None:
             reason = f"cannot join {refusal.peer}: {refusal.reason}"
-            self._watch.note(self.id, PeerFailed(reason))
+            self._observer.note(self.id, PeerFailed(reason))
             self._end("failed")
         else:
             self._due(_SEARCH_S, self._search, alert=True)
@@ -356,12 +356,12 @@ class SwarmPeer:
             self._due(_LEAVING_S, self._await_end)
         else:
             reason = f"nobody has taken its weight within {_LEAVE_S:g} s"
-            self._watch.note(self.id, PeerFailed(reason))
+            self._observer.note(self.id, PeerFailed(reason))
             self._end("gave up leaving")
-            self._watch.died(self.protocol.account)
+            self._observer.died(self.protocol.account)
 
     def _close(self) -> None:
-        self._watch.note(self.id, PeerClosed())
+        self._observer.note(self.id, PeerClosed())
         self._end("left" if self.protocol.phase is Phase.LEFT else "finished")
 
     def _end(self, how: str) -> None:
@@ -370,7 +370,7 @@ class SwarmPeer:
 
     def _fail(self, error: TrainingError) -> None:
         """Leave, as a live peer does whose training loop ends with an error."""
-        self._watch.note(self.id, PeerFailed(str(error)))
+        self._observer.note(self.id, PeerFailed(str(error)))
         if self.protocol.phase < Phase.LEAVING:
             self._due(0.0, self._leave)
         else:

@@ -17,7 +17,7 @@ from ...train.tasks.task import Evaluation, Task
 from ..kernel.post import Priority, address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
-from .learner import Course, Weighed, consensus_distance, load, merge, own_chance
+from .learner import Course, Weighed, consensus_distance, load, merge, own_rng
 from .observers import Happening, LinkCut, LinkHealed, PeerCrashed, PeerPaused, PeerSlowed
 from .world import Peers, World, check_name
 
@@ -131,13 +131,13 @@ class Swarm:
         An event is what a protocol tells (`rumor.gossip.effects.events`: ``Founded``,
         ``ShareMixed``, ``PeerDied``, ...) or what was done to a peer (`rumor.sim.swarm.observers`).
         """
-        return self._world.watch.events
+        return self._world.observer.events
 
     @property
     def digest(self) -> str:
         """Names this run so far, with every message and parameter: 32 hexadecimal digits."""
         peers = self._world.peers
-        return self._world.watch.digest(
+        return self._world.observer.digest(
             flat for id in self.peers for flat in peers[id].vector.flats
         )
 
@@ -354,7 +354,7 @@ class Swarm:
 
     def audit(self) -> Audit:
         """Where all weight is that was ever founded, by the ledgers of all lives."""
-        return self._world.watch.audit()
+        return self._world.observer.audit()
 
     def merged(self) -> dict[str, Tensor]:
         """Average the members' models by weight, in float64.
@@ -418,7 +418,7 @@ class Swarm:
 
     def _evaluate(self, peer: PeerId | None) -> Evaluation:
         course = self._world.course
-        with own_chance():
+        with own_rng():
             if peer is not None:
                 return course.task.evaluate(deepcopy(self.model(peer)))
             return course.task.evaluate(load(course.build("merged"), self.merged()))

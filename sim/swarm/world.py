@@ -16,7 +16,7 @@ from ...train.tensors.vector import Vector
 from ..kernel.post import Clock, Link, Post, address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
-from .learner import Course, own_chance
+from .learner import Course, own_rng
 from .observers import Fault, SwarmObserver
 from .peer import SwarmPeer
 
@@ -65,7 +65,7 @@ class World:
             raise ConfigError(str(error)) from None
         self.course = course
         self.clock = Clock()
-        self.watch = SwarmObserver(self.clock)
+        self.observer = SwarmObserver(self.clock)
         self.post = Post(self.clock, network, ids, seed)
         self.peers: dict[PeerId, SwarmPeer] = {}
         """The latest life of each peer, in order of coming."""
@@ -105,14 +105,14 @@ class World:
             raise ConfigError("time is passing already: what was given to `at` cannot let it pass")
         self._is_moving = True
         try:
-            with own_chance():
+            with own_rng():
                 return self.clock.run(until_s, stop)
         finally:
             self._is_moving = False
 
     def note(self, peer: PeerId, event: Fault) -> None:
         """Tell of something that is done to a peer."""
-        self.watch.note(peer, event)
+        self.observer.note(peer, event)
 
     def find(self, id: PeerId) -> SwarmPeer:
         """The latest life of a peer.
@@ -181,7 +181,7 @@ class World:
     def _make(self, id: PeerId, incarnation: Incarnation) -> SwarmPeer:
         rule = self._rule()
         place = self._places.setdefault(id, len(self._places))
-        with own_chance():
+        with own_rng():
             learner = self.course.learner(id, place)
         vector = self._vector(learner.model, rule)
         protocol = Protocol(
@@ -198,7 +198,7 @@ class World:
         )
         pace = self._pace(id)
         rounding = partial(_rounding, self._seed, id)
-        given = self.clock, self.post, self.watch, rounding
+        given = self.clock, self.post, self.observer, rounding
         peer = SwarmPeer(protocol, learner, vector, pace, *given)
         self.peers[id] = self.post.listeners[id] = peer
         return peer

@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
-from . import swarm_post, torture_post
+from . import fuzz_post, swarm_post
+from .fuzz_post import FuzzPost
 from .post import End, Post, letter, numbers
 from .swarm_post import SwarmPost
-from .torture_post import TorturePost
 from .zeromq_post import ZeroMQPost
 
 FRAME = 256 * 1024
@@ -21,12 +21,12 @@ NAMES = ("here", "there", "hidden", "other")
 
 CALM: dict[str, Callable[[], Post]] = {
     "zeromq": ZeroMQPost,
-    "torture": TorturePost,
+    "fuzz": FuzzPost,
     "swarm": lambda: SwarmPost(NAMES),
 }
 HARSH: dict[str, Callable[[], Post]] = {
     "zeromq": ZeroMQPost,
-    "torture": lambda: TorturePost(torture_post.WORST),
+    "fuzz": lambda: FuzzPost(fuzz_post.WORST),
     "swarm": lambda: SwarmPost(NAMES, swarm_post.WORST),
 }
 

@@ -47,8 +47,8 @@ def plan_of(
     names = names_of(n, None)
     read = given(faults)
     check_faults(read, names)
-    trouble = FaultPlan(faults=resolve(read, names), founders=n, checkpoint_every_s=2.0)
-    ids = names_of(n, trouble)
+    fault_plan = FaultPlan(faults=resolve(read, names), founders=n, checkpoint_every_s=2.0)
+    ids = names_of(n, fault_plan)
     found = read_network(network) if isinstance(network, str) else network
     config = ProtocolConfig(shared_memory=False, **timing(preset))
     return FleetPlan(
@@ -62,7 +62,7 @@ def plan_of(
         seed=seed,
         steps=steps,
         protocol=config,
-        trouble=trouble,
+        fault_plan=fault_plan,
         **settings,
     )
 

@@ -95,8 +95,9 @@ def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[Invali
 def _check(trial: Trial, tasks: Any, *, rehearse: bool) -> ReadyTrial:
     config = config_of(trial.settings)
     settings = settings_as_json(config)
-    key = trial_key(settings)
+    # First, since its words for a task that cannot be found help more than those of the key.
     task: Task | VectorTask = tasks(config.task, config.seed)
+    key = trial_key(settings)
     memory_gib = Simulation(config, task).check(rehearse=rehearse)
     return ReadyTrial(
         trial=trial,

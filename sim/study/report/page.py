@@ -478,9 +478,9 @@ def _capitalized(text: str) -> str:
 
 
 def _inside_script(data: dict[str, Any]) -> str:
-    """JSON that no browser takes for the end of the script."""
+    """JSON that no browser takes for markup."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-    return text.replace("<", "\\u003c")
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _asset(name: str) -> str:

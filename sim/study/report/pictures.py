@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from ....topology.layout import Sketch
 from ....train.storage.files import drafted
 from ..format import number
 from ..metrics import METRICS
@@ -29,7 +30,7 @@ from .charts import (
     standing,
 )
 from .facets import Facet
-from .graphs import Sketch, graphs_of, sketch_of
+from .graphs import graphs_of, sketch_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -352,7 +353,9 @@ def _paper(width: float, height: float) -> "Iterator[Figure]":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with rc_context(_STYLE):
+    with rc_context(_STYLE), warnings.catch_warnings():
+        # A name that is very long, or in letters that no font here has, is still a name.
+        warnings.simplefilter("ignore", UserWarning)
         figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
@@ -362,10 +365,7 @@ def _save(figure: "Figure", path: Path) -> None:
     """Write a PNG, all of it or nothing, the same to the bit whenever it is written."""
     from PIL import Image
 
-    with warnings.catch_warnings():
-        # A name that is very long, or in letters that no font here has, is still a name.
-        warnings.simplefilter("ignore", UserWarning)
-        figure.canvas.draw()
+    figure.canvas.draw()
     drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")  # type: ignore[attr-defined]
     # A chart has few colors: as a palette they take a third of the bytes, and look the same.
     few = drawn.quantize(_PALETTE, dither=Image.Dither.NONE)

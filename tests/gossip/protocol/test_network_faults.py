@@ -12,7 +12,7 @@ from rumor.cli.commands.fuzz import command_of
 from rumor.gossip import GoSGD
 from rumor.sim.batched.engines import usable_cores
 from rumor.sim.fuzz import Campaign, Order, run_campaign
-from rumor.sim.fuzz.campaign import RARE
+from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.network import Network, Peers
 
 # They meet all that is rare; the first seeds are those of tests/sim/fuzz/test_trace.py.
@@ -45,7 +45,7 @@ def test_no_fault_creates_or_loses_weight_and_everything_settles(campaign: Campa
 
 @pytest.mark.timeout(1200)
 def test_the_campaign_met_everything_that_must_happen_sometimes(campaign: Campaign) -> None:
-    assert set(RARE) - set(campaign.seen) == set()
+    assert set(EVENT_COVERAGE) - set(campaign.seen) == set()
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_taking_one_fault_away_shifts_no_random_number_of_another_link() -> None
     def numbers(*others: str) -> list[float]:
         network = Network(0, Peers(rule=lambda peer: GoSGD()))
         for link in others:
-            network.chance("loss", link)
-        return [network.chance("loss", "a>b") for _ in range(50)]
+            network.random("loss", link)
+        return [network.random("loss", "a>b") for _ in range(50)]
 
     assert numbers() == numbers("b>a", "a>c", "a>c")

@@ -160,7 +160,7 @@ def test_peers_that_found_apart_and_meet_end_in_one_swarm_or_in_two_with_roots(s
     network.start("b", anchor=OTHER_ANCHOR)
     for index, peer in enumerate(("c", "d", "e")):
         start = partial(network.start, peer, seeds=("a", "b"))
-        network.later(3.0 * index * network.chance("start", peer), start)
+        network.later(3.0 * index * network.random("start", peer), start)
     network.run(45.0)
     swarms: dict[bytes, int] = {}
     for host in network.running():

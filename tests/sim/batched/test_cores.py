@@ -1,4 +1,4 @@
-"""What a run asks of the machine: cores, threads, memory, and the collector out of the way."""
+"""What a run asks of the machine: cores, threads, memory, and garbage collection paused."""
 
 import gc
 import subprocess
@@ -33,7 +33,7 @@ def test_there_is_a_core() -> None:
     assert usable_cores() >= 1
 
 
-def test_the_collector_is_paused_inside_and_as_it_was_outside() -> None:
+def test_garbage_collection_is_paused_inside_and_as_it_was_outside() -> None:
     assert gc.isenabled()
     with paused():
         assert not gc.isenabled()

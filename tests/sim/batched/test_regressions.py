@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import consensus, simulate
-from rumor.sim.batched.schedule import Window, ahead, can_run_ahead
+from rumor.sim.batched.schedule import Window, can_prefetch, prefetched
 from rumor.train.tasks.task import Task
 
-from .test_ahead import windows
+from .test_prefetch import windows
 
 
 def task(model: Any, **changes: Any) -> Task:
@@ -148,9 +148,9 @@ def test_a_finished_worker_keeps_a_pace_that_no_single_draw_decides() -> None:
     assert run.summary["pushes"] < 16 * (30 + longest_s / 0.1) * 0.1 * 1.5
 
 
-@pytest.mark.skipif(not can_run_ahead(), reason="no fork on this platform")
+@pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
 def test_a_deciding_process_that_was_killed_is_told_as_that() -> None:
-    stream = ahead(lambda: windows(100_000))
+    stream = prefetched(lambda: windows(100_000))
     first: Window = next(stream)
     assert first.levels
     (child,) = multiprocessing.active_children()

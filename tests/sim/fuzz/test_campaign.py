@@ -18,7 +18,7 @@ PLANT = "no-deduplication"
 
 
 def digest(seed: int) -> str:
-    return run(draw(seed, 3)).watch.digest
+    return run(draw(seed, 3)).invariants.digest
 
 
 SEEDS = (3, 14, 16)
@@ -27,7 +27,7 @@ SEEDS = (3, 14, 16)
 def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
     program = (
         "from rumor.sim.fuzz import draw; from rumor.sim.fuzz.trial import run\n"
-        f"for seed in {SEEDS}: print(run(draw(seed, 3)).watch.digest)"
+        f"for seed in {SEEDS}: print(run(draw(seed, 3)).invariants.digest)"
     )
     expected = [digest(seed) for seed in SEEDS]
     for hash_seed in ("1", "2"):
@@ -47,7 +47,7 @@ def test_seeds_have_digests_of_their_own() -> None:
 
 def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
     network, trial = run(draw(8, 3)), attempt(draw(8, 3))
-    assert (network.watch.events, +network.watch.seen) == (trial.events, trial.seen)
+    assert (network.invariants.events, +network.invariants.seen) == (trial.events, trial.seen)
 
 
 def test_the_result_hangs_on_no_number_of_processes() -> None:
@@ -89,7 +89,7 @@ def break_all(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 
         setattr(protocol, "wake", wake)  # noqa: B010
 
-    monkeypatch.setattr("rumor.sim.fuzz.campaign.PLANTS", {"all": broken})
+    monkeypatch.setattr("rumor.sim.fuzz.campaign.MUTANTS", {"all": broken})
 
 
 def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_kind(

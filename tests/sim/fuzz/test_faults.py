@@ -22,8 +22,8 @@ class Swarm:
     def __init__(self, faults: str, *, without: tuple[str, ...] = OPTIONS, seed: int = 1) -> None:
         scenario = draw(seed, 3, without, read_faults(faults))
         self.network: Network = _network(scenario, None, digests=False)
-        self.strikes = FaultInjector(self.network, scenario)
-        _found(self.network, scenario, self.strikes)
+        self.injector = FaultInjector(self.network, scenario)
+        _found(self.network, scenario, self.injector)
 
     def at(self, time_s: float) -> "Swarm":
         self.network.run(time_s)
@@ -43,16 +43,16 @@ def test_a_crash_ends_a_peer_and_a_restart_with_state_resumes_its_model_and_cloc
         ' {"at_s": 10, "kind": "restart", "peer": "p1"}]'
     ).at(9.5)
     assert swarm.running == ["p0", "p2"]
-    saved = swarm.network.saved["p1"]
-    assert saved.values is not None and saved.clock["p1"] > 0
-    assert set(saved.addresses) == {"p0", "p2"}
+    checkpoint = swarm.network.checkpoints["p1"]
+    assert checkpoint.values is not None and checkpoint.clock["p1"] > 0
+    assert set(checkpoint.addresses) == {"p0", "p2"}
     swarm.at(10.0)
     assert swarm["p1"].ledger.incarnation == 10_001
-    assert (swarm["p1"].vector.x == saved.values).all()
-    assert swarm["p1"].protocol.clock.rows()["p1"] >= saved.clock["p1"]
+    assert (swarm["p1"].vector.x == checkpoint.values).all()
+    assert swarm["p1"].protocol.clock.rows()["p1"] >= checkpoint.clock["p1"]
     swarm.at(20.0)
     assert swarm["p1"].protocol.phase is Phase.TRAINING
-    assert swarm.network.watch.seen["restart with state"] == 1
+    assert swarm.network.invariants.seen["restart with state"] == 1
 
 
 def test_a_restart_with_nothing_has_another_model_and_leaves_a_running_peer_alone() -> None:
@@ -70,7 +70,7 @@ def test_a_crash_waits_for_an_effect_or_for_something_to_be_accepted() -> None:
     assert "p1" not in swarm.running
     life = swarm["p1"].ledger.life
     (last,) = (a for a in swarm["p1"].ledgers)
-    assert life in swarm.network.watch.dead and last.decided
+    assert life in swarm.network.invariants.dead and last.decided
     swarm = Swarm('[{"at_s": 9, "kind": "crash", "peer": "p1", "after": 3}]').at(9.0)
     assert swarm["p1"].crash_after == 3
 
@@ -82,7 +82,7 @@ def test_a_mass_restart_takes_all_down_and_brings_them_back_together() -> None:
     assert swarm.running == list(THREE)
     swarm.at(20.0)
     assert {swarm[peer].protocol.phase for peer in THREE} == {Phase.TRAINING}
-    assert swarm.network.watch.seen["mass restart"] == 1
+    assert swarm.network.invariants.seen["mass restart"] == 1
 
 
 def test_a_paused_peer_does_nothing_until_it_goes_on_and_then_hears_what_came() -> None:
@@ -115,7 +115,7 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself() -> None:
     )
     seen = [swarm.at(time_s)["p1"].slowness for time_s in (5.0, 7.0, 9.5, 11.0, 13.0)]
     assert seen == [1.0, 3.0, 9.0, 3.0, 2.0]
-    swarm.strikes.calm()
+    swarm.injector.calm()
     assert swarm["p1"].slowness == 1.0
 
 
@@ -169,18 +169,18 @@ def test_a_name_of_which_a_later_life_is_known_starts_over_as_a_still_later_one(
         ' {"at_s": 11, "kind": "crash", "peer": "p1"},'
         ' {"at_s": 11.5, "kind": "restart", "peer": "p1", "state": "lost"}]'
     ).at(20.0)
-    assert swarm.network.watch.seen["started over"] >= 1
+    assert swarm.network.invariants.seen["started over"] >= 1
     assert swarm["p1"].ledger.incarnation > 68_501
     assert swarm["p1"].protocol.phase is Phase.TRAINING
 
 
 def test_a_reset_loses_what_is_on_its_way() -> None:
     swarm = Swarm('[{"at_s": 0, "kind": "reset", "every_s": 0.005, "for_s": 4}]').at(4.0)
-    assert swarm.network.watch.seen["lost in a reset"] > 20
+    assert swarm.network.invariants.seen["lost in a reset"] > 20
     assert not swarm["p0"].ledger.decided
     # What was on its way at the last reset is missed only when it would have come.
-    lost = swarm.at(5.0).network.watch.seen["lost in a reset"]
-    assert swarm.at(10.0).network.watch.seen["lost in a reset"] == lost
+    lost = swarm.at(5.0).network.invariants.seen["lost in a reset"]
+    assert swarm.at(10.0).network.invariants.seen["lost in a reset"] == lost
 
 
 def test_newcomers_join_under_names_that_count_and_numbers_of_their_own() -> None:
@@ -204,10 +204,10 @@ def test_leaving_finishing_and_diverging_are_done_by_the_peer_itself() -> None:
 def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
     scenario = next(s for s in (draw(n, 3, (), ()) for n in range(99)) if s.dial_out == {"p1"})
     network = _network(scenario, None, digests=False)
-    strikes = FaultInjector(network, scenario)
-    _found(network, scenario, strikes)
+    injector = FaultInjector(network, scenario)
+    _found(network, scenario, injector)
     network.run(12.0)
-    assert "p1" not in strikes.addresses_for("p0")
+    assert "p1" not in injector.addresses_for("p0")
     ways = {(there[0], dialled[0]) for there, dialled in network._opened}
     assert ("p0", "p1") in ways and all(dialled == "p1" for _, dialled in ways)
     assert network.hosts["p1"].protocol.phase is Phase.TRAINING
@@ -274,9 +274,9 @@ def test_weight_that_comes_from_nowhere_is_seen() -> None:
 
 def test_steps_that_were_never_taken_are_seen() -> None:
     swarm = Swarm("[]").at(8.0)
-    swarm.network.watch.check_clock(swarm["p0"])
-    swarm.network.watch.steps["p1"] -= 1
+    swarm.network.invariants.check_clock(swarm["p0"])
+    swarm.network.invariants.steps["p1"] -= 1
     swarm.at(10.0)
-    swarm.network.watch.steps["p1"] = 0
+    swarm.network.invariants.steps["p1"] = 0
     with pytest.raises(Violation, match="clock: p0 counts"):
-        swarm.network.watch.check_clock(swarm["p0"])
+        swarm.network.invariants.check_clock(swarm["p0"])

@@ -43,8 +43,8 @@ def test_a_crash_takes_its_weight_along_and_all_survivors_notice() -> None:
     assert [stands(fleet)[index] for index in (0, 1, 3)] == [300] * 3
     found = fleet.audit()
     assert 0 < found.died < 4 * ONE
-    assert fleet.troubles is not None
-    (crash,) = fleet.troubles.sightings.crashes
+    assert fleet.faults is not None
+    (crash,) = fleet.faults.detection_times.crashes
     assert crash.first_s is not None and crash.last_s is not None
     # The preset holds a peer for dead after 8 s; heartbeats are looked at every half second.
     assert 7.0 < crash.first_s <= crash.last_s < 12.0
@@ -68,7 +68,7 @@ def test_a_worker_can_crash_when_it_has_accepted_and_before_it_says_so() -> None
         before = fleet.workers[1].protocol.account.decided.copy()
         fleet.run(fleet.now + 0.0005, 10**9)
     # The ledger has the share, and its sender never heard of that.
-    ledger = {account.life: account for account in fleet.lives._ended}
+    ledger = {account.life: account for account in fleet.incarnations._ended}
     decided = ledger[worker.protocol.account.life].decided
     newest = [life for life, last in decided.items() if before.get(life) != last]
     assert newest
@@ -89,7 +89,7 @@ def test_a_restarted_worker_goes_on_from_its_last_checkpoint() -> None:
     # A checkpoint every two seconds, of steps that take a tenth of one.
     assert first.steps - 21 <= first.kept.steps < first.steps
     assert second.steps >= first.kept.steps
-    assert second.steps_of_all_lives == first.steps + second.steps - first.kept.steps
+    assert second.total_steps == first.steps + second.steps - first.kept.steps
     kept = operations(fleet, Keep, Start)
     assert kept[-1] == Start(1, True)
     assert kept.count(Keep(1)) >= 3
@@ -148,8 +148,8 @@ def test_a_paused_worker_goes_on_when_it_is_told_to() -> None:
 
 def test_a_worker_that_stands_still_for_ever_keeps_nobody_waiting() -> None:
     fleet = live_on(fleet_of(fault(5.0, "pause", peer=1)), 1000.0)
-    assert fleet.over and fleet.troubles is not None
-    assert fleet.troubles.stranded == (1,)
+    assert fleet.over and fleet.faults is not None
+    assert fleet.faults.stranded == (1,)
 
 
 def test_steps_of_a_slow_worker_take_longer_for_a_while() -> None:
@@ -202,8 +202,8 @@ def test_newcomers_of_a_storm_all_become_members() -> None:
     assert len(fleet.workers) == 4 + 13
     assert stands(fleet) == [300] * 17
     assert fleet.audit().founded == 4 * ONE
-    assert fleet.troubles is not None
-    arrivals = fleet.troubles.sightings.arrivals
+    assert fleet.faults is not None
+    arrivals = fleet.faults.detection_times.arrivals
     assert all(arrival.admitted_s is not None for arrival in arrivals)
     assert all(arrival.known_s is not None for arrival in arrivals)
 
@@ -223,7 +223,7 @@ def test_a_synchronous_rule_says_who_is_missing() -> None:
 def test_a_swarm_stops_at_a_number_of_steps_that_each_knows_by_its_own_clock() -> None:
     faults = [fault(5.0, "crash", peer=1), fault(6.0, "join")]
     fleet = live_on(fleet_of(*faults, steps=None, steps_total=1000))
-    taken = sum(worker.steps_of_all_lives for worker in fleet.workers)
+    taken = sum(worker.total_steps for worker in fleet.workers)
     # News of others' steps takes a second or so, in which four of them take forty.
     assert 1000 <= taken < 1200
 

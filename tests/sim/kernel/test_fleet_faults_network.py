@@ -140,8 +140,8 @@ def test_a_partition_splits_a_fleet_and_healing_unites_it() -> None:
         assert there == ({"peer-0", "peer-1"} if index < 2 else {"peer-2", "peer-3"})
     live_on(fleet, 40.0)
     assert all(len(worker.protocol.live()) == 4 for worker in fleet.workers)
-    assert fleet.troubles is not None
-    (healing,) = fleet.troubles.sightings.healings
+    assert fleet.faults is not None
+    (healing,) = fleet.faults.detection_times.healings
     # The preset dials the dead again after 5 s at the latest.
     assert healing.took_s is not None and healing.took_s < 10.0
 

@@ -10,7 +10,7 @@ STEP_S = 0.1
 def steps_of(*faults: Fault, until_s: float, worker: int = 1, **settings: object) -> int:
     """How many steps a worker has taken of the tenth of a second each."""
     fleet = live_on(fleet_of(*faults, n=3, **settings), until_s, every_s=0.5)
-    return fleet.workers[worker].steps_of_all_lives
+    return fleet.workers[worker].total_steps
 
 
 def lost_s(*faults: Fault, until_s: float = 16.0) -> float:

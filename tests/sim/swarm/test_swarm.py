@@ -693,9 +693,9 @@ def test_weight_that_does_not_add_up_is_an_error_at_once() -> None:
 def test_weight_that_is_nowhere_is_an_error_too() -> None:
     swarm = swarm_of(2, network="ideal")
     swarm.run(1.0)
-    swarm._world.watch._ledgers[("peer-1", 1), 0].founded += UNIT
+    swarm._world.observer._ledgers[("peer-1", 1), 0].founded += UNIT
     with pytest.raises(AssertionError, match=r"weight of shard 0 is not .*founded=2199023255553"):
-        swarm._world.watch._check(swarm._world.peers["peer-0"].protocol.account, "Step")
+        swarm._world.observer._check(swarm._world.peers["peer-0"].protocol.account, "Step")
 
 
 # What a training loop may meet

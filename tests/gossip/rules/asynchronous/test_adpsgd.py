@@ -38,7 +38,7 @@ def silence(crowd: Crowd) -> None:
     for witnessed in crowd.rules.values():
         assert isinstance(witnessed.rule, ADPSGD)
         witnessed.rule.p = 0.0
-    crowd.network.weather = CALM
+    crowd.network.faults = CALM
     for host in crowd.network.running():
         host.finishes = True
     # All but one are done with training, so that nobody merges yet.
@@ -80,7 +80,7 @@ def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
     kept = starts(n).mean(axis=0) + crowd.moved / n
     np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
     assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
-    assert crowd.network.watch.seen["fence"] or weather is CALM
+    assert crowd.network.invariants.seen["fence"] or weather is CALM
     assert not any(witnessed.waits for witnessed in crowd.rules.values())
 
 

@@ -196,4 +196,4 @@ def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> N
 def test_more_neighbors_than_usually_find_room_are_all_let_in() -> None:
     crowd = Crowd(rule, 14, complete, steps=10, config=ProtocolConfig(staged_max=1))
     crowd.run(200.0)
-    assert not crowd.network.watch.seen["refused: busy"]
+    assert not crowd.network.invariants.seen["refused: busy"]

@@ -49,7 +49,7 @@ def test_without_weights_a_peer_takes_as_much_of_every_neighbor_as_of_itself(
     crowd = Crowd(rule, 6, ring, weather)
     models = crowd.history(12)
     np.testing.assert_allclose(models, expected([ring_matrix(6)] * 12, 6), rtol=0, atol=1e-12)
-    assert crowd.network.watch.seen["fence"] or weather is CALM
+    assert crowd.network.invariants.seen["fence"] or weather is CALM
 
 
 SPECS = [

@@ -16,37 +16,37 @@ class Two:
     """Two founders with models of their own; each has pushed half, and a has mixed in b's."""
 
     def __init__(self) -> None:
-        self.moments = WeightedSum()
+        self.weighted_sum = WeightedSum()
         self.accounts = {life: Account(*life) for life in (A, B)}
         self.vectors = {A: Vector(np.full(8, 1.0)), B: Vector(np.full(8, 2.0))}
         for life, vector in self.vectors.items():
-            self.moments.opened(life, vector, [self.accounts[life]])
+            self.weighted_sum.opened(life, vector, [self.accounts[life]])
             self.write(life, Entry(Kind.FOUNDED, ONE))
         for life, other, snapshot in ((A, B, 7), (B, A, 9)):
             self.write(life, Entry(Kind.PUSHED, HALF, *other, 1))
-            self.moments.pushed((life, other, 1, 0), snapshot, self.vectors[life].x.copy())
-        self.moments.check()
+            self.weighted_sum.pushed((life, other, 1, 0), snapshot, self.vectors[life].x.copy())
+        self.weighted_sum.check()
         self.vectors[A].x[:] = 1.5
         self.write(A, Entry(Kind.ACCEPTED, HALF, *B, 1))
-        self.moments.check()
+        self.weighted_sum.check()
 
     def write(self, life: tuple[str, int], entry: Entry) -> None:
         self.accounts[life].apply(entry)
-        self.moments.entry(life, entry)
+        self.weighted_sum.entry(life, entry)
 
 
 def test_what_comes_back_brings_its_values() -> None:
     two = Two()
     two.vectors[A].x[:] = (1.5 * ONE + 1.0 * HALF) / (ONE + HALF)
     two.write(A, Entry(Kind.SETTLED, 0, *B, 1))
-    two.moments.check()
+    two.weighted_sum.check()
 
 
 def test_what_comes_back_without_them_is_a_violation() -> None:
     two = Two()
     two.write(A, Entry(Kind.SETTLED, 0, *B, 1))
     with pytest.raises(Violation, match="the weighted sum of shard 0 is off"):
-        two.moments.check()
+        two.weighted_sum.check()
 
 
 @pytest.mark.parametrize("is_stranded", [True, False])
@@ -54,23 +54,23 @@ def test_unless_they_were_let_go_while_it_was_stranded(is_stranded: bool) -> Non
     two = Two()
     if is_stranded:
         two.write(A, Entry(Kind.STRANDED, 0, *B, 1))
-    two.moments.released(A, 7)
-    two.moments.released(A, 8)
+    two.weighted_sum.released(A, 7)
+    two.weighted_sum.released(A, 8)
     if is_stranded:
         two.write(A, Entry(Kind.FOUND, 0, *B, 1))
     two.write(A, Entry(Kind.SETTLED, 0, *B, 1))
     if is_stranded:
-        two.moments.check()
+        two.weighted_sum.check()
     else:
         with pytest.raises(Violation):
-            two.moments.check()
+            two.weighted_sum.check()
 
 
 def test_what_was_accepted_before_that_keeps_the_sum() -> None:
     two = Two()
     two.write(A, Entry(Kind.STRANDED, 0, *B, 1))
-    two.moments.released(A, 7)
+    two.weighted_sum.released(A, 7)
     two.vectors[B].x[:] = (2.0 * HALF + 1.0 * HALF) / ONE
     two.write(B, Entry(Kind.ACCEPTED, HALF, *A, 1))
     two.write(A, Entry(Kind.SETTLED, HALF, *B, 1))
-    two.moments.check()
+    two.weighted_sum.check()

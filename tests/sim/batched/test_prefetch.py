@@ -7,10 +7,10 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.gossip.wire.formats import Form
 from rumor.sim import simulate
-from rumor.sim.batched.schedule import Window, ahead, can_run_ahead
+from rumor.sim.batched.schedule import Window, can_prefetch, prefetched
 from rumor.sim.kernel.program import Combine, Cut, Level, Mix, Release, Snapshot
 
-pytestmark = pytest.mark.skipif(not can_run_ahead(), reason="no fork on this platform")
+pytestmark = pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
 
 
 def windows(n: int = 3) -> Iterator[Window]:
@@ -28,7 +28,7 @@ def windows(n: int = 3) -> Iterator[Window]:
 
 
 def test_windows_cross_the_pipe_unchanged_and_in_order() -> None:
-    for ours, theirs in zip(windows(), ahead(windows), strict=True):
+    for ours, theirs in zip(windows(), prefetched(windows), strict=True):
         assert (ours.steps, ours.time_s) == (theirs.steps, theirs.time_s)
         for a, b in zip(ours.levels, theirs.levels, strict=True):
             assert (a.workers, a.steps, a.orders) == (b.workers, b.steps, b.orders)
@@ -37,7 +37,7 @@ def test_windows_cross_the_pipe_unchanged_and_in_order() -> None:
 
 
 def test_whoever_takes_no_more_windows_ends_the_other_process() -> None:
-    stream = ahead(lambda: windows(100_000))
+    stream = prefetched(lambda: windows(100_000))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
 
@@ -47,7 +47,7 @@ def test_an_error_over_there_is_raised_here() -> None:
         yield from windows(1)
         raise ConfigError("this cannot be")
 
-    stream = ahead(failing)
+    stream = prefetched(failing)
     next(stream)
     with pytest.raises(ConfigError, match="this cannot be"):
         next(stream)

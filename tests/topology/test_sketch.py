@@ -1,9 +1,9 @@
-"""Small drawings of graphs: every node, every link, and which of them are there at once."""
+"""Thumbnails of graphs: every node, every link, and which of them are there at once."""
 
 import pytest
 
-from rumor.sim.study.report.graphs import NODES_MAX, sketch
 from rumor.topology import FAMILIES, parse
+from rumor.topology.layout import SKETCH_NODES_MAX, sketch
 
 SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
 FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]
@@ -42,7 +42,7 @@ def test_links_around_the_border_of_a_torus_leave_it_on_both_sides() -> None:
 
 def test_one_node_alone_and_as_many_as_are_drawn_at_all() -> None:
     assert sketch(parse("complete", 1)).first == ()
-    assert len(sketch(parse("exponential", NODES_MAX)).nodes) == NODES_MAX
+    assert len(sketch(parse("exponential", SKETCH_NODES_MAX)).nodes) == SKETCH_NODES_MAX
 
 
 def test_it_is_the_same_every_time() -> None:

@@ -11,7 +11,7 @@ from rumor.sim.fuzz.peer import FuzzPeer
 
 from .post import Letter
 
-__all__ = ["CALM", "WORST", "TorturePost"]
+__all__ = ["CALM", "WORST", "FuzzPost"]
 
 CALM = NetworkFaults(orderly=True, tells=True)
 
@@ -51,19 +51,19 @@ class _End:
         self._refused = True
 
 
-class TorturePost:
+class FuzzPost:
     """Processes on `rumor.sim.fuzz`'s network.
 
     Args:
-        weather: What the network is like.
-        seed: Of its chances.
+        faults: What the network is like.
+        seed: Of its random numbers.
     """
 
     takes_unread_max: int | None = None
 
-    def __init__(self, weather: NetworkFaults = CALM, seed: int = 0) -> None:
+    def __init__(self, faults: NetworkFaults = CALM, seed: int = 0) -> None:
         peers = Peers(rule=lambda peer: GoSGD(), dials_out=lambda peer: peer in self._hidden)
-        self._network = Network(seed, peers, weather)
+        self._network = Network(seed, peers, faults)
         self._ends: dict[str, _End] = {}
         self._hidden: set[str] = set()
         self._lives = count(1)
