@@ -18,7 +18,7 @@ import typer.main
 from rumor.cli.app import app
 from rumor.gossip import ProtocolConfig
 from rumor.sim import SimulationConfig
-from rumor.sim.study.measures import MEASURES
+from rumor.sim.study.metrics import FACTS, METRICS
 from rumor.train import CheckpointConfig, PeerConfig, RunConfig
 
 __all__ = ["CONFIGS", "FOLDER", "commands", "config", "main", "metrics", "pages"]
@@ -180,13 +180,14 @@ def _docstring(statement: ast.stmt | None) -> str:
 
 
 def metrics() -> str:
-    """Every metric that a study compares."""
+    """Every metric of a trial, and every fact about its graph."""
     lines = ["# Study metrics", "", MARKER, ""]
     lines += [
-        "What `rumor study` computes for each trial, and compares between points: a column of "
-        "`summary.csv`, a",
-        "table on the report's page. *Ratio* metrics differ by a factor, the others by a "
-        "difference.",
+        "What `rumor study` has for each trial: columns of `summary.csv`, tables and charts of "
+        "the report. *Ratio*",
+        "metrics differ by a factor, the others by a difference. Points are ranked by the first "
+        "metric, in the order",
+        "of the last column, that the study has.",
         "",
     ]
     rows = [
@@ -194,14 +195,21 @@ def metrics() -> str:
             f"`{each.name}`",
             each.words,
             each.unit,
-            "lower" if each.is_lower_better else "higher",
+            "lower" if each.lower_is_better else "higher",
             "ratio" if each.is_ratio else "difference",
-            "at the target" if each.curve is not None else "at the end",
+            "at the target" if each.to_target else "at the end",
+            "" if each.preference is None else str(each.preference + 1),
         )
-        for each in MEASURES.values()
+        for each in METRICS.values()
     ]
-    names = ("metric", "what", "unit", "better", "compared by", "taken")
-    return _text([*lines, *_table(names, rows)])
+    names = ("metric", "what", "unit", "better", "compared by", "taken", "ranks by")
+    lines += [*_table(names, rows), "", "## Facts about graphs", ""]
+    lines += [
+        "Known before anything is trained; the report asks which of them predict a metric.",
+        "",
+    ]
+    facts = [(f"`{each.name}`", each.words) for each in FACTS.values()]
+    return _text([*lines, *_table(("fact", "what"), facts)])
 
 
 # Markdown.
