@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 __all__ = [
     "as_json",
     "command_of",
+    "display_on",
     "fuzz",
     "parse_seeds",
     "print_campaign",
     "share",
+    "words",
 ]
 
 SEEDS_MAX = 10_000_000

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...sim import Run, SimulationConfig
     from ...sim.batched.schedule import Progress
 
-__all__ = ["simulate", "worked"]
+__all__ = ["simulate", "start_from", "worked"]
 
 
 @options_of(

@@ -1,6 +1,6 @@
 """Write docs/reference/{commands,config,metrics}.md from the code: ``make reference``.
 
-Commands come from the tree of commands that ``rumor`` runs, configuration from the fields of the
+Commands come from the table of commands that ``rumor`` runs, configuration from the fields of the
 dataclasses and the docstrings below them, metrics from the study's own declarations. Paths are
 relative to the root of the repository.
 """
@@ -13,9 +13,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
-from rumor.cli.app import app
+from rumor.cli.app import COMMANDS, load
 from rumor.gossip import ProtocolConfig
 from rumor.sim import SimulationConfig
 from rumor.sim.study.metrics import FACTS, METRICS
@@ -46,25 +44,15 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> str:
-    """Every command, with its options by panel."""
+    """Every command, with its options by panel; former names of commands left out."""
     lines = ["# Commands", "", MARKER, "", "Every command prints this with `--help`.", ""]
-    for name, command in sorted(_leaves("rumor", typer.main.get_command(app))):
-        usage = " ".join([name, *_arguments(command.params)])
-        lines += [f"## {name}", "", "```", f"{usage} [OPTIONS]", "```", ""]
+    for name in sorted(name for name, entry in COMMANDS.items() if not entry.now):
+        command = load(name)
+        usage = " ".join([f"rumor {name}", *_arguments(command.params)])
+        lines += [f"## rumor {name}", "", "```", f"{usage} [OPTIONS]", "```", ""]
         lines += [_paragraphs(command.help or ""), ""]
         lines += _parameter_tables(command.params)
     return _text(lines)
-
-
-def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """Commands that do something, groups walked through; hidden ones left out."""
-    inner = getattr(command, "commands", None)
-    if inner is None:
-        yield name, command
-        return
-    for key, each in inner.items():
-        if not each.hidden:
-            yield from _leaves(f"{name} {key}", each)
 
 
 def _arguments(parameters: Iterable[Any]) -> Iterator[str]:

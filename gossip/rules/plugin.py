@@ -66,7 +66,7 @@ def where_it_was_raised(error: BaseException) -> str:
 
 def _is_users(filename: str) -> bool:
     path = Path(filename)
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     not_theirs = (*(root / layer for layer in _LAYERS), Path(sysconfig.get_path("stdlib")))
     return (
         not filename.startswith("<")

@@ -1,1 +1,3 @@
 """How trials are planned, computed and kept."""
+
+__all__: list[str] = []

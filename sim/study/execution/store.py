@@ -18,6 +18,7 @@ __all__ = [
     "TRIALS",
     "Store",
     "check_folder",
+    "holds_study",
     "locked",
     "read_folder",
     "write_folder",

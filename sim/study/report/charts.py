@@ -27,6 +27,7 @@ __all__ = [
     "curve_panels",
     "curves_of",
     "heatmaps",
+    "log_ticks",
     "number_axis",
     "places_of",
     "prediction_panels",

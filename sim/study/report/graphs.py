@@ -83,6 +83,7 @@ def _label(results: Results, result: Result) -> str | None:
 
 
 def sketch(topology: Topology) -> Sketch:
+    """A graph as the report draws it."""
     placed = place(topology)
     points, scale = _on_paper(placed)
     first, later = _links(topology)
