@@ -129,7 +129,7 @@ def study(
 
     `rumor study graphs --copy mine.toml` and then `rumor study mine.toml`
 
-    How to ask one, and how to read the report: docs/study.md.
+    How to ask one, and how to read the report: docs/how-to/studies.md.
 
     Exit status: 0 if it worked; 1 if trials failed or a file could not be written, and what was
     finished is kept; 2 for wrong arguments, and then every trial that cannot run is listed; 130 if
