@@ -1,6 +1,7 @@
 """What users read: links resolve, snippets compile, generated pages are those of the code."""
 
 import importlib.util
+import pkgutil
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -10,12 +11,18 @@ from types import ModuleType
 
 import pytest
 
+from .layout import LAYERS, modules
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs are not beside the tests")
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+TEXTS = [*PAGES, *sorted(DOCS.rglob("*.py")), *sorted((ROOT / "examples").glob("*.py"))]
+
+MODULES = modules()
+FOLDERS = f"(?:{'|'.join(LAYERS)}|tests|docs|examples)"
 
 
 def name(page: Path) -> str:
@@ -45,7 +52,7 @@ def anchors(page: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -55,6 +62,45 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{link} leads nowhere"
         assert not anchor or anchor in anchors(target), f"{link} names no heading"
+
+
+def names_nothing(text: str) -> list[str]:
+    """Modules and files of ours that a text names and that do not exist."""
+    dotted = re.findall(rf"\brumor\.{FOLDERS}(?:\.\w+)+", text)
+    files = re.findall(rf"(?<![\w/.-]){FOLDERS}/[\w/.-]*\.(?:py|md|toml|svg|png|txt|json)\b", text)
+    folders = re.findall(rf"`({FOLDERS}/[\w/-]*)`", text)
+    return [
+        *(each for each in dotted if not is_importable(each)),
+        *(each for each in [*files, *folders] if not (ROOT / each).exists()),
+    ]
+
+
+def is_importable(dotted: str) -> bool:
+    """Whether a name is a module of ours, or what lies in one."""
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=name)
+def test_modules_and_files_that_are_named_exist(page: Path) -> None:
+    assert not names_nothing(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_pages_that_the_code_names_exist(module: str) -> None:
+    text = MODULES[module].read_text(encoding="utf-8")
+    named = re.findall(r"(?<![\w/.-])docs/[\w/.-]*\.\w+", text)
+    assert [each for each in named if not (ROOT / each).exists()] == []
+
+
+def test_a_module_or_a_file_that_is_gone_is_seen() -> None:
+    assert not names_nothing("`rumor.gossip.Protocol` of gossip/protocol/protocol.py, `sim/fuzz`")
+    assert names_nothing(
+        "rumor.gossip.agenda, rumor.gossip.Diary, (gossip/agenda.py) `sim/torture`"
+    ) == [*("rumor.gossip.agenda", "rumor.gossip.Diary", "gossip/agenda.py", "sim/torture")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

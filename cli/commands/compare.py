@@ -14,7 +14,7 @@ from ..options import Debug, Json
 
 if TYPE_CHECKING:
     from ...sim.calibration import LiveRun
-    from ...sim.compare import Figure, SideBySide
+    from ...sim.results.compare import Figure, SideBySide
 
 __all__ = ["compare", "print_side_by_side"]
 
@@ -44,7 +44,7 @@ def compare(
     """
     with reporting_errors(debug=debug):
         from ...sim.calibration import read_live_run
-        from ...sim.compare import put_side_by_side, read_simulated
+        from ...sim.results.compare import put_side_by_side, read_simulated
 
         run = read_live_run(live)
         found = put_side_by_side(

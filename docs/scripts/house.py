@@ -216,12 +216,12 @@ def draw(graph: Graph) -> str:
     for floor in FLOORS:
         layers = [layer for layer in floor if layer in graph]
         counts = [max(2, sum(name.startswith(f"{layer}.") for name in graph)) for layer in layers]
-        free = WIDTH - MARGIN * (len(layers) + 1)
+        free = WIDTH - 2 * MARGIN - GAP * (len(layers) - 1)
         x = float(MARGIN)
         for layer, count in zip(layers, counts, strict=True):
             width = free * count / sum(counts)
             placed[layer] = place(layer, graph, x, y, width)
-            x += width + MARGIN
+            x += width + GAP
         y += max((placed[layer].height for layer in layers), default=0) + GAP
     parts = [*_between(graph, placed), *(line for each in placed.values() for line in _layer(each))]
     return _svg(y - GAP + MARGIN, parts)
@@ -235,8 +235,19 @@ def _between(graph: Graph, placed: Mapping[str, Placed]) -> Iterator[str]:
     whole.add_edges_from((a, b) for a, b in sorted(pairs) if a != b)
     for a, b in sorted(_reduced(whole)):
         upper, lower = placed[a], placed[b]
+        if upper.y == lower.y:
+            yield _arrow(_sideways(upper, lower), "thick")
+            continue
         x = max(upper.x, lower.x) + min(upper.width, lower.width) / 2
         yield _arrow([(x, upper.y + upper.height), (x, lower.y - 4)], "thick")
+
+
+def _sideways(start: Placed, end: Placed) -> list[tuple[float, float]]:
+    """From the edge of one layer to the one beside it."""
+    y = start.y + HEAD + BOX_H / 2
+    if start.x < end.x:
+        return [(start.x + start.width, y), (end.x - 4, y)]
+    return [(start.x, y), (end.x + end.width + 4, y)]
 
 
 def _layer(placed: Placed) -> Iterator[str]:
@@ -256,7 +267,7 @@ def _layer(placed: Placed) -> Iterator[str]:
 
 
 def _arrow(points: list[tuple[float, float]], style: str) -> str:
-    """A smooth line that leaves and arrives upright."""
+    """A smooth line whose ends are vertical, unless it is level."""
     d = f"M{points[0][0]:.0f},{points[0][1]:.0f}"
     for (x0, y0), (x1, y1) in pairwise(points):
         bend = (y1 - y0) / 2

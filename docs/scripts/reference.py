@@ -1,6 +1,6 @@
 """Write docs/reference/{commands,config,metrics}.md from the code: ``make reference``.
 
-Commands come from the tree of commands that ``rumor`` runs, configuration from the fields of the
+Commands come from the table of commands that ``rumor`` runs, configuration from the fields of the
 dataclasses and the docstrings below them, metrics from the study's own declarations. Paths are
 relative to the root of the repository.
 """
@@ -13,12 +13,10 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
-from rumor.cli.app import app
+from rumor.cli.app import COMMANDS, load
 from rumor.gossip import ProtocolConfig
 from rumor.sim import SimulationConfig
-from rumor.sim.study.measures import MEASURES
+from rumor.sim.study.metrics import FACTS, METRICS
 from rumor.train import CheckpointConfig, PeerConfig, RunConfig
 
 __all__ = ["CONFIGS", "FOLDER", "commands", "config", "main", "metrics", "pages"]
@@ -46,25 +44,15 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> str:
-    """Every command, with its options by panel."""
+    """Every command, with its options by panel; former names of commands left out."""
     lines = ["# Commands", "", MARKER, "", "Every command prints this with `--help`.", ""]
-    for name, command in sorted(_leaves("rumor", typer.main.get_command(app))):
-        usage = " ".join([name, *_arguments(command.params)])
-        lines += [f"## {name}", "", "```", f"{usage} [OPTIONS]", "```", ""]
+    for name in sorted(name for name, entry in COMMANDS.items() if not entry.now):
+        command = load(name)
+        usage = " ".join([f"rumor {name}", *_arguments(command.params)])
+        lines += [f"## rumor {name}", "", "```", f"{usage} [OPTIONS]", "```", ""]
         lines += [_paragraphs(command.help or ""), ""]
         lines += _parameter_tables(command.params)
     return _text(lines)
-
-
-def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """Commands that do something, groups walked through; hidden ones left out."""
-    inner = getattr(command, "commands", None)
-    if inner is None:
-        yield name, command
-        return
-    for key, each in inner.items():
-        if not each.hidden:
-            yield from _leaves(f"{name} {key}", each)
 
 
 def _arguments(parameters: Iterable[Any]) -> Iterator[str]:
@@ -180,13 +168,14 @@ def _docstring(statement: ast.stmt | None) -> str:
 
 
 def metrics() -> str:
-    """Every metric that a study compares."""
+    """Every metric of a trial, and every fact about its graph."""
     lines = ["# Study metrics", "", MARKER, ""]
     lines += [
-        "What `rumor study` computes for each trial, and compares between points: a column of "
-        "`summary.csv`, a",
-        "table on the report's page. *Ratio* metrics differ by a factor, the others by a "
-        "difference.",
+        "What `rumor study` has for each trial: columns of `summary.csv`, tables and charts of "
+        "the report. *Ratio*",
+        "metrics differ by a factor, the others by a difference. Points are ranked by the first "
+        "metric, in the order",
+        "of the last column, that the study has.",
         "",
     ]
     rows = [
@@ -194,14 +183,21 @@ def metrics() -> str:
             f"`{each.name}`",
             each.words,
             each.unit,
-            "lower" if each.is_lower_better else "higher",
+            "lower" if each.lower_is_better else "higher",
             "ratio" if each.is_ratio else "difference",
-            "at the target" if each.curve is not None else "at the end",
+            "at the target" if each.to_target else "at the end",
+            "" if each.preference is None else str(each.preference + 1),
         )
-        for each in MEASURES.values()
+        for each in METRICS.values()
     ]
-    names = ("metric", "what", "unit", "better", "compared by", "taken")
-    return _text([*lines, *_table(names, rows)])
+    names = ("metric", "what", "unit", "better", "compared by", "taken", "ranks by")
+    lines += [*_table(names, rows), "", "## Facts about graphs", ""]
+    lines += [
+        "Known before anything is trained; the report asks which of them predict a metric.",
+        "",
+    ]
+    facts = [(f"`{each.name}`", each.words) for each in FACTS.values()]
+    return _text([*lines, *_table(("fact", "what"), facts)])
 
 
 # Markdown.

@@ -189,7 +189,7 @@ TRANSITIONS: _Table = {
 
 
 def diagram() -> str:
-    """Draw the table as a Mermaid state diagram, for docs/protocol.md."""
+    """Draw the table as a Mermaid state diagram, for docs/explanation/protocol.md."""
     arrows: dict[tuple[EscrowState, EscrowState], list[EscrowEvent]] = {}
     for (state, event), (action, target) in TRANSITIONS.items():
         if action is not _A.IGNORE:

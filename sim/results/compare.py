@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gossip.errors import ConfigError
-from ..gossip.rules.registry import make_rule
-from ..topology import TopologyError, parse
-from .calibration import LivePeer, LiveRun
-from .results.files import SERIES, WORKERS, read_arrays, read_summary
+from ...gossip.errors import ConfigError
+from ...gossip.rules.registry import make_rule
+from ...topology import TopologyError, parse
+from ..calibration import LivePeer, LiveRun
+from .files import SERIES, WORKERS, read_arrays, read_summary
 
 __all__ = ["Figure", "SideBySide", "Simulated", "put_side_by_side", "read_simulated"]
 

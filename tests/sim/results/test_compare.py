@@ -10,10 +10,10 @@ import pytest
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim.calibration import LiveRun, read_live_run
-from rumor.sim.compare import Figure, Simulated, put_side_by_side, read_simulated
+from rumor.sim.results.compare import Figure, Simulated, put_side_by_side, read_simulated
 
-from .live_folders import leave_run
-from .made_up import made_up
+from ..live_folders import leave_run
+from ..made_up import made_up
 
 PACES = (0.1, 0.1, 0.1, 0.3)
 
