@@ -1,7 +1,8 @@
 """Parameters of a rule, declared once: in the signature of its class.
 
 The signature says a parameter's name, type, default and choices; an `Annotated` type adds its range
-and a help text. Checks, specs, the command line's help and the table in docs/rules.md follow.
+and a help text. Checks, specs, the command line's help and the table in
+docs/reference/rules.md follow.
 
 >>> class Mine:
 ...     @checked

@@ -95,11 +95,14 @@ class Logged:
 
     def __init__(self, me: PeerId, log: list[tuple[Any, ...]]) -> None:
         self._me, self._log, self._rule = me, log, SGP()
-        self.outstanding_max, self.demands = self._rule.outstanding_max, self._rule.demands
+        self.outstanding_max, self.requirements = (
+            self._rule.outstanding_max,
+            self._rule.requirements,
+        )
         self._pushed: Counter[PeerId] = Counter()
 
-    def step(self, turn: RuleContext) -> Wait | None:
-        self._turn = turn
+    def step(self, context: RuleContext) -> Wait | None:
+        self._turn = context
         return self._rule.step(self)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
