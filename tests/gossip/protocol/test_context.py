@@ -70,7 +70,7 @@ def test_a_share_is_decided_once() -> None:
         context.refuse(share, "no")
         context.mix(share)
 
-    with pytest.raises(LocalProtocolError, match="not among this turn's shares"):
+    with pytest.raises(LocalProtocolError, match="not among this call's shares"):
         arrived().act("b", twice)
 
 
