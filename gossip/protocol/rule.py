@@ -62,8 +62,8 @@ class Requirements:
 def requirements_of(rule: Rule) -> Requirements:
     """What *rule* requires; the defaults, where it states nothing."""
     # Rules written for earlier versions name the attribute `demands`.
-    earlier = getattr(rule, "demands", Requirements())
-    stated: Requirements = getattr(rule, "requirements", earlier)
+    name = "requirements" if hasattr(rule, "requirements") else "demands"
+    stated: Requirements = getattr(rule, name, Requirements())
     return stated
 
 

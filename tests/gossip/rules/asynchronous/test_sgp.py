@@ -89,7 +89,7 @@ def test_a_peer_with_hardly_any_weight_pushes_none() -> None:
 
 
 class Logged:
-    """A turn and a rule at once: what the rule does to the turn is written down."""
+    """A context and a rule at once: what the rule does to the context is logged."""
 
     name, registers = "sgp", ()
 
@@ -102,19 +102,19 @@ class Logged:
         self._pushed: Counter[PeerId] = Counter()
 
     def step(self, context: RuleContext) -> Wait | None:
-        self._turn = context
+        self._context = context
         return self._rule.step(self)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._turn, name)
+        return getattr(self._context, name)
 
     def push_shards(self, peer: PeerId, weights: Mapping[int, int], **given: Any) -> None:
-        self._turn.push_shards(peer, weights, **given)
+        self._context.push_shards(peer, weights, **given)
         self._pushed[peer] += 1
         self._log.append(("push", self._me, peer, self._pushed[peer], weights[0]))
 
     def mix(self, share: Share) -> None:
-        self._turn.mix(share)
+        self._context.mix(share)
         self._log.append(("mix", self._me, share.sender, share.id.seq, share.weight))
 
 
