@@ -135,7 +135,7 @@ def _founder(
         rng=partial(stream, 0, id),
         config=config,
         addresses=(f"tcp://{id}:7700",),
-        crew=crew,
+        membership=crew,
     )
 
 

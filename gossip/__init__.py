@@ -16,7 +16,7 @@ from .errors import (
     TrainingError,
     TransportError,
 )
-from .protocol.context import RuleContext, Share
+from .protocol.context import RuleContext, Share, Turn
 from .protocol.protocol import Protocol
 from .protocol.rule import Rule
 from .rng import stream
@@ -64,6 +64,7 @@ __all__ = [
     "TensorSpec",
     "TrainingError",
     "TransportError",
+    "Turn",
     "audit",
     "checked",
     "from_units",

@@ -35,7 +35,7 @@ class ProtocolConfig:
     with all of them, a push is a whole vector again."""
 
     shard_order: ShardOrder = "round-robin"
-    """Which shards a push carries: those whose turn it is, or some at random."""
+    """Which shards a push carries: the next ones in order, or some at random."""
 
     exact: bool = False
     """Keep each snapshot until it is settled, and mix back what was not accepted, so that the
@@ -79,14 +79,14 @@ class ProtocolConfig:
     their own pace that tells how long is too long: from a fifth of this to twelve times as much."""
 
     gossip_s: float = 1.0
-    """Between two exchanges of the roster. Lower finds deaths sooner and costs messages."""
+    """Between two exchanges of the member table. Lower finds deaths sooner and costs messages."""
 
     suspect_s: float = 12.0
     """A peer whose heartbeat stands still for so long is passed over by pushes, and asked. This
-    and `dead_s` grow with the lag of this peer's own clock."""
+    and `dead_s` grow where this peer itself is late (local health)."""
 
     dead_s: float = 30.0
-    """A peer whose heartbeat stands still for so long is held for dead; triple it on a WAN."""
+    """A peer whose heartbeat stands still for so long is considered dead; triple it on a WAN."""
 
     redial_s_max: float = 60.0
     """Longest mean wait between two attempts to reach a dead peer, or a seed that does not answer.
@@ -98,7 +98,7 @@ class ProtocolConfig:
     swarm for as long."""
 
     seek_s: float = 0.2
-    """Between two greetings of an address while no swarm is found."""
+    """Between two HELLOs to an address while no swarm is found."""
 
     found_s: float = 5.0
     """How long newcomers that see only one another look for a holder before one founds."""

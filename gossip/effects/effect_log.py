@@ -30,7 +30,7 @@ class EffectLog:
         self._effects: list[Effect | Event] = []
 
     def beside(self, account: Account) -> "EffectLog":
-        """The agenda of another shard of the same peer: what either asks for is one list."""
+        """The log of another shard of the same peer; both append to one list of effects."""
         other = EffectLog(account, self._schema, self.swarm)
         other._effects = self._effects
         return other
@@ -48,7 +48,7 @@ class EffectLog:
     def envelope(
         self, peer: PeerId, incarnation: Incarnation, body: Body, frame_bytes: int = 0
     ) -> Envelope:
-        """Address *body* to one life of a peer; empty and 0 where it is not known."""
+        """Address *body* to one incarnation of a peer; empty and 0 where it is not known."""
         return Envelope(
             swarm=self.swarm,
             schema=self._schema,
@@ -74,7 +74,7 @@ class EffectLog:
 
         Args:
             peer: To whom.
-            incarnation: To which life of it.
+            incarnation: To which incarnation of it.
             body: What it says.
             frame: Snapshot, start and length in bytes of the frame beside it, if there is one.
             shown: Whether the snapshot's place in shared memory is to be named.
@@ -84,8 +84,8 @@ class EffectLog:
         self._effects.append(Send(envelope, snapshot, start, shown))
 
     def take(self) -> list[Effect | Event]:
-        """Hand over what was asked for, and begin anew."""
+        """Return what was asked for, and start an empty log."""
         effects = self._effects[:]
-        # The list stays the same one: the agendas of all shards share it.
+        # The list stays the same one: the logs of all shards share it.
         self._effects.clear()
         return effects

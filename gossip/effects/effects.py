@@ -120,7 +120,7 @@ class Release:
 
     snapshot: SnapshotId
     abandoned: bool = False
-    """Whether a neighbor that is held for dead may still read it, so that its memory must not be
+    """Whether a neighbor that is considered dead may still read it, so that its memory must not be
     used again."""
 
 

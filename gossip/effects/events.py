@@ -68,28 +68,28 @@ class PushSkipped:
 
 @frozen
 class PeerMet:
-    """A peer, or a new life of one, is known."""
+    """A peer, or a new incarnation of one, is known."""
 
     peer: PeerId
 
 
 @frozen
 class PeerSuspected:
-    """A peer has been silent for long enough to be passed over, and is asked whether it lives."""
+    """A peer has been silent so long that pushes pass it over; it is asked whether it is alive."""
 
     peer: PeerId
 
 
 @frozen
 class PeerRecovered:
-    """A peer that was suspected, or held for dead, was heard again."""
+    """A peer that was suspected, or considered dead, was heard again."""
 
     peer: PeerId
 
 
 @frozen
 class PeerDied:
-    """A peer is held for dead: its heartbeat stood still for too long."""
+    """A peer is considered dead: its heartbeat stood still for too long."""
 
     peer: PeerId
 
@@ -111,7 +111,7 @@ class PeerRefused:
 
 @frozen
 class StaleIncarnation:
-    """The swarm knows a later life of this very peer's name: only a still later one can join."""
+    """The swarm knows a later incarnation of this peer: only a still later one can join."""
 
     incarnation: Incarnation
 

@@ -31,7 +31,7 @@ class Kind(StrEnum):
     ACCEPTED = "accepted"
     """Taken from another's escrow; 0 where its share was refused or fenced."""
     STRANDED = "stranded"
-    """The receiver is held for dead, and nobody can say what became of the escrow."""
+    """The receiver is considered dead, and nobody can say what became of the escrow."""
     FOUND = "found"
     """The receiver of a stranded escrow was heard again."""
     WRITTEN_OFF = "written-off"
@@ -68,7 +68,7 @@ class Outstanding:
 
 @dataclass(slots=True)
 class Account:
-    """What one life of a peer holds of one shard, as its entries so far say."""
+    """What one incarnation of a peer holds of one shard, according to its entries so far."""
 
     id: PeerId
     incarnation: Incarnation
@@ -84,7 +84,7 @@ class Account:
 
     @property
     def life(self) -> Life:
-        """The peer and which of its lives this is."""
+        """The peer and its incarnation."""
         return self.id, self.incarnation
 
     def apply(self, entry: Entry) -> Entry:
@@ -150,7 +150,7 @@ class Audit:
     in_flight: int
     """In escrow of such peers and not accepted yet."""
     stranded: int
-    """The same, toward peers that are held for dead."""
+    """The same, toward peers that are considered dead."""
     burned: int
     died: int
     """Went down with dead peers: their weight, and their escrow that nobody accepted."""
@@ -169,8 +169,8 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
     """Account for all weight that was ever founded.
 
     Args:
-        accounts: One account for each shard of each life of each peer, the dead ones included.
-        dead: The lives that ended without handing their weight on.
+        accounts: One account for each shard of each incarnation of each peer, dead ones included.
+        dead: Incarnations that ended without handing their weight on.
 
     Returns:
         Where the weight is.

@@ -29,11 +29,11 @@ class EscrowState(IntEnum):
     DECIDED = auto()
     """It is known how much was accepted. No share rests here."""
     RETURNING = auto()
-    """Decided, but values come back, too, and are mixed back at the next turn."""
+    """Decided, but values come back, too, and are mixed back at the next step."""
     SETTLED = auto()
     """What was not accepted is the sender's again."""
     WRITTEN_OFF = auto()
-    """Nobody can say how much was accepted: the life that could is over."""
+    """Nobody can say how much was accepted: the incarnation that could is over."""
 
     @property
     def is_final(self) -> bool:
@@ -68,11 +68,11 @@ class EscrowEvent(IntEnum):
     DIED = auto()
     """The receiver is considered dead, or has left."""
     HEARD = auto()
-    """The same life of the receiver is heard."""
+    """The same incarnation of the receiver is heard."""
     HEARD_GONE = auto()
-    """The same life is heard, and is no member any more."""
-    LATER_LIFE = auto()
-    """A later life of the receiver is heard, so that the one it was sent to is over."""
+    """The same incarnation is heard, and is no member any more."""
+    LATER_INCARNATION = auto()
+    """A later incarnation of the receiver is heard: the one it was sent to is over."""
 
 
 class EscrowAction(IntEnum):
@@ -129,7 +129,7 @@ TRANSITIONS: _Table = {
     (_S.QUEUED, _E.ACK): (_A.TAKE_REFUSAL, _S.DECIDED),
     (_S.QUEUED, _E.UNSENT): (_A.TAKE_BACK, _S.DECIDED),
     (_S.QUEUED, _E.DIED): (_A.TAKE_BACK, _S.DECIDED),
-    (_S.QUEUED, _E.LATER_LIFE): (_A.TAKE_BACK, _S.DECIDED),
+    (_S.QUEUED, _E.LATER_INCARNATION): (_A.TAKE_BACK, _S.DECIDED),
     **_ignored(_S.QUEUED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
     (_S.OFFERED, _E.GO_ON): (_A.STREAM, _S.STREAMING),
     (_S.OFFERED, _E.GRANT): (_A.TAKE_CREDIT, _S.STREAMING),
@@ -137,7 +137,7 @@ TRANSITIONS: _Table = {
     (_S.OFFERED, _E.UNSENT): (_A.TAKE_BACK, _S.DECIDED),
     (_S.OFFERED, _E.TIMEOUT): (_A.TAKE_BACK, _S.DECIDED),
     (_S.OFFERED, _E.DIED): (_A.TAKE_BACK, _S.DECIDED),
-    (_S.OFFERED, _E.LATER_LIFE): (_A.TAKE_BACK, _S.DECIDED),
+    (_S.OFFERED, _E.LATER_INCARNATION): (_A.TAKE_BACK, _S.DECIDED),
     **_ignored(_S.OFFERED, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
     (_S.STREAMING, _E.GO_ON): (_A.STREAM, _S.STREAMING),
     (_S.STREAMING, _E.ALL_SENT): (_A.AWAIT, _S.SENT),
@@ -146,7 +146,7 @@ TRANSITIONS: _Table = {
     (_S.STREAMING, _E.UNSENT): (_A.TAKE_BACK, _S.DECIDED),
     (_S.STREAMING, _E.TIMEOUT): (_A.TAKE_BACK, _S.DECIDED),
     (_S.STREAMING, _E.DIED): (_A.TAKE_BACK, _S.DECIDED),
-    (_S.STREAMING, _E.LATER_LIFE): (_A.TAKE_BACK, _S.DECIDED),
+    (_S.STREAMING, _E.LATER_INCARNATION): (_A.TAKE_BACK, _S.DECIDED),
     **_ignored(_S.STREAMING, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
     (_S.LENT, _E.GRANT): (_A.SEND_INSTEAD, _S.STREAMING),
     (_S.LENT, _E.ACK): (_A.ANSWERED, _S.DECIDED),
@@ -155,7 +155,7 @@ TRANSITIONS: _Table = {
     (_S.LENT, _E.TIMEOUT): (_A.ASK, _S.LENT),
     (_S.LENT, _E.LEAVING): (_A.ASK, _S.LENT),
     (_S.LENT, _E.DIED): (_A.STRAND, _S.LENT_STRANDED),
-    (_S.LENT, _E.LATER_LIFE): (_A.WRITE_OFF, _S.WRITTEN_OFF),
+    (_S.LENT, _E.LATER_INCARNATION): (_A.WRITE_OFF, _S.WRITTEN_OFF),
     **_ignored(_S.LENT, _E.HEARD, _E.HEARD_GONE),
     (_S.SENT, _E.ACK): (_A.ANSWERED, _S.DECIDED),
     (_S.SENT, _E.PENDING): (_A.WAIT_ON, _S.SENT),
@@ -163,27 +163,27 @@ TRANSITIONS: _Table = {
     (_S.SENT, _E.TIMEOUT): (_A.ASK, _S.SENT),
     (_S.SENT, _E.LEAVING): (_A.ASK, _S.SENT),
     (_S.SENT, _E.DIED): (_A.STRAND, _S.STRANDED),
-    (_S.SENT, _E.LATER_LIFE): (_A.WRITE_OFF, _S.WRITTEN_OFF),
+    (_S.SENT, _E.LATER_INCARNATION): (_A.WRITE_OFF, _S.WRITTEN_OFF),
     **_ignored(_S.SENT, _E.GRANT, _E.HEARD, _E.HEARD_GONE),
     (_S.STRANDED, _E.ACK): (_A.TAKE_ANSWER, _S.DECIDED),
     (_S.STRANDED, _E.UNSENT): (_A.TAKE_BACK, _S.DECIDED),
     (_S.STRANDED, _E.TIMEOUT): (_A.LET_GO, _S.STRANDED),
     (_S.STRANDED, _E.HEARD): (_A.RECOVER, _S.SENT),
     (_S.STRANDED, _E.HEARD_GONE): (_A.ASK_GONE, _S.STRANDED),
-    (_S.STRANDED, _E.LATER_LIFE): (_A.WRITE_OFF, _S.WRITTEN_OFF),
+    (_S.STRANDED, _E.LATER_INCARNATION): (_A.WRITE_OFF, _S.WRITTEN_OFF),
     **_ignored(_S.STRANDED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.DIED),
     (_S.LENT_STRANDED, _E.ACK): (_A.TAKE_ANSWER, _S.DECIDED),
     (_S.LENT_STRANDED, _E.UNSENT): (_A.TAKE_BACK, _S.DECIDED),
     (_S.LENT_STRANDED, _E.TIMEOUT): (_A.LET_GO, _S.LENT_STRANDED),
     (_S.LENT_STRANDED, _E.HEARD): (_A.RECOVER, _S.LENT),
     (_S.LENT_STRANDED, _E.HEARD_GONE): (_A.ASK_GONE, _S.LENT_STRANDED),
-    (_S.LENT_STRANDED, _E.LATER_LIFE): (_A.WRITE_OFF, _S.WRITTEN_OFF),
+    (_S.LENT_STRANDED, _E.LATER_INCARNATION): (_A.WRITE_OFF, _S.WRITTEN_OFF),
     **_ignored(_S.LENT_STRANDED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.DIED),
     (_S.DECIDED, _E.BOOK): (_A.CLOSE, _S.SETTLED),
     (_S.DECIDED, _E.VALUES_BACK): (_A.KEEP, _S.RETURNING),
     (_S.RETURNING, _E.STEP): (_A.MIX_BACK, _S.SETTLED),
     **_ignored(_S.RETURNING, _E.GRANT, _E.ACK, _E.PENDING, _E.UNSENT, _E.LEAVING),
-    **_ignored(_S.RETURNING, _E.DIED, _E.HEARD, _E.HEARD_GONE, _E.LATER_LIFE),
+    **_ignored(_S.RETURNING, _E.DIED, _E.HEARD, _E.HEARD_GONE, _E.LATER_INCARNATION),
 }
 """``(state, event): (action, next state)``."""
 

@@ -1,4 +1,4 @@
-"""What is known of the way toward one neighbor: how long an answer takes, and how fast bytes go."""
+"""Flow control: credit windows, the rate limiter, and estimates of round trip and throughput."""
 
 from collections.abc import Callable
 
@@ -15,15 +15,15 @@ __all__ = [
     "LinkEstimators",
     "RateLimiter",
     "RttEstimator",
-    "Turn",
+    "TransferKey",
     "messages_max",
     "patience_s",
     "window_bytes",
 ]
 
 
-Turn = tuple[int, PeerId]
-"""A transfer: of which shard, and to whom."""
+TransferKey = tuple[int, PeerId]
+"""Names an outgoing transfer: shard and receiver."""
 
 
 class RateLimiter:
@@ -40,24 +40,24 @@ class RateLimiter:
     def __init__(self, bytes_s: float | None) -> None:
         self._bytes_s = bytes_s
         self._free_s = float("-inf")
-        self._holder: Turn | None = None
+        self._holder: TransferKey | None = None
         self._paused = False
-        self._waiting: dict[Turn, None] = {}
+        self._waiting: dict[TransferKey, None] = {}
 
     def is_free(self, now: float) -> bool:
         """Whether something new may be pushed: nothing has the link, and it is idle."""
         return self._holder is None and not self._waiting and now >= self._free_s
 
-    def acquire(self, turn: Turn) -> bool:
+    def acquire(self, key: TransferKey) -> bool:
         """Let a transfer have the link, if no other has it; if not, it waits, see `front`."""
         if self._bytes_s is None:
             return True
-        if self._holder is None and next(iter(self._waiting), turn) == turn:
-            self._waiting.pop(turn, None)
-            self._holder, self._paused = turn, False
-        if self._holder == turn:
+        if self._holder is None and next(iter(self._waiting), key) == key:
+            self._waiting.pop(key, None)
+            self._holder, self._paused = key, False
+        if self._holder == key:
             return True
-        self._waiting.setdefault(turn)
+        self._waiting.setdefault(key)
         return False
 
     def may_send(self, now: float) -> bool:
@@ -67,10 +67,10 @@ class RateLimiter:
         self._paused = now < self._free_s
         return not self._paused
 
-    def release(self, turn: Turn) -> None:
+    def release(self, key: TransferKey) -> None:
         """Note that a transfer has no more to send."""
-        self._waiting.pop(turn, None)
-        if self._holder == turn:
+        self._waiting.pop(key, None)
+        if self._holder == key:
             self._holder, self._paused = None, False
 
     def sent(self, size_bytes: int, now: float) -> None:
@@ -84,7 +84,7 @@ class RateLimiter:
         held_up = self._paused or (self._holder is None and self._waiting)
         return self._free_s if held_up else float("inf")
 
-    def front(self, now: float) -> Turn | None:
+    def front(self, now: float) -> TransferKey | None:
         """The transfer that may go on now, where only bandwidth held it up."""
         if now < self._free_s:
             return None
@@ -183,7 +183,7 @@ class LinkEstimator:
 
     Args:
         config: Sizes and times.
-        incarnation: Which life of the neighbor; what is known of an earlier one is of no use.
+        incarnation: Of the neighbor; measurements of an earlier one are of no use.
     """
 
     def __init__(self, config: ProtocolConfig, incarnation: Incarnation) -> None:
@@ -232,13 +232,13 @@ class LinkEstimators:
         self._config = config
         self._links: dict[PeerId, LinkEstimator] = {}
 
-    def roundtrip_s(self, lives: Callable[[PeerId], bool]) -> float | None:
+    def roundtrip_s(self, is_alive: Callable[[PeerId], bool]) -> float | None:
         """From a push to its answer, the mean over neighbors, seconds; None where none is known.
 
         Args:
-            lives: Whether a neighbor counts: a slow one that is gone must not slow the others.
+            is_alive: Whether a neighbor counts: a slow one that is gone must not slow the others.
         """
-        known = [link.roundtrip.mean_s for peer, link in self._links.items() if lives(peer)]
+        known = [link.roundtrip.mean_s for peer, link in self._links.items() if is_alive(peer)]
         trips = [mean_s for mean_s in known if mean_s is not None]
         return sum(trips) / len(trips) if trips else None
 
@@ -247,7 +247,7 @@ class LinkEstimators:
         self._links.pop(peer, None)
 
     def to(self, peer: PeerId, incarnation: Incarnation) -> LinkEstimator:
-        """The way toward one life of a peer."""
+        """The estimator for one incarnation of a peer."""
         link = self._links.get(peer)
         if link is None or link.incarnation < incarnation:
             link = self._links[peer] = LinkEstimator(self._config, incarnation)
@@ -259,21 +259,24 @@ class FlowControl:
 
     Args:
         config: Sizes and times.
-        agenda: Where effects go.
         links: Learn from grants how fast frames arrive.
-        pacer: What may be sent at all.
+        rate_limiter: When the next bytes may be sent.
     """
 
     def __init__(
-        self, config: ProtocolConfig, agenda: EffectLog, links: LinkEstimators, pacer: RateLimiter
+        self,
+        config: ProtocolConfig,
+        log: EffectLog,
+        links: LinkEstimators,
+        rate_limiter: RateLimiter,
     ) -> None:
         self._config = config
-        self._agenda = agenda
+        self._log = log
         self._links = links
-        self._pacer = pacer
+        self._rate_limiter = rate_limiter
 
     def grant(self, transfer: OutgoingTransfer, credit_bytes: int, now: float) -> None:
-        """Take in that the receiver has room up to this offset.
+        """Take in that the receiver's credit reaches up to this offset.
 
         Raises:
             RemoteProtocolError: That is more than a window beyond what it can have received.
@@ -295,27 +298,27 @@ class FlowControl:
             Whether that was the rest of it.
         """
         transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
-        offer, life = transfer.offer, (transfer.peer, transfer.incarnation)
+        offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
         while transfer.sent_bytes < offer.size_bytes:
             start, stop = transfer.sent_bytes, transfer.next_stop_bytes
             if stop > transfer.granted_bytes:
                 return False
-            if not self._pacer.may_send(now):
+            if not self._rate_limiter.may_send(now):
                 # It is not stalled: it goes on when there is bandwidth.
                 transfer.deadline_s = float("inf")
                 return False
             body = Chunk(offer.seq, start // offer.frame_bytes, start)
-            self._agenda.send(*life, body, frame=(transfer.snapshot, start, stop - start))
-            self._pacer.sent(stop - start, now)
+            self._log.send(*receiver, body, frame=(transfer.snapshot, start, stop - start))
+            self._rate_limiter.sent(stop - start, now)
             transfer.sent_bytes = stop
-        self._agenda.send(*life, End(offer.seq))
+        self._log.send(*receiver, End(offer.seq))
         self.give_up(transfer)
         return True
 
     def acquire(self, transfer: OutgoingTransfer) -> bool:
-        """Whether a transfer may be offered now; if not, it will be its turn later."""
-        return self._pacer.acquire((self._agenda.account.shard, transfer.peer))
+        """Whether a transfer may be offered now; if not, it waits for the rate limiter."""
+        return self._rate_limiter.acquire((self._log.account.shard, transfer.peer))
 
     def give_up(self, transfer: OutgoingTransfer) -> None:
         """Send no more of a transfer."""
-        self._pacer.release((self._agenda.account.shard, transfer.peer))
+        self._rate_limiter.release((self._log.account.shard, transfer.peer))

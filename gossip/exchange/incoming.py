@@ -17,7 +17,7 @@ from ..weight import WEIGHT_MAX
 from ..wire.messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push
 from ..wire.schema import Schema
 from .flow_control import FRAMES_MAX, patience_s, window_bytes
-from .transfer import ARRIVALS, ArrivalEvent, ArrivalState, IncomingTransfer
+from .transfer import INCOMING_TRANSITIONS, IncomingEvent, IncomingState, IncomingTransfer
 
 __all__ = ["Inbox"]
 
@@ -36,8 +36,7 @@ class Inbox:
     Args:
         config: Sizes and times.
         schema: What a share must measure.
-        agenda: Where effects go.
-        gate: Says why an offer is refused at the door, or nothing where it is let in.
+        validate: Says why an offer is refused, or nothing where it is let in.
         is_open: Says whether the next share of a sender would be let in, as far as is known.
     """
 
@@ -45,28 +44,32 @@ class Inbox:
         self,
         config: ProtocolConfig,
         schema: Schema,
-        agenda: EffectLog,
-        gate: Callable[[ShareId, Offer], str],
+        log: EffectLog,
+        validate: Callable[[ShareId, Offer], str],
         is_open: Callable[[], bool],
     ) -> None:
         self._config = config
         self._schema = schema
-        self._agenda = agenda
-        self._gate = gate
+        self._log = log
+        self._validate = validate
         self._is_open = is_open
-        # One arrival per life of a sender, which has at most one share outstanding toward us.
-        # Insertion order is arrival order, in which a step mixes.
-        self._arrivals: dict[tuple[PeerId, Incarnation], IncomingTransfer] = {}
+        # One transfer per incarnation of a sender, which has at most one share outstanding here; in
+        # order of arrival, in which a step mixes.
+        self._transfers: dict[tuple[PeerId, Incarnation], IncomingTransfer] = {}
 
     def __len__(self) -> int:
-        return len(self._arrivals)
+        return len(self._transfers)
 
     def ready(self) -> tuple[IncomingTransfer, ...]:
         """Shares that a step may take, in order of arrival."""
-        if not self._arrivals:
+        if not self._transfers:
             return ()
         return tuple(
-            [arrival for arrival in self._arrivals.values() if arrival.state is ArrivalState.READY]
+            [
+                transfer
+                for transfer in self._transfers.values()
+                if transfer.state is IncomingState.READY
+            ]
         )
 
     def expects_copy(self, but: PeerId = "") -> bool:
@@ -75,8 +78,8 @@ class Inbox:
         Args:
             but: Whose copies do not count.
         """
-        arrivals = self._arrivals.values()
-        return any([a.offer.form.copy for a in arrivals if a.id.sender != but])
+        transfers = self._transfers.values()
+        return any([a.offer.form.copy for a in transfers if a.id.sender != but])
 
     def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
         """Take a whole share that came in one message.
@@ -86,12 +89,14 @@ class Inbox:
         """
         if frame_bytes != message.size_bytes:
             raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
-        arrival = self._open(share, message, now)
-        after = None if arrival is None else ARRIVALS[arrival.state][ArrivalEvent.WHOLE]
-        if arrival is not None and after is not None:
-            arrival.state, arrival.received_bytes = after, message.size_bytes
-            self._agenda.ask(Stage(share, 0, message.size_bytes, message.form))
-            self._agenda.ask(Inspect(share))
+        transfer = self._open(share, message, now)
+        after = (
+            None if transfer is None else INCOMING_TRANSITIONS[transfer.state][IncomingEvent.WHOLE]
+        )
+        if transfer is not None and after is not None:
+            transfer.state, transfer.received_bytes = after, message.size_bytes
+            self._log.ask(Stage(share, 0, message.size_bytes, message.form))
+            self._log.ask(Inspect(share))
 
     def offer(self, share: ShareId, message: Offer, now: float) -> None:
         """Let a share in frame by frame, or from memory, or refuse it before its bytes move.
@@ -101,98 +106,98 @@ class Inbox:
         """
         if not 0 < message.size_bytes <= message.frame_bytes * FRAMES_MAX:
             raise RemoteProtocolError("a share in more frames than are counted", share.sender)
-        arrival = self._open(share, message, now)
-        if arrival is None or not arrival.on(
-            ArrivalEvent.ATTACH if message.segment else ArrivalEvent.OFFER
+        transfer = self._open(share, message, now)
+        if transfer is None or not transfer.on(
+            IncomingEvent.ATTACH if message.segment else IncomingEvent.OFFER
         ):
             return
-        if arrival.state is ArrivalState.ATTACHING:
-            self._agenda.ask(Attach(share, message.segment, message.size_bytes, message.form))
-        elif not arrival.granted_bytes and message.eager_bytes >= self._window(arrival):
+        if transfer.state is IncomingState.ATTACHING:
+            self._log.ask(Attach(share, message.segment, message.size_bytes, message.form))
+        elif not transfer.granted_bytes and message.eager_bytes >= self._window(transfer):
             # Its sender knows already.
-            arrival.granted_bytes = arrival.paced_bytes = self._window(arrival)
-            arrival.granted_s = now
+            transfer.granted_bytes = transfer.paced_bytes = self._window(transfer)
+            transfer.granted_s = now
         else:
-            self._grant(arrival, now, repeat=True)
+            self._grant(transfer, now, repeat=True)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> None:
         """Take a share from its sender's memory, or have it sent where that cannot be read."""
-        arrival = self._find(share)
-        if arrival is None or not arrival.on(
-            ArrivalEvent.READABLE if usable else ArrivalEvent.UNREADABLE
+        transfer = self._find(share)
+        if transfer is None or not transfer.on(
+            IncomingEvent.READABLE if usable else IncomingEvent.UNREADABLE
         ):
             return
         if usable:
-            arrival.received_bytes = arrival.offer.size_bytes
-            self._agenda.ask(Inspect(share))
+            transfer.received_bytes = transfer.offer.size_bytes
+            self._log.ask(Inspect(share))
         else:
-            self._grant(arrival, now)
+            self._grant(transfer, now)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
-        """Stage one frame. One that belongs to no open arrival, or came before, is dropped.
+        """Stage one frame. One that belongs to no open transfer, or came before, is dropped.
 
         Raises:
             RemoteProtocolError: It is not a frame of its share, or was not granted.
         """
-        arrival = self._find(share)
-        if arrival is None or not arrival.wants(message.index):
+        transfer = self._find(share)
+        if transfer is None or not transfer.wants(message.index):
             return
-        size, start = arrival.offer.size_bytes, message.offset_bytes
-        if not arrival.has_frame(message, frame_bytes):
+        size, start = transfer.offer.size_bytes, message.offset_bytes
+        if not transfer.has_frame(message, frame_bytes):
             raise RemoteProtocolError("CHUNK is not a frame of its share", share.sender)
-        window = self._window(arrival)
-        if start + frame_bytes > max(arrival.granted_bytes, window):
+        window = self._window(transfer)
+        if start + frame_bytes > max(transfer.granted_bytes, window):
             raise RemoteProtocolError("CHUNK was not granted", share.sender)
-        arrival.chunks.add(message.index)
-        arrival.came_on(frame_bytes, now)
-        self._agenda.ask(Stage(share, start, size, arrival.offer.form))
+        transfer.chunks.add(message.index)
+        transfer.came_on(frame_bytes, now)
+        self._log.ask(Stage(share, start, size, transfer.offer.form))
         # Credit is renewed by half windows: one GRANT per frame would double the messages.
-        left_bytes = arrival.granted_bytes - arrival.received_bytes
-        if arrival.granted_bytes < size and left_bytes <= arrival.paced_bytes // 2:
-            self._grant(arrival, now)
-        elif now >= arrival.granted_s + self._config.stall_s / _SIGNS:
+        left_bytes = transfer.granted_bytes - transfer.received_bytes
+        if transfer.granted_bytes < size and left_bytes <= transfer.paced_bytes // 2:
+            self._grant(transfer, now)
+        elif now >= transfer.granted_s + self._config.stall_s / _SIGNS:
             # On a slow link half a window takes long, and its sender must know that it comes on.
-            self._grant(arrival, now, repeat=True)
-        self._inspect_if_complete(arrival)
+            self._grant(transfer, now, repeat=True)
+        self._inspect_if_complete(transfer)
 
     def place_of(self, share: ShareId, message: Chunk, frame_bytes: int) -> Stage | None:
         """Where a frame belongs, so that it can be received there; None where it is not wanted."""
-        arrival = self._find(share)
-        if arrival is None or not arrival.wants(message.index):
+        transfer = self._find(share)
+        if transfer is None or not transfer.wants(message.index):
             return None
-        if not arrival.has_frame(message, frame_bytes):
+        if not transfer.has_frame(message, frame_bytes):
             return None
-        offer = arrival.offer
+        offer = transfer.offer
         return Stage(share, message.offset_bytes, offer.size_bytes, offer.form)
 
     def end(self, share: ShareId, now: float) -> None:
         """Note that all frames were sent."""
-        arrival = self._find(share)
-        if arrival is not None and arrival.on(ArrivalEvent.END):
-            arrival.progress_s = now
-            self._inspect_if_complete(arrival)
+        transfer = self._find(share)
+        if transfer is not None and transfer.on(IncomingEvent.END):
+            transfer.progress_s = now
+            self._inspect_if_complete(transfer)
 
     def query(self, share: ShareId, now: float) -> None:
         """Answer what became of a share; one that has not been seen never will be."""
-        arrival = self._find(share)
-        if arrival is not None:
-            if not self._give_up_if_stalled(arrival, now):
-                self._agenda.send(share.sender, share.incarnation, Pending(share.seq))
+        transfer = self._find(share)
+        if transfer is not None:
+            if not self._give_up_if_stalled(transfer, now):
+                self._log.send(share.sender, share.incarnation, Pending(share.seq))
             return
         if self._is_new(share):
             self._decide(share, 0)
 
     def inspected(self, share: ShareId, *, finite: bool) -> None:
         """Take the vector's word on a staged share."""
-        arrival = self._find(share)
-        if arrival is None:
+        transfer = self._find(share)
+        if transfer is None:
             return
         if not finite:
-            self.decide(arrival, 0, "not finite", ArrivalEvent.NOT_FINITE)
+            self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
             return
-        after = ARRIVALS[arrival.state][ArrivalEvent.FINITE]
+        after = INCOMING_TRANSITIONS[transfer.state][IncomingEvent.FINITE]
         if after is not None:
-            arrival.state = after
+            transfer.state = after
 
     def turn_away(self, share: ShareId, reason: str) -> None:
         """Refuse a share before any of its bytes are looked at, unless it was let in before."""
@@ -201,17 +206,17 @@ class Inbox:
 
     def decide(
         self,
-        arrival: IncomingTransfer,
+        transfer: IncomingTransfer,
         accepted: int,
         reason: str = "",
-        event: ArrivalEvent | None = None,
+        event: IncomingEvent | None = None,
     ) -> bool:
         """Accept so much of a share's escrow, once and for all.
 
         The caller asks for the mixing first, where anything was accepted.
 
         Args:
-            arrival: The share.
+            transfer: The share.
             accepted: How much of its escrow, as a weight.
             reason: Why nothing of it is accepted.
             event: What has led to that; if not given, it is taken, or refused for the reason.
@@ -220,45 +225,45 @@ class Inbox:
             Whether the event decides it; in some states it does not.
         """
         if event is None:
-            event = ArrivalEvent.REFUSED if reason else ArrivalEvent.TAKEN
-        after = ARRIVALS[arrival.state][event]
+            event = IncomingEvent.REFUSED if reason else IncomingEvent.TAKEN
+        after = INCOMING_TRANSITIONS[transfer.state][event]
         if after is None:
             return False
-        arrival.state = after
-        del self._arrivals[arrival.id.sender, arrival.id.incarnation]
+        transfer.state = after
+        del self._transfers[transfer.id.sender, transfer.id.incarnation]
         if reason:
-            self._agenda.ask(Drop(arrival.id))
-            self._agenda.ask(ShareRefused(arrival.id.sender, reason))
-        self._decide(arrival.id, accepted)
+            self._log.ask(Drop(transfer.id))
+            self._log.ask(ShareRefused(transfer.id.sender, reason))
+        self._decide(transfer.id, accepted)
         return True
 
     def refuse_all(self, reason: str) -> None:
         """Send everything back that is not decided."""
-        for arrival in tuple(self._arrivals.values()):
-            self.decide(arrival, 0, reason)
+        for transfer in tuple(self._transfers.values()):
+            self.decide(transfer, 0, reason)
 
     def expire(self, now: float) -> None:
         """Send back what stopped arriving in the middle."""
-        for arrival in tuple(self._arrivals.values()):
-            if arrival.state < ArrivalState.STAGED:
-                self._give_up_if_stalled(arrival, now)
+        for transfer in tuple(self._transfers.values()):
+            if transfer.state < IncomingState.STAGED:
+                self._give_up_if_stalled(transfer, now)
 
     def forget(self, sender: PeerId, current: Incarnation) -> None:
-        """Send back what earlier lives of *sender* can no longer finish sending."""
-        for arrival in tuple(self._arrivals.values()) if self._arrivals else ():
-            earlier = arrival.id.sender == sender and arrival.id.incarnation < current
+        """Send back what earlier incarnations of *sender* can no longer finish."""
+        for transfer in tuple(self._transfers.values()) if self._transfers else ():
+            earlier = transfer.id.sender == sender and transfer.id.incarnation < current
             if earlier:
-                self.decide(arrival, 0, "its sender restarted", ArrivalEvent.RESTARTED)
+                self.decide(transfer, 0, "its sender restarted", IncomingEvent.RESTARTED)
 
     def deadline(self) -> float:
         """When `expire` has something to do at the earliest, seconds."""
-        if not self._arrivals:
+        if not self._transfers:
             return _NEVER
-        arriving = [a for a in self._arrivals.values() if a.state < ArrivalState.STAGED]
-        return min([self._stalls_s(arrival) for arrival in arriving], default=_NEVER)
+        arriving = [a for a in self._transfers.values() if a.state < IncomingState.STAGED]
+        return min([self._stalls_s(transfer) for transfer in arriving], default=_NEVER)
 
     def _open(self, share: ShareId, message: Offer, now: float) -> IncomingTransfer | None:
-        """Find or make the arrival of an offered share; None where that was decided."""
+        """Find or make the transfer of an offered share; None where that was decided."""
         size = message.form.size_bytes(self._schema, share.shard)
         if message.size_bytes != size:
             raise RemoteProtocolError(
@@ -269,13 +274,13 @@ class Inbox:
         if not self._is_new(share):
             found = self._find(share)
             return found if found is not None and found.offer == message else None
-        reason = self._gate(share, message) or self._overfull(message.escrow)
+        reason = self._validate(share, message) or self._overfull(message.escrow)
         if reason:
             self._refuse(share, reason)
             return None
-        arrival = IncomingTransfer(share, message, now)
-        self._arrivals[share.sender, share.incarnation] = arrival
-        return arrival
+        transfer = IncomingTransfer(share, message, now)
+        self._transfers[share.sender, share.incarnation] = transfer
+        return transfer
 
     def _is_new(self, share: ShareId) -> bool:
         """Whether a share was not heard of before; the one before it then ends.
@@ -286,79 +291,79 @@ class Inbox:
         if share.seq <= self._last(share)[0]:
             self._repeat(share)
             return False
-        before = self._arrivals.get((share.sender, share.incarnation))
+        before = self._transfers.get((share.sender, share.incarnation))
         if before is not None and share.seq <= before.id.seq:
             return False
         if before is not None and before.whole:
             raise RemoteProtocolError("went on before the last share was settled", share.sender)
         if before is not None:
-            self.decide(before, 0, "given up by its sender", ArrivalEvent.SUPERSEDED)
+            self.decide(before, 0, "given up by its sender", IncomingEvent.SUPERSEDED)
         return True
 
     def _overfull(self, escrow: int) -> str:
         """Why no further share can be taken in now, or nothing."""
         if len(self) >= self._config.staged_max:
             return "busy"
-        staged = sum(arrival.offer.escrow for arrival in self._arrivals.values())
-        if self._agenda.account.weight + staged + escrow > WEIGHT_MAX:
+        staged = sum(transfer.offer.escrow for transfer in self._transfers.values())
+        if self._log.account.weight + staged + escrow > WEIGHT_MAX:
             return "more weight than there can be"
         return ""
 
     def _find(self, share: ShareId) -> IncomingTransfer | None:
-        arrival = self._arrivals.get((share.sender, share.incarnation))
-        return arrival if arrival is not None and arrival.id == share else None
+        transfer = self._transfers.get((share.sender, share.incarnation))
+        return transfer if transfer is not None and transfer.id == share else None
 
     def _last(self, share: ShareId) -> tuple[int, int]:
-        decided = self._agenda.account.decided
+        decided = self._log.account.decided
         return decided.get((share.sender, share.incarnation), (0, 0))
 
-    def _give_up_if_stalled(self, arrival: IncomingTransfer, now: float) -> bool:
+    def _give_up_if_stalled(self, transfer: IncomingTransfer, now: float) -> bool:
         # The very sum that `deadline` gives: a difference may round to just below it, for ever.
-        if now < self._stalls_s(arrival):
+        if now < self._stalls_s(transfer):
             return False
-        return self.decide(arrival, 0, "stalled", ArrivalEvent.STALLED)
+        return self.decide(transfer, 0, "stalled", IncomingEvent.STALLED)
 
-    def _stalls_s(self, arrival: IncomingTransfer) -> float:
-        return arrival.progress_s + patience_s(self._config, arrival.gap_s)
+    def _stalls_s(self, transfer: IncomingTransfer) -> float:
+        return transfer.progress_s + patience_s(self._config, transfer.gap_s)
 
-    def _grant(self, arrival: IncomingTransfer, now: float, *, repeat: bool = False) -> None:
+    def _grant(self, transfer: IncomingTransfer, now: float, *, repeat: bool = False) -> None:
         """Let more of a share come; what was granted once stays granted.
 
         Args:
-            arrival: The share.
+            transfer: The share.
             now: Seconds.
             repeat: Whether to say it also where it is no more than before.
         """
         # From a slow sender a full window would be many seconds of queue, behind which its
         # questions wait.
-        paced = max(arrival.bytes_in(_WINDOW_S), 2 * arrival.offer.frame_bytes)
-        arrival.paced_bytes = int(min(paced, self._window(arrival)))
-        stop = min(arrival.received_bytes + arrival.paced_bytes, arrival.offer.size_bytes)
-        if stop > arrival.granted_bytes or repeat:
-            arrival.granted_bytes = max(stop, arrival.granted_bytes)
-            arrival.granted_s = now
-            share, credit_bytes = arrival.id, arrival.granted_bytes
-            self._agenda.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
+        paced = max(transfer.bytes_in(_WINDOW_S), 2 * transfer.offer.frame_bytes)
+        transfer.paced_bytes = int(min(paced, self._window(transfer)))
+        stop = min(transfer.received_bytes + transfer.paced_bytes, transfer.offer.size_bytes)
+        if stop > transfer.granted_bytes or repeat:
+            transfer.granted_bytes = max(stop, transfer.granted_bytes)
+            transfer.granted_s = now
+            share, credit_bytes = transfer.id, transfer.granted_bytes
+            self._log.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
 
-    def _window(self, arrival: IncomingTransfer) -> int:
-        window = window_bytes(self._config, arrival.offer.frame_bytes, self._schema.shards)
-        return min(window, arrival.offer.size_bytes)
+    def _window(self, transfer: IncomingTransfer) -> int:
+        window = window_bytes(self._config, transfer.offer.frame_bytes, self._schema.shards)
+        return min(window, transfer.offer.size_bytes)
 
-    def _inspect_if_complete(self, arrival: IncomingTransfer) -> None:
+    def _inspect_if_complete(self, transfer: IncomingTransfer) -> None:
         if (
-            arrival.state is ArrivalState.ENDED
-            and arrival.received_bytes == arrival.offer.size_bytes
+            transfer.state is IncomingState.ENDED
+            and transfer.received_bytes == transfer.offer.size_bytes
         ):
-            arrival.on(ArrivalEvent.COMPLETE)
-            self._agenda.ask(Inspect(arrival.id))
+            transfer.on(IncomingEvent.COMPLETE)
+            self._log.ask(Inspect(transfer.id))
 
     def _refuse(self, share: ShareId, reason: str) -> None:
-        self._agenda.ask(ShareRefused(share.sender, reason))
+        self._log.ask(ShareRefused(share.sender, reason))
         self._decide(share, 0)
 
     def _decide(self, share: ShareId, accepted: int) -> None:
         entry = Entry(Kind.ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
-        self._agenda.record(entry)
+        self._log.record(entry)
         self._repeat(share)
 
     def _repeat(self, share: ShareId) -> None:
@@ -366,6 +371,6 @@ class Inbox:
         last, accepted = self._last(share)
         if share.seq == last:
             # Nothing is to come unasked where the last share was of no use, or came in disorder.
-            room = accepted and self._is_open() and len(self) < self._config.staged_max
-            credit_bytes = self._config.window_bytes if room else 0
-            self._agenda.send(share.sender, share.incarnation, Ack(last, accepted, credit_bytes))
+            has_place = accepted and self._is_open() and len(self) < self._config.staged_max
+            credit_bytes = self._config.window_bytes if has_place else 0
+            self._log.send(share.sender, share.incarnation, Ack(last, accepted, credit_bytes))

@@ -3,7 +3,7 @@
 The table in `rumor.gossip.exchange.escrow` says what an event leads to; here is how each of its
 actions is carried out. Once a share is sent, only the receiver's word settles it: the receiver is
 asked again and again, and if it is considered dead the escrow is stranded until it is heard, or
-until a later life of it shows that the old one is over.
+until a later incarnation shows that the old one is over.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,29 +25,24 @@ __all__ = ["Outbox", "Returned", "SnapshotRefs"]
 
 
 class SnapshotRefs:
-    """Counts the transfers that read a snapshot, and lets it go after the last one.
+    """Counts the transfers that read a snapshot, and lets it go after the last one."""
 
-    Args:
-        agenda: Where effects go.
-    """
-
-    def __init__(self, agenda: EffectLog) -> None:
-        self._agenda = agenda
+    def __init__(self, log: EffectLog) -> None:
+        self._log = log
         self.unread: list[SnapshotId] = []
         """Snapshots that may be let go at the end of the call at hand."""
         self._counts: dict[SnapshotId, int] = {}
         self._abandoned: set[SnapshotId] = set()
 
     def add(self, snapshot: SnapshotId) -> None:
-        """Note one more reader."""
+        """Add a reference."""
         self._counts[snapshot] = self._counts.get(snapshot, 0) + 1
 
     def remove(self, snapshot: SnapshotId, *, abandoned: bool = False) -> None:
-        """Note one reader less.
+        """Drop a reference.
 
         Args:
-            snapshot: What it read.
-            abandoned: Whether a neighbor that is held for dead may read it all the same.
+            abandoned: Whether a neighbor that is considered dead may still read it.
         """
         self._counts[snapshot] -= 1
         if abandoned:
@@ -56,16 +51,16 @@ class SnapshotRefs:
             self.unread.append(snapshot)
 
     def release_unread(self) -> None:
-        """Let go of what has no reader any more; at the end of a call.
+        """Release unreferenced snapshots, at the end of a call.
 
-        Not earlier: a second push of the same turn may read a snapshot that the first is done with.
+        Not earlier: a second push of the same call may read a snapshot that the first is done with.
         """
         for snapshot in self.unread:
             if self._counts.get(snapshot) == 0:
                 del self._counts[snapshot]
                 abandoned = snapshot in self._abandoned
                 self._abandoned.discard(snapshot)
-                self._agenda.ask(Release(snapshot, abandoned))
+                self._log.ask(Release(snapshot, abandoned))
         self.unread.clear()
 
 
@@ -99,31 +94,30 @@ class Outbox:
 
     Args:
         config: Sizes and times.
-        agenda: Where effects go.
-        links: What is known of the ways toward neighbors; shared by all shards.
-        pacer: What may be sent at all; shared by all shards.
-        readers: Who needs which snapshot; shared by all shards.
+        links: Round trips and throughput toward neighbors; shared by all shards.
+        rate_limiter: When the next bytes may be sent; shared by all shards.
+        snapshot_refs: How many transfers read each snapshot; shared by all shards.
         shards: Into how many the vector is cut.
     """
 
     def __init__(
         self,
         config: ProtocolConfig,
-        agenda: EffectLog,
+        log: EffectLog,
         links: LinkEstimators,
-        pacer: RateLimiter,
-        readers: SnapshotRefs,
+        rate_limiter: RateLimiter,
+        snapshot_refs: SnapshotRefs,
         shards: int = 1,
     ) -> None:
         self._shards = shards
         self._config = config
-        self._agenda = agenda
+        self._log = log
         self._links = links
-        self._pacer = pacer
+        self._rate_limiter = rate_limiter
         self._transfers: dict[PeerId, OutgoingTransfer] = {}
         self._last_seq: dict[PeerId, int] = {}
-        self._readers = readers
-        self._streamer = FlowControl(config, agenda, links, pacer)
+        self._snapshot_refs = snapshot_refs
+        self._flow_control = FlowControl(config, log, links, rate_limiter)
         # So much may be sent along with the next offer, as the last answer said.
         self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
         self._returned: list[Returned] = []
@@ -180,26 +174,26 @@ class Outbox:
 
         Args:
             peer: To whom.
-            incarnation: To which life of it.
+            incarnation: To which incarnation of it.
             offer: What is pushed; how large its frames are is filled in here.
             snapshot: Where the values are.
             now: Seconds.
             shown: Whether the peer may read the snapshot from memory, if it can.
         """
-        self._agenda.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
+        self._log.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
         transfer = OutgoingTransfer(peer, incarnation, offer, snapshot, now, _NEVER)
         self._transfers[peer] = transfer
         self._in_flight += 1
-        self._readers.add(snapshot)
+        self._snapshot_refs.add(snapshot)
         if isinstance(offer, Push):
             self._on(transfer, EscrowEvent.WHOLE, now)
         elif shown and self._links.to(peer, incarnation).reads_memory(now):
             self._on(transfer, EscrowEvent.LEND, now)
-        elif self._streamer.acquire(transfer):
+        elif self._flow_control.acquire(transfer):
             self._on(transfer, EscrowEvent.GO_ON, now)
 
     def grant(self, peer: PeerId, incarnation: Incarnation, message: Grant, now: float) -> None:
-        """Send as many frames as the receiver has room for.
+        """Send as many frames as the receiver's credit allows.
 
         Raises:
             RemoteProtocolError: It grants more than a window beyond what it can have received.
@@ -265,11 +259,11 @@ class Outbox:
             self._on(transfer, EscrowEvent.DIED, now)
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float, *, gone: bool) -> None:
-        """Act on a sign of life: ask about what is stranded, write off what an old life had.
+        """Ask about what is stranded, and write off what an earlier incarnation had.
 
         Args:
             peer: Who was heard; an escrow toward it is unresolved.
-            incarnation: Which life of it.
+            incarnation: Of that peer.
             now: Seconds.
             gone: Whether it is no member any more. It may still answer, but its escrow stays
                 stranded until then: nobody would notice when it closes.
@@ -279,8 +273,8 @@ class Outbox:
             return
         event = EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD
         if transfer.incarnation < incarnation:
-            event = EscrowEvent.LATER_LIFE
-        # Every message is a sign of life, and hardly any of them changes anything.
+            event = EscrowEvent.LATER_INCARNATION
+        # Called for every message, and hardly any of them changes anything.
         if TRANSITIONS[transfer.state, event][0] is not EscrowAction.IGNORE:
             self._on(transfer, event, now)
 
@@ -336,9 +330,9 @@ class Outbox:
     # The actions. Each answers with the event that follows from it at once, or with None.
 
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        offer, life = transfer.offer, (transfer.peer, transfer.incarnation)
-        self._agenda.send(*life, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
-        self._pacer.sent(offer.size_bytes, now)
+        offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
+        self._log.send(*receiver, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
+        self._rate_limiter.sent(offer.size_bytes, now)
         self._await(transfer, now, 0)
 
     def _show(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
@@ -347,32 +341,32 @@ class Outbox:
 
     def _offer(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
         """Offer a share, and let as much of it follow as there is credit for."""
-        self._streamer.acquire(transfer)
+        self._flow_control.acquire(transfer)
         eager_bytes = self._send_offer(transfer, now, eager=True)
         if not eager_bytes:
             return None
-        self._streamer.grant(transfer, eager_bytes, now)
+        self._flow_control.grant(transfer, eager_bytes, now)
         return EscrowEvent.GO_ON
 
     def _take_credit(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
-        self._streamer.grant(transfer, credit_bytes, now)
+        self._flow_control.grant(transfer, credit_bytes, now)
         return EscrowEvent.GO_ON
 
     def _send_instead(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
-        self._streamer.grant(transfer, credit_bytes, now)
+        self._flow_control.grant(transfer, credit_bytes, now)
         self._links.to(transfer.peer, transfer.incarnation).did_not_read(now)
         # The memory may have been abandoned in between: then it can never become whole there.
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
     def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        if not self._streamer.acquire(transfer):
+        if not self._flow_control.acquire(transfer):
             transfer.deadline_s = _NEVER
             return None
-        return EscrowEvent.ALL_SENT if self._streamer.go_on(transfer, now) else None
+        return EscrowEvent.ALL_SENT if self._flow_control.go_on(transfer, now) else None
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.deadline_s = now + self._patience_s(transfer)
@@ -391,7 +385,7 @@ class Outbox:
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.questions += 1
-        self._agenda.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
+        self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
     def _answered(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
         following = self._take_answer(transfer, now, accepted)
@@ -437,18 +431,18 @@ class Outbox:
     def _keep(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         # Values may only change between two steps: the weight waits for them.
         transfer.deadline_s = _NEVER
-        self._streamer.give_up(transfer)
+        self._flow_control.give_up(transfer)
 
     def _mix_back(self, transfer: OutgoingTransfer, now: float, weight: int) -> None:
         back = transfer.offer.escrow - transfer.accepted
-        self._agenda.ask(Reclaim(transfer.snapshot, mixing_fraction(weight, back)))
+        self._log.ask(Reclaim(transfer.snapshot, mixing_fraction(weight, back)))
         self._close(transfer, now, 0)
 
     def _close(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         offer, accepted, renounced = transfer.offer, transfer.accepted, self._forget(transfer)
         self._note(Kind.SETTLED, transfer, accepted)
         if renounced and accepted < offer.escrow:
-            self._agenda.record(Entry(Kind.BURNED, offer.escrow - accepted))
+            self._log.record(Entry(Kind.BURNED, offer.escrow - accepted))
         if accepted == 0:
             self._returned.append(Returned(transfer.peer, offer.epoch, offer.round))
 
@@ -467,20 +461,20 @@ class Outbox:
         transfer.offer, transfer.pushed_s = offer, now
         transfer.deadline_s = now + self._config.stall_s
         frame = transfer.snapshot, 0, 0
-        self._agenda.send(peer, incarnation, offer, frame=frame, shown=not eager)
+        self._log.send(peer, incarnation, offer, frame=frame, shown=not eager)
         return eager_bytes
 
     def _credit(self, transfer: OutgoingTransfer, frame_bytes: int) -> int:
         """How much of a share may follow its offer; the credit is used up then."""
-        life, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
-        if life != transfer.incarnation:
+        incarnation, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
+        if incarnation != transfer.incarnation:
             return 0
         window = window_bytes(self._config, frame_bytes, self._shards)
         return min(credit_bytes, window, transfer.offer.size_bytes)
 
     def _stop_reading(self, transfer: OutgoingTransfer, *, abandoned: bool = False) -> None:
         if transfer.snapshot:
-            self._readers.remove(transfer.snapshot, abandoned=abandoned)
+            self._snapshot_refs.remove(transfer.snapshot, abandoned=abandoned)
             transfer.snapshot = 0
 
     def _patience_s(self, transfer: OutgoingTransfer) -> float:
@@ -492,7 +486,7 @@ class Outbox:
         """Let go of all that is kept for a transfer; returns whether it was renounced."""
         if transfer.snapshot:
             self._stop_reading(transfer)
-        self._streamer.give_up(transfer)
+        self._flow_control.give_up(transfer)
         peer = transfer.peer
         del self._transfers[peer]
         if peer in self._unanswering:
@@ -504,7 +498,7 @@ class Outbox:
 
     def _note(self, kind: Kind, transfer: OutgoingTransfer, weight: int = 0) -> None:
         seq = transfer.offer.seq
-        self._agenda.record(Entry(kind, weight, transfer.peer, transfer.incarnation, seq))
+        self._log.record(Entry(kind, weight, transfer.peer, transfer.incarnation, seq))
 
 
 _Do = Callable[[Outbox, OutgoingTransfer, float, int], EscrowEvent | None]

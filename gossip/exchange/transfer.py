@@ -1,4 +1,4 @@
-"""One share on its way out, and what is still to happen to it."""
+"""The state of one share on its way out, and of one on its way in."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
@@ -7,7 +7,13 @@ from ..effects.effects import ShareId, SnapshotId
 from ..wire.messages import Chunk, Incarnation, Offer, PeerId
 from .escrow import EscrowState
 
-__all__ = ["ARRIVALS", "ArrivalEvent", "ArrivalState", "IncomingTransfer", "OutgoingTransfer"]
+__all__ = [
+    "INCOMING_TRANSITIONS",
+    "IncomingEvent",
+    "IncomingState",
+    "IncomingTransfer",
+    "OutgoingTransfer",
+]
 
 
 @dataclass(slots=True)
@@ -39,7 +45,7 @@ class OutgoingTransfer:
         return min(self.offer.size_bytes, self.sent_bytes + self.offer.frame_bytes)
 
 
-class ArrivalState(IntEnum):
+class IncomingState(IntEnum):
     """How far a share on its way in has come; from STAGED on it is whole."""
 
     OFFERED = auto()
@@ -58,7 +64,7 @@ class ArrivalState(IntEnum):
     """Its sender was told how much was accepted, if anything."""
 
 
-class ArrivalEvent(IntEnum):
+class IncomingEvent(IntEnum):
     """What can happen to it."""
 
     WHOLE = auto()
@@ -78,7 +84,7 @@ class ArrivalEvent(IntEnum):
     STALLED = auto()
     """Nothing of it has come for too long."""
     RESTARTED = auto()
-    """A later life of its sender is heard."""
+    """A later incarnation of its sender is heard."""
     SUPERSEDED = auto()
     """Its sender goes on to another share."""
     REFUSED = auto()
@@ -86,7 +92,7 @@ class ArrivalEvent(IntEnum):
     TAKEN = auto()
 
 
-_S, _E = ArrivalState, ArrivalEvent
+_S, _E = IncomingState, IncomingEvent
 
 _ENDS = {
     _E.STALLED: _S.DECIDED,
@@ -111,7 +117,7 @@ _IS_WHOLE = {
     _E.REFUSED: _S.DECIDED,
 }
 
-ARRIVALS: dict[ArrivalState, dict[ArrivalEvent, ArrivalState | None]] = {
+INCOMING_TRANSITIONS: dict[IncomingState, dict[IncomingEvent, IncomingState | None]] = {
     _S.OFFERED: {_E.WHOLE: _S.STAGED, _E.ATTACH: _S.ATTACHING, _E.OFFER: _S.ARRIVING},
     _S.ATTACHING: {
         **_COMES_AGAIN,
@@ -169,16 +175,16 @@ class IncomingTransfer:
     """When its sender was told last."""
     paced_bytes: int = 0
     """How much beyond what had come was granted last."""
-    state: ArrivalState = ArrivalState.OFFERED
+    state: IncomingState = IncomingState.OFFERED
 
     @property
     def whole(self) -> bool:
         """Whether all its bytes are staged."""
-        return self.state >= ArrivalState.STAGED
+        return self.state >= IncomingState.STAGED
 
-    def on(self, event: ArrivalEvent) -> bool:
+    def on(self, event: IncomingEvent) -> bool:
         """Go on to the state that an event leads to; returns False where it is ignored."""
-        after = ARRIVALS[self.state][event]
+        after = INCOMING_TRANSITIONS[self.state][event]
         if after is None:
             return False
         self.state = after
@@ -201,8 +207,11 @@ class IncomingTransfer:
         return come / past_s * seconds if past_s > 0 and come > 0 else float("inf")
 
     def wants(self, index: int) -> bool:
-        """Whether there is room for a frame: in memory of its sender's there is none."""
-        return ARRIVALS[self.state][ArrivalEvent.FRAME] is not None and index not in self.chunks
+        """Whether a frame is still to come; none is, where the sender's memory is read."""
+        return (
+            INCOMING_TRANSITIONS[self.state][IncomingEvent.FRAME] is not None
+            and index not in self.chunks
+        )
 
     def has_frame(self, message: Chunk, frame_bytes: int) -> bool:
         """Whether a frame is where it says, and as long as it must be."""

@@ -1,11 +1,11 @@
-"""Whom to greet by address: so many at a time, each for one try, in turn.
+"""Dialing: seed addresses, reconnect back-off, the sockets of dead peers, and NAT pairs.
 
-An address to greet may be anybody's: a seed that was typed, or one of many that a former life knew
-and that are long gone. Each takes a socket while it is dialled, and one that nobody answers at
-would keep it for good: a few hundred of them would leave none for the living.
+An address to dial may be a seed that was typed, or one of many that an earlier incarnation knew and
+that are long gone. Each takes a socket while it is dialled, and without a limit a few hundred that
+nobody answers at would leave no sockets for live peers.
 
-Who looks for a swarm greets the first few without a pause, and where there are more, the next few
-when those had their try. A member greets whoever still does not answer ever more rarely.
+A peer that looks for a swarm dials the first few addresses without a pause, and where there are
+more, the next few after those had their try. A member dials silent addresses ever more rarely.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
@@ -17,7 +17,7 @@ from ..effects.effect_log import EffectLog
 from ..effects.effects import Meet, Part
 from ..wire.messages import Member, PeerId
 
-__all__ = ["GREETED_MAX", "OPEN_MAX", "DeadPeerSockets", "ReconnectBackoff", "SeedDialer", "pair"]
+__all__ = ["DIALED_MAX", "OPEN_MAX", "DeadPeerSockets", "ReconnectBackoff", "SeedDialer", "pair"]
 
 
 _T = TypeVar("_T", bound=Hashable)
@@ -35,7 +35,7 @@ class _Wait(NamedTuple):
 
 
 class ReconnectBackoff(Generic[_T]):
-    """Waits of those who do not answer, each on its own schedule.
+    """Exponential back-off with jitter, for each silent address or peer on its own.
 
     Args:
         first_s: The first wait, seconds.
@@ -50,12 +50,12 @@ class ReconnectBackoff(Generic[_T]):
         self._waits: dict[_T, _Wait] = {}
 
     def due(self, silent: Iterable[_T], now: float, most: int) -> list[_T]:
-        """Those of *silent* whose time has come; they are taken to be dialled now.
+        """Those of *silent* to dial now.
 
         Args:
-            silent: Everybody who does not answer; who is not named is forgotten.
+            silent: All that do not answer; any other is forgotten.
             now: Seconds.
-            most: How many at a time, those first who have waited longest.
+            most: How many at a time; those come first that have waited longest.
         """
         first = _Wait(now, now, self._first_s)
         self._waits = {one: self._waits.get(one, first) for one in silent}
@@ -68,10 +68,10 @@ class ReconnectBackoff(Generic[_T]):
         return chosen
 
     def hurry(self) -> None:
-        """Let all be due again: what cut one of them off may be over for the others, too.
+        """Make all due again: what cut one of them off may be over for the others, too.
 
-        Those come first who were not dialled for longest, so that one who comes and goes all the
-        time does not keep the others from their turn.
+        Those come first that were not dialled for longest, so that one that comes and goes all the
+        time does not starve the others.
         """
         self._waits = {
             one: _Wait(wait.since_s, wait.since_s, self._first_s)
@@ -79,69 +79,69 @@ class ReconnectBackoff(Generic[_T]):
         }
 
 
-GREETED_MAX = 64
+DIALED_MAX = 64
 """Addresses that are dialled at a time: a quarter of the sockets that a process with 1,024 files
 has."""
 
-# To look a name up takes one greeting, to connect another, and the third is sent.
-_GREETINGS = 3
+# Resolving the name takes one HELLO, connecting another, and the third is sent.
+_HELLOS = 3
 
 _TRY_TICKS = 5
-"""How long a try lasts: the answer comes on the connection that the greeting went out on."""
+"""How long a try lasts: the answer comes on the connection that the HELLO went out on."""
 
 
 @dataclass(slots=True)
 class _Try:
     since_s: float
-    greetings: int = 0
+    hellos: int = 0
 
 
 class SeedDialer:
-    """The addresses that are being tried, and whose turn comes next.
+    """Decides which seed addresses to dial, a bounded number at a time.
 
     Args:
         config: How long a try lasts.
-        redial: When a member tries an address again.
+        backoff: When a member tries an address again.
     """
 
-    def __init__(self, config: ProtocolConfig, redial: ReconnectBackoff[str]) -> None:
+    def __init__(self, config: ProtocolConfig, backoff: ReconnectBackoff[str]) -> None:
         self._try_s = _TRY_TICKS * config.gossip_s
-        self._redial = redial
+        self._backoff = backoff
         self._tries: dict[str, _Try] = {}
         self._ended_s: dict[str, float] = {}
         self._seeks = False
 
     def is_through(self, silent: Collection[str]) -> bool:
-        """Whether all these had a try; so it is where all of them are dialled at once."""
-        return len(silent) <= GREETED_MAX or all(address in self._ended_s for address in silent)
+        """Whether all of these had a try, or are few enough to be dialled at once."""
+        return len(silent) <= DIALED_MAX or all(address in self._ended_s for address in silent)
 
     def seek(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Greet for one who looks for a swarm.
+        """Choose addresses for a peer that looks for a swarm.
 
         Args:
             silent: Addresses at which nobody is known, in the order in which they are tried.
             now: Seconds.
 
         Returns:
-            Whom to greet now, and whose sockets to close.
+            Which to dial now, and whose sockets to close.
         """
         if not self._seeks:
             self._seeks, self._ended_s = True, {}
         self._forget_known(silent)
-        over = self._end_tries(now) if len(silent) > GREETED_MAX else []
-        room = GREETED_MAX - len(self._tries)
+        over = self._end_tries(now) if len(silent) > DIALED_MAX else []
+        room = DIALED_MAX - len(self._tries)
         if room:
             waiting = [address for address in silent if address not in self._tries]
             # Who was never tried comes first; `sorted` leaves the others in their order.
             waiting.sort(key=lambda address: self._ended_s.get(address, float("-inf")))
             self._tries.update({address: _Try(now) for address in waiting[:room]})
         for each in self._tries.values():
-            each.greetings += 1
+            each.hellos += 1
         again = [address for address in over if address not in self._tries]
         return [address for address in silent if address in self._tries], again
 
     def go_on(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Greet for a member, ever more rarely, once per gossip interval; see `seek`."""
+        """Choose addresses for a member, ever more rarely, once per gossip interval; see `seek`."""
         self._forget_known(silent)
         before = list(self._tries)
         if self._seeks:
@@ -149,15 +149,15 @@ class SeedDialer:
             self._seeks, self._tries = False, {}
         else:
             self._end_tries(now)
-        few = len(silent) <= GREETED_MAX
-        room = len(silent) if few else GREETED_MAX - len(self._tries)
-        for address in self._redial.due(silent, now, room):
+        few = len(silent) <= DIALED_MAX
+        room = len(silent) if few else DIALED_MAX - len(self._tries)
+        for address in self._backoff.due(silent, now, room):
             self._tries[address] = _Try(now)
         greeted = []
         for address in silent:
             attempt = self._tries.get(address)
-            if attempt is not None and attempt.greetings < _GREETINGS:
-                attempt.greetings += 1
+            if attempt is not None and attempt.hellos < _HELLOS:
+                attempt.hellos += 1
                 greeted.append(address)
         return greeted, [address for address in before if address not in self._tries]
 
@@ -172,7 +172,7 @@ class SeedDialer:
         over = [
             address
             for address, each in self._tries.items()
-            if now - each.since_s >= self._try_s and each.greetings >= _GREETINGS
+            if now - each.since_s >= self._try_s and each.hellos >= _HELLOS
         ]
         for address in over:
             del self._tries[address]
@@ -181,21 +181,17 @@ class SeedDialer:
 
 
 OPEN_MAX = 32
-"""Dead peers whose sockets stay open, so that the first message of theirs comes at once."""
+"""Dead peers whose sockets stay open, so that their first message arrives at once."""
 
 _TRIAL_TICKS = 5
 """How long a trial lasts: to connect takes one tick, an answer another."""
 
 
 class DeadPeerSockets:
-    """Which of the dead have been parted from.
+    """Closes the sockets of dead peers, beyond the first few, and reopens them for trials."""
 
-    Args:
-        agenda: Where effects go.
-    """
-
-    def __init__(self, agenda: EffectLog) -> None:
-        self._agenda = agenda
+    def __init__(self, log: EffectLog) -> None:
+        self._log = log
         self._open: dict[PeerId, None] = {}
         self._parted: set[PeerId] = set()
         self._trials: dict[PeerId, int] = {}
@@ -206,18 +202,18 @@ class DeadPeerSockets:
             self._open[peer] = None
         else:
             self._parted.add(peer)
-            self._agenda.ask(Part(peer))
+            self._log.ask(Part(peer))
 
     def back(self, peer: PeerId, addresses: Sequence[str]) -> None:
-        """Note that one lives after all; its sockets are there again."""
+        """Note that a peer is alive after all, and reopen its sockets."""
         self._open.pop(peer, None)
         self._trials.pop(peer, None)
         if peer in self._parted:
             self._parted.remove(peer)
-            self._agenda.ask(Meet(peer, tuple(addresses)))
+            self._log.ask(Meet(peer, tuple(addresses)))
 
     def forget(self, peer: PeerId) -> None:
-        """Note that one is to be dialled no more; its sockets are closed by whoever says so."""
+        """Forget a peer; the caller closes its sockets."""
         self._open.pop(peer, None)
         self._trials.pop(peer, None)
         self._parted.discard(peer)
@@ -226,25 +222,25 @@ class DeadPeerSockets:
         """Dial somebody again.
 
         Returns:
-            Whether there are sockets to speak on now; if not, they are opened, see `tick`.
+            Whether it has sockets now; if not, they are opened, see `tick`.
         """
         if member.id not in self._parted:
             return True
         if member.id not in self._trials:
             self._trials[member.id] = 0
-            self._agenda.ask(Meet(member.id, member.addresses))
+            self._log.ask(Meet(member.id, member.addresses))
         return False
 
     def tick(self) -> list[PeerId]:
         """Go on with trials, once per gossip interval.
 
         Returns:
-            Whom to speak to.
+            Whom to send a HELLO.
         """
         over = [peer for peer, ticks in self._trials.items() if ticks >= _TRIAL_TICKS]
         for peer in over:
             del self._trials[peer]
-            self._agenda.ask(Part(peer))
+            self._log.ask(Part(peer))
         for peer in self._trials:
             self._trials[peer] += 1
         return [peer for peer, ticks in self._trials.items() if ticks > 1]

@@ -1,4 +1,4 @@
-"""How far a peer can trust its own sight: one that is late itself hears everybody late.
+"""Local health: a peer that is late itself hears everybody late, and waits longer.
 
 Source: Dadgar, Phillips and Currey, "Lifeguard: local health awareness for more accurate failure
 detection", DSN-W 2018: time-outs grow with a peer's own health. Here its health is how late it
@@ -11,7 +11,7 @@ FACTOR_MAX = 8.0
 """Time-outs grow at most so many times, as in the paper."""
 
 _STALL = 3
-"""Intervals without a tick that are no lag any more, but a stall: a long step, SIGSTOP."""
+"""Intervals without a tick that count as a stall (a long step, SIGSTOP) rather than as lateness."""
 
 _SMOOTHING = 0.25
 
@@ -22,10 +22,10 @@ class LocalHealth:
     Args:
         interval_s: Between two ticks that are in time, seconds.
 
-    >>> lag = LocalHealth(1.0)
-    >>> [lag.ticked(now) for now in (0.0, 1.0, 3.0, 63.0)]
+    >>> health = LocalHealth(1.0)
+    >>> [health.ticked(now) for now in (0.0, 1.0, 3.0, 63.0)]
     [0.0, 0.0, 0.0, 59.0]
-    >>> lag.factor
+    >>> health.factor
     3.1875
     """
 

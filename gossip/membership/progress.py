@@ -23,7 +23,7 @@ class StepCounts:
 
     Args:
         me: Whose it is.
-        rows: Steps by peer, as they are remembered from an earlier life.
+        rows: Steps by peer, as remembered from an earlier incarnation.
 
     >>> clock = StepCounts("a", {"a": 3})
     >>> clock.tick(); clock.merge("b", 10); clock.merge("b", 7)
@@ -40,7 +40,7 @@ class StepCounts:
 
     @property
     def own(self) -> int:
-        """Steps of this peer, those of its earlier lives included."""
+        """Steps of this peer, those of its earlier incarnations included."""
         return self._rows[self._me]
 
     def tick(self) -> None:
@@ -50,7 +50,7 @@ class StepCounts:
             self.total += 1
 
     def merge(self, peer: PeerId, steps: int) -> None:
-        """Take over a row where it is higher; of this peer, too: an earlier life may have it."""
+        """Raise a row; of this peer, too: an earlier incarnation may have taken more steps."""
         before, steps = self._rows.get(peer, 0), min(steps, STEPS_MAX)
         if steps > before and (before or len(self._rows) < CLOCK_ROWS_MAX or peer in self._rows):
             self._rows[peer] = steps

@@ -52,25 +52,25 @@ class StaticMembership:
 
 
 class StaticProgress:
-    """What `Clock` tells, where everybody sees every step at once.
+    """What `StepCounts` tells, where everybody sees every step at once.
 
     Args:
-        crew: What all members share.
-        roster: Whose sight it is.
+        membership: What all members share.
+        table: The member's own table.
     """
 
-    def __init__(self, crew: StaticMembership, roster: "StaticMemberTable") -> None:
-        self._crew = crew
-        self._roster = roster
+    def __init__(self, membership: StaticMembership, table: "StaticMemberTable") -> None:
+        self._membership = membership
+        self._table = table
 
     @property
     def total(self) -> int:
         """Steps of all members."""
-        return self._crew.steps
+        return self._membership.steps
 
     def rows(self) -> dict[PeerId, int]:
         """Only this member's own: nobody has to be told the others'."""
-        return {self._roster.id: self._roster.step}
+        return {self._table.id: self._table.step}
 
     def rows_beside(self, told: Mapping[PeerId, int]) -> tuple[ClockRow, ...]:
         """None: nobody is absent."""
@@ -81,28 +81,28 @@ class StaticProgress:
 
 
 class StaticMemberTable:
-    """One member's sight of the crew: what `MemberTable` offers to the protocol.
+    """One member's sight of a static membership: what `MemberTable` offers to the protocol.
 
     Args:
         me: The member's own entry at its start.
-        crew: What all members share.
+        membership: What all members share.
 
     Attributes:
         id: The member's name.
-        phase: Where it stands in its life.
+        phase: How far it has come, from seeking to left.
         step: Optimizer steps that it has taken.
     """
 
     news: tuple[Change, ...] = ()
     """Nothing: nobody falls silent, and nobody is heard again."""
 
-    def __init__(self, me: Member, crew: StaticMembership) -> None:
+    def __init__(self, me: Member, membership: StaticMembership) -> None:
         self.id = me.id
         self.phase = me.phase
         self.step = me.step
-        self.clock = StaticProgress(crew, self)
+        self.clock = StaticProgress(membership, self)
         self.outward: Set[PeerId] = frozenset()
-        self._crew = crew
+        self._membership = membership
         self._passed_over: dict[PeerId, float] = {}
 
     @property
@@ -113,33 +113,33 @@ class StaticMemberTable:
     @property
     def over(self) -> bool:
         """Whether all members have taken their last step."""
-        return self._crew.over
+        return self._membership.over
 
     def stepped(self) -> None:
         """Count an optimizer step of this member."""
         self.step += 1
-        self._crew.steps += 1
+        self._membership.steps += 1
 
     def count(self, peer: PeerId, steps: int) -> None:
         """Do nothing: every step was seen."""
 
     def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
-        """Change this member's own entry; whether it knows the anchor, the crew says."""
+        """Change this member's own entry; the membership says whether it knows the anchor."""
         if phase is not None:
             self.phase = phase
-            self._crew.enter(self.id, phase)
+            self._membership.enter(self.id, phase)
 
     def is_anchored(self, peer: PeerId) -> bool:
         """Whether *peer* knows the anchor."""
-        return self._crew.anchored
+        return self._membership.anchored
 
     def shares_memory(self, peer: PeerId) -> bool:
         """Never: simulated workers have no memory to read."""
         return False
 
     def incarnation(self, peer: PeerId) -> Incarnation:
-        """The only life of a member."""
-        return 1 if peer in self._crew.phases else 0
+        """The only incarnation of a member."""
+        return 1 if peer in self._membership.phases else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
         """Nobody: there is nothing that another member would have to be told."""
@@ -148,11 +148,11 @@ class StaticMemberTable:
     def is_reachable(self, peer: PeerId, now: float) -> bool:
         """Whether a push toward *peer* is worth trying."""
         until_s = self._passed_over.get(peer) if self._passed_over else None
-        return peer in self._crew.present and (until_s is None or now >= until_s)
+        return peer in self._membership.present and (until_s is None or now >= until_s)
 
     def is_alive(self, peer: PeerId) -> bool:
         """Whether *peer* takes part."""
-        return peer in self._crew.present
+        return peer in self._membership.present
 
     def can_meet(self, member: Member) -> bool:
         """Always."""
@@ -163,18 +163,18 @@ class StaticMemberTable:
         return []
 
     def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
-        """Always: there are no other lives."""
+        """Always: there are no other incarnations."""
         return True
 
     def spoke_since(self, peer: PeerId, since_s: float) -> bool:
         """Whether *peer* takes part: members see one another without a word."""
-        return peer in self._crew.present
+        return peer in self._membership.present
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
         """Those of *peers* toward whom a push is worth trying."""
         if self._passed_over:
             return [peer for peer in peers if self.is_reachable(peer, now)]
-        present = self._crew.present
+        present = self._membership.present
         return [peer for peer in peers if peer in present]
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
@@ -183,14 +183,14 @@ class StaticMemberTable:
 
     def live(self) -> tuple[Member, ...]:
         """Every member that has not left, sorted by id."""
-        return tuple(_entry(id, self._crew.phases[id], 0) for id in self._crew.present)
+        return tuple(_entry(id, self._membership.phases[id], 0) for id in self._membership.present)
 
     def takers(self) -> tuple[PeerId, ...]:
         """Members that take shares, sorted."""
-        return self._crew.takers()
+        return self._membership.takers()
 
     def __len__(self) -> int:
-        return len(self._crew.ids)
+        return len(self._membership.ids)
 
     def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
         """What is told to others: no more than this member's own entry."""
@@ -198,16 +198,16 @@ class StaticMemberTable:
 
     def member(self, peer: PeerId) -> Member | None:
         """The entry of *peer*, without its steps."""
-        phase = self._crew.phases.get(peer)
+        phase = self._membership.phases.get(peer)
         return None if phase is None else _entry(peer, phase, 0)
 
     def is_known(self, peer: PeerId) -> bool:
         """Whether *peer* is a member."""
-        return peer in self._crew.phases
+        return peer in self._membership.phases
 
     def has_left(self, peer: PeerId) -> bool:
         """Whether *peer* is gone, or never was."""
-        return self._crew.phases.get(peer, Phase.LEFT) is Phase.LEFT
+        return self._membership.phases.get(peer, Phase.LEFT) is Phase.LEFT
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
         """Whether a message of *peer* is to be taken in; those of members always are."""

@@ -1,7 +1,7 @@
 """Who is there: every peer's view of the swarm, spread by heartbeats.
 
 A peer raises its own heartbeat once per gossip interval. An entry whose heartbeat stands still
-for too long is held for dead, until it rises again or its owner is heard. What is only known from
+for too long is considered dead, until it rises again or its owner is heard. What is only known from
 hearsay does not count as live before its owner speaks or its heartbeat has risen twice.
 
 An entry that stands still for a while is first *suspected*: pushes pass it over, and it is asked.
@@ -36,7 +36,7 @@ Change = (
 
 _RISES_TO_BELIEVE = 2
 
-# Long enough for the news that a peer has left to overtake the last hearsay of its life.
+# A tombstone is kept so many times `dead_s`, for the news to overtake the last hearsay.
 _TOMBSTONE = 10
 
 
@@ -63,7 +63,7 @@ class MemberTable:
     Args:
         me: The peer's own entry at its start.
         config: How long silence may last, and how many peers are kept in mind.
-        clock: Steps of peers, as they are remembered from an earlier life.
+        clock: Steps of peers, as remembered from an earlier incarnation.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class MemberTable:
         """Who was heard again, in order, until that is taken."""
         self._config = config
         self._others: dict[PeerId, _Known] = {}
-        self._lag = LocalHealth(config.gossip_s)
+        self._health = LocalHealth(config.gossip_s)
         self._started_s: float | None = None
         self._ticked_s = 0.0
         # Asked for at every draw of a neighbor, and changed by few messages.
@@ -91,12 +91,12 @@ class MemberTable:
 
     @property
     def phase(self) -> Phase:
-        """Where this peer stands in its life."""
+        """This peer's phase."""
         return self.me.phase
 
     @property
     def step(self) -> int:
-        """Optimizer steps that this peer has taken, in this and earlier lives."""
+        """Optimizer steps that this peer has taken, in this and earlier incarnations."""
         return self.me.step
 
     @property
@@ -129,12 +129,12 @@ class MemberTable:
         return known is not None and bool(self.me.host) and known.member.host == self.me.host
 
     def incarnation(self, peer: PeerId) -> Incarnation:
-        """The latest life of *peer* that is known, 0 where none is."""
+        """The latest incarnation of *peer* that is known, 0 where none is."""
         known = self._others.get(peer)
         return known.member.incarnation if known else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
-        """Everybody else who is held for alive, or for dead but not gone, sorted by id."""
+        """Everybody else who is considered alive, or dead but not gone, sorted by id."""
         members = (known.member for known in self._in_order() if known.alive is alive)
         return tuple([member for member in members if member.phase is not Phase.LEFT])
 
@@ -156,7 +156,7 @@ class MemberTable:
         )
 
     def is_alive(self, peer: PeerId) -> bool:
-        """Whether *peer* is held for alive, even if it was silent for a while."""
+        """Whether *peer* is considered alive, even if it was silent for a while."""
         known = self._others.get(peer)
         return known is not None and known.alive
 
@@ -204,8 +204,8 @@ class MemberTable:
     def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
         """What is told to others: this peer's entry first, then those it vouches for, sorted.
 
-        These are the live ones and the lately departed. A peer that passed on what it only has
-        from hearsay, or holds for dead, would teach it anew to whoever has just forgotten it.
+        These are the live ones and those that left recently. A peer that passed on hearsay, or
+        entries it considers dead, would teach them anew to whoever has just forgotten them.
 
         Args:
             unconfirmed: Whether to tell of those, too, who are alive from hearsay only.
@@ -214,7 +214,7 @@ class MemberTable:
         vouched = [
             known.member
             for known in self._in_order()
-            if (known.alive and known.rises >= rises) or self._is_lately_gone(known)
+            if (known.alive and known.rises >= rises) or self._left_recently(known)
         ]
         return self.me, *vouched
 
@@ -233,10 +233,10 @@ class MemberTable:
         return known is None or known.member.phase is Phase.LEFT
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
-        """Take any message of *peer* as evidence of life.
+        """Take any message of *peer* as a sign that it is alive.
 
         Returns:
-            False where a later life of *peer* is known, so that the message is stale.
+            False where a later incarnation of *peer* is known, so that the message is stale.
         """
         known = self._others.get(peer)
         if known is None or known.member.incarnation < incarnation:
@@ -262,7 +262,7 @@ class MemberTable:
         self._takers = None
 
     def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
-        """Whether there can be such a life by now, as this peer's own life tells the time."""
+        """Whether there can be such an incarnation by now, judged by this peer's own."""
         if self._started_s is None:
             self._started_s = now
         age = int((now - self._started_s) * 1000)
@@ -322,14 +322,14 @@ class MemberTable:
         """Those who might be forgotten, in the order in which they should.
 
         First come those who fell silent before they were members, or have long left; then all
-        others who are held for dead; in either case those who were heard longest ago.
+        others who are considered dead; in either case those who were heard longest ago.
         """
-        gone = [k for k in self._others.values() if not k.alive and not self._is_lately_gone(k)]
+        gone = [k for k in self._others.values() if not k.alive and not self._left_recently(k)]
         gone.sort(key=lambda k: (Phase.JOINING < k.member.phase < Phase.LEFT, k.progress_s))
         return [known.member.id for known in gone]
 
     def dead(self) -> list[Member]:
-        """Everybody else who is held for dead, but not gone; those who were heard last first."""
+        """Everybody else who is considered dead, but not gone; those who were heard last first."""
         known = [k for k in self._in_order() if not k.alive and k.member.phase is not Phase.LEFT]
         known.sort(key=lambda k: -k.progress_s)
         return [each.member for each in known]
@@ -391,7 +391,7 @@ class MemberTable:
             yield Meet(member.id, member.addresses)
             yield PeerMet(member.id)
         elif met_before:
-            yield from self._bury(known)
+            yield from self._mark_left(known)
 
     def _refresh(self, known: _Known, member: Member, now: float) -> Iterator[Change]:
         before, known.member = known.member, member
@@ -402,7 +402,7 @@ class MemberTable:
         if before.phase is not member.phase or known.rises <= _RISES_TO_BELIEVE or not known.alive:
             self._takers = None
         if member.phase is Phase.LEFT:
-            yield from self._bury(known)
+            yield from self._mark_left(known)
             return
         if known.suspected or not known.alive:
             self._recover(known)
@@ -424,7 +424,7 @@ class MemberTable:
                 before, phase=Phase.LEFT, heartbeat=min(before.heartbeat + 1, HEARTBEAT_MAX)
             )
             known.progress_s = max(known.progress_s, self._ticked_s)
-            yield from self._bury(known)
+            yield from self._mark_left(known)
 
     def leaving(self, peer: PeerId) -> None:
         """Note that *peer* refuses shares from now on."""
@@ -433,7 +433,7 @@ class MemberTable:
             known.member = replace(known.member, phase=Phase.LEAVING)
             self._takers = None
 
-    def _bury(self, known: _Known) -> Iterator[Change]:
+    def _mark_left(self, known: _Known) -> Iterator[Change]:
         known.alive = False
         self._takers = None
         yield Part(known.member.id)
@@ -442,11 +442,11 @@ class MemberTable:
     def tick(self, now: float) -> Iterator[Change]:
         """Raise the own heartbeat and look who has fallen silent; once per gossip interval."""
         self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
-        stalled_s, self._ticked_s = self._lag.ticked(now), now
+        stalled_s, self._ticked_s = self._health.ticked(now), now
         if stalled_s:
             self._forgive(stalled_s, now)
-        dead_s = self._config.dead_s * self._lag.factor
-        suspect_s = min(self._config.suspect_s * self._lag.factor, dead_s)
+        dead_s = self._config.dead_s * self._health.factor
+        suspect_s = min(self._config.suspect_s * self._health.factor, dead_s)
         for peer, known in tuple(self._others.items()):
             silent_s = now - known.progress_s
             if silent_s <= suspect_s:
@@ -463,28 +463,28 @@ class MemberTable:
                 known.suspected = True
                 yield PeerSuspected(peer)
 
-    def _is_lately_gone(self, known: _Known) -> bool:
+    def _left_recently(self, known: _Known) -> bool:
         silent_s = self._ticked_s - known.progress_s
         return known.member.phase is Phase.LEFT and silent_s <= self._config.dead_s
 
     def _is_forgettable(self, known: _Known, silent_s: float) -> bool:
         """Whether an entry is of no more use: it was never believed, or has long left.
 
-        One that is held for dead is kept, to be dialled again, until its place is needed.
+        One that is considered dead is kept, to be dialled again, until its place is needed.
         """
         if known.member.phase is Phase.LEFT:
             return silent_s > _TOMBSTONE * self._config.dead_s
         return not known.believed and silent_s > self._config.dead_s
 
     def _forgive(self, stalled_s: float, now: float) -> None:
-        # A peer that was stopped itself has heard nobody. Without this it would wake up, hold
-        # everybody for dead and spread the news.
+        # A peer that was stopped itself has heard nobody. Without this it would wake up, consider
+        # everybody dead and spread the news.
         for known in self._others.values():
             known.progress_s = min(known.progress_s + stalled_s, now)
 
 
 def _at_step(member: Member, step: int) -> Member:
-    """A member that has taken another step: written out, because every turn makes one."""
+    """A member that has taken another step: written out, because every step makes one."""
     return Member(
         id=member.id,
         incarnation=member.incarnation,

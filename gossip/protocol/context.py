@@ -1,4 +1,4 @@
-"""One peer's turn at a step boundary: what its rule may see and do."""
+"""What a rule may see and do, when it is called at a step boundary."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
@@ -16,7 +16,7 @@ from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import Incarnation, Offer, PeerId, Phase, Push
 from .state import State, Weighing
 
-__all__ = ["RuleContext", "Share"]
+__all__ = ["RuleContext", "Share", "Turn"]
 
 ROUNDS_PASSED_MAX = 64
 """Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
@@ -48,30 +48,30 @@ class RuleContext:
 
     Attributes:
         now: Seconds, on the peer's own clock.
-        elapsed_s: Seconds since the turn before, 0 at the first.
-        trained: Whether an optimizer step was taken since the turn before.
+        elapsed_s: Seconds since the last call, 0 at the first.
+        trained: Whether an optimizer step was taken since the last call.
         merging: Whether all peers have finished, and only agreement is left to reach.
-        returned: Pushes that came back whole since the turn before.
+        returned: Pushes that came back whole since the last call.
     """
 
     def __init__(self, state: State, now: float, *, trained: bool, merging: bool) -> None:
         self._state = state
         self.now = now
-        self.elapsed_s = 0.0 if state.turned_s is None else now - state.turned_s
+        self.elapsed_s = 0.0 if state.called_s is None else now - state.called_s
         self.trained = trained
         self.merging = merging
-        self._lanes = state.lanes
+        self._shard_states = state.shard_states
         self.returned: tuple[Returned, ...] = ()
-        self._arrivals: dict[ShareId, IncomingTransfer] = {}
+        self._transfers: dict[ShareId, IncomingTransfer] = {}
         # One for each shard, nearly always one in all, and nearly always without either.
-        for lane in state.lanes:
-            self.returned += lane.outbox.take_returned()
-            for arrival in lane.inbox.ready():
-                self._arrivals[arrival.id] = arrival
+        for shard_state in state.shard_states:
+            self.returned += shard_state.outbox.take_returned()
+            for transfer in shard_state.inbox.ready():
+                self._transfers[transfer.id] = transfer
         # Pushes of a register that has not changed in between share one snapshot.
         self._fresh: dict[tuple[str, Form, int, bool], SnapshotId] = {}
         self._chosen: tuple[int, ...] | None = None
-        state.turned_s = now
+        state.called_s = now
 
     @property
     def rng(self) -> np.random.Generator:
@@ -80,8 +80,8 @@ class RuleContext:
 
     @property
     def me(self) -> PeerId:
-        """Whose turn it is."""
-        return self._state.roster.id
+        """This peer."""
+        return self._state.table.id
 
     @property
     def founders(self) -> int:
@@ -101,7 +101,7 @@ class RuleContext:
     @property
     def step(self) -> int:
         """Optimizer steps taken so far."""
-        return self._state.roster.step
+        return self._state.table.step
 
     @property
     def round(self) -> int:
@@ -111,20 +111,20 @@ class RuleContext:
     @property
     def weight(self) -> int:
         """Weight held now, escrow not counted; of the first shard, where there are several."""
-        return self._lanes[0].weight
+        return self._shard_states[0].weight
 
     def roundtrip_s(self) -> float | None:
         """From a push to its answer, the mean over neighbors who live, seconds; None where none is
         known."""
-        return self._state.links.roundtrip_s(self._state.roster.is_alive)
+        return self._state.links.roundtrip_s(self._state.table.is_alive)
 
     def weight_of(self, shard: int) -> int:
         """Weight of one shard held now, escrow not counted."""
-        return self._lanes[shard].weight
+        return self._shard_states[shard].weight
 
     @property
     def shards(self) -> tuple[int, ...]:
-        """The shards whose turn it is to be pushed; (0,) for a vector that is not cut."""
+        """The shards to be pushed next; (0,) for a vector that is not cut."""
         if self._chosen is None:
             self._chosen = self._choose()
         return self._chosen
@@ -132,11 +132,11 @@ class RuleContext:
     def next_shards(self) -> None:
         """Let the next push carry other shards than the last one."""
         state = self._state
-        state.cursor = (state.cursor + len(self.shards)) % len(self._lanes)
+        state.cursor = (state.cursor + len(self.shards)) % len(self._shard_states)
         self._chosen = None
 
     def _choose(self) -> tuple[int, ...]:
-        state, every = self._state, len(self._lanes)
+        state, every = self._state, len(self._shard_states)
         count = min(state.config.shards_per_push, every)
         if count == every or self.merging:
             return tuple(range(every))
@@ -147,11 +147,11 @@ class RuleContext:
 
     def shares(self) -> tuple[Share, ...]:
         """Shares that wait for a decision, in order of arrival; undecided ones stay."""
-        return tuple(_share(arrival) for arrival in self._arrivals.values())
+        return tuple(_share(transfer) for transfer in self._transfers.values())
 
     def live(self) -> tuple[PeerId, ...]:
         """Live peers that take shares, this one included where it does, sorted."""
-        return self._state.roster.takers()
+        return self._state.table.takers()
 
     def neighbors(
         self, round: int | None = None, members: Sequence[PeerId] | None = None
@@ -166,7 +166,7 @@ class RuleContext:
         state = self._state
         round = state.round + state.passed if round is None else round
         members = self.live() if members is None else members
-        me, outward = state.roster.id, state.roster.outward
+        me, outward = state.table.id, state.table.outward
         if len(outward) < 2:
             return tuple(state.neighbors(members, me, round))
         return pair(lambda peer: state.neighbors(members, peer, round), me, members, outward)
@@ -174,7 +174,7 @@ class RuleContext:
     @property
     def outward(self) -> Set[PeerId]:
         """Live peers that take shares and only dial out: two of them cannot exchange."""
-        return self._state.roster.outward
+        return self._state.table.outward
 
     def weights(
         self, round: int, members: Sequence[PeerId] | None = None
@@ -194,42 +194,42 @@ class RuleContext:
         return dict.fromkeys(those, 1 / len(those))
 
     def incarnation(self, peer: PeerId) -> Incarnation:
-        """The latest life of *peer* that is known, 0 where none is."""
-        return self._state.roster.incarnation(peer)
+        """The latest incarnation of *peer* that is known, 0 where none is."""
+        return self._state.table.incarnation(peer)
 
     def fate(self, peer: PeerId, incarnation: Incarnation) -> str:
-        """What has become of one life of a peer: nothing while it takes part, else a word.
+        """What has become of one incarnation of a peer: nothing while it takes part, else a word.
 
         Returns:
             ``""``, ``"leaving"``, ``"left"``, ``"died"`` or ``"restarted"``.
         """
-        roster = self._state.roster
-        member = roster.member(peer)
+        table = self._state.table
+        member = table.member(peer)
         if member is None or member.phase is Phase.LEFT:
             return "left"
         if member.incarnation != incarnation:
             return "restarted"
-        is_there = roster.is_alive(peer)
+        is_there = table.is_alive(peer)
         if member.phase > Phase.FINISHED:
             return "leaving" if is_there else "left"
         return "" if is_there else "died"
 
     def steps_at_end(self, peer: PeerId) -> int | None:
         """Steps of a peer that has finished; None of one that has not, or that tells no steps."""
-        member = self._state.roster.member(peer)
+        member = self._state.table.member(peer)
         if member is None or member.phase is not Phase.FINISHED:
             return None
         return member.step or None
 
     def can_push(self, peer: PeerId) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached."""
-        busy = any([self._lanes[shard].outbox.is_busy(peer) for shard in self.shards])
+        busy = any([self._shard_states[shard].outbox.is_busy(peer) for shard in self.shards])
         free = self._has_credit() and not busy
-        return free and self._state.roster.is_reachable(peer, self.now)
+        return free and self._state.table.is_reachable(peer, self.now)
 
     def is_outstanding(self, peer: PeerId) -> bool:
         """Whether a push toward *peer* is not settled yet."""
-        return any([lane.outbox.is_busy(peer) for lane in self._lanes])
+        return any([each.outbox.is_busy(peer) for each in self._shard_states])
 
     def draw(
         self,
@@ -244,15 +244,15 @@ class RuleContext:
 
         Args:
             among: Whom to choose from, the neighbors of this round unless given.
-            shards: What is to be pushed, the shards whose turn it is unless given.
+            shards: What is to be pushed, those to be pushed next unless given.
             urgent: Whether credit is no matter, because the peer is about to go.
         """
         among = self.neighbors() if among is None else among
         if not (urgent or self._has_credit()):
             return None
         for shard in self.shards if shards is None else shards:
-            among = self._lanes[shard].outbox.free_of(among)
-        open_ones = self._state.roster.reachable(among, self.now)
+            among = self._shard_states[shard].outbox.free_of(among)
+        open_ones = self._state.table.reachable(among, self.now)
         return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
 
     def mix(self, share: Share, weight: int | None = None) -> None:
@@ -262,31 +262,31 @@ class RuleContext:
             share: One of `shares`.
             weight: How much of it to accept, all unless given.
         """
-        arrival = self._take(share)
-        accepted = arrival.offer.escrow if weight is None else weight
-        lane = self._lanes[share.id.shard]
+        transfer = self._take(share)
+        accepted = transfer.offer.escrow if weight is None else weight
+        shard_state = self._shard_states[share.id.shard]
         if accepted <= 0:
-            lane.inbox.decide(arrival, 0, "the rule accepted nothing of it")
+            shard_state.inbox.decide(transfer, 0, "the rule accepted nothing of it")
             return
-        fraction = mixing_fraction(lane.weight, accepted)
-        self._state.agenda.ask(Mix(share.id, fraction, arrival.offer.form))
+        fraction = mixing_fraction(shard_state.weight, accepted)
+        self._state.log.ask(Mix(share.id, fraction, transfer.offer.form))
         self._touch(X)
-        self._accepted(arrival, accepted)
+        self._accepted(transfer, accepted)
 
     def accept(self, share: Share) -> None:
         """Take a share's whole weight, its values having been used by `combine` or of no use."""
-        arrival = self._take(share)
-        self._state.agenda.ask(Drop(share.id))
-        self._accepted(arrival, arrival.offer.escrow)
+        transfer = self._take(share)
+        self._state.log.ask(Drop(share.id))
+        self._accepted(transfer, transfer.offer.escrow)
 
     def refuse(self, share: Share, reason: str) -> None:
         """Send a share back."""
-        self._lanes[share.id.shard].inbox.decide(self._take(share), 0, reason)
+        self._shard_states[share.id.shard].inbox.decide(self._take(share), 0, reason)
 
     def combine(self, register: str, terms: Iterable[tuple[float, str | Share]]) -> None:
         """Set ``register = sum of coefficient * term``; terms are registers and shares."""
         resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
-        self._state.agenda.ask(Combine(register, resolved))
+        self._state.log.ask(Combine(register, resolved))
         self._touch(register)
 
     def push(
@@ -322,15 +322,15 @@ class RuleContext:
         Raises:
             LocalProtocolError: No weight, more than are held, or an escrow is open there.
         """
-        state, lane = self._state, self._lanes[shard]
-        if not 1 <= weight <= lane.weight or lane.outbox.is_busy(peer):
-            given, held = in_units(weight), in_units(lane.weight)
+        state, shard_state = self._state, self._shard_states[shard]
+        if not 1 <= weight <= shard_state.weight or shard_state.outbox.is_busy(peer):
+            given, held = in_units(weight), in_units(shard_state.weight)
             raise LocalProtocolError(f"cannot push {given} of {held} units to {peer}")
         form = self._form(peer, copy=copy, anchor=anchor, whole=whole)
         size = form.size_bytes(state.schema, shard)
         make = Push if size <= state.config.inline_bytes_max else Offer
         offer = make(
-            seq=lane.outbox.next_seq(peer),
+            seq=shard_state.outbox.next_seq(peer),
             escrow=weight,
             size_bytes=size,
             form=form,
@@ -339,10 +339,10 @@ class RuleContext:
             note=note,
             step=self.step,
         )
-        incarnation = state.roster.incarnation(peer)
-        shown = make is Offer and state.roster.shares_memory(peer)
+        incarnation = state.table.incarnation(peer)
+        shown = make is Offer and state.table.shares_memory(peer)
         snapshot = self._snapshot(register, form, shard, shown)
-        lane.outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
+        shard_state.outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
         state.round += 1
 
     def push_shards(
@@ -386,13 +386,13 @@ class RuleContext:
         if whole or self.merging or state.config.wire == NATIVE:
             return _PLAIN
         needs_anchor = parse_wire(state.config.wire).needs_anchor
-        if needs_anchor and not (state.is_anchored and state.roster.is_anchored(peer)):
+        if needs_anchor and not (state.is_anchored and state.table.is_anchored(peer)):
             return _PLAIN
         return Form(state.config.wire)
 
     def skip(self, reason: str) -> None:
         """Note that a push that was due cannot be."""
-        self._state.agenda.ask(PushSkipped(reason))
+        self._state.log.ask(PushSkipped(reason))
 
     def may_close(self, yes: bool) -> None:
         """Say whether this peer may fall quiet, once all have finished.
@@ -419,14 +419,16 @@ class RuleContext:
             self._state.passed += 1
             peer = self.draw()
         if peer is None:
-            self.skip("no neighbor free" if self._state.pacer.is_free(self.now) else "no bandwidth")
+            self.skip(
+                "no neighbor free" if self._state.rate_limiter.is_free(self.now) else "no bandwidth"
+            )
         else:
             self.push_shards(peer, {shard: half(self.weight_of(shard)) for shard in shards})
             self.next_shards()
 
     def _has_credit(self) -> bool:
         state = self._state
-        if not state.pacer.is_free(self.now):
+        if not state.rate_limiter.is_free(self.now):
             return False
         # With shards, so many pushes may be outstanding, each of several shares.
         return state.credit_used() < state.outstanding_max * len(self.shards)
@@ -436,7 +438,7 @@ class RuleContext:
         if key not in self._fresh:
             self._state.snapshots += 1
             self._fresh[key] = self._state.snapshots
-            self._state.agenda.ask(Snapshot(self._state.snapshots, *key))
+            self._state.log.ask(Snapshot(self._state.snapshots, *key))
         return self._fresh[key]
 
     def _touch(self, register: str) -> None:
@@ -444,20 +446,24 @@ class RuleContext:
             self._fresh = {key: id for key, id in self._fresh.items() if key[0] != register}
 
     def _take(self, share: Share) -> IncomingTransfer:
-        arrival = self._arrivals.pop(share.id, None)
-        if arrival is None:
-            raise LocalProtocolError(f"{share.id} is not among this turn's shares")
-        return arrival
+        transfer = self._transfers.pop(share.id, None)
+        if transfer is None:
+            raise LocalProtocolError(f"{share.id} is not among this call's shares")
+        return transfer
 
-    def _accepted(self, arrival: IncomingTransfer, weight: int) -> None:
+    def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
         self._state.rooted = True
-        self._lanes[arrival.id.shard].inbox.decide(arrival, weight)
-        behind = self.step - arrival.offer.step
-        self._state.agenda.ask(ShareMixed(arrival.id.sender, weight, behind))
+        self._shard_states[transfer.id.shard].inbox.decide(transfer, weight)
+        behind = self.step - transfer.offer.step
+        self._state.log.ask(ShareMixed(transfer.id.sender, weight, behind))
 
 
-def _share(arrival: IncomingTransfer) -> Share:
-    offer = arrival.offer
+Turn = RuleContext
+"""The name of `RuleContext` in earlier versions."""
+
+
+def _share(transfer: IncomingTransfer) -> Share:
+    offer = transfer.offer
     return Share(
-        arrival.id, offer.escrow, offer.epoch, offer.round, offer.note, offer.step, offer.form
+        transfer.id, offer.escrow, offer.epoch, offer.round, offer.note, offer.step, offer.form
     )

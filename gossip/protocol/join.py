@@ -32,7 +32,7 @@ _EVER = -1e300
 
 
 class Joining:
-    """The first phases of one peer's life.
+    """The first phases of a peer: seeking, joining.
 
     Args:
         state: What the protocol remembers.
@@ -54,10 +54,10 @@ class Joining:
         self._said_s = 0.0
         self._was_given = False
         config = state.config
-        redial = ReconnectBackoff[str](
+        backoff = ReconnectBackoff[str](
             config.seek_s, config.redial_s_max, lambda: float(self._rng.random())
         )
-        self._greetings = SeedDialer(config, redial)
+        self._dialer = SeedDialer(config, backoff)
 
     @cached_property
     def _rng(self) -> np.random.Generator:
@@ -85,7 +85,7 @@ class Joining:
             self._started, self._since_s = True, now
             self._founders = 1 if returns else founders
             if returns:
-                # What it had accepted in its earlier life, it takes nobody else's word for.
+                # Its earlier incarnation accepted shares of this swarm: nobody has to confirm that.
                 self._returns = self._state.rooted = True
                 self._state.enter(self._anchor)
             if self._founders == 1 and not self._seeds:
@@ -95,45 +95,45 @@ class Joining:
         """See whether it is time to found or to ask; called every `seek_s` until then."""
         if not self._started:
             return
-        if self._state.roster.phase is Phase.SEEKING and self._founders > 1:
+        if self._state.table.phase is Phase.SEEKING and self._founders > 1:
             late = now - self._since_s >= self._state.config.roll_s
             # One that was there and is gone already answers the roll, too.
-            if late or len(self._state.roster) >= self._founders:
+            if late or len(self._state.table) >= self._founders:
                 self._found()
         else:
             self._seek_donor(now)
 
     def hello(self, *, reply: bool, alone: bool = False) -> Hello:
         """What this peer says of itself and, unless *alone*, of those it knows."""
-        roster = self._state.roster
+        table = self._state.table
         # During a roll call there is nobody yet whose name could be kept alive by hearsay.
-        calls = roster.phase is Phase.SEEKING and self._founders > 1
-        members = (roster.me,) if alone else roster.members(unconfirmed=calls)
-        clock = () if alone else roster.clock.rows_beside({m.id: m.step for m in members})
+        calls = table.phase is Phase.SEEKING and self._founders > 1
+        members = (table.me,) if alone else table.members(unconfirmed=calls)
+        clock = () if alone else table.clock.rows_beside({m.id: m.step for m in members})
         return Hello(members=members, clock=clock, rooted=self._state.rooted, reply=reply)
 
     def joined(self, donor: PeerId) -> None:
         """Note that the first share was mixed, so that this peer is a copy of its donor."""
-        self._state.roster.advance(phase=Phase.TRAINING)
-        self._state.agenda.ask(Joined(donor))
+        self._state.table.advance(phase=Phase.TRAINING)
+        self._state.log.ask(Joined(donor))
 
     def start_over(self, swarm: bytes, now: float) -> None:
         """Give up what was founded and look for a donor in another *swarm*."""
         state = self._state
         state.refuse_all("another swarm")
-        for lane in state.lanes:
-            lane.copied = lane.anchored = False
-            lane.outbox.renounce()
-            if lane.weight:
-                lane.agenda.record(Entry(Kind.BURNED, lane.weight))
-        for member in (*state.roster.others(alive=True), *state.roster.others(alive=False)):
+        for shard_state in state.shard_states:
+            shard_state.copied = shard_state.anchored = False
+            shard_state.outbox.renounce()
+            if shard_state.weight:
+                shard_state.log.record(Entry(Kind.BURNED, shard_state.weight))
+        for member in (*state.table.others(alive=True), *state.table.others(alive=False)):
             # Who goes over to the other swarm, too, will say so.
-            state.roster.disown(member.id)
-            state.agenda.ask(Part(member.id))
+            state.table.disown(member.id)
+            state.log.ask(Part(member.id))
         state.enter(swarm)
         state.swarm_is_rooted = False
-        state.roster.clock.forget_others()
-        state.roster.advance(phase=Phase.SEEKING)
+        state.table.clock.forget_others()
+        state.table.advance(phase=Phase.SEEKING)
         self._founders = 1
         self._since_s, self._donor = now, None
 
@@ -142,35 +142,35 @@ class Joining:
         state.enter(self._anchor)
         if self._founders > 1:
             # While it called the roll, members of other swarms may have said hello, too.
-            state.roster.clock.forget_others()
-        for lane in state.lanes:
-            lane.agenda.record(Entry(Kind.FOUNDED, ONE))
-        state.roster.advance(phase=Phase.TRAINING)
-        state.agenda.ask(Founded())
+            state.table.clock.forget_others()
+        for shard_state in state.shard_states:
+            shard_state.log.record(Entry(Kind.FOUNDED, ONE))
+        state.table.advance(phase=Phase.TRAINING)
+        state.log.ask(Founded())
 
     def greet_seeds(self, now: float) -> None:
         """Say hello to the given addresses where nobody is known yet, ever more rarely."""
         if not self._seeds:
             return
         # While it seeks, somebody waits for it to begin: then none is put off.
-        seeks = self._state.roster.phase <= Phase.JOINING
-        greet = self._greetings.seek if seeks else self._greetings.go_on
+        seeks = self._state.table.phase <= Phase.JOINING
+        greet = self._dialer.seek if seeks else self._dialer.go_on
         greeted, over = greet(self._silent_seeds(), now)
         for address in over:
-            self._state.agenda.ask(Dismiss(address))
+            self._state.log.ask(Dismiss(address))
         if greeted:
-            envelope = self._state.agenda.envelope("", 0, self.hello(reply=True))
+            envelope = self._state.log.envelope("", 0, self.hello(reply=True))
         for address in greeted:
-            self._state.agenda.ask(Greet(address, envelope))
+            self._state.log.ask(Greet(address, envelope))
 
     def _silent_seeds(self) -> list[str]:
-        known = {a for member in self._state.roster.live() for a in member.addresses}
+        known = {a for member in self._state.table.live() for a in member.addresses}
         return [address for address in self._seeds if address not in known]
 
     def _seek_donor(self, now: float) -> None:
-        roster = self._state.roster
-        others = roster.others(alive=True)
-        donors = [m for m in others if m.phase.takes_shares and roster.can_meet(m)]
+        table = self._state.table
+        others = table.others(alive=True)
+        donors = [m for m in others if m.phase.takes_shares and table.can_meet(m)]
         if donors:
             self._since_s = now
             self._ask(donors, now)
@@ -181,26 +181,26 @@ class Joining:
             self._found()
 
     def _may_found(self, others: Sequence[Member], waited_s: float) -> bool:
-        config, roster = self._state.config, self._state.roster
-        # Whoever holds weight may be at an address whose turn has not come.
-        if not self._greetings.is_through(self._silent_seeds()):
+        config, table = self._state.config, self._state.table
+        # A holder of weight may be at an address that was not tried yet.
+        if not self._dialer.is_through(self._silent_seeds()):
             return False
         # One that never met anybody keeps looking: a mistyped address must not found a swarm.
-        if len(roster) == 1:
+        if len(table) == 1:
             return self._returns and waited_s >= config.found_alone_s
         newcomers = all(member.phase <= Phase.JOINING for member in others)
         returning = self._state.returning
         rivals = [m for m in others if not self._returns or m.id in returning]
-        first = all(roster.id < member.id for member in rivals)
+        first = all(table.id < member.id for member in rivals)
         return newcomers and first and waited_s >= config.found_s
 
     def _ask(self, donors: Sequence[Member], now: float) -> None:
         """Ask somebody for a copy: another one, where the last has failed to give it."""
         state = self._state
-        if any(lane.inbox.expects_copy() for lane in state.lanes):
+        if any(each.inbox.expects_copy() for each in state.shard_states):
             self._was_given = True
             return
-        reachable = [m for m in donors if state.roster.is_reachable(m.id, now)]
+        reachable = [m for m in donors if state.table.is_reachable(m.id, now)]
         failed, self._was_given = self._was_given, False
         patient = not failed and now - self._asked_s < state.config.stall_s
         donor = next((member for member in reachable if member.id == self._donor), None)
@@ -215,29 +215,29 @@ class Joining:
         self._ask_one(choice[int(self._rng.integers(len(choice)))], now)
 
     def _has_spoken(self, member: Member) -> bool:
-        return self._state.roster.spoke_since(member.id, _EVER)
+        return self._state.table.spoke_since(member.id, _EVER)
 
     def _ask_one(self, donor: Member, now: float) -> None:
         self._donor, self._asked_s = donor.id, now
-        self._state.roster.advance(phase=Phase.JOINING)
+        self._state.table.advance(phase=Phase.JOINING)
         if not self._has_spoken(donor):
             # One that was only heard of may not know of this peer either.
             hello = self.hello(reply=True, alone=True)
-            self._state.agenda.send(donor.id, donor.incarnation, hello)
+            self._state.log.send(donor.id, donor.incarnation, hello)
         self._say(donor, now)
 
     def _say(self, donor: Member, now: float) -> None:
         state, self._said_s = self._state, now
         needs_anchor = parse_wire(state.config.wire).needs_anchor and not state.is_anchored
-        state.agenda.send(donor.id, donor.incarnation, Ask(needs_anchor))
+        state.log.send(donor.id, donor.incarnation, Ask(needs_anchor))
 
     def referred(self, sender: PeerId, body: Refer, now: float) -> None:
         """Ask somebody to whom the donor refers, unless its copy is on its way already."""
         state = self._state
-        named = [state.roster.member(member.id) for member in body.donors]
+        named = [state.table.member(member.id) for member in body.donors]
         donors = [m for m in named if m is not None and m.phase.takes_shares]
-        waits = state.roster.phase is Phase.JOINING and self._donor == sender
-        if waits and donors and not any(lane.inbox.expects_copy() for lane in state.lanes):
+        waits = state.table.phase is Phase.JOINING and self._donor == sender
+        if waits and donors and not any(each.inbox.expects_copy() for each in state.shard_states):
             self._ask_one(donors[int(self._rng.integers(len(donors)))], now)
 
 
@@ -254,7 +254,7 @@ class StateTransfer:
         self._given: dict[PeerId, None] = {}
 
     def asked(self, peer: PeerId, body: Ask) -> None:
-        """Note that a newcomer has asked; it is served in its turn."""
+        """Queue a newcomer that has asked for a copy."""
         self._asking[peer] = body
 
     def forget(self, peer: PeerId) -> None:
@@ -262,18 +262,22 @@ class StateTransfer:
         self._asking.pop(peer, None)
         self._given.pop(peer, None)
 
-    def give(self, turn: RuleContext) -> None:
+    def give(self, context: RuleContext) -> None:
         """Give copies, and half of the weight with each."""
-        alive = self._state.roster.is_alive
+        alive = self._state.table.is_alive
         self._given = {peer: None for peer in self._given if alive(peer)}
         for peer, asked in tuple(self._asking.items()):
-            member = self._state.roster.member(peer)
+            member = self._state.table.member(peer)
             if member is None or member.phase > Phase.JOINING:
                 del self._asking[peer]
-            elif not turn.is_outstanding(peer) and turn.can_push(peer) and self._is_free(turn):
-                weights = {lane.shard: half(lane.weight) for lane in self._state.lanes}
+            elif (
+                not context.is_outstanding(peer)
+                and context.can_push(peer)
+                and self._is_free(context)
+            ):
+                weights = {each.shard: half(each.weight) for each in self._state.shard_states}
                 if min(weights.values()) >= WEIGHT_MIN:
-                    turn.push_shards(peer, weights, copy=True, anchor=asked.anchor)
+                    context.push_shards(peer, weights, copy=True, anchor=asked.anchor)
                     del self._asking[peer]
                     self._given[peer] = None
 
@@ -281,20 +285,20 @@ class StateTransfer:
         """See whether a newcomer has got its copy, and refer half of those who wait to it."""
         if peer not in self._given:
             return
-        member = self._state.roster.member(peer)
+        member = self._state.table.member(peer)
         if member is None or not member.phase.takes_shares:
             return
         del self._given[peer]
-        roster = self._state.roster
-        waiting = [m for m in map(roster.member, self._asking) if m is not None]
+        table = self._state.table
+        waiting = [m for m in map(table.member, self._asking) if m is not None]
         for newcomer in waiting[1::2]:
             if newcomer.addresses or member.addresses:
                 del self._asking[newcomer.id]
                 refer = Refer((member,))
-                self._state.agenda.send(newcomer.id, newcomer.incarnation, refer)
+                self._state.log.send(newcomer.id, newcomer.incarnation, refer)
 
-    def _is_free(self, turn: RuleContext) -> bool:
+    def _is_free(self, context: RuleContext) -> bool:
         """Whether no large copy is under way."""
         if self._state.schema.copy_bytes <= self._state.config.inline_bytes_max:
             return True
-        return not any([turn.is_outstanding(peer) for peer in self._given])
+        return not any([context.is_outstanding(peer) for peer in self._given])

@@ -61,11 +61,11 @@ _CLOSED = (
 
 
 class Protocol:
-    """One life of one peer.
+    """One incarnation of one peer.
 
     Args:
         id: The peer's name, unique in its swarm.
-        incarnation: Which life of it; larger after every restart, at least 1.
+        incarnation: Larger after every restart, at least 1.
         schema: Its model's schema.
         anchor: Hash of the vector that it would found with, 16 bytes.
         rule: The algorithm.
@@ -73,8 +73,8 @@ class Protocol:
         rng: Opens the peer's random stream for a purpose.
         config: Sizes and times.
         addresses: Where others can reach it; empty for a peer that only dials out.
-        crew: The view that it shares with others of one process, who all know one another; None
-            for a view of its own, which gossip keeps up to date.
+        membership: The static membership that it shares with others of one process; None for a
+            member table of its own, which gossip keeps up to date.
         keeps_anchor: Whether the vector keeps the anchor, which formats other than float32 need.
         host: Alike for peers that can read one another's memory, 16 bytes; empty for one whose
             memory nobody shall read.
@@ -97,17 +97,17 @@ class Protocol:
         rng: Callable[[str], np.random.Generator],
         config: ProtocolConfig | None = None,
         addresses: Sequence[str] = (),
-        crew: StaticMembership | None = None,
+        membership: StaticMembership | None = None,
         keeps_anchor: bool = False,
         host: bytes = b"",
         clock: Mapping[PeerId, int] | None = None,
     ) -> None:
         config = config or ProtocolConfig()
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
-        self._demands = demands = requirements_of(rule)
-        self._is_open = not demands.fixed_members
-        if demands.staged_max > config.staged_max:
-            config = replace(config, staged_max=demands.staged_max)
+        self._requirements = requirements = requirements_of(rule)
+        self._is_open = not requirements.fixed_members
+        if requirements.staged_max > config.staged_max:
+            config = replace(config, staged_max=requirements.staged_max)
         me = Member(
             id=id,
             incarnation=incarnation,
@@ -117,55 +117,59 @@ class Protocol:
             addresses=tuple(addresses),
             host=host if config.shared_memory else b"",
         )
-        agenda, links = (
+        log, links = (
             EffectLog(Account(id, incarnation), schema.hash, b""),
             LinkEstimators(config),
         )
-        pacer = RateLimiter(config.bandwidth_bytes_s)
-        lanes, readers = [], SnapshotRefs(agenda)
+        rate_limiter = RateLimiter(config.bandwidth_bytes_s)
+        shard_states, snapshot_refs = [], SnapshotRefs(log)
         for shard in range(schema.shards):
-            desk = agenda.beside(Account(id, incarnation, shard)) if shard else agenda
-            inbox = Inbox(config, schema, desk, self._gate, self._is_open_to_shares)
-            outbox = Outbox(config, desk, links, pacer, readers, schema.shards)
-            lanes.append(ShardState(shard, desk, inbox, outbox))
-        roster = MemberTable(me, config, clock) if crew is None else StaticMemberTable(me, crew)
+            shard_log = log.beside(Account(id, incarnation, shard)) if shard else log
+            inbox = Inbox(config, schema, shard_log, self._validate_offer, self._is_open_to_shares)
+            outbox = Outbox(config, shard_log, links, rate_limiter, snapshot_refs, schema.shards)
+            shard_states.append(ShardState(shard, shard_log, inbox, outbox))
+        table = (
+            MemberTable(me, config, clock)
+            if membership is None
+            else StaticMemberTable(me, membership)
+        )
         self._state = State(
             config=config,
             schema=schema,
             neighbors=neighbors,
-            agenda=agenda,
-            roster=roster,
-            lanes=tuple(lanes),
+            log=log,
+            table=table,
+            shard_states=tuple(shard_states),
             links=links,
-            pacer=pacer,
-            readers=readers,
+            rate_limiter=rate_limiter,
+            snapshot_refs=snapshot_refs,
             rng=rng("rule"),
             anchor=anchor if keeps_anchor else b"",
             outstanding_max=rule.outstanding_max,
-            swarm_steps=roster.clock.total,
+            swarm_steps=table.clock.total,
         )
         self._rule = rule
-        self._admission = Joining(self._state, anchor, partial(rng, "admission"))
-        self._border = MessageFilter(self._state, self._admission)
-        self._departure = Leaving(self._state)
-        self._membership = Membership(self._state, self._admission, partial(rng, "gossip"))
+        self._joining = Joining(self._state, anchor, partial(rng, "admission"))
+        self._filter = MessageFilter(self._state, self._joining)
+        self._leaving = Leaving(self._state)
+        self._membership = Membership(self._state, self._joining, partial(rng, "gossip"))
         self._donations = StateTransfer(self._state)
         self._seek_due_s = float("-inf")
 
     @property
     def phase(self) -> Phase:
-        """Where this peer stands in its life."""
-        return self._state.roster.phase
+        """This peer's phase."""
+        return self._state.table.phase
 
     @property
     def account(self) -> Account:
         """What this peer holds, of the first shard where there are several; do not change it."""
-        return self._state.agenda.account
+        return self._state.log.account
 
     @property
     def accounts(self) -> tuple[Account, ...]:
         """What this peer holds of each shard; read them, do not change them."""
-        return tuple(lane.agenda.account for lane in self._state.lanes)
+        return tuple(each.log.account for each in self._state.shard_states)
 
     @property
     def is_anchored(self) -> bool:
@@ -180,62 +184,62 @@ class Protocol:
     @property
     def swarm(self) -> bytes:
         """Hash of the swarm's anchor; empty until the peer belongs to one."""
-        return self._state.agenda.swarm
+        return self._state.log.swarm
 
     @property
     def done(self) -> bool:
         """Whether nobody needs this peer any more, so that it may close."""
-        return self._departure.done
+        return self._leaving.done
 
     @property
     def staged(self) -> int:
         """Shares that have come, or are coming, and are not decided."""
-        return sum([len(lane.inbox) for lane in self._state.lanes])
+        return sum([len(each.inbox) for each in self._state.shard_states])
 
     @property
     def merging(self) -> bool:
         """Whether all live peers have finished, so that only agreement is left to reach."""
-        return self.phase is Phase.FINISHED and self._departure.merging
+        return self.phase is Phase.FINISHED and self._leaving.merging
 
     def live(self) -> tuple[Member, ...]:
         """Everybody who is believed to run, this peer included, sorted by id."""
-        return self._state.roster.live()
+        return self._state.table.live()
 
     def known(self) -> tuple[Member, ...]:
         """All others that are remembered and have not left, live or dead, sorted by id."""
-        roster = self._state.roster
-        both = (*roster.others(alive=True), *roster.others(alive=False))
+        table = self._state.table
+        both = (*table.others(alive=True), *table.others(alive=False))
         return tuple(sorted(both, key=lambda member: member.id))
 
     def last_heard(self) -> tuple[Member, ...]:
         """All others that are believed in: the live ones by id, then the dead, the latest first."""
-        roster = self._state.roster
-        live = [member for member in roster.live() if member.id != roster.id]
-        return *live, *roster.dead()
+        table = self._state.table
+        live = [member for member in table.live() if member.id != table.id]
+        return *live, *table.dead()
 
     def departed(self) -> tuple[PeerId, ...]:
         """Those who have left and are remembered, sorted."""
-        return tuple(self._state.roster.departed())
+        return tuple(self._state.table.departed())
 
     def shares_memory(self, peer: PeerId) -> bool:
         """Whether *peer* may be able to read this peer's memory."""
-        return self._state.roster.shares_memory(peer)
+        return self._state.table.shares_memory(peer)
 
     def is_worth_waiting(self, since_s: float) -> bool:
         """Whether anybody who still has to settle something was heard at that time or later."""
-        spoke, accounts = self._state.roster.spoke_since, self.accounts
+        spoke, accounts = self._state.table.spoke_since, self.accounts
         return any([spoke(peer, since_s) for each in accounts for peer, _ in each.outstanding])
 
     @property
     def clock(self) -> StepCounts | StaticProgress:
         """Optimizer steps of all peers that ever were; read it, do not change it."""
-        return self._state.roster.clock
+        return self._state.table.clock
 
     @property
     def swarm_steps(self) -> int:
-        """Optimizer steps of all peers, as they were known at this peer's last turn.
+        """Optimizer steps of all peers, as they were known when the rule was last called.
 
-        Between two turns it stays the same, so that what follows from it, such as a learning
+        Between two calls it stays the same, so that what follows from it, such as a learning
         rate, is the same in a replay.
         """
         return self._state.swarm_steps
@@ -243,10 +247,10 @@ class Protocol:
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
         state = self._state
-        due_s = min(state.pacer.due_s, self._departure.due_s)
-        for lane in state.lanes:
-            due_s = min(due_s, lane.inbox.deadline(), lane.outbox.deadline())
-        phase = state.roster.phase
+        due_s = min(state.rate_limiter.due_s, self._leaving.due_s)
+        for shard_state in state.shard_states:
+            due_s = min(due_s, shard_state.inbox.deadline(), shard_state.outbox.deadline())
+        phase = state.table.phase
         if phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
         return due_s if phase is Phase.LEFT else min(due_s, self._membership.due_s)
@@ -270,57 +274,57 @@ class Protocol:
         """
         if self.phase is Phase.SEEKING:
             self._state.founders = founders
-            self._admission.start(now, seeds, founders, returns=returning)
+            self._joining.start(now, seeds, founders, returns=returning)
         return self.wake(now)
 
     def step(self, now: float, *, trained: bool = True) -> list[Effect | Event]:
-        """Take the turn between two optimizer steps: mix what has come, perhaps push.
+        """Call the rule between two optimizer steps: it mixes what has come, and perhaps pushes.
 
         Args:
             now: Seconds.
-            trained: Whether an optimizer step was taken since the last turn. False while the peer
+            trained: Whether an optimizer step was taken since the last call. False while the peer
                 joins, waits for a synchronous rule, or has finished.
 
         Raises:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
         state = self._state
-        phase = state.roster.phase
+        phase = state.table.phase
         if trained:
             # One that gave its swarm up trains on until the first share of the other one comes.
             if phase > Phase.TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
-            state.roster.stepped()
-        state.swarm_steps = state.roster.clock.total
+            state.table.stepped()
+        state.swarm_steps = state.table.clock.total
         if state.config.exact:
             state.reclaim(now)
         if phase <= Phase.JOINING:
             self._take_first_share(now)
         elif phase.takes_shares:
-            self._take_turn(now, trained)
+            self._call_rule(now, trained)
         return self._finish_call(now)
 
     def wake(self, now: float) -> list[Effect | Event]:
         """Do what time has made due."""
         state = self._state
-        for lane in state.lanes:
-            lane.inbox.expire(now)
-            lane.outbox.query_due(now)
+        for shard_state in state.shard_states:
+            shard_state.inbox.expire(now)
+            shard_state.outbox.query_due(now)
         self._membership.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
-            self._admission.greet_seeds(now)
-            self._admission.tick(now)
-        # Last, because a transfer toward one that was just held for dead has let the link go.
-        while (front := state.pacer.front(now)) is not None:
+            self._joining.greet_seeds(now)
+            self._joining.tick(now)
+        # Last, because a transfer toward one that was just considered dead has let the link go.
+        while (front := state.rate_limiter.front(now)) is not None:
             shard, peer = front
-            state.lanes[shard].outbox.go_on(peer, now)
+            state.shard_states[shard].outbox.go_on(peer, now)
         return self._finish_call(now)
 
     def finish(self, now: float) -> list[Effect | Event]:
         """Take no more optimizer steps, and go on mixing until all live peers have finished."""
         if self.phase is Phase.TRAINING:
-            self._state.roster.advance(phase=Phase.FINISHED)
+            self._state.table.advance(phase=Phase.FINISHED)
         return self._finish_call(now)
 
     def leave(self, now: float, *, burn: bool = False) -> list[Effect | Event]:
@@ -331,17 +335,17 @@ class Protocol:
             burn: Destroy the weight, because the vector that would go with it is not finite; a
                 peer that is leaving may still find that out.
         """
-        self._departure.leave(now, burn=burn)
+        self._leaving.leave(now, burn=burn)
         return self._finish_call(now)
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
-        self._state.lanes[share.shard].inbox.inspected(share, finite=finite)
+        self._state.shard_states[share.shard].inbox.inspected(share, finite=finite)
         return self._finish_call(now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:
         """Answer an `Attach`."""
-        self._state.lanes[share.shard].inbox.attached(share, now, usable=usable)
+        self._state.shard_states[share.shard].inbox.attached(share, now, usable=usable)
         return self._finish_call(now)
 
     def place_of(self, envelope: Envelope) -> Stage | None:
@@ -350,17 +354,17 @@ class Protocol:
         Nothing changes: the message still has to be received, once its frame is there and whole.
         """
         body, state = envelope.body, self._state
-        if type(body) is not Chunk or envelope.shard >= len(state.lanes):
+        if type(body) is not Chunk or envelope.shard >= len(state.shard_states):
             return None
         share = ShareId(envelope.source, envelope.source_incarnation, body.seq, envelope.shard)
-        return state.lanes[envelope.shard].inbox.place_of(share, body, envelope.frame_bytes)
+        return state.shard_states[envelope.shard].inbox.place_of(share, body, envelope.frame_bytes)
 
     def unsent(self, envelope: Envelope, now: float) -> list[Effect | Event]:
         """Note that the network refused a message, so that it can never arrive."""
         peer, body = envelope.destination, envelope.body
         if isinstance(body, Offer | Chunk | End):
-            self._state.lanes[envelope.shard].outbox.unsent(peer, body.seq, now)
-        self._state.roster.pass_over(peer, now + self._state.config.retry_s)
+            self._state.shard_states[envelope.shard].outbox.unsent(peer, body.seq, now)
+        self._state.table.pass_over(peer, now + self._state.config.retry_s)
         return self._finish_call(now)
 
     def receive(self, envelope: Envelope, now: float) -> list[Effect | Event]:
@@ -370,31 +374,31 @@ class Protocol:
             RemoteProtocolError: The sender broke the protocol. The message has changed nothing,
                 but that its sender was heard.
         """
-        if self._border.admits(envelope, now):
+        if self._filter.admits(envelope, now):
             source, incarnation = envelope.source, envelope.source_incarnation
-            if self._state.roster.heard(source, incarnation, now):
+            if self._state.table.heard(source, incarnation, now):
                 self._membership.heard(source, incarnation, now)
-                if not self.swarm and self._admission.may_adopt:
+                if not self.swarm and self._joining.may_adopt:
                     self._state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
             else:
-                self._membership.outlived_by(envelope)
+                self._membership.answer_stale(envelope)
         return self._finish_call(now)
 
     def _finish_call(self, now: float) -> list[Effect | Event]:
         state = self._state
         # Of a thousand calls one comes upon another phase: the rest must not pay for it.
-        if state.roster.phase > Phase.TRAINING:
-            self._departure.advance(now)
-        if state.roster.phase is not self._membership.told:
+        if state.table.phase > Phase.TRAINING:
+            self._leaving.advance(now)
+        if state.table.phase is not self._membership.told:
             self._membership.tell_phase()
-        if state.readers.unread:
-            state.readers.release_unread()
-        return state.agenda.take()
+        if state.snapshot_refs.unread:
+            state.snapshot_refs.release_unread()
+        return state.log.take()
 
-    def _gate(self, share: ShareId, offer: Offer) -> str:
-        """Why an offered share is refused at the door."""
-        if self._departure.closing:
+    def _validate_offer(self, share: ShareId, offer: Offer) -> str:
+        """Why an offered share is refused, or nothing."""
+        if self._leaving.closing:
             return "finished" if self.phase < Phase.LEAVING else "leaving"
         if self.phase is Phase.SEEKING:
             return "not asked for"
@@ -402,56 +406,60 @@ class Protocol:
             if offer.form != Form(copy=True, anchor=offer.form.anchor):
                 return "not a copy"
             # Two donors may have been asked; the bytes of the second would only slow the first.
-            if any([lane.inbox.expects_copy(but=share.sender) for lane in self._state.lanes]):
+            if any(
+                [each.inbox.expects_copy(but=share.sender) for each in self._state.shard_states]
+            ):
                 return "another copy is on its way"
-        return "" if offer.form.wire == NATIVE else self._hindrance(offer.form)
+        return "" if offer.form.wire == NATIVE else self._validate_format(offer.form)
 
-    def _hindrance(self, form: Form) -> str:
+    def _validate_format(self, form: Form) -> str:
         """Why a share in this format is of no use here, or nothing."""
-        wire, demands = parse_wire(form.wire), self._demands
+        wire, requirements = parse_wire(form.wire), self._requirements
         if wire.needs_anchor and not self._state.is_anchored:
             return "a difference from an anchor that is not known here"
-        if demands.lossless or (demands.whole and not wire.is_dense):
+        if requirements.lossless or (requirements.whole and not wire.is_dense):
             return f"in a format that {self._rule.name} cannot use"
         return ""
 
     def _is_open_to_shares(self) -> bool:
-        return Phase.TRAINING <= self.phase < Phase.LEAVING and not self._departure.closing
+        return Phase.TRAINING <= self.phase < Phase.LEAVING and not self._leaving.closing
 
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         shard, size = envelope.shard, envelope.frame_bytes
-        lane = self._state.lanes[shard]
-        peer, life, body = envelope.source, envelope.source_incarnation, envelope.body
+        shard_state = self._state.shard_states[shard]
+        peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
         match body:
             case Push():
-                lane.inbox.push(ShareId(peer, life, body.seq, shard), body, size, now)
+                shard_state.inbox.push(ShareId(peer, incarnation, body.seq, shard), body, size, now)
             case Ack():
-                lane.outbox.ack(peer, life, body, now)
+                shard_state.outbox.ack(peer, incarnation, body, now)
                 # Somebody holds what came from here: this swarm is not one peer's own any more.
                 self._state.rooted |= body.accepted > 0
             case Offer():
-                lane.inbox.offer(ShareId(peer, life, body.seq, shard), body, now)
+                shard_state.inbox.offer(ShareId(peer, incarnation, body.seq, shard), body, now)
             case Chunk():
-                lane.inbox.chunk(ShareId(peer, life, body.seq, shard), body, size, now)
+                shard_state.inbox.chunk(
+                    ShareId(peer, incarnation, body.seq, shard), body, size, now
+                )
             case End():
-                lane.inbox.end(ShareId(peer, life, body.seq, shard), now)
+                shard_state.inbox.end(ShareId(peer, incarnation, body.seq, shard), now)
             case Query():
-                lane.inbox.query(ShareId(peer, life, body.seq, shard), now)
+                shard_state.inbox.query(ShareId(peer, incarnation, body.seq, shard), now)
             case Grant():
-                lane.outbox.grant(peer, life, body, now)
+                shard_state.outbox.grant(peer, incarnation, body, now)
             case Pending():
-                lane.outbox.pending(peer, life, body.seq, now)
+                shard_state.outbox.pending(peer, incarnation, body.seq, now)
             case Hello():
                 self._membership.greeted(envelope, body, now)
                 self._donations.follow(peer)
-                if self.phase <= Phase.JOINING and self._admission.may_adopt:
+                if self.phase <= Phase.JOINING and self._joining.may_adopt:
                     # It may be the answer that was waited for.
-                    self._admission.tick(now)
+                    self._joining.tick(now)
             case Ask():
                 self._donations.asked(peer, body)
             case Refer():
                 self._membership.referred(body, now)
-                self._admission.referred(peer, body, now)
+                self._joining.referred(peer, body, now)
             case Leave():
                 self._donations.forget(peer)
                 self._membership.take_leave_of(peer, body, now)
@@ -461,38 +469,38 @@ class Protocol:
     def _take_first_share(self, now: float) -> None:
         if not self._is_open:
             if self.phase is Phase.JOINING:
-                self._state.agenda.ask(Halt(_CLOSED.format(self._rule.name)))
+                self._state.log.ask(Halt(_CLOSED.format(self._rule.name)))
             return
-        turn = RuleContext(self._state, now, trained=False, merging=False)
+        context = RuleContext(self._state, now, trained=False, merging=False)
         state = self._state
         donor, others = "", []
-        for share in turn.shares():
-            lane = state.lanes[share.id.shard]
+        for share in context.shares():
+            shard_state = state.shard_states[share.id.shard]
             # One share of each shard makes a copy; with any more, two models would be blended.
-            if lane.copied:
+            if shard_state.copied:
                 others.append(share)
                 continue
-            turn.mix(share)
-            donor, lane.copied, lane.anchored = share.sender, True, share.form.anchor
-        if donor and all([lane.copied for lane in state.lanes]):
-            if all([lane.anchored for lane in state.lanes]):
-                state.anchor = state.agenda.swarm
-            state.enter(state.agenda.swarm)
-            self._admission.joined(donor)
+            context.mix(share)
+            donor, shard_state.copied, shard_state.anchored = share.sender, True, share.form.anchor
+        if donor and all([each.copied for each in state.shard_states]):
+            if all([each.anchored for each in state.shard_states]):
+                state.anchor = state.log.swarm
+            state.enter(state.log.swarm)
+            self._joining.joined(donor)
         else:
-            # As long as these lie here, their donor is not free to give what is still missing.
+            # While these are undecided, their donor is not free to give what is still missing.
             for share in others:
-                turn.refuse(share, "of this shard there is a copy")
+                context.refuse(share, "of this shard there is a copy")
 
-    def _take_turn(self, now: float, trained: bool) -> None:
-        if self._departure.closing:
-            # What was pushed is being settled. Another push would put that off: where a round trip
-            # takes longer than a turn, there would always be one under way.
+    def _call_rule(self, now: float, trained: bool) -> None:
+        if self._leaving.closing:
+            # What was pushed is being settled. Another push would delay that: where a round trip
+            # takes longer than a step, there would always be one under way.
             return
-        turn = RuleContext(self._state, now, trained=trained, merging=self.merging)
+        context = RuleContext(self._state, now, trained=trained, merging=self.merging)
         if self._is_open:
-            self._donations.give(turn)
-        hindrance = self._rule.step(turn)
-        if hindrance is not None:
-            self._state.agenda.ask(hindrance)
-        self._departure.turned()
+            self._donations.give(context)
+        outcome = self._rule.step(context)
+        if outcome is not None:
+            self._state.log.ask(outcome)
+        self._leaving.rule_called()

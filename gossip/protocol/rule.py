@@ -20,7 +20,7 @@ _OTHERWISE = "use one that mixes by weight, such as gosgd"
 
 @runtime_checkable
 class Rule(Protocol):
-    """One algorithm, for one peer. It may keep state of its own between turns."""
+    """One algorithm, for one peer. It may keep state of its own between two calls."""
 
     @property
     def name(self) -> str:
@@ -34,24 +34,24 @@ class Rule(Protocol):
     def outstanding_max(self) -> int:
         """Shares that may be outstanding at once, over all neighbors."""
 
-    def step(self, turn: RuleContext) -> Wait | Halt | None:
-        """Take one turn.
+    def step(self, context: RuleContext, /) -> Wait | Halt | None:
+        """Mix what has come, and push where it is time.
 
         Returns:
             None where the optimizer may go on; a `Wait` where shares are missing, in which case
-            the rule is called again as soon as something has arrived, with ``turn.trained``
+            the rule is called again as soon as something has arrived, with ``context.trained``
             false; a `Halt` where they will never come.
         """
 
 
 @frozen_keywords
 class Requirements:
-    """What a rule needs of the protocol beyond the ordinary; it says so by ``rule.demands``."""
+    """What a rule requires of the protocol beyond the ordinary; see ``rule.requirements``."""
 
     fixed_members: bool = False
     """Whether those who found together stay the only members, so that nobody can join."""
     staged_max: int = 0
-    """Shares that must find room at a peer, where that is more than the configuration allows."""
+    """Shares that a peer must be able to stage, where the configuration allows fewer."""
     whole: bool = True
     """Whether it combines whole vectors, instead of mixing shares by their weight: then the vector
     cannot be cut into shards, ``topk`` is no format, and nothing can be mixed back."""
@@ -59,19 +59,16 @@ class Requirements:
     """Whether every number must arrive as it was."""
 
 
-@runtime_checkable
-class _Demanding(Protocol):
-    @property
-    def demands(self) -> Requirements: ...
-
-
 def requirements_of(rule: Rule) -> Requirements:
-    """What *rule* demands; whole vectors, unless it says so."""
-    return rule.demands if isinstance(rule, _Demanding) else Requirements()
+    """What *rule* requires; the defaults, where it states nothing."""
+    # Rules written for earlier versions name the attribute `demands`.
+    name = "requirements" if hasattr(rule, "requirements") else "demands"
+    stated: Requirements = getattr(rule, name, Requirements())
+    return stated
 
 
 def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
-    """See whether a rule can work with shares of this kind.
+    """Check that a rule can work with shares of this kind.
 
     Args:
         rule: The algorithm.
@@ -82,19 +79,19 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     Raises:
         ConfigError: It cannot.
     """
-    demands, format = requirements_of(rule), parse_wire(wire)
-    if demands.whole and shards > 1:
+    requirements, format = requirements_of(rule), parse_wire(wire)
+    if requirements.whole and shards > 1:
         raise ConfigError(
             f"shards is {shards}: rule {rule.name!r} works on whole vectors; {_OTHERWISE}"
         )
-    if demands.whole and exact:
+    if requirements.whole and exact:
         raise ConfigError(
             f"exact is {exact}: rule {rule.name!r} does not push weight with its values; "
             f"{_OTHERWISE}"
         )
-    if demands.whole and not format.is_dense:
+    if requirements.whole and not format.is_dense:
         raise ConfigError(f"wire is {wire!r}: rule {rule.name!r} needs every number; {_OTHERWISE}")
-    if demands.lossless and not format.is_native:
+    if requirements.lossless and not format.is_native:
         raise ConfigError(
             f"wire is {wire!r}: rule {rule.name!r} needs numbers as they are; use {NATIVE}"
         )

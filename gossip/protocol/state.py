@@ -36,7 +36,7 @@ class ShardState:
     """All that a peer keeps for one shard: weight and shares of the others never touch it."""
 
     shard: int
-    agenda: EffectLog
+    log: EffectLog
     inbox: Inbox
     outbox: Outbox
     copied: bool = False
@@ -47,27 +47,27 @@ class ShardState:
     @property
     def weight(self) -> int:
         """Weight held now, escrow not counted."""
-        return self.agenda.account.weight
+        return self.log.account.weight
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """The parts of a protocol; `Protocol` makes them, turns and admission act on them."""
+    """The parts of a protocol; `Protocol` makes them, rules and membership act on them."""
 
     config: ProtocolConfig
     schema: Schema
     neighbors: Neighbors
-    agenda: EffectLog
-    """Where all effects go; it is that of the first shard."""
-    roster: MemberTable | StaticMemberTable
-    lanes: tuple[ShardState, ...]
+    log: EffectLog
+    """Where all effects go; the log of the first shard."""
+    table: MemberTable | StaticMemberTable
+    shard_states: tuple[ShardState, ...]
     """One for each shard."""
     links: LinkEstimators
-    """What is known of the ways toward neighbors."""
-    pacer: RateLimiter
-    """What may be sent at all."""
-    readers: SnapshotRefs
-    """Who needs which snapshot."""
+    """Round trips and throughput toward neighbors."""
+    rate_limiter: RateLimiter
+    """When the next bytes may be sent."""
+    snapshot_refs: SnapshotRefs
+    """How many transfers read each snapshot."""
     rng: np.random.Generator
     """The rule's own stream."""
     anchor: bytes
@@ -75,25 +75,25 @@ class State:
     outstanding_max: int
     """Shares that may be outstanding at once, as the rule says."""
     cursor: int = 0
-    """The shard whose turn it is to be pushed."""
+    """The shard to be pushed next."""
     rooted: bool = False
     """Whether a share of this swarm was ever accepted, by this peer or from it."""
     swarm_is_rooted: bool = False
     """Whether a member of this swarm has said that it accepted a share."""
     returning: set[PeerId] = field(default_factory=set)
     """Newcomers that have been of this swarm before."""
-    outlived: bool = False
-    """Whether a later life of this peer has begun, so that nobody deals with this one any more."""
+    is_stale: bool = False
+    """Whether a later incarnation of this peer has begun, so that others ignore this one."""
     round: int = 0
     """Shares pushed so far."""
     swarm_steps: int = 0
-    """Steps of the whole swarm, as they were known at the last turn."""
+    """Steps of the whole swarm, as they were known when the rule was last called."""
     passed: int = 0
     """Rounds of the topology that were passed over, for want of anybody to push to."""
     snapshots: SnapshotId = 0
     """Snapshots asked for so far."""
-    turned_s: float | None = None
-    """When the last turn was, seconds."""
+    called_s: float | None = None
+    """When the rule was last called, seconds."""
     founders: int = 1
     """How many peers found together, this one included."""
     may_close: bool | None = None
@@ -102,38 +102,38 @@ class State:
     @property
     def weight(self) -> int:
         """Weight held now of all shards together, escrow not counted."""
-        return sum([lane.weight for lane in self.lanes])
+        return sum([each.weight for each in self.shard_states])
 
     @property
     def is_anchored(self) -> bool:
         """Whether the anchor that is kept is the swarm's."""
-        return bool(self.anchor) and self.anchor == self.agenda.swarm
+        return bool(self.anchor) and self.anchor == self.log.swarm
 
     def in_flight(self) -> int:
         """How many shares use up credit."""
-        if len(self.lanes) == 1:
-            return self.lanes[0].outbox.in_flight()
-        return sum([lane.outbox.in_flight() for lane in self.lanes])
+        if len(self.shard_states) == 1:
+            return self.shard_states[0].outbox.in_flight()
+        return sum([each.outbox.in_flight() for each in self.shard_states])
 
     def credit_used(self) -> int:
         """How many shares use up credit; those toward peers that do not answer do not."""
-        if len(self.lanes) == 1:
-            outbox = self.lanes[0].outbox
+        if len(self.shard_states) == 1:
+            outbox = self.shard_states[0].outbox
             return outbox.in_flight() - outbox.excused()
-        return sum([lane.outbox.in_flight() - lane.outbox.excused() for lane in self.lanes])
+        return sum([each.outbox.in_flight() - each.outbox.excused() for each in self.shard_states])
 
     def refuse_all(self, reason: str) -> None:
         """Send all shares back that are not decided."""
-        for lane in self.lanes:
-            lane.inbox.refuse_all(reason)
+        for shard_state in self.shard_states:
+            shard_state.inbox.refuse_all(reason)
 
     def reclaim(self, now: float) -> None:
         """Mix back what came back, where that is asked for; values may be changed now."""
-        for lane in self.lanes:
-            lane.outbox.reclaim(lane.weight, now)
+        for shard_state in self.shard_states:
+            shard_state.outbox.reclaim(shard_state.weight, now)
 
     def enter(self, swarm: bytes) -> None:
         """Belong to a swarm from now on."""
-        for lane in self.lanes:
-            lane.agenda.swarm = swarm
-        self.roster.advance(anchored=self.is_anchored)
+        for shard_state in self.shard_states:
+            shard_state.log.swarm = swarm
+        self.table.advance(anchored=self.is_anchored)

@@ -1,4 +1,4 @@
-"""Which messages may have an effect: ours, of our model, of our swarm."""
+"""Validation of messages: for this incarnation, of this model, of this swarm."""
 
 from ..effects.effects import Part, ShareId
 from ..effects.events import PeerRefused, SwarmGivenUp
@@ -11,34 +11,34 @@ __all__ = ["MessageFilter"]
 
 
 class MessageFilter:
-    """Looks at envelopes before anything else does."""
+    """Decides which messages are processed at all."""
 
-    def __init__(self, state: State, admission: Joining) -> None:
+    def __init__(self, state: State, joining: Joining) -> None:
         self._state = state
-        self._admission = admission
+        self._joining = joining
 
     def admits(self, envelope: Envelope, now: float) -> bool:
         """Whether the body of a message may be acted on.
 
-        Where it may not, the sender is told what it needs to know: who lives here now, or what
-        this peer's model looks like.
+        Where it may not, the sender is told what it needs to know: which incarnation runs here,
+        or what this peer's model looks like.
 
         Raises:
             RemoteProtocolError: Somebody else uses this peer's name.
         """
         state, source = self._state, envelope.source
-        account = state.agenda.account
+        account = state.log.account
         if source == account.id:
             raise RemoteProtocolError("a message in this peer's own name", source)
         is_mine = envelope.schema == state.schema.hash or type(envelope.body) is Describe
-        if envelope.shard >= len(state.lanes) and is_mine:
+        if envelope.shard >= len(state.shard_states) and is_mine:
             raise RemoteProtocolError(f"a message about shard {envelope.shard}", source)
         if (
             envelope.destination == account.id
             and envelope.destination_incarnation == account.incarnation
             and envelope.schema == state.schema.hash
-            and envelope.swarm == state.agenda.swarm
-            and state.roster.incarnation(source) >= envelope.source_incarnation
+            and envelope.swarm == state.log.swarm
+            and state.table.incarnation(source) >= envelope.source_incarnation
             and type(envelope.body) is not Describe
         ):
             # Nearly every message; all questions below would be answered with yes.
@@ -52,37 +52,37 @@ class MessageFilter:
         )
 
     def _is_of_this_time(self, envelope: Envelope, now: float) -> bool:
-        """Whether there can be such a life of the sender by now.
+        """Whether there can be such an incarnation of the sender by now.
 
-        One life from the far future, were it believed, would shut out all later ones.
+        One from the far future, if believed, would shut out all later ones.
         """
-        plausible = self._state.roster.is_plausible(envelope.source_incarnation, now)
+        plausible = self._state.table.is_plausible(envelope.source_incarnation, now)
         if not plausible and isinstance(envelope.body, Hello):
             why = "its clock is far ahead of this peer's: set both by the same time"
-            self._state.agenda.ask(PeerRefused(envelope.source, why))
+            self._state.log.ask(PeerRefused(envelope.source, why))
         return plausible
 
     def _is_addressed_here(self, envelope: Envelope) -> bool:
-        me = self._state.agenda.account.life
+        me = self._state.log.account.life
         if (envelope.destination, envelope.destination_incarnation) == me:
             return True
         if isinstance(envelope.body, Hello | Describe):
             return True
-        # Addressed to an earlier life of this peer, or to one that had this address before. Its
-        # sender must learn who lives here now, or it would ask for ever.
+        # Addressed to an earlier incarnation, or to a peer that had this address before. The sender
+        # must learn who runs here now, or it would ask for ever.
         self._answer(envelope)
         return False
 
     def _is_known(self, envelope: Envelope) -> bool:
         """Whether the sender of a share, or of a question about one, ever said hello.
 
-        Each first dealing with a life leaves a line in the ledger for good; names cost nothing.
+        Each first exchange with an incarnation adds a ledger entry for good; names cost nothing.
         """
-        life = envelope.source, envelope.source_incarnation
+        sender = envelope.source, envelope.source_incarnation
         if (
             not isinstance(envelope.body, Offer | Query | Ask)
-            or self._state.roster.is_known(envelope.source)
-            or life in self._state.lanes[envelope.shard].agenda.account.decided
+            or self._state.table.is_known(envelope.source)
+            or sender in self._state.shard_states[envelope.shard].log.account.decided
         ):
             return True
         self._answer(envelope, reply=True)
@@ -93,40 +93,40 @@ class MessageFilter:
         if isinstance(body, Describe):
             difference = state.schema.difference(body.schema)
             if difference is not None:
-                state.agenda.ask(PeerRefused(source, f"it trains another model: {difference}"))
+                state.log.ask(PeerRefused(source, f"it trains another model: {difference}"))
             return difference is None
         if envelope.schema != state.schema.hash:
-            state.agenda.send(source, envelope.source_incarnation, Describe(state.schema))
+            state.log.send(source, envelope.source_incarnation, Describe(state.schema))
             return False
         return True
 
     def _is_of_my_swarm(self, envelope: Envelope, now: float) -> bool:
         state, theirs, body = self._state, envelope.swarm, envelope.body
-        if not theirs or not state.agenda.swarm or theirs == state.agenda.swarm:
+        if not theirs or not state.log.swarm or theirs == state.log.swarm:
             return True
         if isinstance(body, Hello):
             return self._meet_other_swarm(envelope, body, now)
         if isinstance(body, Offer) and self._is_known(envelope):
-            life = envelope.source, envelope.source_incarnation
-            share = ShareId(*life, body.seq, envelope.shard)
-            state.lanes[envelope.shard].inbox.turn_away(share, "another swarm")
+            incarnation = envelope.source_incarnation
+            share = ShareId(envelope.source, incarnation, body.seq, envelope.shard)
+            state.shard_states[envelope.shard].inbox.turn_away(share, "another swarm")
         # What was pushed before a swarm was given up must still be settled.
         return isinstance(body, Query | Ack | Pending)
 
     def _meet_other_swarm(self, envelope: Envelope, hello: Hello, now: float) -> bool:
         state, source = self._state, envelope.source
         if self._must_yield(envelope.swarm, hello):
-            self._admission.start_over(envelope.swarm, now)
-            state.agenda.ask(SwarmGivenUp())
+            self._joining.start_over(envelope.swarm, now)
+            state.log.ask(SwarmGivenUp())
             return True
         # It may have been met before it had a swarm: it is no neighbor any more.
-        if state.roster.is_known(source):
-            state.roster.disown(source)
-            state.agenda.ask(Part(source))
-        for lane in state.lanes:
-            lane.outbox.died(source, now)
+        if state.table.is_known(source):
+            state.table.disown(source)
+            state.log.ask(Part(source))
+        for shard_state in state.shard_states:
+            shard_state.outbox.died(source, now)
         if state.rooted and hello.rooted:
-            state.agenda.ask(PeerRefused(source, "it belongs to another swarm"))
+            state.log.ask(PeerRefused(source, "it belongs to another swarm"))
         if hello.reply:
             self._answer(envelope)
         return False
@@ -138,18 +138,18 @@ class MessageFilter:
         with the smaller hash. A newcomer that hears of two swarms with roots keeps to the first.
         """
         state = self._state
-        if state.swarm_is_rooted and not state.weight and state.roster.takers():
+        if state.swarm_is_rooted and not state.weight and state.table.takers():
             return False
-        young = state.roster.phase <= Phase.TRAINING and not state.rooted
+        young = state.table.phase <= Phase.TRAINING and not state.rooted
         if not young or state.in_flight():
             return False
         if hello.rooted:
             return True
         # Of a swarm that nobody holds anything of, only the name is left.
         they_hold = bool(hello.members) and hello.members[0].phase.takes_shares
-        i_hold = state.roster.phase is Phase.TRAINING
-        return they_hold if they_hold is not i_hold else theirs < state.agenda.swarm
+        i_hold = state.table.phase is Phase.TRAINING
+        return they_hold if they_hold is not i_hold else theirs < state.log.swarm
 
     def _answer(self, envelope: Envelope, *, reply: bool = False) -> None:
-        hello = self._admission.hello(reply=reply, alone=reply)
-        self._state.agenda.send(envelope.source, envelope.source_incarnation, hello)
+        hello = self._joining.hello(reply=reply, alone=reply)
+        self._state.log.send(envelope.source, envelope.source_incarnation, hello)

@@ -70,7 +70,7 @@ class RuleSpec:
         if not isinstance(rule, Rule):
             raise ConfigError(
                 f"rule {self} is a {type(rule).__name__}: a rule has name, registers, "
-                "outstanding_max and step(turn)"
+                "outstanding_max and step(context)"
             )
         return rule
 

@@ -1,7 +1,7 @@
 """Names of hosts turned into numbers, beside the network's thread.
 
 ZeroMQ looks a name up in its only I/O thread. A name server that does not answer would hold up
-every message of every connection, for as long as it pleases, and again at each redial.
+every message of every connection, for as long as it pleases, and again at each reconnect.
 """
 
 import ipaddress

@@ -23,7 +23,7 @@ _CONTROL_MESSAGES_MAX: Final = 512
 _CHANCE: Final = random.SystemRandom()
 
 # ZeroMQ adds as much as the first again, by chance, to each wait, and that is nothing beside the
-# longest: a swarm whose network comes back would redial in lockstep. The first is short, or on a
+# longest: a swarm whose network comes back would reconnect in lockstep. The first is short, or on a
 # link that is reset five times a second there would be no time left to send in.
 _REDIAL_MS: Final = (20, 40)
 _REDIAL_MS_MAX: Final = (2_500, 5_000)

@@ -183,7 +183,7 @@ class Transport:
         return any(self._ways.send(place, parts, bulk=False) for place in places)
 
     def dismiss(self, address: str) -> None:
-        """Close what greeting *address* has opened, unless a peer is reached there.
+        """Close what dialing *address* has opened, unless a peer is reached there.
 
         It stays open, too, where something has come on it since this was last asked for: somebody
         lives there under another address, and may have no other way back.

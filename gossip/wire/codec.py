@@ -47,7 +47,7 @@ Buffer = bytes | bytearray | memoryview
 VERSION = 3
 
 HEADER_BYTES_MAX = 1 << 20
-"""Largest first part, in bytes: a roster of some 10,000 peers, or a schema of as many tensors."""
+"""Largest first part, in bytes: a table of some 10,000 members, or a schema of as many tensors."""
 
 _PREFIX: Final = struct.Struct("<3sBI")
 _MAGIC: Final = b"RMR"

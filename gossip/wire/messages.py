@@ -57,27 +57,27 @@ ROWS_TOLD_MAX = 1 << 10
 STEPS_MAX = 2**62
 
 Incarnation = int
-"""Which life of a peer: larger after every restart, 0 where it is not known."""
+"""Which run of a peer: larger after every restart, 0 where it is not known."""
 
 
-_LIVES_APART = 4096
+_INCARNATIONS_APART = 4096
 
 
 def later_life(known: Incarnation, own: Incarnation) -> Incarnation:
-    """Number of a life that outdoes one of the same name which others know of.
+    """An incarnation that supersedes the one of the same name that others know of.
 
     Not just the next: a peer that has lost its disk, and whose clock has gone back, may have begun
     that one before, and nobody may have heard of it. How far it goes on depends on when it began.
 
     Args:
-        known: The latest life that others know of.
+        known: The latest incarnation that others know of.
         own: That of the peer, which is too early.
     """
-    return known + 1 + own % _LIVES_APART
+    return known + 1 + own % _INCARNATIONS_APART
 
 
 class Phase(IntEnum):
-    """Where a peer stands in its life; it only ever moves on, but for a swarm given up."""
+    """How far a peer has come; it only ever moves on, unless it gives its swarm up."""
 
     SEEKING = 0
     """Started, belongs to no swarm yet."""
@@ -110,7 +110,7 @@ class Member:
     """Rises once per gossip interval, at its owner only; at most `HEARTBEAT_MAX`."""
     phase: Phase
     step: int
-    """Optimizer steps taken, those of earlier lives included, as far as it knows of them."""
+    """Optimizer steps taken, those of earlier incarnations included, as far as it knows."""
     addresses: tuple[str, ...] = ()
     """Where it listens, as ``tcp://host:port``; empty for one that only dials out."""
     anchored: bool = False

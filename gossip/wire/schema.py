@@ -107,12 +107,12 @@ class Schema:
     @cached_property
     def share_bytes(self) -> int:
         """Bytes of the whole vector, which holds the shared tensors only."""
-        return _room(tensor for tensor in self.tensors if tensor.shared)
+        return _size_bytes(tensor for tensor in self.tensors if tensor.shared)
 
     @cached_property
     def copy_bytes(self) -> int:
         """Bytes of all tensors."""
-        return _room(self.tensors)
+        return _size_bytes(self.tensors)
 
     def shard_bounds(self, shard: int) -> tuple[int, int]:
         """Where in the vector a shard begins and ends, in bytes; whole cache lines."""
@@ -156,10 +156,10 @@ class Schema:
 def _runs(tensors: Iterable[TensorSpec]) -> Iterator[Piece]:
     start = 0
     for dtype, run in groupby(tensors, key=lambda tensor: tensor.dtype):
-        stop = start + _room(run)
+        stop = start + _size_bytes(run)
         yield Piece(dtype, start, stop)
         start = stop
 
 
-def _room(tensors: Iterable[TensorSpec]) -> int:
+def _size_bytes(tensors: Iterable[TensorSpec]) -> int:
     return sum(tensor.room_bytes for tensor in tensors)

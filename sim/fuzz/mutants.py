@@ -37,50 +37,50 @@ class _Forgetful(dict[_Life, tuple[int, int]]):
 
 def _without_deduplication(protocol: Protocol) -> None:
     """A share that comes again after its decision is decided again."""
-    for lane in protocol._state.lanes:
-        _decide_again(lane)
+    for shard_state in protocol._state.shard_states:
+        _decide_again(shard_state)
 
 
-def _decide_again(lane: ShardState) -> None:
-    account = lane.agenda.account
+def _decide_again(shard_state: ShardState) -> None:
+    account = shard_state.log.account
     decided = account.decided = _Forgetful(account.decided)
 
     def forgetting(take: Callable[..., None]) -> Callable[..., None]:
         def taken(share: ShareId, message: Offer, *rest: Any) -> None:
-            if share.seq <= _last(lane, share):
+            if share.seq <= _last(shard_state, share):
                 decided.blindly(take, share, message, *rest)
             else:
                 take(share, message, *rest)
 
         return taken
 
-    record = lane.agenda.record
-    _replace(lane.agenda, "record", lambda entry: decided.blindly(record, entry))
-    _replace(lane.inbox, "push", forgetting(lane.inbox.push))
-    _replace(lane.inbox, "offer", forgetting(lane.inbox.offer))
+    record = shard_state.log.record
+    _replace(shard_state.log, "record", lambda entry: decided.blindly(record, entry))
+    _replace(shard_state.inbox, "push", forgetting(shard_state.inbox.push))
+    _replace(shard_state.inbox, "offer", forgetting(shard_state.inbox.offer))
 
 
 def _without_fence(protocol: Protocol) -> None:
     """A question about a share that never came is answered, and the share is let in later."""
-    for lane in protocol._state.lanes:
-        _answer_only(lane)
+    for shard_state in protocol._state.shard_states:
+        _answer_only(shard_state)
 
 
-def _answer_only(lane: ShardState) -> None:
-    query = lane.inbox.query
+def _answer_only(shard_state: ShardState) -> None:
+    query = shard_state.inbox.query
 
     def answer(share: ShareId, now: float) -> None:
-        if share.seq > _last(lane, share) and lane.inbox._find(share) is None:
-            lane.agenda.send(share.sender, share.incarnation, Ack(share.seq, 0))
+        if share.seq > _last(shard_state, share) and shard_state.inbox._find(share) is None:
+            shard_state.log.send(share.sender, share.incarnation, Ack(share.seq, 0))
         else:
             query(share, now)
 
-    _replace(lane.inbox, "query", answer)
+    _replace(shard_state.inbox, "query", answer)
 
 
-def _last(lane: ShardState, share: ShareId) -> int:
+def _last(shard_state: ShardState, share: ShareId) -> int:
     """Number of the last share of a sender that was decided."""
-    return lane.agenda.account.decided.get((share.sender, share.incarnation), (0, 0))[0]
+    return shard_state.log.account.decided.get((share.sender, share.incarnation), (0, 0))[0]
 
 
 def _replace(owner: object, name: str, method: Callable[..., None]) -> None:

@@ -222,7 +222,7 @@ class ClippingGoSGD:
 
     name = "picky"
     registers: tuple[str, ...] = ()
-    demands = Requirements(whole=False)
+    requirements = Requirements(whole=False)
 
     def __init__(self, p: float, outstanding_max: int = 2) -> None:
         self.outstanding_max = outstanding_max

@@ -227,7 +227,7 @@ class Incarnations:
             rng=partial(stream, plan.seed, id if incarnation == 1 else f"{id}:{incarnation}"),
             config=plan.protocol,
             addresses=() if self._membership is not None else (address_of(id),),
-            crew=self._membership,
+            membership=self._membership,
             keeps_anchor=self._keeps_anchor,
             clock=dict(kept.clock) if kept is not None else {},
         )

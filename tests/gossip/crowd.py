@@ -20,7 +20,7 @@ BAD = NetworkFaults(loss=0.15, duplicates=0.1, delay_s=0.02)
 CONFIG = ProtocolConfig(
     query_s_min=0.1, query_s_max=1.0, stall_s=2.0, gossip_s=0.5, retry_s=0.2, dead_s=1e6
 )
-"""Nobody is held for dead, and answers are soon asked for."""
+"""Nobody is considered dead, and answers are soon asked for."""
 
 PATIENT = replace(CONFIG, query_s_min=50.0, query_s_max=50.0)
 """Answers are waited for, so that on a network without loss no share is ever fenced."""
@@ -28,7 +28,7 @@ PATIENT = replace(CONFIG, query_s_min=50.0, query_s_max=50.0)
 LR = 0.1
 
 LINGER_S = 5.0
-"""Where nobody is held for dead, one that has ended has to have been heard to end."""
+"""Where nobody is considered dead, one that has ended has to have been heard to end."""
 
 _OPTIMA = np.random.default_rng(0).normal(size=(64, SIZE))
 
@@ -56,17 +56,17 @@ class Witnessed:
         self.halts: list[str] = []
 
     @property
-    def demands(self) -> Requirements:
+    def requirements(self) -> Requirements:
         """Those of the rule."""
         return requirements_of(self.rule)
 
-    def step(self, turn: RuleContext) -> Wait | Halt | None:
+    def step(self, context: RuleContext) -> Wait | Halt | None:
         """Take the rule's turn."""
-        hindrance = self.rule.step(turn)
-        self.waits += isinstance(hindrance, Wait)
-        if isinstance(hindrance, Halt):
-            self.halts.append(hindrance.reason)
-        return hindrance
+        outcome = self.rule.step(context)
+        self.waits += isinstance(outcome, Wait)
+        if isinstance(outcome, Halt):
+            self.halts.append(outcome.reason)
+        return outcome
 
 
 class Crowd:

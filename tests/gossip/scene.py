@@ -46,16 +46,16 @@ class Scripted:
 
     name = "scripted"
     registers: tuple[str, ...] = ()
-    demands = Requirements(whole=False)
+    requirements = Requirements(whole=False)
 
     def __init__(self, outstanding_max: int = 2) -> None:
         self.outstanding_max = outstanding_max
         self.next: Callable[[RuleContext], Wait | None] | None = None
 
-    def step(self, turn: RuleContext) -> Wait | None:
+    def step(self, context: RuleContext) -> Wait | None:
         """Do what was last said."""
         act, self.next = self.next, None
-        return act(turn) if act else None
+        return act(context) if act else None
 
 
 class Scene:
@@ -153,38 +153,38 @@ class Scene:
         """Let a peer take a turn."""
         return self._do(id, "takes a turn", lambda p, now: p.step(now, trained=trained))
 
-    def turn(
+    def act(
         self, id: PeerId, act: Callable[[RuleContext], object], *, trained: bool = True
     ) -> list[Effect | Event]:
         """Let a peer take a turn in which its rule does this."""
 
-        def once(turn: RuleContext) -> None:
-            act(turn)
+        def once(context: RuleContext) -> None:
+            act(context)
 
         self.rules[id].next = once
         return self.step(id, trained=trained)
 
     def push(self, source: PeerId, to: PeerId, weight: int) -> list[Effect | Event]:
         """Let a peer push so much weight."""
-        return self.turn(source, lambda turn: turn.push(to, weight))
+        return self.act(source, lambda context: context.push(to, weight))
 
     def mix_all(self, id: PeerId, *, trained: bool = True) -> list[Effect | Event]:
         """Let a peer mix whatever has come."""
 
-        def mix(turn: RuleContext) -> None:
-            for share in turn.shares():
-                turn.mix(share)
+        def mix(context: RuleContext) -> None:
+            for share in context.shares():
+                context.mix(share)
 
-        return self.turn(id, mix, trained=trained)
+        return self.act(id, mix, trained=trained)
 
     def refuse_all(self, id: PeerId) -> list[Effect | Event]:
         """Let a peer send back whatever has come."""
 
-        def refuse(turn: RuleContext) -> None:
-            for share in turn.shares():
-                turn.refuse(share, "no")
+        def refuse(context: RuleContext) -> None:
+            for share in context.shares():
+                context.refuse(share, "no")
 
-        return self.turn(id, refuse)
+        return self.act(id, refuse)
 
     def finish(self, id: PeerId) -> list[Effect | Event]:
         """Let a peer take no more steps."""

@@ -37,40 +37,40 @@ class Exchange:
         """Send a register in this round, as soon as the share before it is settled."""
         self._waiting[peer].append(Letter(register, self.round, note))
 
-    def pump(self, turn: RuleContext) -> None:
+    def pump(self, context: RuleContext) -> None:
         """Push what can be pushed, what came back first."""
-        for back in turn.returned:
+        for back in context.returned:
             self._waiting[back.peer].appendleft(self._last[back.peer])
         for peer, letters in self._waiting.items():
-            if letters and turn.can_push(peer):
+            if letters and context.can_push(peer):
                 letter = self._last[peer] = letters.popleft()
-                turn.push(peer, token(turn.weight), **letter._asdict())
+                context.push(peer, token(context.weight), **letter._asdict())
 
-    def received(self, turn: RuleContext) -> dict[PeerId, Share]:
+    def received(self, context: RuleContext) -> dict[PeerId, Share]:
         """This round's shares, by sender; a neighbor may be a round ahead."""
-        return {share.sender: share for share in turn.shares() if share.round == self.round}
+        return {share.sender: share for share in context.shares() if share.round == self.round}
 
     def wait_for(self, shares: dict[PeerId, Share]) -> Wait:
         """Say whose shares are missing."""
         return Wait(self.round, tuple(peer for peer in self.neighbors if peer not in shares))
 
-    def post_model(self, turn: RuleContext) -> None:
+    def post_model(self, context: RuleContext) -> None:
         """Begin a round in which everybody gets ``x``."""
         self.round += 1
-        turn.combine(self.parity("out"), [(1.0, X)])
+        context.combine(self.parity("out"), [(1.0, X)])
         for peer in self.neighbors:
             self.post(peer, self.parity("out"))
 
-    def average(self, turn: RuleContext, own: float) -> Wait | None:
+    def average(self, context: RuleContext, own: float) -> Wait | None:
         """Average ``x`` with all neighbors' models, once they are here."""
-        self.pump(turn)
-        shares = self.received(turn)
+        self.pump(context)
+        shares = self.received(context)
         if len(shares) < len(self.neighbors):
             return self.wait_for(shares)
         theirs = (1 - own) / len(shares)
-        turn.combine(X, [(own, X), *((theirs, share) for share in shares.values())])
+        context.combine(X, [(own, X), *((theirs, share) for share in shares.values())])
         for share in shares.values():
-            turn.accept(share)
+            context.accept(share)
         return None
 
     def parity(self, register: str) -> str:
@@ -94,15 +94,15 @@ class D2:
         self._exchange = Exchange(neighbors)
         self._own = own
 
-    def step(self, turn: RuleContext) -> Wait | None:
+    def step(self, context: RuleContext) -> Wait | None:
         """Send this round's corrected model, average, and keep what averaging did to it."""
-        if turn.trained:
-            turn.combine("stepped", [(1.0, X)])
-            turn.combine(X, [(1.0, X), (1.0, "correction")])
-            self._exchange.post_model(turn)
-        wait = self._exchange.average(turn, self._own)
+        if context.trained:
+            context.combine("stepped", [(1.0, X)])
+            context.combine(X, [(1.0, X), (1.0, "correction")])
+            self._exchange.post_model(context)
+        wait = self._exchange.average(context, self._own)
         if wait is None:
-            turn.combine("correction", [(1.0, X), (-1.0, "stepped")])
+            context.combine("correction", [(1.0, X), (-1.0, "stepped")])
         return wait
 
 
@@ -126,28 +126,28 @@ class RelaySum:
         self._counts = dict.fromkeys(neighbors, 0)
         self._n = n
 
-    def step(self, turn: RuleContext) -> Wait | None:
+    def step(self, context: RuleContext) -> Wait | None:
         """Relay the sums of the last round, average with them, and wait for the next ones."""
         exchange = self._exchange
-        if turn.trained:
+        if context.trained:
             exchange.round += 1
             for peer in exchange.neighbors:
-                self._relay(turn, peer)
+                self._relay(context, peer)
             count = 1 + sum(self._counts.values())
-            turn.combine(X, [(1 / count, term) for term in (X, *self._sums())])
-        exchange.pump(turn)
-        shares = exchange.received(turn)
+            context.combine(X, [(1 / count, term) for term in (X, *self._sums())])
+        exchange.pump(context)
+        shares = exchange.received(context)
         if len(shares) < len(exchange.neighbors):
             return exchange.wait_for(shares)
         for peer, share in shares.items():
-            turn.combine(f"in/{peer}", [(1.0, share)])
-            turn.accept(share)
+            context.combine(f"in/{peer}", [(1.0, share)])
+            context.accept(share)
             self._counts[peer] = share.note
         return None
 
-    def _relay(self, turn: RuleContext, peer: PeerId) -> None:
+    def _relay(self, context: RuleContext, peer: PeerId) -> None:
         register = self._exchange.parity(f"out/{peer}")
-        turn.combine(register, [(1.0, term) for term in (X, *self._sums(but=peer))])
+        context.combine(register, [(1.0, term) for term in (X, *self._sums(but=peer))])
         count = 1 + sum(count for other, count in self._counts.items() if other != peer)
         self._exchange.post(peer, register, count)
 

@@ -9,7 +9,7 @@ import pytest
 
 from rumor.gossip import ConfigError, Parameter, RuleContext, checked
 from rumor.gossip.effects.effects import Wait
-from rumor.gossip.protocol.rule import Requirements
+from rumor.gossip.protocol.rule import Requirements, requirements_of
 from rumor.gossip.rules.parameter import parameters_of
 from rumor.gossip.rules.registry import (
     RULES,
@@ -30,7 +30,7 @@ class EveryNth:
     summary = "gossip by the clock"
     registers: tuple[str, ...] = ()
     outstanding_max = 2
-    demands = Requirements(whole=False)
+    requirements = Requirements(whole=False)
 
     @checked
     def __init__(
@@ -45,13 +45,15 @@ class EveryNth:
         self.silent = silent
         self._steps = 0
 
-    def step(self, turn: RuleContext) -> Wait | None:
+    def step(self, context: RuleContext) -> Wait | None:
         """Push where it is time, and mix all that came."""
-        self._steps += turn.trained
-        if turn.merging or (turn.trained and self._steps % self.every == 0 and not self.silent):
-            turn.push_half()
-        for share in turn.shares():
-            turn.mix(share)
+        self._steps += context.trained
+        if context.merging or (
+            context.trained and self._steps % self.every == 0 and not self.silent
+        ):
+            context.push_half()
+        for share in context.shares():
+            context.mix(share)
         return None
 
 
@@ -233,3 +235,16 @@ def test_a_module_that_raises_is_named_with_the_line(
     }.items():
         with pytest.raises(ConfigError, match=words):
             make_rule(f"{name}:Rule")
+
+
+def test_requirements_under_their_earlier_name_are_honoured() -> None:
+    class Earlier:
+        name = "earlier"
+        registers: tuple[str, ...] = ()
+        outstanding_max = 1
+        demands = Requirements(whole=False)
+
+        def step(self, turn: RuleContext) -> None:
+            """Do nothing."""
+
+    assert requirements_of(Earlier()) == Requirements(whole=False)

@@ -16,7 +16,7 @@ class EveryNth:
     name = "every-nth"
     registers: tuple[str, ...] = ()
     outstanding_max = 2
-    demands = Requirements(whole=False)
+    requirements = Requirements(whole=False)
 
     @checked
     def __init__(

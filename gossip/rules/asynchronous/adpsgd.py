@@ -32,7 +32,7 @@ class _Exchange:
 class ADPSGD:
     """Averages of pairs, asynchronous: ``x_i, x_j <- (x_i + x_j) / 2`` of a random edge.
 
-    The asker pushes its model and trains on. At its next turn the asked peer keeps its own model
+    The asker pushes its model and trains on. At its next step the asked peer keeps its own model
     for the answer, and moves half the way to what came: ``x += (asked - x) / 2``. The asker, when
     the answer is there, moves by as much the other way, ``x += (answer - sent) / 2``, where *sent*
     is what it had asked with. The two add up to nothing, whatever either did in between, so that
@@ -40,7 +40,7 @@ class ADPSGD:
     own open moves a quarter of the way, and so does its asker: the answer says which.
 
     One exchange of its own is open at a time, ``answers_max`` more may be open that others have
-    begun; a question beyond that is refused, and has changed nothing. No turn waits, and an answer
+    begun; a question beyond that is refused, and has changed nothing. No step waits, and an answer
     waits for nothing but the network: on no graph can peers wait for one another in a circle.
 
     A share carries one unit; the weights of peers are not used.
@@ -86,34 +86,34 @@ class ADPSGD:
         self._round = 0
         self._merged = 0
 
-    def step(self, turn: RuleContext) -> Wait | None:
+    def step(self, context: RuleContext) -> Wait | None:
         """Take in answers and questions, answer, and perhaps begin an exchange."""
-        for share in turn.shares():
+        for share in context.shares():
             if share.epoch == _ANSWER:
-                self._take_answer(turn, share)
+                self._take_answer(context, share)
             elif share.epoch == _QUESTION:
-                self._take_question(turn, share)
+                self._take_question(context, share)
             else:
-                turn.mix(share)
-        self._look_after(turn)
-        if turn.merging:
-            self._merge(turn)
-        elif turn.rng.random() < self.p:
-            self._begin(turn)
+                context.mix(share)
+        self._look_after(context)
+        if context.merging:
+            self._merge(context)
+        elif context.rng.random() < self.p:
+            self._begin(context)
         return None
 
-    def _take_answer(self, turn: RuleContext, share: Share) -> None:
+    def _take_answer(self, context: RuleContext, share: Share) -> None:
         own = self._own
-        # An exchange is given up when its other end is held for dead; that may have been wrong.
+        # An exchange is given up when its other end is considered dead; that may have been wrong.
         if own is not None and own == _Exchange(*share.id[:2], share.round):
             part = 1.0 / max(2, share.note)
-            turn.combine(X, [(1.0, X), (part, share), (-part, "sent")])
+            context.combine(X, [(1.0, X), (part, share), (-part, "sent")])
             self._own = None
-        turn.accept(share)
+        context.accept(share)
 
-    def _take_question(self, turn: RuleContext, share: Share) -> None:
+    def _take_question(self, context: RuleContext, share: Share) -> None:
         if None not in self._answers:
-            turn.refuse(share, "busy with other questions")
+            context.refuse(share, "busy with other questions")
             return
         slot = self._answers.index(None)
         self._answers[slot] = _Exchange(*share.id[:2], share.round)
@@ -122,77 +122,77 @@ class ADPSGD:
         # two that ask one another at the same time would swap their models, for ever.
         self._parts[slot] = 2 if self._own is None else 4
         part = 1.0 / self._parts[slot]
-        turn.combine(_register(slot), [(1.0, X)])
-        turn.combine(X, [(1.0 - part, X), (part, share)])
+        context.combine(_register(slot), [(1.0, X)])
+        context.combine(X, [(1.0 - part, X), (part, share)])
         # Only then can an asker that is asked at the same time answer: one share each way.
-        turn.accept(share)
+        context.accept(share)
 
-    def _look_after(self, turn: RuleContext) -> None:
+    def _look_after(self, context: RuleContext) -> None:
         """See which exchanges are over, and push the answers that can be pushed."""
-        back = {(returned.peer, returned.epoch) for returned in turn.returned}
+        back = {(returned.peer, returned.epoch) for returned in context.returned}
         own = self._own
         # A question that was refused or fenced has changed nothing, at either end.
-        if own is not None and ((own.peer, _QUESTION) in back or _is_gone(turn, own)):
+        if own is not None and ((own.peer, _QUESTION) in back or _is_gone(context, own)):
             self._own = None
         for slot, answer in enumerate(self._answers):
             if answer is None:
                 continue
             if (answer.peer, _ANSWER) in back:
                 self._unsent.add(slot)
-            if self._is_over(turn, slot, answer):
+            if self._is_over(context, slot, answer):
                 self._answers[slot] = None
                 self._unsent.discard(slot)
-            elif slot in self._unsent and turn.can_push(answer.peer):
+            elif slot in self._unsent and context.can_push(answer.peer):
                 self._unsent.remove(slot)
-                turn.push(
+                context.push(
                     answer.peer,
-                    token(turn.weight),
+                    token(context.weight),
                     register=_register(slot),
                     epoch=_ANSWER,
                     round=answer.number,
                     note=self._parts[slot],
                 )
 
-    def _is_over(self, turn: RuleContext, slot: int, answer: _Exchange) -> bool:
+    def _is_over(self, context: RuleContext, slot: int, answer: _Exchange) -> bool:
         """Whether an answer was accepted, or has nobody to go to any more."""
-        if slot not in self._unsent and not turn.is_outstanding(answer.peer):
+        if slot not in self._unsent and not context.is_outstanding(answer.peer):
             return True
-        return bool(turn.fate(answer.peer, answer.incarnation))
+        return bool(context.fate(answer.peer, answer.incarnation))
 
-    def _begin(self, turn: RuleContext) -> None:
+    def _begin(self, context: RuleContext) -> None:
         if self._own is not None:
-            turn.skip("an exchange is open")
+            context.skip("an exchange is open")
             return
-        peer = self._draw(turn)
+        peer = self._draw(context)
         if peer is None:
-            turn.skip("no neighbor free")
+            context.skip("no neighbor free")
             return
         self._begun += 1
-        self._own = _Exchange(peer, turn.incarnation(peer), self._begun)
-        turn.combine("sent", [(1.0, X)])
-        turn.push(peer, token(turn.weight), epoch=_QUESTION, round=self._begun)
+        self._own = _Exchange(peer, context.incarnation(peer), self._begun)
+        context.combine("sent", [(1.0, X)])
+        context.push(peer, token(context.weight), epoch=_QUESTION, round=self._begun)
 
-    def _draw(self, turn: RuleContext) -> PeerId | None:
+    def _draw(self, context: RuleContext) -> PeerId | None:
         """A random neighbor; rounds of the topology that give this peer nobody are passed over."""
-        for _ in range(ROUNDS_PASSED_MAX if len(turn.live()) > 1 else 0):
-            peer = turn.draw(turn.neighbors(self._round))
+        for _ in range(ROUNDS_PASSED_MAX if len(context.live()) > 1 else 0):
+            peer = context.draw(context.neighbors(self._round))
             self._round += 1
             if peer is not None:
                 return peer
         return None
 
-    def _merge(self, turn: RuleContext) -> None:
+    def _merge(self, context: RuleContext) -> None:
         """Average some more, then close no exchange half way."""
-        if self._merged < turn.merge_rounds and self._own is None:
-            self._begin(turn)
+        if self._merged < context.merge_rounds and self._own is None:
+            self._begin(context)
             self._merged += 1
         is_over = self._own is None and all(answer is None for answer in self._answers)
-        turn.may_close(is_over and self._merged >= turn.merge_rounds)
+        context.may_close(is_over and self._merged >= context.merge_rounds)
 
 
-def _is_gone(turn: RuleContext, exchange: _Exchange) -> bool:
+def _is_gone(context: RuleContext, exchange: _Exchange) -> bool:
     """Whether no answer can come; one that is leaving may still have an answer under way."""
-    return turn.fate(exchange.peer, exchange.incarnation) in ("died", "left", "restarted")
+    return context.fate(exchange.peer, exchange.incarnation) in ("died", "left", "restarted")
 
 
 def _register(slot: int) -> str:

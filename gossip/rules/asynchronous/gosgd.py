@@ -36,7 +36,7 @@ class GoSGD:
     name = "gosgd"
     summary = "sum-weight gossip"
     registers: tuple[str, ...] = ()
-    demands = Requirements(whole=False)
+    requirements = Requirements(whole=False)
 
     @checked
     def __init__(
@@ -73,33 +73,33 @@ class GoSGD:
         self.outstanding_max = outstanding_max
         self._step_s: float | None = None
 
-    def step(self, turn: RuleContext) -> Wait | None:
-        """Take the turn between two optimizer steps.
+    def step(self, context: RuleContext) -> Wait | None:
+        """Mix and push between two optimizer steps.
 
-        The published loop is mix, step, push. A turn lies after the step, so it ends one pass of
-        that loop and begins the next: it pushes first.
+        The published loop is mix, step, push. A rule is called after the step, so it ends one pass
+        of that loop and begins the next: it pushes first.
         """
-        for _ in range(self._pushes_due(turn)):
-            turn.push_half()
-        for share in turn.shares():
-            turn.mix(share)
+        for _ in range(self._pushes_due(context)):
+            context.push_half()
+        for share in context.shares():
+            context.mix(share)
         return None
 
-    def _pushes_due(self, turn: RuleContext) -> int:
+    def _pushes_due(self, context: RuleContext) -> int:
         # Nobody trains any more: nothing competes for the link, and agreement is all that counts.
-        if turn.merging:
+        if context.merging:
             return 1
         if self.emission == "per-second":
-            return int(turn.rng.poisson(self.p * turn.elapsed_s))
-        p = self.p if self.emission == "per-step" else self.p * self._steps_per_trip(turn)
-        return int(turn.rng.random() < p)
+            return int(context.rng.poisson(self.p * context.elapsed_s))
+        p = self.p if self.emission == "per-step" else self.p * self._steps_per_trip(context)
+        return int(context.rng.random() < p)
 
-    def _steps_per_trip(self, turn: RuleContext) -> float:
+    def _steps_per_trip(self, context: RuleContext) -> float:
         """The part of a push and its answer that fits into one step, at most 1."""
-        if turn.trained and turn.elapsed_s > 0:
-            before_s = self._step_s or turn.elapsed_s
-            self._step_s = before_s + _SMOOTHING * (turn.elapsed_s - before_s)
-        trip_s = turn.roundtrip_s()
+        if context.trained and context.elapsed_s > 0:
+            before_s = self._step_s or context.elapsed_s
+            self._step_s = before_s + _SMOOTHING * (context.elapsed_s - before_s)
+        trip_s = context.roundtrip_s()
         if not trip_s or self._step_s is None:
             return 1.0
         return min(1.0, self._step_s / trip_s)

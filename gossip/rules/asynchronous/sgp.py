@@ -50,37 +50,37 @@ class SGP:
         ] = 64,
     ) -> None:
         self.outstanding_max = outstanding_max
-        self.demands = Requirements(staged_max=outstanding_max, whole=False)
+        self.requirements = Requirements(staged_max=outstanding_max, whole=False)
         self._round = 0
         self._passed_over: PeerId | None = None
 
-    def step(self, turn: RuleContext) -> Wait | None:
-        """Take the turn between two optimizer steps."""
-        if turn.merging:
+    def step(self, context: RuleContext) -> Wait | None:
+        """Mix and push between two optimizer steps."""
+        if context.merging:
             # Nobody trains any more: one half at a time agrees in fewer messages.
-            turn.push_half()
+            context.push_half()
         else:
-            self._share_out(turn)
-        for share in turn.shares():
-            turn.mix(share)
+            self._share_out(context)
+        for share in context.shares():
+            context.mix(share)
         return None
 
-    def _share_out(self, turn: RuleContext) -> None:
-        neighbors = turn.neighbors(self._round)
+    def _share_out(self, context: RuleContext) -> None:
+        neighbors = context.neighbors(self._round)
         self._round += 1
         parts = len(neighbors) + 1
-        weights = {shard: coarse(turn.weight_of(shard) // parts) for shard in turn.shards}
+        weights = {shard: coarse(context.weight_of(shard) // parts) for shard in context.shards}
         # Who went away empty-handed comes first the next time: where credit or bandwidth is short,
         # the last of the order would give all its weight away and never get any.
         first = neighbors.index(self._passed_over) if self._passed_over in neighbors else 0
         self._passed_over = None
         for peer in (*neighbors[first:], *neighbors[:first]):
-            heavy = {s: given for s, given in weights.items() if turn.weight_of(s) >= WEIGHT_MIN}
+            heavy = {s: given for s, given in weights.items() if context.weight_of(s) >= WEIGHT_MIN}
             if not heavy:
-                turn.skip("too little weight")
-            elif turn.can_push(peer):
-                turn.push_shards(peer, heavy, round=self._round)
+                context.skip("too little weight")
+            elif context.can_push(peer):
+                context.push_shards(peer, heavy, round=self._round)
             else:
-                turn.skip("no credit")
+                context.skip("no credit")
                 self._passed_over = self._passed_over or peer
-        turn.next_shards()
+        context.next_shards()

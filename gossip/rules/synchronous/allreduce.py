@@ -44,7 +44,7 @@ class AllReduce:
     summary = "the mean of all"
     registers: tuple[str, ...] = ("part/0", "part/1")
     outstanding_max = NEIGHBORS_MAX
-    demands: Requirements = replace(SYNCHRONOUS, lossless=True)
+    requirements: Requirements = replace(SYNCHRONOUS, lossless=True)
 
     def __init__(self) -> None:
         self._rounds = Rounds(self.name, agrees=True)
@@ -54,58 +54,58 @@ class AllReduce:
         self._sent = -1
         self._parity = 0
 
-    def step(self, turn: RuleContext) -> Wait | Halt | None:
+    def step(self, context: RuleContext) -> Wait | Halt | None:
         """Go as far through the stages of this round as what has come allows."""
-        self._rounds.tend(turn, self._tag)
-        self._is_due = self._is_due or turn.trained
+        self._rounds.tend(context, self._tag)
+        self._is_due = self._is_due or context.trained
         if self._is_due:
-            hindrance = self._rounds.open(turn) or self._begin(turn) or self._go_on(turn)
-            if hindrance is not None:
-                return hindrance
+            outcome = self._rounds.open(context) or self._begin(context) or self._go_on(context)
+            if outcome is not None:
+                return outcome
             self._round += 1
             self._is_due, self._todo = False, None
-        self._rounds.rest(turn)
+        self._rounds.rest(context)
         return None
 
-    def _begin(self, turn: RuleContext) -> Wait | Halt | None:
+    def _begin(self, context: RuleContext) -> Wait | Halt | None:
         members = self._rounds.members
         if self._todo is not None or len(members) == 1:
             return None
-        hindrance = self._fill(turn, [(1 / len(members), X)])
-        if hindrance is None:
-            self._todo = deque(_stages(members, members.index(turn.me)))
-        return hindrance
+        outcome = self._fill(context, [(1 / len(members), X)])
+        if outcome is None:
+            self._todo = deque(_stages(members, members.index(context.me)))
+        return outcome
 
-    def _go_on(self, turn: RuleContext) -> Wait | Halt | None:
+    def _go_on(self, context: RuleContext) -> Wait | Halt | None:
         if self._todo is None:
             return None
         while self._todo:
-            hindrance = self._pass(turn, self._todo[0])
-            if hindrance is not None:
-                return hindrance
+            outcome = self._pass(context, self._todo[0])
+            if outcome is not None:
+                return outcome
             self._todo.popleft()
-        turn.combine(X, [(1.0, self._part)])
+        context.combine(X, [(1.0, self._part)])
         return None
 
-    def _pass(self, turn: RuleContext, stage: _Stage) -> Wait | Halt | None:
+    def _pass(self, context: RuleContext, stage: _Stage) -> Wait | Halt | None:
         """Do what one stage asks for, as far as that was not done before."""
         rounds, partner = self._rounds, stage.partner
         last = len(rounds.members).bit_length()
         tag = self._tag + stage.number
         if stage.sends and self._sent < tag:
-            rounds.post(turn, tag, self._part, [partner])
+            rounds.post(context, tag, self._part, [partner])
             self._sent = tag
         if not stage.takes:
             return None
-        shares = rounds.gather(turn, tag, [partner])
+        shares = rounds.gather(context, tag, [partner])
         if not shares:
-            return rounds.wait_for(turn, self._round, [partner])
+            return rounds.wait_for(context, self._round, [partner])
         share = shares[partner]
         kept = [] if stage.number == last else [(1.0, self._part)]
-        hindrance = self._fill(turn, [*kept, (1.0, share)])
-        if hindrance is None:
-            turn.accept(share)
-        return hindrance
+        outcome = self._fill(context, [*kept, (1.0, share)])
+        if outcome is None:
+            context.accept(share)
+        return outcome
 
     @property
     def _tag(self) -> int:
@@ -118,15 +118,15 @@ class AllReduce:
         return f"part/{self._parity}"
 
     def _fill(
-        self, turn: RuleContext, terms: list[tuple[float, str | Share]]
+        self, context: RuleContext, terms: list[tuple[float, str | Share]]
     ) -> Wait | Halt | None:
         """Put the next partial sum into the other register, once nobody needs that any more."""
         other = f"part/{1 - self._parity}"
-        hindrance = self._rounds.unaccepted(turn, self._round, other)
-        if hindrance is None:
-            turn.combine(other, terms)
+        outcome = self._rounds.unaccepted(context, self._round, other)
+        if outcome is None:
+            context.combine(other, terms)
             self._parity = 1 - self._parity
-        return hindrance
+        return outcome
 
 
 def _stages(members: Sequence[PeerId], place: int) -> Iterator[_Stage]:

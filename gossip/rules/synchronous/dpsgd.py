@@ -28,7 +28,7 @@ class DPSGD:
     summary = "the mean of neighbors, by the mixing matrix"
     registers: tuple[str, ...] = ("out/0", "out/1")
     outstanding_max = NEIGHBORS_MAX
-    demands: Requirements = SYNCHRONOUS
+    requirements: Requirements = SYNCHRONOUS
 
     def __init__(self) -> None:
         self._rounds = Rounds(self.name, agrees=False)
@@ -36,48 +36,48 @@ class DPSGD:
         self._weights: Mapping[PeerId, float] = {}
         self._is_due = self._is_sent = False
 
-    def step(self, turn: RuleContext) -> Wait | Halt | None:
+    def step(self, context: RuleContext) -> Wait | Halt | None:
         """Send the model of this round, and average once all shares of it are here."""
-        self._rounds.tend(turn, self._round)
-        self._is_due = self._is_due or turn.trained
+        self._rounds.tend(context, self._round)
+        self._is_due = self._is_due or context.trained
         if self._is_due:
-            hindrance = self._rounds.open(turn) or self._send(turn) or self._average(turn)
-            if hindrance is not None:
-                return hindrance
+            outcome = self._rounds.open(context) or self._send(context) or self._average(context)
+            if outcome is not None:
+                return outcome
             self._round += 1
             self._is_due = self._is_sent = False
-        self._rounds.rest(turn)
+        self._rounds.rest(context)
         return None
 
-    def _send(self, turn: RuleContext) -> Wait | Halt | None:
+    def _send(self, context: RuleContext) -> Wait | Halt | None:
         if self._is_sent:
             return None
         rounds, register = self._rounds, f"out/{self._round % 2}"
-        weights = turn.weights(self._round, rounds.members)
+        weights = context.weights(self._round, rounds.members)
         total = sum(weights.values())
         if abs(total - 1) > _ROUNDING:
             return Halt(
-                f"dpsgd cannot average here: in round {self._round} the weights of what {turn.me} "
-                f"mixes add up to {total:.4g}, not 1; use another topology, or sgp"
+                f"dpsgd cannot average here: in round {self._round} the weights of what "
+                f"{context.me} mixes add up to {total:.4g}, not 1; use another topology, or sgp"
             )
-        hindrance = rounds.unaccepted(turn, self._round, register)
-        if hindrance is None:
-            neighbors = turn.neighbors(self._round, rounds.members)
+        outcome = rounds.unaccepted(context, self._round, register)
+        if outcome is None:
+            neighbors = context.neighbors(self._round, rounds.members)
             if neighbors:
-                turn.combine(register, [(1.0, X)])
-            rounds.post(turn, self._round, register, neighbors)
+                context.combine(register, [(1.0, X)])
+            rounds.post(context, self._round, register, neighbors)
             self._weights, self._is_sent = weights, True
-        return hindrance
+        return outcome
 
-    def _average(self, turn: RuleContext) -> Wait | Halt | None:
-        others = [peer for peer in self._weights if peer != turn.me]
-        shares = self._rounds.gather(turn, self._round, others)
+    def _average(self, context: RuleContext) -> Wait | Halt | None:
+        others = [peer for peer in self._weights if peer != context.me]
+        shares = self._rounds.gather(context, self._round, others)
         missing = [peer for peer in others if peer not in shares]
         if missing:
-            return self._rounds.wait_for(turn, self._round, missing)
+            return self._rounds.wait_for(context, self._round, missing)
         if others:
-            own = self._weights.get(turn.me, 0.0)
-            turn.combine(X, [(own, X), *((self._weights[p], shares[p]) for p in others)])
+            own = self._weights.get(context.me, 0.0)
+            context.combine(X, [(own, X), *((self._weights[p], shares[p]) for p in others)])
         for peer in others:
-            turn.accept(shares[peer])
+            context.accept(shares[peer])
         return None

@@ -3,7 +3,7 @@
 Members are those who founded together; who of them dies, or leaves before the end, ends it for
 all. What is sent lies in a register that stays as it is until it was accepted: a share that was
 fenced by a question comes back, and is pushed again from there, when ``x`` has long moved on. Two
-registers that take turns are enough, since a peer waits before it fills one that is still needed.
+alternating registers are enough, since a peer waits before it fills one that is still needed.
 That cannot lock: whoever is furthest behind waits only for peers that have sent what it needs.
 """
 
@@ -21,10 +21,10 @@ __all__ = ["NEIGHBORS_MAX", "SYNCHRONOUS", "Rounds"]
 
 NEIGHBORS_MAX = 4096
 """Shares that may be outstanding or staged at once. Each belongs to another peer, and one that was
-refused for want of room might be the very one that all others wait for."""
+refused for want of credit might be the very one that all others wait for."""
 
 SYNCHRONOUS = Requirements(fixed_members=True, staged_max=NEIGHBORS_MAX)
-"""What a synchronous rule demands."""
+"""What a synchronous rule requires."""
 
 EPOCH = 1
 """Marks shares of rounds: there is one membership only. What a leaver hands on says 0."""
@@ -48,119 +48,119 @@ class Rounds:
         """Sorted ids of those who take part; empty before `open` has found them."""
         self._name, self._agrees = name, agrees
         self._merged = 0
-        self._lives: dict[PeerId, Incarnation] = {}
+        self._incarnations: dict[PeerId, Incarnation] = {}
         self._since_s: float | None = None
         self._queued: dict[PeerId, deque[_Letter]] = {}
         self._pushed: dict[PeerId, _Letter] = {}
 
-    def open(self, turn: RuleContext) -> Wait | Halt | None:
+    def open(self, context: RuleContext) -> Wait | Halt | None:
         """Wait until all founders are there, and let them be the members for good."""
         if self.members:
             return None
-        live = turn.live()
-        if len(turn.outward) > 1:
-            first, second, *_ = sorted(turn.outward)
+        live = context.live()
+        if len(context.outward) > 1:
+            first, second, *_ = sorted(context.outward)
             return Halt(
                 f"{first} and {second} only dial out, so that neither can reach the other, and "
                 f"{self._name} needs every link: give one of them an address, or use "
                 "a rule that waits for nobody, such as gosgd"
             )
-        if len(live) >= turn.founders:
+        if len(live) >= context.founders:
             self.members = live
-            self._lives = {peer: turn.incarnation(peer) for peer in live}
+            self._incarnations = {peer: context.incarnation(peer) for peer in live}
             return None
-        self._since_s = turn.now if self._since_s is None else self._since_s
-        if turn.now - self._since_s <= turn.roll_s:
+        self._since_s = context.now if self._since_s is None else self._since_s
+        if context.now - self._since_s <= context.roll_s:
             return Wait(0, ())
-        there = f"{len(live)} of {turn.founders} founders are there after {turn.roll_s:g} s"
+        there = f"{len(live)} of {context.founders} founders are there after {context.roll_s:g} s"
         return Halt(f"{there}, and {self._name} cannot begin without all of them")
 
-    def tend(self, turn: RuleContext, tag: int) -> None:
-        """Push what can be pushed, what came back first; call it at the start of every turn.
+    def tend(self, context: RuleContext, tag: int) -> None:
+        """Push what can be pushed, what came back first; call it at the start of every step.
 
         Args:
-            turn: The turn at hand.
             tag: The first one of this round.
         """
-        turn.may_close(False)
-        for share in turn.shares():
+        context.may_close(False)
+        for share in context.shares():
             if share.epoch == EPOCH and share.round < tag:
                 # Peers that were told different topologies: taken, or it would come for ever.
-                turn.accept(share)
-        for back in turn.returned:
+                context.accept(share)
+        for back in context.returned:
             if back.epoch == EPOCH:
                 letter = self._pushed.pop(back.peer)
                 self._queued.setdefault(back.peer, deque()).appendleft(letter)
-        for peer in [peer for peer in self._pushed if not turn.is_outstanding(peer)]:
+        for peer in [peer for peer in self._pushed if not context.is_outstanding(peer)]:
             del self._pushed[peer]
-        self._push_queued(turn)
+        self._push_queued(context)
 
-    def post(self, turn: RuleContext, tag: int, register: str, peers: Iterable[PeerId]) -> None:
+    def post(self, context: RuleContext, tag: int, register: str, peers: Iterable[PeerId]) -> None:
         """Push a register to some members, to each as soon as the share before is settled.
 
         Args:
-            turn: The turn at hand.
             tag: Says what the share is, to those who `gather` it; never less than one before.
             register: What to send; it must not change before `unaccepted` lets it.
             peers: To whom.
         """
         for peer in peers:
             self._queued.setdefault(peer, deque()).append(_Letter(register, tag))
-        self._push_queued(turn)
+        self._push_queued(context)
 
-    def gather(self, turn: RuleContext, tag: int, sources: Sequence[PeerId]) -> dict[PeerId, Share]:
+    def gather(
+        self, context: RuleContext, tag: int, sources: Sequence[PeerId]
+    ) -> dict[PeerId, Share]:
         """Shares with a tag that have come from some members; later ones stay where they are."""
         asked = (EPOCH, tag)
-        shares = (share for share in turn.shares() if (share.epoch, share.round) == asked)
+        shares = (share for share in context.shares() if (share.epoch, share.round) == asked)
         return {share.sender: share for share in shares if share.sender in sources}
 
-    def unaccepted(self, turn: RuleContext, round: int, register: str) -> Wait | Halt | None:
+    def unaccepted(self, context: RuleContext, round: int, register: str) -> Wait | Halt | None:
         """Wait until everybody to whom a register was posted has accepted it."""
         late = [peer for peer, letter in self._pushed.items() if letter.register == register]
         for peer, letters in self._queued.items():
             if any(letter.register == register for letter in letters):
                 late.append(peer)
         # One that is leaving, or quiet, still answers what has become of a share.
-        return self._wait_for(turn, round, late, but="leaving") if late else None
+        return self._wait_for(context, round, late, but="leaving") if late else None
 
-    def wait_for(self, turn: RuleContext, round: int, missing: Sequence[PeerId]) -> Wait | Halt:
+    def wait_for(self, context: RuleContext, round: int, missing: Sequence[PeerId]) -> Wait | Halt:
         """Wait for shares of some members, or halt where one of them will never come."""
-        return self._wait_for(turn, round, missing)
+        return self._wait_for(context, round, missing)
 
-    def rest(self, turn: RuleContext) -> None:
+    def rest(self, context: RuleContext) -> None:
         """Between two rounds take in what a leaver has handed on; after the last one, merge.
 
         Merging is plain gossip of weights. All have the same weight, to a few units, so that it
         tends to the plain mean; and nobody waits any more.
         """
-        for share in turn.shares():
+        for share in context.shares():
             if share.epoch != EPOCH:
-                turn.mix(share)
+                context.mix(share)
         # Until then somebody may still need a share of this peer's for its last round.
-        if turn.merging and not self._queued and not self._pushed:
-            if not self._agrees and self._merged < turn.merge_rounds:
-                before = turn.round
-                turn.push_half()
-                self._merged += turn.round > before or len(turn.live()) == 1
-            turn.may_close(self._agrees or self._merged >= turn.merge_rounds)
+        if context.merging and not self._queued and not self._pushed:
+            if not self._agrees and self._merged < context.merge_rounds:
+                before = context.round
+                context.push_half()
+                self._merged += context.round > before or len(context.live()) == 1
+            context.may_close(self._agrees or self._merged >= context.merge_rounds)
 
-    def _push_queued(self, turn: RuleContext) -> None:
-        for peer in [peer for peer in self._queued if turn.can_push(peer)]:
+    def _push_queued(self, context: RuleContext) -> None:
+        for peer in [peer for peer in self._queued if context.can_push(peer)]:
             letter = self._pushed[peer] = self._queued[peer].popleft()
             if not self._queued[peer]:
                 del self._queued[peer]
-            turn.push(
-                peer, token(turn.weight), register=letter.register, epoch=EPOCH, round=letter.tag
+            context.push(
+                peer, token(context.weight), register=letter.register, epoch=EPOCH, round=letter.tag
             )
 
     def _wait_for(
-        self, turn: RuleContext, round: int, missing: Sequence[PeerId], but: str = ""
+        self, context: RuleContext, round: int, missing: Sequence[PeerId], but: str = ""
     ) -> Wait | Halt:
         for peer in missing:
-            fate = turn.fate(peer, self._lives[peer])
+            fate = context.fate(peer, self._incarnations[peer])
             if fate and fate != but:
-                return self._halt(turn, round, (peer, fate))
-            steps = turn.steps_at_end(peer)
+                return self._halt(context, round, (peer, fate))
+            steps = context.steps_at_end(peer)
             if steps is not None and steps <= round:
                 return Halt(
                     f"{peer} has finished after {steps} steps, and {self._name} needs it in round "
@@ -168,9 +168,13 @@ class Rounds:
                 )
         return Wait(round, tuple(missing))
 
-    def _halt(self, turn: RuleContext, round: int, lost: tuple[PeerId, str]) -> Halt:
+    def _halt(self, context: RuleContext, round: int, lost: tuple[PeerId, str]) -> Halt:
         # One that halts leaves: the first cause is whoever went without a word.
-        fates = ((p, turn.fate(p, life)) for p, life in self._lives.items() if p != turn.me)
+        fates = (
+            (p, context.fate(p, which))
+            for p, which in self._incarnations.items()
+            if p != context.me
+        )
         peer, fate = next((each for each in fates if each[1] in ("died", "restarted")), lost)
         word = "left" if fate == "leaving" else fate
         return Halt(

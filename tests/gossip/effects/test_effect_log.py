@@ -8,13 +8,13 @@ from rumor.gossip.wire.messages import Ack
 
 
 def test_a_change_of_weight_stands_before_the_message_that_follows_from_it() -> None:
-    agenda = EffectLog(Account("a", 1), b"schema", b"swarm")
-    agenda.record(Entry(Kind.FOUNDED, 5))
-    agenda.send("b", 2, Ack(1, 0))
-    agenda.ask(Founded())
-    record, send, event = agenda.take()
+    log = EffectLog(Account("a", 1), b"schema", b"swarm")
+    log.record(Entry(Kind.FOUNDED, 5))
+    log.send("b", 2, Ack(1, 0))
+    log.ask(Founded())
+    record, send, event = log.take()
     assert record == Record(Entry(Kind.FOUNDED, 5))
     assert isinstance(send, Send) and send.envelope.destination_incarnation == 2
     assert event == Founded()
-    assert agenda.take() == []
-    assert agenda.account.weight == 5
+    assert log.take() == []
+    assert log.account.weight == 5

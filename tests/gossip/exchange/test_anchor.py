@@ -96,7 +96,7 @@ def test_topk_needs_no_anchor() -> None:
 def test_while_merging_and_when_leaving_numbers_go_as_they_are(config: ProtocolConfig) -> None:
     scene = Scene(config)
     scene.founded("a", "b", keeps_anchor=True)
-    assert forms(scene.turn("a", lambda turn: turn.push("b", 5, whole=True))) == [Form()]
+    assert forms(scene.act("a", lambda context: context.push("b", 5, whole=True))) == [Form()]
     scene = Scene(config)
     scene.founded("a", "b", keeps_anchor=True)
     assert forms(scene.leave("a")) == [Form()]
@@ -105,7 +105,7 @@ def test_while_merging_and_when_leaving_numbers_go_as_they_are(config: ProtocolC
     scene.finish("a")
     scene.finish("b")
     scene.deliver()
-    effects = scene.turn("a", lambda turn: turn.push("b", 5), trained=False)
+    effects = scene.act("a", lambda context: context.push("b", 5), trained=False)
     assert scene.peers["a"].merging and forms(effects) == [Form()]
 
 
@@ -216,11 +216,11 @@ def test_two_pushes_in_different_forms_take_two_snapshots() -> None:
     scene = Scene(HALVES)
     scene.founded("a", "b", "c", keeps_anchor=True)
 
-    def push_both(turn: RuleContext) -> None:
-        turn.push("b", 5)
-        turn.push("c", 5, whole=True)
+    def push_both(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.push("c", 5, whole=True)
 
-    assert forms(scene.turn("a", push_both)) == [Form("bfloat16"), Form()]
+    assert forms(scene.act("a", push_both)) == [Form("bfloat16"), Form()]
 
 
 @pytest.mark.parametrize(

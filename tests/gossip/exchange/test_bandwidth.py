@@ -89,11 +89,11 @@ def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_co
     scene = Scene(SLOW_FRAMES)
     scene.founded("a", "b", "c")
 
-    def push_both(turn: RuleContext) -> None:
-        turn.push("c", 5)
-        turn.push("b", 5)
+    def push_both(context: RuleContext) -> None:
+        context.push("c", 5)
+        context.push("b", 5)
 
-    offered = [to(effect) for effect in scene.turn("a", push_both) if is_offer(effect)]
+    offered = [to(effect) for effect in scene.act("a", push_both) if is_offer(effect)]
     assert offered == ["c"]
     found = chunks(scene.receive(scene.letter("c", "a", Grant(1, 64))))
     for _ in range(8):
@@ -111,7 +111,7 @@ def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_co
 def test_shards_share_the_bandwidth() -> None:
     scene = Scene(replace(SLOW_FRAMES, shards_per_push=2))
     scene.founded("a", "b", shards=2)
-    effects = scene.turn("a", lambda turn: turn.push_shards("b", {0: 5, 1: 5}))
+    effects = scene.act("a", lambda context: context.push_shards("b", {0: 5, 1: 5}))
     found, schema = [], schema_of(16, shards=2).hash
     for _ in range(9):
         found += chunks(effects)
@@ -130,11 +130,11 @@ def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
     scene = Scene(replace(SLOW_FRAMES, exact=how == "exact", **slow))
     scene.founded("a", "b", "c")
 
-    def push_both(turn: RuleContext) -> None:
-        turn.push("b", 5)
-        turn.push("c", 5)
+    def push_both(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.push("c", 5)
 
-    scene.turn("a", push_both)
+    scene.act("a", push_both)
     scene.receive(scene.letter("b", "a", Grant(1, 64)))
     assert not scene.receive(scene.letter("c", "a", Grant(1, 64)))
     if how == "dead":
@@ -158,11 +158,11 @@ def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
     scene = Scene(SLOW_FRAMES)
     scene.founded("a", "b", "c")
 
-    def push_both(turn: RuleContext) -> None:
-        turn.push("b", 5)
-        turn.push("c", 5)
+    def push_both(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.push("c", 5)
 
-    scene.turn("a", push_both)
+    scene.act("a", push_both)
     found = chunks(scene.receive(scene.letter("b", "a", Grant(1, 32))))
     for _ in range(3):
         scene.wait(1.0)

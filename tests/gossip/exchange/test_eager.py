@@ -140,7 +140,7 @@ def test_one_that_takes_no_more_gives_no_credit(way: str) -> None:
         scene.finish("b")
         scene.finish("a")
         scene.deliver(Hello)
-        effects = scene.turn("b", lambda turn: turn.may_close(True), trained=False)
+        effects = scene.act("b", lambda context: context.may_close(True), trained=False)
         effects += scene.step("b", trained=False)
     acks = scene.sent(effects, Ack)
     assert [ack.credit_bytes for ack in acks] == [0]

@@ -27,23 +27,23 @@ HALF = ONE // 2
 
 OUTCOMES = """
 queued         whole=sent  lend=lent  go-on=offered  ack=settled  unsent=settled  died=settled
-               later-life=settled  grant pending leaving heard heard-gone
+               later-incarnation=settled  grant pending leaving heard heard-gone
 offered        go-on=streaming  grant=streaming  ack=settled  unsent=settled  timeout=settled
-               died=settled  later-life=settled  pending leaving heard heard-gone
+               died=settled  later-incarnation=settled  pending leaving heard heard-gone
 streaming      go-on=streaming  grant=streaming  all-sent=sent  ack=settled  unsent=settled
-               timeout=settled  died=settled  later-life=settled
+               timeout=settled  died=settled  later-incarnation=settled
                pending leaving heard heard-gone
 lent           grant=streaming  ack=settled  pending=lent  unsent=settled  timeout=lent
-               leaving=lent  died=lent-stranded  later-life=written-off  heard heard-gone
+               leaving=lent  died=lent-stranded  later-incarnation=written-off  heard heard-gone
 sent           ack=settled  pending=sent  unsent=settled  timeout=sent  leaving=sent
-               died=stranded  later-life=written-off  grant heard heard-gone
+               died=stranded  later-incarnation=written-off  grant heard heard-gone
 stranded       ack=settled  unsent=settled  timeout=stranded  heard=sent  heard-gone=stranded
-               later-life=written-off  grant pending leaving died
+               later-incarnation=written-off  grant pending leaving died
 lent-stranded  ack=settled  unsent=settled  timeout=lent-stranded  heard=lent
-               heard-gone=lent-stranded  later-life=written-off  grant pending leaving died
+               heard-gone=lent-stranded  later-incarnation=written-off  grant pending leaving died
 decided        book=settled  values-back=returning
 returning      step=settled
-               grant ack pending unsent leaving died heard heard-gone later-life
+               grant ack pending unsent leaving died heard heard-gone later-incarnation
 settled
 written-off
 """
@@ -69,7 +69,7 @@ EXPECTED = outcomes()
 PAIRS = [(state, event) for state in EscrowState for event in EscrowEvent]
 
 
-class Desk:
+class Rig:
     """An outbox with a founder's weight, half of which is on its way to b, in a state.
 
     Args:
@@ -80,15 +80,17 @@ class Desk:
     def __init__(self, state: EscrowState, *, exact: bool = False) -> None:
         config = replace(WIDE, exact=exact or state is EscrowState.RETURNING)
         self.account = Account("a", 1)
-        self.agenda = EffectLog(self.account, b"schema", b"swarm")
-        self.agenda.record(Entry(Kind.FOUNDED, ONE))
-        self.readers = SnapshotRefs(self.agenda)
-        pacer = RateLimiter(1e9)
-        self.outbox = Outbox(config, self.agenda, LinkEstimators(config), pacer, self.readers)
+        self.log = EffectLog(self.account, b"schema", b"swarm")
+        self.log.record(Entry(Kind.FOUNDED, ONE))
+        self.snapshot_refs = SnapshotRefs(self.log)
+        rate_limiter = RateLimiter(1e9)
+        self.outbox = Outbox(
+            config, self.log, LinkEstimators(config), rate_limiter, self.snapshot_refs
+        )
         if state is EscrowState.QUEUED:
-            pacer.acquire((0, "c"))
+            rate_limiter.acquire((0, "c"))
         self._push(state)
-        pacer.release((0, "c"))
+        rate_limiter.release((0, "c"))
         self.transfer = self.outbox._transfers["b"]
         for event, amount in {
             EscrowState.STREAMING: [(EscrowEvent.GRANT, 16)],
@@ -115,11 +117,11 @@ class Desk:
         return self.outbox._on(self.transfer, event, 1.0, amounts.get(event, 0))
 
     def take(self) -> list[Effect | Event]:
-        self.readers.release_unread()
-        return self.agenda.take()
+        self.snapshot_refs.release_unread()
+        return self.log.take()
 
     def require_sound(self) -> None:
-        """Make sure that the state says what outbox, account and readers say."""
+        """Make sure that the state says what outbox, account and snapshot references say."""
         state, left = self.transfer.state, self.account.outstanding.get(("b", 1))
         stranded = state in (EscrowState.STRANDED, EscrowState.LENT_STRANDED)
         assert state is not EscrowState.DECIDED
@@ -139,24 +141,24 @@ class Desk:
 def test_each_event_has_the_outcome_that_is_written_here_or_cannot_happen(
     state: EscrowState, event: EscrowEvent, exact: bool
 ) -> None:
-    desk = Desk(state, exact=exact)
+    rig = Rig(state, exact=exact)
     expected = EXPECTED.get((named(state), named(event)))
     if expected is None:
         with pytest.raises(KeyError):
-            desk.fire(event)
+            rig.fire(event)
     elif expected == "ignored":
-        deadline_s = desk.outbox.deadline()
-        assert not desk.fire(event)
-        assert desk.take() == [] and desk.outbox.deadline() == deadline_s
-        desk.require_sound()
+        deadline_s = rig.outbox.deadline()
+        assert not rig.fire(event)
+        assert rig.take() == [] and rig.outbox.deadline() == deadline_s
+        rig.require_sound()
     else:
-        assert desk.fire(event)
+        assert rig.fire(event)
         if exact and expected == "settled" and state < EscrowState.DECIDED:
             expected = "returning"
-        assert named(desk.transfer.state) == expected
-        desk.require_sound()
+        assert named(rig.transfer.state) == expected
+        rig.require_sound()
         return
-    assert desk.transfer.state is state
+    assert rig.transfer.state is state
 
 
 def test_the_test_knows_each_state_event_and_transition() -> None:
@@ -176,29 +178,29 @@ def test_each_state_but_the_first_is_reached_and_each_but_the_final_ones_is_left
 
 @pytest.mark.parametrize("state", [s for s in EscrowState if (named(s), "ack") in EXPECTED])
 def test_an_answer_that_cannot_be_true_changes_nothing(state: EscrowState) -> None:
-    desk = Desk(state)
-    before_s = desk.outbox.deadline()
+    rig = Rig(state)
+    before_s = rig.outbox.deadline()
     if state is EscrowState.RETURNING:
-        assert not desk.outbox._on(desk.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
+        assert not rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
     else:
         with pytest.raises(RemoteProtocolError, match="more than was sent"):
-            desk.outbox._on(desk.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
-    assert desk.transfer.state is state and desk.transfer.accepted == 0
-    assert desk.take() == [] and desk.outbox.deadline() == before_s
+            rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
+    assert rig.transfer.state is state and rig.transfer.accepted == 0
+    assert rig.take() == [] and rig.outbox.deadline() == before_s
 
 
-@pytest.mark.parametrize("end", [EscrowEvent.ACK, EscrowEvent.LATER_LIFE])
+@pytest.mark.parametrize("end", [EscrowEvent.ACK, EscrowEvent.LATER_INCARNATION])
 def test_a_snapshot_is_let_go_when_its_share_is_closed(end: EscrowEvent) -> None:
-    desk = Desk(EscrowState.LENT)
-    desk.fire(end)
-    effects = desk.take()
+    rig = Rig(EscrowState.LENT)
+    rig.fire(end)
+    effects = rig.take()
     assert effects[-1] == Release(7) and isinstance(effects[0], Record)
 
 
 def test_values_are_mixed_back_before_the_weight_is() -> None:
-    desk = Desk(EscrowState.RETURNING)
-    desk.fire(EscrowEvent.STEP)
-    reclaim, settled, release = desk.take()
+    rig = Rig(EscrowState.RETURNING)
+    rig.fire(EscrowEvent.STEP)
+    reclaim, settled, release = rig.take()
     assert isinstance(reclaim, Reclaim) and reclaim.snapshot == 7
     assert settled == Record(Entry(Kind.SETTLED, 0, "b", 1, 1)) and release == Release(7)
 

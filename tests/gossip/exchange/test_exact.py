@@ -31,13 +31,13 @@ def credit(scene: Scene) -> int:
     """To how many others a can push now, of the two that it may have outstanding."""
     pushed: list[str] = []
 
-    def push_on(turn: RuleContext) -> None:
+    def push_on(context: RuleContext) -> None:
         for peer in "cde":
-            if turn.can_push(peer):
-                turn.push(peer, 5)
+            if context.can_push(peer):
+                context.push(peer, 5)
                 pushed.append(peer)
 
-    scene.turn("a", push_on)
+    scene.act("a", push_on)
     return len(pushed)
 
 
@@ -80,11 +80,11 @@ def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
     scene = Scene(EXACT)
     scene.founded("a", "b", "c")
 
-    def push_both(turn: RuleContext) -> None:
-        turn.push("b", ONE // 4)
-        turn.push("c", ONE // 2)
+    def push_both(context: RuleContext) -> None:
+        context.push("b", ONE // 4)
+        context.push("c", ONE // 2)
 
-    effects = scene.turn("a", push_both)
+    effects = scene.act("a", push_both)
     assert [e.id for e in effects if isinstance(e, Snapshot)] == [1]
     for peer in ("b", "c"):
         scene.receive(scene.letter(peer, "a", Ack(1, 0)))
@@ -98,11 +98,11 @@ def test_values_are_back_before_the_rule_takes_its_turn() -> None:
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     seen: list[tuple[int, int, bool]] = []
 
-    def look(turn: RuleContext) -> None:
-        seen.append((turn.weight, len(turn.returned), turn.can_push("b")))
-        turn.push("b", 5)
+    def look(context: RuleContext) -> None:
+        seen.append((context.weight, len(context.returned), context.can_push("b")))
+        context.push("b", 5)
 
-    effects = scene.turn("a", look)
+    effects = scene.act("a", look)
     assert seen == [(ONE, 1, True)]
     assert effects.index(Reclaim(1, 0.5)) < effects.index(Snapshot(2, "x"))
 
@@ -145,7 +145,7 @@ def test_an_offer_that_nobody_answers_is_mixed_back() -> None:
 
 
 def stranded(scene: Scene) -> None:
-    """Let b be held for dead."""
+    """Let b be considered dead."""
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         scene.wait(1.0)
         assert not [e for e in scene.wake("a") if isinstance(e, Release)]
@@ -165,7 +165,7 @@ KEPT_S = 10 * EXACT.dead_s
 
 
 def long_stranded(scene: Scene) -> list[Effect | Event]:
-    """Let b be held for dead for so long that nobody counts on it any more."""
+    """Let b be considered dead for so long that nobody counts on it any more."""
     stranded(scene)
     effects: list[Effect | Event] = []
     until_s = scene.now + KEPT_S
@@ -270,7 +270,7 @@ def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> N
     scene = pushed(replace(EXACT, merge_rounds=1))
     scene.finish("b")
     scene.finish("a")
-    scene.turn("a", lambda turn: turn.may_close(True), trained=False)
+    scene.act("a", lambda context: context.may_close(True), trained=False)
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     phases = [scene.peers["a"].phase]
     assert Reclaim(1, 0.5) in scene.step("a", trained=False)

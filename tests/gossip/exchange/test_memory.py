@@ -185,7 +185,7 @@ def test_a_grant_of_more_than_a_window_does_not_end_the_showing() -> None:
 
 
 def stranded() -> Scene:
-    """B, to which a share was shown, is held for dead."""
+    """B, to which a share was shown, is considered dead."""
     scene = shown()
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         scene.wait(1.0)
@@ -195,7 +195,7 @@ def stranded() -> Scene:
     return scene
 
 
-def test_memory_that_one_held_for_dead_may_still_read_is_never_used_again() -> None:
+def test_memory_that_one_considered_dead_may_still_read_is_never_used_again() -> None:
     scene = stranded()
     effects = scene.receive(scene.letter("b", "a", Ack(1, ONE // 2)))
     assert Record(Entry(Kind.SETTLED, ONE // 2, "b", 1, 1)) in effects
@@ -215,11 +215,11 @@ def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other()
     scene = Scene(replace(WIDE, query_s_max=1e9, query_s_min=1e9))
     scene.founded("a", "b", "c", host=HERE)
 
-    def push_both(turn: RuleContext) -> None:
-        turn.push("b", 5)
-        turn.push("c", 5)
+    def push_both(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.push("c", 5)
 
-    scene.turn("a", push_both)
+    scene.act("a", push_both)
     scene.mail.clear()
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         scene.wait(1.0)

@@ -23,15 +23,15 @@ def settled(weight: int) -> Record:
     return Record(Entry(Kind.SETTLED, weight, "b", 1, 1))
 
 
-def test_two_pushes_of_one_turn_share_a_snapshot_that_outlives_both() -> None:
+def test_two_pushes_of_one_call_share_a_snapshot_that_outlives_both() -> None:
     scene = Scene()
     scene.founded("a", "b", "c")
 
-    def push_both(turn: RuleContext) -> None:
-        turn.push("b", 5)
-        turn.push("c", 5)
+    def push_both(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.push("c", 5)
 
-    effects = scene.turn("a", push_both)
+    effects = scene.act("a", push_both)
     assert [effect for effect in effects if isinstance(effect, Snapshot)] == [Snapshot(1, "x")]
     assert [e.snapshot for e in effects if isinstance(e, Send)] == [1, 1]
     assert effects[-1] == Release(1)
@@ -100,9 +100,9 @@ def test_a_share_that_the_network_refused_is_taken_back() -> None:
     assert settled(0) in scene.unsent(push)
     assert not scene.unsent(push)
     reached: list[bool] = []
-    scene.turn("a", lambda turn: reached.append(turn.can_push("b")))
+    scene.act("a", lambda context: reached.append(context.can_push("b")))
     scene.wait(SMALL.retry_s)
-    scene.turn("a", lambda turn: reached.append(turn.can_push("b")))
+    scene.act("a", lambda context: reached.append(context.can_push("b")))
     assert reached == [False, True]
 
 

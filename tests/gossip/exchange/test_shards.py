@@ -117,23 +117,25 @@ def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
 def light(scene: Scene, shard: int) -> None:
     """Leave a nearly nothing of one shard, in escrow that nobody answers for."""
     weight = scene.peers["a"].accounts[shard].weight - WEIGHT_MIN + 1
-    scene.turn("a", lambda turn: turn.push("b", weight, shard=shard))
+    scene.act("a", lambda context: context.push("b", weight, shard=shard))
 
 
 def test_a_shard_with_hardly_any_weight_is_passed_over_and_its_turn_with_it() -> None:
     scene = Scene()
     scene.founded("a", "b", "c", shards=3)
     light(scene, 0)
-    effects = scene.turn("a", lambda turn: turn.push_half())
+    effects = scene.act("a", lambda context: context.push_half())
     assert PushSkipped("too little weight") in effects
-    assert [shard for shard, _ in pushed(scene.turn("a", lambda turn: turn.push_half()))] == [1]
+    assert [shard for shard, _ in pushed(scene.act("a", lambda context: context.push_half()))] == [
+        1
+    ]
 
 
 def test_of_several_shards_the_heavy_ones_go() -> None:
     scene = Scene(replace(SMALL, shards_per_push=3))
     scene.founded("a", "b", "c", shards=3)
     light(scene, 1)
-    effects = scene.turn("a", lambda turn: turn.push_half())
+    effects = scene.act("a", lambda context: context.push_half())
     assert [shard for shard, _ in pushed(effects)] == [0, 2]
     assert {e.envelope.destination for e in effects if isinstance(e, Send)} == {"c"}
 
@@ -141,15 +143,15 @@ def test_of_several_shards_the_heavy_ones_go() -> None:
 def test_a_peer_is_busy_for_the_shards_under_way_and_free_for_the_others() -> None:
     scene = Scene()
     scene.founded("a", "b", shards=3)
-    scene.turn("a", lambda turn: turn.push("b", 5, shard=1))
+    scene.act("a", lambda context: context.push("b", 5, shard=1))
     found: list[object] = []
 
-    def look(turn: RuleContext) -> None:
-        found.extend([turn.is_outstanding("b"), turn.can_push("b")])
-        turn.next_shards()
-        found.extend([turn.can_push("b"), turn.draw(), turn.draw(shards=[0, 2])])
+    def look(context: RuleContext) -> None:
+        found.extend([context.is_outstanding("b"), context.can_push("b")])
+        context.next_shards()
+        found.extend([context.can_push("b"), context.draw(), context.draw(shards=[0, 2])])
 
-    scene.turn("a", look)
+    scene.act("a", look)
     assert found == [True, True, False, None, "b"]
 
 
@@ -165,7 +167,7 @@ def test_while_merging_all_shards_go_with_every_push() -> None:
 def test_an_answer_about_one_shard_settles_no_other() -> None:
     scene = Scene()
     scene.founded("a", "b", shards=3)
-    scene.turn("a", lambda turn: turn.push_shards("b", {0: 5, 1: 5}))
+    scene.act("a", lambda context: context.push_shards("b", {0: 5, 1: 5}))
     effects = scene.receive(letter(scene, "b", "a", Ack(1, 0), shard=1))
     assert Record(Entry(Kind.SETTLED, 0, "b", 1, 1, shard=1)) in effects
     outstanding = [len(account.outstanding) for account in scene.peers["a"].accounts]
@@ -185,7 +187,7 @@ def test_a_question_fences_its_own_shard_only() -> None:
 def test_a_peer_about_to_go_is_asked_about_every_shard() -> None:
     scene = Scene()
     scene.founded("a", "b", shards=3)
-    scene.turn("a", lambda turn: turn.push_shards("b", {0: 5, 2: 5}))
+    scene.act("a", lambda context: context.push_shards("b", {0: 5, 2: 5}))
     effects = scene.receive(letter(scene, "b", "a", Leave(False)))
     asked = [e.envelope.shard for e in effects if isinstance(e, Send)]
     assert asked == [0, 2]
@@ -317,7 +319,7 @@ def test_peers_with_other_shards_are_told_so() -> None:
 def test_a_peer_wakes_for_whichever_shard_is_due_first(shard: int) -> None:
     scene = Scene(replace(SMALL, gossip_s=1e9, dead_s=1e9))
     scene.founded("a", "b", shards=3)
-    scene.turn("a", lambda turn: turn.push("b", 5, shard=shard))
+    scene.act("a", lambda context: context.push("b", 5, shard=shard))
     assert scene.now < scene.peers["a"].deadline() < 10.0
     scene.now = scene.peers["a"].deadline()
     (query,) = [e for e in scene.wake("a") if isinstance(e, Send)]

@@ -5,7 +5,7 @@ import pytest
 from rumor.gossip import Member, Phase, ProtocolConfig
 from rumor.gossip.effects.effects import Dismiss, Effect, Greet
 from rumor.gossip.effects.events import Event, Founded, Joined
-from rumor.gossip.membership.dialing import GREETED_MAX, ReconnectBackoff, SeedDialer
+from rumor.gossip.membership.dialing import DIALED_MAX, ReconnectBackoff, SeedDialer
 from rumor.gossip.wire.messages import Hello
 
 from ..scene import Scene
@@ -61,7 +61,7 @@ def passes(
 def test_who_seeks_greets_a_few_without_a_pause_as_long_as_it_takes() -> None:
     scene, dialled = Scene(BRIEF), Dialled()
     scene.enter("a")
-    few = MANY[:GREETED_MAX]
+    few = MANY[:DIALED_MAX]
     dialled.take(scene.join("a", *few))
     passes(scene, 20.0, dialled)
     assert dialled.greeted == [*few] * 101 and list(dialled.open) == [*few]
@@ -71,13 +71,13 @@ def test_who_seeks_among_many_tries_all_in_turn_a_bounded_number_at_a_time() -> 
     scene, dialled = Scene(BRIEF), Dialled()
     scene.enter("a")
     dialled.take(scene.join("a", *MANY))
-    assert dialled.greeted == [*MANY[:GREETED_MAX]], "those first that were named first"
+    assert dialled.greeted == [*MANY[:DIALED_MAX]], "those first that were named first"
     passes(scene, 5 * 5.0 - 0.2, dialled)
     assert set(dialled.greeted) == {*MANY}
     # Long enough to connect, and for the answer to come back on that connection.
     assert min(dialled.greeted.count(address) for address in MANY) >= 20
     passes(scene, 60.0, dialled)
-    assert dialled.most == GREETED_MAX
+    assert dialled.most == DIALED_MAX
     counts = [dialled.greeted.count(address) for address in MANY]
     assert max(counts) - min(counts) <= 2 * 26, "and none is tried much more than another"
 
@@ -100,7 +100,7 @@ def test_one_that_returns_founds_alone_only_after_all_had_their_try() -> None:
     assert Founded() in passes(scene, 2.0, dialled)
     scene, dialled = Scene(BRIEF), Dialled()
     scene.enter("a")
-    dialled.take(scene.join("a", *MANY[:GREETED_MAX], returning=True))
+    dialled.take(scene.join("a", *MANY[:DIALED_MAX], returning=True))
     assert Founded() in passes(scene, 3.2, dialled), "where all are dialled at once, at once"
 
 
@@ -123,7 +123,7 @@ def test_a_member_keeps_no_socket_of_those_that_do_not_answer(count: int) -> Non
     for _ in range(600):
         passes(scene, 1.0, dialled, step_s=1.0)
         closed.append(not dialled.open)
-    assert dialled.most <= GREETED_MAX
+    assert dialled.most <= DIALED_MAX
     assert set(dialled.greeted) == {*MANY[:count]}, "and greets them for ever"
     if count == 1:
         assert sum(closed) > 100
@@ -148,23 +148,23 @@ def test_a_member_dials_no_seed_whose_peer_it_knows() -> None:
 
 
 def test_one_that_stood_still_itself_does_not_end_a_try_before_it_was_one() -> None:
-    greetings = SeedDialer(ProtocolConfig(), ReconnectBackoff(0.2, 60.0, lambda: 0.5))
-    assert greetings.go_on(["b"], 0.0) == (["b"], [])
-    assert greetings.go_on(["b"], 100.0) == (["b"], []), "so long it was stopped"
+    dialer = SeedDialer(ProtocolConfig(), ReconnectBackoff(0.2, 60.0, lambda: 0.5))
+    assert dialer.go_on(["b"], 0.0) == (["b"], [])
+    assert dialer.go_on(["b"], 100.0) == (["b"], []), "so long it was stopped"
     for now in (101.0, 102.0, 103.0):
-        greetings.go_on(["b"], now)
+        dialer.go_on(["b"], now)
 
 
 def test_one_that_gives_its_swarm_up_seeks_anew() -> None:
-    greetings = SeedDialer(ProtocolConfig(), ReconnectBackoff(0.2, 60.0, lambda: 0.5))
+    dialer = SeedDialer(ProtocolConfig(), ReconnectBackoff(0.2, 60.0, lambda: 0.5))
     few, names = list(MANY[:3]), list(MANY)
-    assert greetings.seek(few, 0.0) == (few, [])
-    assert greetings.go_on(few, 1.0) == (few, [])
-    assert greetings.seek(names, 1.2)[0] == names[:GREETED_MAX]
-    assert not greetings.is_through(names) and greetings.is_through(few)
+    assert dialer.seek(few, 0.0) == (few, [])
+    assert dialer.go_on(few, 1.0) == (few, [])
+    assert dialer.seek(names, 1.2)[0] == names[:DIALED_MAX]
+    assert not dialer.is_through(names) and dialer.is_through(few)
     for tick in range(200):
-        greetings.seek(names, 1.4 + 0.2 * tick)
-    assert greetings.is_through(names)
+        dialer.seek(names, 1.4 + 0.2 * tick)
+    assert dialer.is_through(names)
 
 
 def test_a_newcomer_that_joins_lets_go_of_the_others_it_had_greeted() -> None:

@@ -1,4 +1,4 @@
-"""Shares toward peers that do not answer use up no credit, long before anybody is held for dead."""
+"""Shares toward silent peers use up no credit, long before they are considered dead."""
 
 import pytest
 

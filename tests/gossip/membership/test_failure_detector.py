@@ -8,35 +8,35 @@ from rumor.gossip.membership.failure_detector import FACTOR_MAX, LocalHealth
 
 
 def late(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[float]]:
-    lag = LocalHealth(interval_s)
-    return lag, [lag.ticked(now) for now in times]
+    health = LocalHealth(interval_s)
+    return health, [health.ticked(now) for now in times]
 
 
 @pytest.mark.parametrize("interval_s", [0.5, 1.0, 2.0])
 def test_one_that_is_in_time_trusts_its_sight(interval_s: float) -> None:
-    lag, stalls = late(*(interval_s * n for n in range(50)), interval_s=interval_s)
-    assert lag.factor == 1.0 and not any(stalls)
+    health, stalls = late(*(interval_s * n for n in range(50)), interval_s=interval_s)
+    assert health.factor == 1.0 and not any(stalls)
 
 
 def test_the_first_tick_is_never_late() -> None:
-    lag, stalls = late(1000.0)
-    assert lag.factor == 1.0 and stalls == [0.0]
+    health, stalls = late(1000.0)
+    assert health.factor == 1.0 and stalls == [0.0]
 
 
 def test_one_that_is_always_late_by_an_interval_waits_twice_as_long() -> None:
-    lag, stalls = late(*(2.0 * n for n in range(60)))
-    assert lag.factor == pytest.approx(2.0) and not any(stalls)
+    health, stalls = late(*(2.0 * n for n in range(60)))
+    assert health.factor == pytest.approx(2.0) and not any(stalls)
 
 
-def test_a_lag_is_forgotten_once_one_is_in_time_again() -> None:
-    lag, _ = late(*(2.0 * n for n in range(60)))
+def test_lateness_is_forgotten_once_a_tick_is_in_time_again() -> None:
+    health, _ = late(*(2.0 * n for n in range(60)))
     for n in range(40):
-        lag.ticked(118.0 + 1.0 + n)
-    assert lag.factor == pytest.approx(1.0, abs=1e-3)
+        health.ticked(118.0 + 1.0 + n)
+    assert health.factor == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.parametrize(("gap_s", "stalled_s"), [(2.5, 0.0), (3.0, 0.0), (3.5, 2.5), (60.0, 59.0)])
-def test_what_is_no_lag_any_more_is_a_stall(gap_s: float, stalled_s: float) -> None:
+def test_more_than_lateness_is_a_stall(gap_s: float, stalled_s: float) -> None:
     _, stalls = late(0.0, 1.0, 1.0 + gap_s)
     assert stalls == [0.0, 0.0, stalled_s]
 
@@ -49,8 +49,8 @@ def test_one_stall_however_long_says_little_of_what_follows() -> None:
 
 @given(st.lists(st.floats(0.0, 100.0), max_size=50), st.sampled_from([0.5, 1.0, 7.0]))
 def test_patience_grows_within_bounds(gaps: list[float], interval_s: float) -> None:
-    lag, now = LocalHealth(interval_s), 0.0
+    health, now = LocalHealth(interval_s), 0.0
     for gap_s in gaps:
         now += gap_s
-        assert 0.0 <= lag.ticked(now) <= gap_s
-        assert 1.0 <= lag.factor <= FACTOR_MAX
+        assert 0.0 <= health.ticked(now) <= gap_s
+        assert 1.0 <= health.factor <= FACTOR_MAX

@@ -110,7 +110,7 @@ def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_we
     assert a.account.weight == 0 and a.phase is Phase.LEAVING
     scene.receive(scene.letter("c", "a", Ack(1, ONE // 2)))
     assert a.account.outstanding.keys() == {("b", 1)} and a.phase is Phase.LEAVING
-    # Weight and model are safe. It stays only until the silent one is held for dead.
+    # Weight and model are safe. It stays only until the silent one is considered dead.
     effects: list[Effect | Event] = []
     since_s = scene.now
     while not a.done and scene.now < since_s + 60.0:
@@ -215,7 +215,7 @@ def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while
 def test_of_several_shards_each_is_burned_as_far_as_there_is_any() -> None:
     scene = Scene()
     scene.founded("a", "b", shards=2)
-    scene.turn("a", lambda turn: turn.push("b", ONE, shard=0))
+    scene.act("a", lambda context: context.push("b", ONE, shard=0))
     scene.leave("a", burn=True)
     a = scene.peers["a"]
     assert [account.burned for account in a.accounts] == [0, ONE]

@@ -124,14 +124,14 @@ def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> 
         assert [member.id for member in peer.live()] == ["a", "b", "c", "z"]
     seen: dict[str, tuple[str, ...]] = {}
 
-    def look(turn: RuleContext) -> None:
-        seen[turn.me] = turn.neighbors()
-        if turn.me != "z":
-            assert turn.outward == {"a", "b", "c"}
-            assert not turn.can_push("a") and turn.can_push("z")
+    def look(context: RuleContext) -> None:
+        seen[context.me] = context.neighbors()
+        if context.me != "z":
+            assert context.outward == {"a", "b", "c"}
+            assert not context.can_push("a") and context.can_push("z")
 
     for id in ("b", "c", "z"):
-        scene.turn(id, look)
+        scene.act(id, look)
     assert seen == {"b": ("z",), "c": ("z",), "z": ("a", "b", "c")}
 
 

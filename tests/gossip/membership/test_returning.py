@@ -46,7 +46,7 @@ def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect 
             effects += scene.wake(id)
             if turns:
                 effects += scene.step(id, trained=peer.phase is Phase.TRAINING)
-        # Greetings go to an address, whose life is not known yet.
+        # HELLOs go to an address, whose incarnation is not known yet.
         for _ in range(len(scene.mail)):
             letter = scene.mail.popleft()
             if letter.destination in scene.peers:

@@ -1,4 +1,4 @@
-"""A crew's members see one another's phases at once, and nothing is sent for it."""
+"""Members of a static membership see one another's phases at once, and nothing is sent for it."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,13 +21,13 @@ def member(id: str) -> Member:
     return Member(id=id, incarnation=1, heartbeat=0, phase=Phase.SEEKING, step=0)
 
 
-def rosters() -> tuple[StaticMembership, list[StaticMemberTable]]:
-    crew = StaticMembership(IDS)
-    return crew, [StaticMemberTable(member(id), crew) for id in IDS]
+def tables() -> tuple[StaticMembership, list[StaticMemberTable]]:
+    membership = StaticMembership(IDS)
+    return membership, [StaticMemberTable(member(id), membership) for id in IDS]
 
 
 def protocols() -> dict[str, Protocol]:
-    crew = StaticMembership(IDS)
+    membership = StaticMembership(IDS)
     return {
         id: Protocol(
             id=id,
@@ -38,7 +38,7 @@ def protocols() -> dict[str, Protocol]:
             neighbors=complete,
             rng=partial(stream, 0, id),
             config=CONFIG,
-            crew=crew,
+            membership=membership,
         )
         for id in IDS
     }
@@ -62,7 +62,7 @@ def test_everybody_begins_at_step_zero() -> None:
     assert ada.clock.rows() == {"ada": 0} and ada.clock.total == 0
 
 
-def test_a_share_travels_between_two_of_a_crew() -> None:
+def test_a_share_travels_between_two_of_a_static_membership() -> None:
     peers = protocols()
     for peer in peers.values():
         peer.join(0.0, founders=len(IDS))
@@ -87,9 +87,9 @@ def test_one_that_leaves_is_gone_for_all_at_once() -> None:
 
 
 def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
-    crew, (ada, bob, cyd) = rosters()
-    for roster in (ada, bob, cyd):
-        roster.advance(phase=Phase.TRAINING)
+    membership, (ada, bob, cyd) = tables()
+    for table in (ada, bob, cyd):
+        table.advance(phase=Phase.TRAINING)
     before = ada.takers()
     assert before == IDS
     bob.stepped()
@@ -97,21 +97,21 @@ def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
     assert cyd.takers() is before
     bob.advance(phase=Phase.LEAVING)
     assert cyd.takers() == ("ada", "cyd")
-    assert crew.takers() == ("ada", "cyd")
+    assert membership.takers() == ("ada", "cyd")
 
 
-def test_a_crew_is_over_when_all_have_finished_or_left() -> None:
-    crew, (ada, bob, cyd) = rosters()
+def test_a_static_membership_is_over_when_all_have_finished_or_left() -> None:
+    membership, (ada, bob, cyd) = tables()
     ada.advance(phase=Phase.FINISHED)
     bob.advance(phase=Phase.LEFT)
-    assert not crew.over and not cyd.over
+    assert not membership.over and not cyd.over
     cyd.advance(phase=Phase.TRAINING)
     cyd.advance(phase=Phase.FINISHED)
-    assert crew.over and ada.over
+    assert membership.over and ada.over
 
 
 def test_a_member_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
-    _, (ada, bob, _) = rosters()
+    _, (ada, bob, _) = tables()
     bob.pass_over("ada", 5.0)
     assert not bob.is_reachable("ada", 4.0)
     assert bob.is_reachable("ada", 5.0)
@@ -119,8 +119,8 @@ def test_a_member_that_could_not_be_reached_is_passed_over_for_a_while() -> None
     assert ada.reachable(("bob", "zoe"), 0.0) == ["bob"]
 
 
-def test_a_roster_of_a_crew_answers_as_any_does() -> None:
-    _, (ada, bob, _) = rosters()
+def test_a_static_member_table_answers_as_any_does() -> None:
+    _, (ada, bob, _) = tables()
     bob.advance(phase=Phase.TRAINING)
     for _ in range(3):
         bob.stepped()
@@ -135,8 +135,8 @@ def test_a_roster_of_a_crew_answers_as_any_does() -> None:
     assert ada.has_left("zoe") and not ada.has_left("bob")
 
 
-def test_nothing_is_learnt_in_a_crew_that_was_not_known() -> None:
-    _, (ada, _, _) = rosters()
+def test_nothing_is_learnt_in_a_static_membership_that_was_not_known() -> None:
+    _, (ada, _, _) = tables()
     assert not list(ada.learn(member("zoe"), 0.0, direct=True))
     assert not list(ada.left("bob")) and not list(ada.tick(1.0))
     ada.leaving("bob")
@@ -146,17 +146,17 @@ def test_nothing_is_learnt_in_a_crew_that_was_not_known() -> None:
     assert [m.id for m in ada.live()] == list(IDS)
 
 
-def test_whether_they_know_the_anchor_the_crew_says() -> None:
+def test_whether_they_know_the_anchor_the_membership_says() -> None:
     for anchored in (False, True):
-        crew = StaticMembership(IDS, anchored=anchored)
-        roster = StaticMemberTable(member("ada"), crew)
-        assert roster.is_anchored("bob") is anchored
-        roster.advance(anchored=not anchored)
-        assert roster.is_anchored("bob") is anchored
+        membership = StaticMembership(IDS, anchored=anchored)
+        table = StaticMemberTable(member("ada"), membership)
+        assert table.is_anchored("bob") is anchored
+        table.advance(anchored=not anchored)
+        assert table.is_anchored("bob") is anchored
 
 
-def test_in_a_crew_large_shares_go_in_frames_and_none_is_shown() -> None:
-    crew = StaticMembership(IDS)
+def test_in_a_static_membership_large_shares_go_in_frames_and_none_is_shown() -> None:
+    membership = StaticMembership(IDS)
     config = replace(CONFIG, inline_bytes_max=1)
     peers = [
         Protocol(
@@ -168,7 +168,7 @@ def test_in_a_crew_large_shares_go_in_frames_and_none_is_shown() -> None:
             neighbors=complete,
             rng=partial(stream, 0, id),
             config=config,
-            crew=crew,
+            membership=membership,
             host=bytes(16),
         )
         for id in IDS
@@ -179,29 +179,29 @@ def test_in_a_crew_large_shares_go_in_frames_and_none_is_shown() -> None:
     assert [(type(send.envelope.body), send.shown) for send in sent] == [(Offer, False)]
 
 
-def test_the_clock_of_a_crew_counts_every_step_at_once() -> None:
-    crew, (ada, bob, cyd) = rosters()
+def test_the_clock_of_a_static_membership_counts_every_step_at_once() -> None:
+    membership, (ada, bob, cyd) = tables()
     for _ in range(3):
         bob.stepped()
     cyd.stepped()
-    assert [roster.clock.total for roster in (ada, bob, cyd)] == [4, 4, 4] and crew.steps == 4
-    assert [roster.clock.rows() for roster in (ada, bob, cyd)] == [
+    assert [table.clock.total for table in (ada, bob, cyd)] == [4, 4, 4] and membership.steps == 4
+    assert [table.clock.rows() for table in (ada, bob, cyd)] == [
         {"ada": 0},
         {"bob": 3},
         {"cyd": 1},
     ]
 
 
-def test_nobody_of_a_crew_has_to_be_told_of_steps() -> None:
-    _, (ada, bob, _) = rosters()
+def test_nobody_of_a_static_membership_has_to_be_told_of_steps() -> None:
+    _, (ada, bob, _) = tables()
     bob.stepped()
     ada.count("bob", 70)
     ada.clock.forget_others()
     assert ada.clock.rows_beside({}) == () and ada.clock.total == 1 and ada.step == 0
 
 
-def test_in_a_crew_all_can_meet_and_nobody_is_heard_again() -> None:
-    _, (ada, bob, _) = rosters()
+def test_in_a_static_membership_all_can_meet_and_nobody_is_heard_again() -> None:
+    _, (ada, bob, _) = tables()
     assert ada.can_meet(bob.me) and not ada.outward
     assert ada.spoke_since("bob", 100.0) and not ada.spoke_since("zoe", 0.0)
     assert ada.is_plausible(2**62, 0.0)
@@ -210,7 +210,7 @@ def test_in_a_crew_all_can_meet_and_nobody_is_heard_again() -> None:
     assert not ada.is_alive("bob") and not ada.spoke_since("bob", 100.0)
 
 
-def test_the_steps_of_a_crew_are_known_to_its_protocols_after_their_turns() -> None:
+def test_the_steps_of_a_static_membership_are_known_to_its_protocols_after_their_steps() -> None:
     peers = protocols()
     for peer in peers.values():
         peer.join(0.0, founders=len(IDS))
@@ -221,8 +221,8 @@ def test_the_steps_of_a_crew_are_known_to_its_protocols_after_their_turns() -> N
     assert peers["ada"].known() == ()
 
 
-def test_a_crew_has_nobody_to_forget() -> None:
-    _, (ada, _, _) = rosters()
+def test_a_static_membership_has_nobody_to_forget() -> None:
+    _, (ada, _, _) = tables()
     assert not ada.lacks_room_for(member("zoe"), 0.0)
     assert not ada.spare() and not ada.dead() and not ada.departed()
     peers = protocols()
@@ -230,7 +230,7 @@ def test_a_crew_has_nobody_to_forget() -> None:
     assert peers["ada"].departed() == ()
 
 
-def test_a_leaver_of_a_crew_hands_on_at_once() -> None:
+def test_a_leaver_of_a_static_membership_hands_on_at_once() -> None:
     peers = protocols()
     for peer in peers.values():
         peer.join(0.0, founders=len(IDS))
@@ -238,8 +238,8 @@ def test_a_leaver_of_a_crew_hands_on_at_once() -> None:
     assert [envelope.body.escrow for envelope in sent if isinstance(envelope.body, Offer)] == [ONE]
 
 
-def test_whatever_a_roster_is_asked_a_members_can_be_asked_in_the_same_words() -> None:
-    _, (ada, _, _) = rosters()
+def test_whatever_a_member_table_is_asked_a_static_one_can_be_asked_in_the_same_words() -> None:
+    _, (ada, _, _) = tables()
     own = MemberTable(member("ada"), CONFIG)
     names = [name for name in dir(own) if not name.startswith("_")]
     assert "absorb" in names and "clock" in names
@@ -249,6 +249,6 @@ def test_whatever_a_roster_is_asked_a_members_can_be_asked_in_the_same_words() -
             assert list(signature(asked).parameters) == list(signature(here).parameters), name
 
 
-def test_in_a_crew_a_view_says_nothing() -> None:
-    _, (ada, bob, _) = rosters()
+def test_in_a_static_membership_a_view_says_nothing() -> None:
+    _, (ada, bob, _) = tables()
     assert list(ada.absorb([bob.me, member("zoe")], 0.0)) == []

@@ -1,4 +1,4 @@
-"""Silence: who says nothing for a while is suspected, then held for dead, and may come back."""
+"""Silence: who says nothing for a while is suspected, then considered dead, and may come back."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -47,7 +47,7 @@ def seconds(first: int, last: int) -> list[float]:
     return [float(second) for second in range(first, last + 1)]
 
 
-def test_a_peer_that_falls_silent_is_suspected_once_and_then_held_for_dead_once() -> None:
+def test_a_peer_that_falls_silent_is_suspected_once_and_then_considered_dead_once() -> None:
     changes = ticked(wary(), seconds(1, 60))
     assert changes == [(5.0, PeerSuspected("b")), (11.0, PeerDied("b"))]
 

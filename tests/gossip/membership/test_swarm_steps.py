@@ -126,7 +126,7 @@ def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
     assert (peer.clock.rows(), peer.swarm_steps) == ({"a": 4, "b": 10}, 14)
 
 
-def test_before_its_first_turn_a_returning_peer_knows_the_steps_of_its_checkpoint() -> None:
+def test_before_its_first_step_a_returning_peer_knows_the_steps_of_its_checkpoint() -> None:
     scene = Scene()
     peer = scene.enter("a", clock={"a": 3, "b": 10})
     assert peer.swarm_steps == 13
@@ -148,7 +148,7 @@ def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
     scene = together("a", "b")
     body = hello(member("b", heartbeat=99, step=STEPS_MAX), clock=(("a", STEPS_MAX),))
     scene.receive(scene.letter("b", "a", body))
-    effects = scene.turn("a", lambda turn: turn.push("b", 5)) + quiet(scene, "a", 2.0)
+    effects = scene.act("a", lambda context: context.push("b", 5)) + quiet(scene, "a", 2.0)
     envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
     assert {type(envelope.body) for envelope in envelopes} >= {Hello, Push}
     for envelope in envelopes:

@@ -151,7 +151,7 @@ def test_one_that_starts_over_with_a_part_of_a_copy_needs_every_shard_of_the_oth
     assert Joined("b") not in copied("b", 0, ANCHOR)
     a = scene.peers["a"]
     assert a.weight > 0
-    a._admission.start_over(OTHER_ANCHOR, scene.now)
+    a._joining.start_over(OTHER_ANCHOR, scene.now)
     scene.receive(scene.letter("c", "a", hello("c"), schema=two.hash, swarm=OTHER_ANCHOR))
     assert a.weight == 0
     assert Joined("c") not in copied("c", 1, OTHER_ANCHOR)

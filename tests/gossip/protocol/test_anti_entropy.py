@@ -91,7 +91,7 @@ def written(effects: list[Effect | Event], kind: Kind) -> list[int]:
     return [e.entry.weight for e in effects if isinstance(e, Record) and e.entry.kind is kind]
 
 
-def test_a_peer_that_falls_silent_is_asked_before_it_is_held_for_dead() -> None:
+def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> None:
     scene = together("a", "b")
     effects = quiet(scene, "a", 30.0)
     events = [e for e in effects if isinstance(e, PeerSuspected | PeerDied | PeerRecovered)]
@@ -343,8 +343,8 @@ def test_who_is_only_asked_after_tells_of_itself_alone() -> None:
         body = hello(*(entries or (member("b", heartbeat=51), member("c"))), reply=True)
         (answer,) = scene.sent(scene.receive(scene.letter("b", "a", body)), Hello)
         assert [m.id for m in answer.members] == told
-    greeting = scene.letter("d", "a", hello(member("d"), reply=True), to_incarnation=0)
-    (answer,) = scene.sent(scene.receive(greeting), Hello)
+    first = scene.letter("d", "a", hello(member("d"), reply=True), to_incarnation=0)
+    (answer,) = scene.sent(scene.receive(first), Hello)
     assert [m.id for m in answer.members] == ["a", "b", "c"], "a newcomer wants to know everybody"
 
 

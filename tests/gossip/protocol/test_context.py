@@ -25,14 +25,14 @@ def two() -> Scene:
 def arrived() -> Scene:
     """A share of a lies at b."""
     scene = two()
-    scene.turn("a", lambda turn: turn.push("b", ONE // 2, epoch=3, round=7, note=9))
+    scene.act("a", lambda context: context.push("b", ONE // 2, epoch=3, round=7, note=9))
     scene.deliver()
     return scene
 
 
 def test_a_share_says_what_its_sender_said() -> None:
     seen: list[Share] = []
-    arrived().turn("b", lambda turn: seen.extend(turn.shares()))
+    arrived().act("b", lambda context: seen.extend(context.shares()))
     (share,) = seen
     assert (share.sender, share.weight) == ("a", ONE // 2)
     assert (share.epoch, share.round, share.note, share.step) == (3, 7, 9, 1)
@@ -40,13 +40,13 @@ def test_a_share_says_what_its_sender_said() -> None:
 
 def test_an_undecided_share_waits_for_the_next_turn() -> None:
     scene = arrived()
-    scene.turn("b", lambda turn: None)
+    scene.act("b", lambda context: None)
     assert scene.mix_all("b")
 
 
 def test_a_part_of_a_share_can_be_accepted() -> None:
     scene = arrived()
-    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], weight=ONE // 4))
+    effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=ONE // 4))
     assert [e.fraction for e in effects if isinstance(e, Mix)] == [0.2]
     scene.deliver()
     assert scene.peers["a"].account.weight == ONE - ONE // 4
@@ -54,45 +54,45 @@ def test_a_part_of_a_share_can_be_accepted() -> None:
 
 def test_a_single_grain_of_a_share_can_be_accepted() -> None:
     scene = arrived()
-    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], weight=1))
+    scene.act("b", lambda context: context.mix(context.shares()[0], weight=1))
     assert scene.peers["b"].account.weight == ONE + 1
 
 
 def test_nothing_of_a_share_is_a_refusal() -> None:
     scene = arrived()
-    effects = scene.turn("b", lambda turn: turn.mix(turn.shares()[0], weight=0))
+    effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=0))
     assert [type(e) for e in effects][:2] == [Drop, ShareRefused]
 
 
 def test_a_share_is_decided_once() -> None:
-    def twice(turn: RuleContext) -> None:
-        (share,) = turn.shares()
-        turn.refuse(share, "no")
-        turn.mix(share)
+    def twice(context: RuleContext) -> None:
+        (share,) = context.shares()
+        context.refuse(share, "no")
+        context.mix(share)
 
-    with pytest.raises(LocalProtocolError, match="not among this turn's shares"):
-        arrived().turn("b", twice)
+    with pytest.raises(LocalProtocolError, match="not among this call's shares"):
+        arrived().act("b", twice)
 
 
 def test_a_refused_share_comes_back_to_its_sender() -> None:
     scene = arrived()
-    scene.turn("b", lambda turn: turn.refuse(turn.shares()[0], "no"))
+    scene.act("b", lambda context: context.refuse(context.shares()[0], "no"))
     scene.deliver()
     returned: list[Returned] = []
-    scene.turn("a", lambda turn: returned.extend(turn.returned))
-    scene.turn("a", lambda turn: returned.extend(turn.returned))
+    scene.act("a", lambda context: returned.extend(context.returned))
+    scene.act("a", lambda context: returned.extend(context.returned))
     assert [(back.peer, back.epoch, back.round) for back in returned] == [("b", 3, 7)]
 
 
 def test_shares_and_registers_combine_into_a_register() -> None:
     scene = arrived()
 
-    def combine(turn: RuleContext) -> None:
-        (share,) = turn.shares()
-        turn.combine("y", [(0.5, "x"), (2.0, share)])
-        turn.accept(share)
+    def combine(context: RuleContext) -> None:
+        (share,) = context.shares()
+        context.combine("y", [(0.5, "x"), (2.0, share)])
+        context.accept(share)
 
-    effects = scene.turn("b", combine)
+    effects = scene.act("b", combine)
     assert isinstance(effects[0], Combine) and isinstance(effects[1], Drop)
     assert effects[0].terms == ((0.5, "x"), (2.0, effects[1].share))
     assert scene.peers["b"].account.weight == ONE + ONE // 2
@@ -102,7 +102,7 @@ def test_shares_and_registers_combine_into_a_register() -> None:
 def test_no_more_can_be_pushed_than_is_held_and_no_less_than_the_least(weight: int) -> None:
     words = f"cannot push {weight // UNIT} of {2**40} units to b"
     with pytest.raises(LocalProtocolError, match=words):
-        two().turn("a", lambda turn: turn.push("b", weight))
+        two().act("a", lambda context: context.push("b", weight))
 
 
 def test_only_one_share_can_be_outstanding_toward_a_peer() -> None:
@@ -116,12 +116,12 @@ def test_a_register_that_changed_needs_a_new_snapshot() -> None:
     scene = Scene()
     scene.founded("a", "b", "c")
 
-    def push_twice(turn: RuleContext) -> None:
-        turn.push("b", 5)
-        turn.combine("x", [(2.0, "x")])
-        turn.push("c", 5)
+    def push_twice(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.combine("x", [(2.0, "x")])
+        context.push("c", 5)
 
-    effects = scene.turn("a", push_twice)
+    effects = scene.act("a", push_twice)
     assert [e.id for e in effects if isinstance(e, Snapshot)] == [1, 2]
 
 
@@ -130,12 +130,12 @@ def test_a_peer_with_unresolved_escrow_is_passed_over() -> None:
     scene.founded("a", "b", "c")
     drawn = []
 
-    def push_and_draw(turn: RuleContext) -> None:
-        drawn.append(turn.draw(["b"]))
-        turn.push("b", 5)
-        drawn.extend([turn.draw(["b"]), turn.draw(), turn.draw([])])
+    def push_and_draw(context: RuleContext) -> None:
+        drawn.append(context.draw(["b"]))
+        context.push("b", 5)
+        drawn.extend([context.draw(["b"]), context.draw(), context.draw([])])
 
-    scene.turn("a", push_and_draw)
+    scene.act("a", push_and_draw)
     assert drawn == ["b", None, "c", None]
 
 
@@ -143,47 +143,52 @@ def test_credit_bounds_what_is_outstanding_over_all_peers() -> None:
     scene = Scene()
     scene.founded("a", "b", "c", "d")
 
-    def push_all(turn: RuleContext) -> None:
-        for peer in turn.neighbors():
-            if turn.can_push(peer):
-                turn.push(peer, 5)
+    def push_all(context: RuleContext) -> None:
+        for peer in context.neighbors():
+            if context.can_push(peer):
+                context.push(peer, 5)
 
-    assert len(scene.sent(scene.turn("a", push_all), Push)) == 2
+    assert len(scene.sent(scene.act("a", push_all), Push)) == 2
 
 
 def test_half_a_push_is_skipped_for_a_reason() -> None:
     scene = two()
     scene.push("a", "b", ONE - 5)
     scene.receive(scene.letter("b", "a", Ack(1, ONE - 5)))
-    assert PushSkipped("too little weight") in scene.turn("a", RuleContext.push_half)
+    assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
     scene = Scene()
     scene.enter("a")
     scene.join("a")
-    assert PushSkipped("no neighbor free") in scene.turn("a", RuleContext.push_half)
+    assert PushSkipped("no neighbor free") in scene.act("a", RuleContext.push_half)
 
 
-def test_a_turn_knows_what_passed_since_the_one_before() -> None:
+def test_a_rule_knows_what_passed_since_the_one_before() -> None:
     scene = two()
     seen = []
-    look = lambda turn: seen.append((turn.elapsed_s, turn.step, turn.round, turn.trained))  # noqa: E731
-    scene.turn("a", look)
+
+    def look(context: RuleContext) -> None:
+        seen.append((context.elapsed_s, context.step, context.round, context.trained))
+
+    scene.act("a", look)
     scene.wait(0.25)
     scene.push("a", "b", 5)
     scene.wait(0.5)
-    scene.turn("a", look, trained=False)
+    scene.act("a", look, trained=False)
     assert seen == [(0.0, 1, 0, True), (0.5, 2, 1, False)]
 
 
 def test_the_topology_of_any_round_can_be_asked_for() -> None:
     seen = []
-    two().turn("a", lambda turn: seen.extend([turn.neighbors(5), turn.live()]))
+    two().act("a", lambda context: seen.extend([context.neighbors(5), context.live()]))
     assert seen == [("b",), ("a", "b")]
 
 
 def test_a_topology_without_a_matrix_gives_even_shares_of_live_peers_or_of_those_named() -> None:
     seen: list[Mapping[PeerId, float]] = []
     scene = founded(complete, "a", "b", "c")
-    scene.turn("a", lambda turn: seen.extend([turn.weights(0), turn.weights(0, ("a", "b"))]))
+    scene.act(
+        "a", lambda context: seen.extend([context.weights(0), context.weights(0, ("a", "b"))])
+    )
     assert seen == [dict.fromkeys("abc", 1 / 3), dict.fromkeys("ab", 1 / 2)]
 
 
@@ -193,9 +198,9 @@ def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerI
     return (others[round // 3 % len(others)],) if others and round % 3 == 2 else ()
 
 
-def mix_all(turn: RuleContext) -> None:
-    for share in turn.shares():
-        turn.mix(share)
+def mix_all(context: RuleContext) -> None:
+    for share in context.shares():
+        context.mix(share)
 
 
 def founded(neighbors: Neighbors, *ids: PeerId) -> Scene:
@@ -210,14 +215,14 @@ def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
     scene = founded(every_third, "a", "b")
     seen: list[object] = []
 
-    def push_and_look(turn: RuleContext) -> None:
-        turn.push_half()
-        seen.append((turn.round, turn.neighbors()))
+    def push_and_look(context: RuleContext) -> None:
+        context.push_half()
+        seen.append((context.round, context.neighbors()))
 
     for _ in range(3):
-        assert len(scene.sent(scene.turn("a", push_and_look), Push)) == 1
+        assert len(scene.sent(scene.act("a", push_and_look), Push)) == 1
         scene.deliver()
-        scene.turn("b", mix_all)
+        scene.act("b", mix_all)
         scene.deliver()
     # Each push leaves its round behind, and the next one has nobody again.
     assert seen == [(1, ()), (2, ()), (3, ())]
@@ -226,7 +231,7 @@ def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
 def test_a_neighbor_who_owes_an_answer_does_not_hold_up_the_schedule() -> None:
     scene = founded(every_third, "a", "b", "c")
     for _ in range(2):
-        scene.turn("a", RuleContext.push_half)
+        scene.act("a", RuleContext.push_half)
     # Nobody has answered: the first push is outstanding, and the second goes elsewhere.
     pushes = [letter for letter in scene.mail if isinstance(letter.body, Push)]
     assert sorted(letter.destination for letter in pushes) == ["b", "c"]
@@ -241,9 +246,9 @@ def test_without_credit_no_round_is_passed_over() -> None:
 
     scene = founded(listening, "a", "b", "c", "d")
     for _ in range(2):
-        scene.turn("a", RuleContext.push_half)
+        scene.act("a", RuleContext.push_half)
     asked.clear()
-    assert PushSkipped("no neighbor free") in scene.turn("a", RuleContext.push_half)
+    assert PushSkipped("no neighbor free") in scene.act("a", RuleContext.push_half)
     assert asked == [2]
 
 
@@ -285,19 +290,19 @@ def test_a_topology_leads_no_link_between_two_that_only_dial_out(
 ) -> None:
     scene, seen = dialling_out(*ids), dict[str, str]()
 
-    def look(turn: RuleContext) -> None:
-        seen[turn.me] = "".join(sorted(turn.neighbors()))
-        assert turn.outward == set(ids)
+    def look(context: RuleContext) -> None:
+        seen[context.me] = "".join(sorted(context.neighbors()))
+        assert context.outward == set(ids)
 
     for id in "abcd":
-        scene.turn(id, look)
+        scene.act(id, look)
     assert seen == neighbors
 
 
 def test_whoever_is_pushed_to_can_be_reached() -> None:
     scene = dialling_out("a", "b", "c")
     for id in "abcd":
-        scene.turn(id, RuleContext.push_half)
+        scene.act(id, RuleContext.push_half)
     pushes = [(m.source, m.destination) for m in scene.mail if isinstance(m.body, Push)]
     assert len(pushes) == 4 and all("d" in ends for ends in pushes)
 
@@ -307,12 +312,12 @@ def test_credit_is_no_matter_to_one_that_goes() -> None:
     scene.founded("a", "b", "c", "d")
     drawn = []
 
-    def draw(turn: RuleContext) -> None:
-        turn.push("b", 5)
-        turn.push("c", 5)
-        drawn.extend([turn.draw(), turn.draw(urgent=True), turn.draw(["b"], urgent=True)])
+    def draw(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.push("c", 5)
+        drawn.extend([context.draw(), context.draw(urgent=True), context.draw(["b"], urgent=True)])
 
-    scene.turn("a", draw)
+    scene.act("a", draw)
     assert drawn == [None, "d", None]
 
 
@@ -322,10 +327,10 @@ def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
         scene.wait(1.0)
         scene.wake("a")
     seen = []
-    scene.turn(
+    scene.act(
         "a",
-        lambda turn: seen.extend(
-            [turn.draw(), turn.can_push("b"), turn.fate("b", 1), turn.neighbors()]
+        lambda context: seen.extend(
+            [context.draw(), context.can_push("b"), context.fate("b", 1), context.neighbors()]
         ),
     )
     assert seen == [None, False, "", ("b",)]
@@ -333,20 +338,20 @@ def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
 
 def test_one_that_nobody_has_heard_of_is_gone_for_all_that_a_rule_can_tell() -> None:
     seen: list[str] = []
-    two().turn("a", lambda turn: seen.extend([turn.fate("nobody", 1), turn.fate("b", 1)]))
+    two().act("a", lambda context: seen.extend([context.fate("nobody", 1), context.fate("b", 1)]))
     assert seen == ["left", ""]
 
 
 def test_how_long_an_answer_takes_is_learnt_from_answers() -> None:
     scene, seen = two(), []
-    look = lambda turn: seen.append(turn.roundtrip_s())  # noqa: E731
-    scene.turn("a", look)
+    look = lambda context: seen.append(context.roundtrip_s())  # noqa: E731
+    scene.act("a", look)
     scene.push("a", "b", 5)
     scene.deliver()
     scene.wait(0.25)
     scene.mix_all("b")
     scene.deliver()
-    scene.turn("a", look)
+    scene.act("a", look)
     assert seen == [None, 0.25]
 
 
@@ -360,15 +365,15 @@ def test_how_long_an_answer_takes_is_learnt_from_those_who_live() -> None:
         scene.wait(wait_s)
         scene.mix_all(peer)
         scene.deliver()
-    look = lambda turn: seen.append(turn.roundtrip_s())  # noqa: E731
-    scene.turn("a", look)
+    look = lambda context: seen.append(context.roundtrip_s())  # noqa: E731
+    scene.act("a", look)
     for _ in range(50):
         scene.wait(1.0)
         for id in "ab":
             scene.wake(id)
         scene.deliver(Hello)
         scene.peers.pop("c", None)
-    scene.turn("a", look)
+    scene.act("a", look)
     assert seen == [pytest.approx(4.125), 0.25]
 
 

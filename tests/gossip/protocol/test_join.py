@@ -231,7 +231,7 @@ def test_a_donor_with_its_hands_full_gives_later() -> None:
     scene.founded("a", "b")
     scene.receive(scene.letter("c", "a", hello(member("c", Phase.JOINING))))
     scene.receive(scene.letter("c", "a", Ask()))
-    scene.turn("a", lambda turn: None)
+    scene.act("a", lambda context: None)
     scene.receive(scene.letter("c", "a", Ask()))
     assert not scene.sent(scene.step("a"), Push)
     scene.deliver()
@@ -257,7 +257,7 @@ def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect 
             effects += scene.wake(id)
             if turns:
                 effects += scene.step(id, trained=peer.phase is Phase.TRAINING)
-        # Greetings go to an address, whose life is not known yet.
+        # HELLOs go to an address, whose incarnation is not known yet.
         for _ in range(len(scene.mail)):
             letter = scene.mail.popleft()
             if letter.destination in scene.peers:

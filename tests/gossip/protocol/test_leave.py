@@ -195,7 +195,7 @@ def test_a_peer_falls_quiet_only_when_its_escrow_is_settled() -> None:
     a = scene.peers["a"]
     scene.finish("a")
     met(scene, "b", "a", Phase.QUIET)
-    scene.turn("a", lambda turn: turn.push("b", 5), trained=False)
+    scene.act("a", lambda context: context.push("b", 5), trained=False)
     scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.FINISHED, False)
     scene.receive(scene.letter("b", "a", Ack(1, 5)))

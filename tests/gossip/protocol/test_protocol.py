@@ -64,15 +64,15 @@ def test_whoever_is_only_heard_of_is_greeted() -> None:
     scene.enter("c")
     scene.join("c", "b")
     scene.deliver()
-    greetings = [line for line in scene.lines if "send c > a HELLO" in line]
-    assert greetings[0].endswith("answer!")
+    hellos = [line for line in scene.lines if "send c > a HELLO" in line]
+    assert hellos[0].endswith("answer!")
     assert [member.id for member in scene.peers["a"].live()] == ["a", "b", "c"]
 
 
 def test_a_rule_that_cannot_go_on_says_so() -> None:
     scene = Scene()
     scene.founded("a", "b")
-    scene.rules["a"].next = lambda turn: Wait(1, ("b",))
+    scene.rules["a"].next = lambda context: Wait(1, ("b",))
     assert Wait(1, ("b",)) in scene.step("a")
 
 

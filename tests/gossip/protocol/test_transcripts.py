@@ -66,7 +66,7 @@ def memory() -> Scene:
 def shards() -> Scene:
     scene = Scene()
     scene.founded("a", "b", shards=2)
-    scene.turn("a", lambda turn: turn.push_shards("b", {0: ONE // 2, 1: ONE // 4}))
+    scene.act("a", lambda context: context.push_shards("b", {0: ONE // 2, 1: ONE // 4}))
     scene.deliver()
     scene.mix_all("b")
     scene.deliver()
@@ -78,7 +78,7 @@ def exact() -> Scene:
     scene.founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.deliver()
-    scene.turn("b", lambda turn: turn.mix(turn.shares()[0], weight=ONE // 4))
+    scene.act("b", lambda context: context.mix(context.shares()[0], weight=ONE // 4))
     scene.deliver()
     scene.lines.append("      (what b did not accept comes back at the next step)")
     scene.step("a")

@@ -191,7 +191,7 @@ def offer(**changes: Any) -> Offer:
     return Offer(seq=1, escrow=ONE // 2, **NUMBERS | changes)
 
 
-ROSTER = tuple(
+MEMBERS = tuple(
     Member(
         id=f"peer-{i}",
         incarnation=i + 1,
@@ -209,7 +209,7 @@ TENSORS = (TensorSpec("weight", (3, 4), "float32"), TensorSpec("count", (), "int
 SAMPLES: dict[str, list[Buffer]] = {
     type(envelope.body).__name__.lower(): framed(envelope, frame)
     for envelope, frame in [
-        (sample(Hello(members=ROSTER, clock=(("gone", 7),), rooted=True, reply=False)), b""),
+        (sample(Hello(members=MEMBERS, clock=(("gone", 7),), rooted=True, reply=False)), b""),
         (sample(Describe(Schema(TENSORS, shards=1))), b""),
         (sample(Ask()), b""),
         (sample(Push(seq=1, escrow=ONE // 2, **NUMBERS)), bytes(range(64))),
@@ -221,7 +221,7 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Query(7)), b""),
         (sample(Pending(8)), b""),
         (sample(Leave(False)), b""),
-        (sample(Refer(ROSTER[:1])), b""),
+        (sample(Refer(MEMBERS[:1])), b""),
     ]
 }
 """One message of each kind."""
@@ -325,7 +325,7 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
         decode(framed(envelope, bytes(FRAME_BYTES_MAX + 1)))
 
 
-def test_the_largest_roster_passes_and_one_peer_more_does_not() -> None:
+def test_the_largest_member_table_passes_and_one_peer_more_does_not() -> None:
     members = tuple(
         Member(id=f"{i}", incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=1)
         for i in range((1 << 14) + 1)
@@ -408,7 +408,7 @@ def test_a_frame_of_another_message_is_refused() -> None:
         (
             {
                 "body": Hello(
-                    members=(replace(ROSTER[0], addresses=("",)),), rooted=True, reply=True
+                    members=(replace(MEMBERS[0], addresses=("",)),), rooted=True, reply=True
                 )
             },
             "members must be addresses must be text of 1 to 256 characters",
@@ -421,11 +421,15 @@ def test_a_frame_of_another_message_is_refused() -> None:
         ({"body": offer(form=Form("topk:0"))}, "form must be wire must be a format that can"),
         ({"body": offer(form=Form("x" * 33))}, "form must be wire must be text of 1 to 32"),
         (
-            {"body": Hello(members=(replace(ROSTER[0], host=b"me"),), rooted=True, reply=True)},
+            {"body": Hello(members=(replace(MEMBERS[0], host=b"me"),), rooted=True, reply=True)},
             "members must be host must be bytes of length",
         ),
         (
-            {"body": Hello(members=(replace(ROSTER[0], step=2**62 + 1),), rooted=True, reply=True)},
+            {
+                "body": Hello(
+                    members=(replace(MEMBERS[0], step=2**62 + 1),), rooted=True, reply=True
+                )
+            },
             "members must be step must be an integer in",
         ),
         (
@@ -440,9 +444,9 @@ def test_a_frame_of_another_message_is_refused() -> None:
             {"body": Hello(members=(), clock=(("a", 1),) * 1025, rooted=True, reply=True)},
             "clock must be an array of at most 1024",
         ),
-        ({"body": Refer(ROSTER[:1] * 65)}, "donors must be an array of at most 64"),
+        ({"body": Refer(MEMBERS[:1] * 65)}, "donors must be an array of at most 64"),
         (
-            {"body": Refer((replace(ROSTER[0], incarnation=0),))},
+            {"body": Refer((replace(MEMBERS[0], incarnation=0),))},
             "donors must be incarnation must be an integer in",
         ),
         (

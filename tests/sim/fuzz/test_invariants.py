@@ -15,7 +15,7 @@ class Hasty(State):
 
     def in_flight(self) -> int:
         """Nothing, once it leaves."""
-        return 0 if self.roster.phase is Phase.LEAVING else State.in_flight(self)
+        return 0 if self.table.phase is Phase.LEAVING else State.in_flight(self)
 
 
 def abandon(protocol: Protocol) -> None:

@@ -172,7 +172,7 @@ class PerSyn:
     name = "persyn"
     registers = AllReduce.registers
     outstanding_max = AllReduce.outstanding_max
-    demands = AllReduce.demands
+    requirements = AllReduce.requirements
 
     def __init__(self, tau: int) -> None:
         self._tau = tau

@@ -680,7 +680,7 @@ class Forger(Flood):
     def step(self, turn: RuleContext) -> Wait | None:
         """Mix, push and forge."""
         if turn.step == 5:
-            turn._state.agenda.account.weight += UNIT
+            turn._state.log.account.weight += UNIT
         return super().step(turn)
 
 

@@ -131,7 +131,7 @@ def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     assert spread(hosts) < 1e-6
 
 
-def test_a_turn_pushes_before_it_mixes() -> None:
+def test_a_step_pushes_before_it_mixes() -> None:
     order: list[str] = []
 
     class Recorder:
@@ -149,6 +149,6 @@ def test_a_turn_pushes_before_it_mixes() -> None:
         def mix(self, share: str) -> None:
             order.append("mix")
 
-    turn: RuleContext = Recorder()  # type: ignore[assignment]
-    GoSGD(1.0).step(turn)
+    context: RuleContext = Recorder()  # type: ignore[assignment]
+    GoSGD(1.0).step(context)
     assert order == ["push", "mix"]

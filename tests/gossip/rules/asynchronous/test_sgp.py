@@ -89,29 +89,32 @@ def test_a_peer_with_hardly_any_weight_pushes_none() -> None:
 
 
 class Logged:
-    """A turn and a rule at once: what the rule does to the turn is written down."""
+    """A context and a rule at once: what the rule does to the context is logged."""
 
     name, registers = "sgp", ()
 
     def __init__(self, me: PeerId, log: list[tuple[Any, ...]]) -> None:
         self._me, self._log, self._rule = me, log, SGP()
-        self.outstanding_max, self.demands = self._rule.outstanding_max, self._rule.demands
+        self.outstanding_max, self.requirements = (
+            self._rule.outstanding_max,
+            self._rule.requirements,
+        )
         self._pushed: Counter[PeerId] = Counter()
 
-    def step(self, turn: RuleContext) -> Wait | None:
-        self._turn = turn
+    def step(self, context: RuleContext) -> Wait | None:
+        self._context = context
         return self._rule.step(self)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._turn, name)
+        return getattr(self._context, name)
 
     def push_shards(self, peer: PeerId, weights: Mapping[int, int], **given: Any) -> None:
-        self._turn.push_shards(peer, weights, **given)
+        self._context.push_shards(peer, weights, **given)
         self._pushed[peer] += 1
         self._log.append(("push", self._me, peer, self._pushed[peer], weights[0]))
 
     def mix(self, share: Share) -> None:
-        self._turn.mix(share)
+        self._context.mix(share)
         self._log.append(("mix", self._me, share.sender, share.id.seq, share.weight))
 
 

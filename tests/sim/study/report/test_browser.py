@@ -207,10 +207,10 @@ def test_a_fact_and_an_outcome_show_their_points(page: Browser) -> None:
 
 def test_a_click_on_a_heading_sorts_and_another_turns_it_round(page: Browser) -> None:
     column = """const table = document.querySelector('#table table');
-        const heads = [...table.tHead.rows[0].trials];
+        const heads = [...table.tHead.rows[0].cells];
         const at = heads.findIndex(head => head.innerText.startsWith(arguments[0]));
         heads[at].querySelector('button').click();
-        return [...table.tBodies[0].rows].map(row => row.trials[at].dataset.value)"""
+        return [...table.tBodies[0].rows].map(row => row.cells[at].dataset.value)"""
     rising = numbers(page.run(column, "Final accuracy"))
     assert rising == sorted(rising)
     falling = numbers(page.run(column, "Final accuracy"))

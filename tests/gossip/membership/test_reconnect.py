@@ -17,14 +17,14 @@ def fixed(draw: float = 0.5, first_s: float = 1.0, most_s: float = 60.0) -> Reco
 
 
 def drawn(seed: int, most_s: float = 60.0) -> ReconnectBackoff[str]:
-    rng = stream(seed, "a", "redial")
+    rng = stream(seed, "a", "reconnect")
     return ReconnectBackoff(1.0, most_s, lambda: float(rng.random()))
 
 
-def dialled_at(redial: ReconnectBackoff[str], seconds: float, step_s: float = 0.25) -> list[float]:
+def dialled_at(backoff: ReconnectBackoff[str], seconds: float, step_s: float = 0.25) -> list[float]:
     """When one that never answers is dialled."""
     times = [step_s * n for n in range(round(seconds / step_s))]
-    return [now for now in times if redial.due(["b"], now, 1)]
+    return [now for now in times if backoff.due(["b"], now, 1)]
 
 
 def test_waits_double_up_to_the_longest() -> None:
@@ -50,10 +50,10 @@ def test_nobody_is_forgotten_and_nobody_waits_longer_than_jitter_allows(
     seed: int, silent: int, most: int
 ) -> None:
     names = [f"p{index}" for index in range(silent)]
-    redial, last = drawn(seed, most_s=4.0), dict.fromkeys(names, 0.0)
+    backoff, last = drawn(seed, most_s=4.0), dict.fromkeys(names, 0.0)
     for tenth in range(1200):
         now = tenth / 10
-        due = redial.due(names, now, most)
+        due = backoff.due(names, now, most)
         assert len(due) <= most and len(set(due)) == len(due)
         for name in due:
             last[name] = now
@@ -63,49 +63,49 @@ def test_nobody_is_forgotten_and_nobody_waits_longer_than_jitter_allows(
 
 def test_those_who_were_lost_together_do_not_come_back_together() -> None:
     names = [f"p{index}" for index in range(100)]
-    redial, dials = drawn(3), Counter[int]()
+    backoff, dials = drawn(3), Counter[int]()
     for tenth in range(6000):
-        for _ in redial.due(names, tenth / 10, 100):
+        for _ in backoff.due(names, tenth / 10, 100):
             dials[tenth] += 1
     late = {tenth: count for tenth, count in dials.items() if tenth > 3000}
     assert sum(late.values()) >= 100 * 3 and max(late.values()) < 10
 
 
 def test_those_who_have_waited_longest_come_first() -> None:
-    redial = fixed()
-    assert redial.due(["a"], 0.0, 1) == ["a"]
-    assert redial.due(["a", "b"], 0.5, 2) == ["b"]
-    assert redial.due(["b", "a"], 5.0, 1) == ["a"], "its time came at 1.0, that of b at 1.5"
-    assert redial.due(["a", "b"], 5.0, 1) == ["b"]
-    assert redial.due(["a", "b"], 5.0, 2) == []
+    backoff = fixed()
+    assert backoff.due(["a"], 0.0, 1) == ["a"]
+    assert backoff.due(["a", "b"], 0.5, 2) == ["b"]
+    assert backoff.due(["b", "a"], 5.0, 1) == ["a"], "its time came at 1.0, that of b at 1.5"
+    assert backoff.due(["a", "b"], 5.0, 1) == ["b"]
+    assert backoff.due(["a", "b"], 5.0, 2) == []
 
 
 def test_who_answers_in_between_begins_anew() -> None:
-    redial = fixed()
+    backoff = fixed()
     for now in (0.0, 1.0, 3.0):
-        assert redial.due(["b"], now, 1) == ["b"]
-    assert redial.due([], 4.0, 1) == []
-    assert [now for now in (5.0, 6.0, 8.0) if redial.due(["b"], now, 1)] == [5.0, 6.0, 8.0]
+        assert backoff.due(["b"], now, 1) == ["b"]
+    assert backoff.due([], 4.0, 1) == []
+    assert [now for now in (5.0, 6.0, 8.0) if backoff.due(["b"], now, 1)] == [5.0, 6.0, 8.0]
 
 
 def test_after_a_hint_all_are_dialled_soon_and_often_again() -> None:
-    redial = fixed()
+    backoff = fixed()
     names = ["b", "c", "d"]
     for now in (0.0, 1.0, 3.0, 7.0, 15.0):
-        assert redial.due(names, now, 3) == names
-    assert redial.due(names, 16.0, 3) == []
-    redial.hurry()
-    assert sorted(redial.due(names, 16.0, 3)) == names
-    assert sorted(redial.due(names, 17.0, 3)) == names
+        assert backoff.due(names, now, 3) == names
+    assert backoff.due(names, 16.0, 3) == []
+    backoff.hurry()
+    assert sorted(backoff.due(names, 16.0, 3)) == names
+    assert sorted(backoff.due(names, 17.0, 3)) == names
 
 
 @pytest.mark.parametrize("every", [1, 12])
 def test_hurrying_ever_again_starves_nobody(every: int) -> None:
     """One that comes and goes must not keep the same few names in front for ever."""
     names = [f"p{index:03}" for index in range(200)]
-    redial, seen = fixed(), set[str]()
+    backoff, seen = fixed(), set[str]()
     for now in range(600):
         if now % every == 0:
-            redial.hurry()
-        seen.update(redial.due(names, float(now), 8))
+            backoff.hurry()
+        seen.update(backoff.due(names, float(now), 8))
     assert seen == set(names)

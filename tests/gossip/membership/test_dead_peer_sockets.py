@@ -5,7 +5,7 @@ import pytest
 from rumor.gossip import Member, Phase
 from rumor.gossip.effects.effects import Meet, Part, Send
 from rumor.gossip.effects.events import PeerRecovered
-from rumor.gossip.membership import dialing as absent
+from rumor.gossip.membership import dialing
 from rumor.gossip.wire.messages import Hello
 
 from ..scene import Scene
@@ -31,7 +31,7 @@ def says(scene: Scene, member: Member) -> list[object]:
 @pytest.fixture
 def bereaved(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A peer that has seen three others die, and keeps the sockets of one."""
-    monkeypatch.setattr(absent, "OPEN_MAX", 1)
+    monkeypatch.setattr(dialing, "OPEN_MAX", 1)
     scene = Scene()
     scene.enter("a")
     scene.join("a")

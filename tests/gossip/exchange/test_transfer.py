@@ -1,9 +1,14 @@
-"""What the arrival's table says of each pair of state and event, and that an inbox goes by it."""
+"""The table of incoming transfers: every pair of state and event, and that an inbox goes by it."""
 
 import pytest
 
 from rumor.gossip.effects.effects import ShareId
-from rumor.gossip.exchange.transfer import ARRIVALS, ArrivalEvent, ArrivalState, IncomingTransfer
+from rumor.gossip.exchange.transfer import (
+    INCOMING_TRANSITIONS,
+    IncomingEvent,
+    IncomingState,
+    IncomingTransfer,
+)
 from rumor.gossip.wire.messages import Offer
 
 # By state, where each event of the enum leads, in its order: whole attach offer readable
@@ -20,35 +25,39 @@ OUTCOMES = {
 }
 
 CASES = [
-    pytest.param(ArrivalState[name.upper()], event, outcome, id=f"{name}-{event.name.lower()}")
+    pytest.param(IncomingState[name.upper()], event, outcome, id=f"{name}-{event.name.lower()}")
     for name, row in OUTCOMES.items()
-    for event, outcome in zip(ArrivalEvent, row.split(), strict=True)
+    for event, outcome in zip(IncomingEvent, row.split(), strict=True)
 ]
 
 
 @pytest.mark.parametrize(("state", "event", "outcome"), CASES)
 def test_each_event_has_the_outcome_that_is_written_here_or_cannot_happen(
-    state: ArrivalState, event: ArrivalEvent, outcome: str
+    state: IncomingState, event: IncomingEvent, outcome: str
 ) -> None:
     offer = Offer(seq=1, escrow=1, size_bytes=64, epoch=0, round=0, note=0, step=0)
-    arrival = IncomingTransfer(ShareId("a", 1, 1), offer, 0.0)
-    arrival.state = state
+    transfer = IncomingTransfer(ShareId("a", 1, 1), offer, 0.0)
+    transfer.state = state
     if outcome == "!":
         with pytest.raises(KeyError):
-            arrival.on(event)
+            transfer.on(event)
     else:
-        assert arrival.on(event) == (outcome != "-")
-    expected = state if outcome in "!-" else ArrivalState[outcome.upper()]
-    assert arrival.state is expected
-    assert arrival.whole == (expected >= ArrivalState.STAGED)
+        assert transfer.on(event) == (outcome != "-")
+    expected = state if outcome in "!-" else IncomingState[outcome.upper()]
+    assert transfer.state is expected
+    assert transfer.whole == (expected >= IncomingState.STAGED)
 
 
 def test_only_a_share_that_is_there_and_sound_is_ever_taken() -> None:
-    takers = {state for state, row in ARRIVALS.items() if ArrivalEvent.TAKEN in row}
-    entries = {before for before, row in ARRIVALS.items() if ArrivalState.READY in row.values()}
-    assert takers == {ArrivalState.READY} and entries == {ArrivalState.STAGED}
+    takers = {state for state, row in INCOMING_TRANSITIONS.items() if IncomingEvent.TAKEN in row}
+    entries = {
+        before
+        for before, row in INCOMING_TRANSITIONS.items()
+        if IncomingState.READY in row.values()
+    }
+    assert takers == {IncomingState.READY} and entries == {IncomingState.STAGED}
 
 
 def test_the_test_knows_each_state() -> None:
-    assert [name.upper() for name in OUTCOMES] == [state.name for state in ArrivalState]
-    assert set(ARRIVALS) == set(ArrivalState)
+    assert [name.upper() for name in OUTCOMES] == [state.name for state in IncomingState]
+    assert set(INCOMING_TRANSITIONS) == set(IncomingState)
