@@ -14,6 +14,7 @@ from ...gossip.errors import ConfigError
 
 __all__ = [
     "Axis",
+    "Cell",
     "Condition",
     "Point",
     "Study",
@@ -112,6 +113,10 @@ class Trial:
         return ", ".join([*self.labels.values(), f"seed {self.seed}"])
 
 
+Cell = Trial
+"""The name it had in version 0.1."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """Something that holds for some trials of a study.
@@ -205,6 +210,9 @@ class Study:
                 continue
             for seed in self.seeds:
                 yield Trial(labels=labels, settings=settings | {"seed": seed})
+
+    cells = trials
+    """The name it had in version 0.1."""
 
     def _places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """Every combination of points: what they set together, and their labels by axis."""
