@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -373,7 +374,7 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
     table = _table(title=f"{comparison.axis} by {comparison.metric.words}{at and f', {at}'}")
     table.add_column(comparison.axis, style="bold", overflow="fold")
     for head in _cells(comparison, None, metrics):
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(fill(head, 14), justify="right", no_wrap=True)
     for row in comparison.rows[:ROWS_MAX]:
         table.add_row(*map(Text, (row.label, *_cells(comparison, row, metrics))))
     console.print()
