@@ -13,9 +13,10 @@ from torch.func import functional_call
 from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
 from ..kernel.program import Level
-from .parameters import ParameterMatrix, WeightUnits, in_proportion, tensors_of, view_of
+from .parameters import ParameterMatrix, tensors_of, view_of
 from .stepper import Failures, Stepper
 from .vector_tasks import Present
+from .weights import WeightUnits, in_proportion
 
 __all__ = ["Models"]
 

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...gossip import PeerId
 from ...gossip.effects.effects import X
-from ...gossip.weight import UNITS_PER_FOUNDER, in_unit_floats, in_units
 from ...gossip.wire.schema import Schema
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
@@ -18,11 +15,7 @@ from .shares import Parts, Shares, Span, spans_of
 from .stepper import Stepper, WorkerCheckpoints
 
 __all__ = [
-    "UNITS_PER_FOUNDER",
     "ParameterMatrix",
-    "WeightUnits",
-    "as_units",
-    "in_proportion",
     "tensors_of",
     "view_of",
 ]
@@ -128,40 +121,3 @@ def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:
 
 def _rows_of(parts: Parts) -> list[Parts]:
     return list(zip(*(part.unbind(0) for part in parts), strict=True))
-
-
-WeightUnits = NDArray[np.int64] | NDArray[np.float64]
-"""In units: int64 where all are whole, as they are unless nearly all weight was lost, and their
-sums fit; else float64, each correctly rounded."""
-
-_SUM_MAX = 2**63
-
-
-def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
-    """Tell weights in units.
-
-    Args:
-        weights: What each worker holds of each shard, axes ``(worker, shard)``.
-
-    >>> from rumor.gossip import UNIT
-    >>> as_units([[3 * UNIT], [UNIT]]), as_units([[UNIT // 2]])
-    (array([[3],
-           [1]]), array([[0.5]]))
-    """
-    told = [[in_units(weight) for weight in row] for row in weights]
-    whole = [[units for units in row if isinstance(units, int)] for row in told]
-    if whole == told and all(sum(row) < _SUM_MAX for row in whole):
-        return np.array(whole)
-    return np.array(in_unit_floats(weights))
-
-
-def in_proportion(units: WeightUnits) -> WeightUnits:
-    """Weights that averages can be computed with.
-
-    Those that are not whole are scaled by a power of two, on which no mean depends, to a heaviest
-    of about 1: a product with a number that is nearly 0 would lose bits.
-    """
-    if units.dtype == np.int64:
-        return units
-    scaled: NDArray[np.float64] = np.ldexp(units, -int(np.frexp(units.max())[1]))
-    return scaled

@@ -18,7 +18,7 @@ from ..kernel.fleet import Fleet
 from ..kernel.fleet_faults import FaultReport, fault_report
 from ..kernel.plan import FleetPlan, Stop, Traffic
 from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
-from .parameters import WeightUnits, as_units
+from .weights import WeightUnits, as_units
 
 __all__ = [
     "Ending",

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from ...train.tasks.task import Evaluation
 from ..batched.models import Models
-from ..batched.parameters import UNITS_PER_FOUNDER
 from ..batched.schedule import Reading
 from ..batched.vector_tasks import VectorRows
+from ..batched.weights import UNITS_PER_FOUNDER
 
 __all__ = ["Curves"]
 

@@ -42,7 +42,7 @@ def run(*arguments: str) -> Any:
 def test_help_says_what_a_study_is_and_gives_an_example() -> None:
     shown = " ".join(study("--help").stdout.split())
     assert "rumor study graphs --copy mine.toml" in shown
-    assert "--resume goes on with it" in shown
+    assert "--resume continues it" in shown
 
 
 def test_a_study_leaves_tables_and_says_who_was_first() -> None:
