@@ -260,12 +260,15 @@ def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) 
 def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> None:
-        raise OSError("no such device")
-
     with Peer(linear(0.0), config("a", out=tmp_path)) as peer:
         runtime = peer._running()
         assert runtime._ledger is not None
+        close = runtime._ledger.close
+
+        def fail() -> None:
+            close()  # else the file stays open, and a later test is told of it
+            raise OSError("no such device")
+
         runtime._ledger.close = fail  # type: ignore[method-assign]
         runtime.require_sound()
     assert "the network thread failed" in caplog.text
