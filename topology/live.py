@@ -170,5 +170,4 @@ def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:
     site = Site(
         n=len(live), seed=seed, names=live, inside=lambda text: _built(read(text), seed, live)
     )
-    built = (asked.family.live or asked.family.build)(site, asked.filled)
-    return replace(built, names=live)
+    return replace(asked.family.over(site, asked.filled), names=live)

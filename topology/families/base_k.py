@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..schedules.schedule import Fixed
-from .family import Built, Family, Site, Values, at_least, below_n, clipped, counts
+from .family import Family, count, counts, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -186,21 +185,14 @@ def _factors(n: int, k: int) -> tuple[int, ...] | None:
     return best
 
 
-def _build_base_k(site: Site, values: Values) -> Built:
-    return Built(schedule=base_k(site.n, below_n(site, values, "k")))
-
-
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "base-k": Family(
-            summary="exact after about 2 log_{k+1}(n) rounds for any n, with degree at most k",
-            source="Takezawa et al., NeurIPS 2023",
-            build=_build_base_k,
-            layout="circle",
-            parameters=(at_least(1, "k", 1),),
-            live=clipped(_build_base_k, "k"),
-            fallback="k is at most n - 1",
-            candidates=counts("k"),
-        ),
-    }
-)
+FAMILIES: Mapping[str, Family] = {
+    "base-k": Family(
+        summary="exact after about 2 log_{k+1}(n) rounds for any n, with degree at most k",
+        source="Takezawa et al., NeurIPS 2023",
+        build=lambda site, values: base_k(site.n, whole(values, "k")),
+        layout="circle",
+        parameters=(count("k", 1),),
+        fallback="k is at most n - 1",
+        candidates=counts("k"),
+    ),
+}

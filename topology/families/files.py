@@ -384,23 +384,21 @@ def _read_once(path: str, weights: str) -> GraphFile:
     return read_graph(path, weights)
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "file": Family(
-            summary="GraphML, GEXF, an edge list or node-link JSON; names are peers",
-            source="networkx",
-            build=_build_file,
-            layout="spring",
-            parameters=(
-                Parameter(name="path", kind=str, allowed="a graph file"),
-                one_of("weights", WEIGHTS, "none"),
-            ),
-            size=_size_of_file,
-            live=_live_file,
-            fallback="edges among those who live, weighed by degrees; parts that fall away, and "
-            "peers that the file does not know, are joined in a ring through their first ids",
-            files=lambda values: (str(values["path"]),),
-            candidates=None,
+FAMILIES: Mapping[str, Family] = {
+    "file": Family(
+        summary="GraphML, GEXF, an edge list or node-link JSON; names are peers",
+        source="networkx",
+        build=_build_file,
+        layout="spring",
+        parameters=(
+            Parameter(name="path", kind=str, allowed="a graph file"),
+            one_of("weights", WEIGHTS, "none"),
         ),
-    }
-)
+        size=_size_of_file,
+        live=_live_file,
+        fallback="edges among those who live, weighed by degrees; parts that fall away, and "
+        "peers that the file does not know, are joined in a ring through their first ids",
+        files=lambda values: (str(values["path"]),),
+        candidates=None,
+    ),
+}

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,10 +120,6 @@ def _pairs(start: int, end: int) -> NDArray[np.int64]:
     return np.stack([low, high], axis=1) + start
 
 
-def _build_hosts(site: Site, values: Values) -> Built:
-    return _linked(_sizes_of(values), values)
-
-
 def _live_hosts(site: Site, values: Values) -> Built:
     """Hosts keep their proportions; links of a host without peers are left out."""
     sizes = resize(_sizes_of(values), site.n)
@@ -184,35 +179,29 @@ def _read_links(text: str) -> str:
     return "x".join(f"{int(a)}-{int(b)}" for a, b in pairs)
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "hosts": Family(
-            summary="dense inside each host, sparse between hosts",
-            source="Awan et al., PPoPP 2017 (S-Caffe), on exchange in hierarchies",
-            build=_build_hosts,
-            layout="hosts",
-            parameters=(
-                Parameter(
-                    name="sizes",
-                    kind=_read_sizes,
-                    allowed="nodes of each host, as in 4x4x8",
-                ),
-                one_of("between", BETWEEN, "ring"),
-                Parameter(
-                    name="links",
-                    kind=_read_links,
-                    allowed="pairs of hosts, as in 0-1x1-2",
-                    default_text="those of between",
-                ),
+FAMILIES: Mapping[str, Family] = {
+    "hosts": Family(
+        summary="dense inside each host, sparse between hosts",
+        source="Awan et al., PPoPP 2017 (S-Caffe), on exchange in hierarchies",
+        build=lambda site, values: _linked(_sizes_of(values), values),
+        layout="hosts",
+        parameters=(
+            Parameter(name="sizes", kind=_read_sizes, allowed="nodes of each host, as in 4x4x8"),
+            one_of("between", BETWEEN, "ring"),
+            Parameter(
+                name="links",
+                kind=_read_links,
+                allowed="pairs of hosts, as in 0-1x1-2",
+                default_text="those of between",
             ),
-            size=lambda values: sum(_sizes_of(values)),
-            check=_check,
-            live=_live_hosts,
-            fallback="hosts are runs of sorted ids and keep their proportions; an empty one is "
-            "left out, listed links then become a ring, and hosts that cannot take turns are "
-            "linked completely",
-            pairs=_linked_pairs,
-            candidates=None,
         ),
-    }
-)
+        size=lambda values: sum(_sizes_of(values)),
+        check=_check,
+        live=_live_hosts,
+        fallback="hosts are runs of sorted ids and keep their proportions; an empty one is left "
+        "out, listed links then become a ring, and hosts that cannot take turns are linked "
+        "completely",
+        pairs=_linked_pairs,
+        candidates=None,
+    ),
+}
