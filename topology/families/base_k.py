@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..schedules.mixing import symmetric
 from ..schedules.schedule import Fixed
 from .family import Family, count, counts, whole
 
@@ -72,13 +73,14 @@ def _simple(nodes: Nodes, k: int) -> list[Round]:
     first = [_hyper_hypercube(block, k) for block in blocks]
     length = len(first[0])
     # Each part of the first block, the largest, averages again after the round of handing over.
-    last = [_parts_again(block, digit, k) for block, digit in zip(blocks, digits, strict=True)]
+    parts = [block.reshape(digit, -1) for block, digit in zip(blocks, digits, strict=True)]
+    last = [_alike(part, _hyper_hypercube(np.arange(part.shape[1]), k)) for part in parts]
     rounds: list[Round] = [[] for _ in range(length + 1 + len(last[0]))]
     _lay(rounds, 0, first)
     # The last block has the average once all others have handed it over.
-    for index, block in enumerate(blocks[:-1]):
+    for index in range(len(blocks) - 1):
         rest = np.concatenate(blocks[index + 1 :])
-        rounds[length + index].append(_hand_over(block.reshape(digits[index], -1), rest))
+        rounds[length + index].append(_hand_over(parts[index], rest))
         _lay(rounds, length + index + 1, [last[index]])
     return rounds
 
@@ -89,11 +91,6 @@ def _over_groups(nodes: Nodes, k: int) -> list[Round]:
     inside = _simple(np.arange(groups.shape[1]), k)
     across = _hyper_hypercube(np.arange(groups.shape[0]), k)
     return _alike(groups, inside) + _alike(groups.T, across)
-
-
-def _parts_again(block: Nodes, digit: int, k: int) -> list[Round]:
-    parts = block.reshape(digit, -1)
-    return _alike(parts, _hyper_hypercube(np.arange(parts.shape[1]), k))
 
 
 def _alike(groups: Nodes, schedule: list[Round]) -> list[Round]:
@@ -135,15 +132,11 @@ def _even(left: Nodes, right: Nodes, weight: float) -> _Links:
 
 
 def _matrix(n: int, links: Round) -> csr_array:
-    from scipy.sparse import csr_array, diags_array
-
     none = np.empty(0, np.int64)
     left = np.concatenate([none, *(link.left for link in links)])
     right = np.concatenate([none, *(link.right for link in links)])
     weights = np.concatenate([np.empty(0), *(link.weights for link in links)])
-    one_way = csr_array((weights, (left, right)), shape=(n, n))
-    both = one_way + one_way.T
-    return (both + diags_array(1.0 - both.sum(axis=1))).tocsr()
+    return symmetric(n, left, right, weights)
 
 
 def _blocks(nodes: Nodes, k: int) -> tuple[list[Nodes], list[int]]:
