@@ -11,15 +11,7 @@ from ..schedules.mixing import edges, metropolis, undirected, uniform
 from ..schedules.schedule import Fixed
 from .family import Built, Family, Parameter, Site, Values, one_of
 
-__all__ = [
-    "BETWEEN",
-    "FAMILIES",
-    "between_hosts",
-    "hosts",
-    "hosts_in_turn",
-    "parse_links",
-    "resize",
-]
+__all__ = ["BETWEEN", "FAMILIES", "hosts", "hosts_in_turn", "resize"]
 
 Link = tuple[int, int]
 
@@ -74,7 +66,7 @@ def hosts_in_turn(count: int, size: int) -> Fixed:
     return Fixed(rounds=tuple(rounds), directed=count > 2)
 
 
-def between_hosts(name: str, count: int) -> list[Link]:
+def _between_hosts(name: str, count: int) -> list[Link]:
     """Links of hosts 0 to count-1 for one of the static names in `BETWEEN`."""
     if name == "complete":
         return [(a, b) for a in range(count) for b in range(a + 1, count)]
@@ -84,12 +76,8 @@ def between_hosts(name: str, count: int) -> list[Link]:
     return [*line, (count - 1, 0)] if name == "ring" and count > 2 else line
 
 
-def parse_links(text: str, count: int) -> list[Link]:
-    """Read ``0-1x1-2``: pairs of hosts.
-
-    Raises:
-        TopologyError: One is not a pair of the hosts 0 to *count* - 1, or a host is cut off.
-    """
+def _parse_links(text: str, count: int) -> list[Link]:
+    """The pairs of hosts in ``0-1x1-2``."""
     import networkx as nx
 
     links = []
@@ -134,9 +122,9 @@ def _linked(sizes: list[int], values: Values) -> Built:
     """Hosts of given sizes, linked as the spec says."""
     between, links = str(values["between"]), values.get("links")
     if links is not None:
-        schedule = hosts(sizes, parse_links(str(links), len(sizes)))
+        schedule = hosts(sizes, _parse_links(str(links), len(sizes)))
     elif between != "one-peer-exponential":
-        schedule = hosts(sizes, between_hosts(between, len(sizes)))
+        schedule = hosts(sizes, _between_hosts(between, len(sizes)))
     else:
         schedule = hosts_in_turn(len(sizes), sizes[0])
     return Built(schedule=schedule, runs=tuple(sizes))
@@ -148,7 +136,7 @@ def _check(values: Values) -> None:
     if links is not None:
         if "between" in values:
             raise TopologyError("links= and between= both say how hosts are linked: give one")
-        parse_links(str(links), len(sizes))
+        _parse_links(str(links), len(sizes))
     if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
         raise TopologyError(
             f"between=one-peer-exponential: hosts must be of one size, not {values['sizes']}"

@@ -61,11 +61,9 @@ def grid(n: int, columns: int) -> Fixed:
 
 def torus(rows: int, columns: int) -> Cayley:
     """A grid whose rows and columns wrap around."""
-    pairs = [
-        (axis, shift) for axis, size in ((1, columns), (0, rows)) for shift in _both_ways(1, size)
-    ]
-    share = 1.0 / (len(pairs) + 1)
-    steps = tuple(Step(shift, share, axis) for axis, shift in pairs)
+    axes = ((1, columns), (0, rows))
+    ways = [(shift, axis) for axis, size in axes for shift in _both_ways(1, size)]
+    steps = tuple(Step(shift, 1.0 / (len(ways) + 1), axis) for shift, axis in ways)
     return Cayley(shape=(rows, columns), rounds=(steps,), directed=False)
 
 

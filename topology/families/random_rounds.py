@@ -25,7 +25,6 @@ __all__ = [
     "LocalEpidemic",
     "Shuffled",
     "epidemic",
-    "epidemic_local",
     "random_groups",
     "random_matching",
 ]
@@ -184,14 +183,6 @@ def epidemic(n: int, s: int, seed: int) -> Shuffled:
     return Shuffled(n=n, seed=seed, name="epidemic", links=draw, directed=s < n - 1)
 
 
-def epidemic_local(n: int, s: int, seed: int) -> LocalEpidemic:
-    """Every node draws s targets on its own; a receiver averages whatever arrives.
-
-    Source: de Vos et al., NeurIPS 2023, EL-Local.
-    """
-    return LocalEpidemic(n=n, seed=seed, s=min(s, n - 1))
-
-
 def _cliques(n: int, group_of: np.ndarray) -> Fixed | Cayley:
     if n <= 1:
         return complete(n)
@@ -236,7 +227,9 @@ FAMILIES: Mapping[str, Family] = {
     "epidemic-local": Family(
         summary="s targets that each node draws alone; receivers average what came (EL-Local)",
         source="de Vos et al., NeurIPS 2023",
-        build=lambda site, values: epidemic_local(site.n, whole(values, "s"), site.seed),
+        build=lambda site, values: LocalEpidemic(
+            n=site.n, seed=site.seed, s=min(whole(values, "s"), site.n - 1)
+        ),
         layout="circle",
         parameters=(count("s", 2),),
         fallback="s is at most n - 1",
