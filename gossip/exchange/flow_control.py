@@ -5,7 +5,8 @@ from collections.abc import Callable
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
 from ..errors import RemoteProtocolError
-from ..wire.messages import Chunk, End, Incarnation, PeerId
+from ..types import Incarnation, PeerId
+from ..wire.messages import Chunk, End
 from .transfer import OutgoingTransfer
 
 __all__ = [

@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Attach, Drop, Inspect, ShareId, Stage
+from ..effects.effects import Attach, Drop, Inspect, Stage
 from ..effects.events import ShareRefused
 from ..effects.ledger import Entry, Kind
 from ..errors import RemoteProtocolError
+from ..types import Incarnation, PeerId, ShareId
 from ..weight import WEIGHT_MAX
-from ..wire.messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push
+from ..wire.messages import Ack, Chunk, Grant, Offer, Pending, Push
 from ..wire.schema import Schema
 from .flow_control import FRAMES_MAX, patience_s, window_bytes
 from .transfer import INCOMING_TRANSITIONS, IncomingEvent, IncomingState, IncomingTransfer

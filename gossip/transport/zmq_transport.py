@@ -16,8 +16,8 @@ from typing import Final
 import zmq
 
 from ..errors import ConfigError, TransportError
+from ..types import PeerId
 from ..wire.codec import Buffer
-from ..wire.messages import PeerId
 from .addresses import Resolver, local_host, parse_address, sockets_max
 from .dealers import Dealers, open_socket, reason, try_send
 from .socks_bridge import SocksBridge

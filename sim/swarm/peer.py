@@ -28,11 +28,11 @@ from ...gossip.effects.effects import (
     Release,
     Send,
     Snapshot,
-    SnapshotId,
     Stage,
     Wait,
 )
 from ...gossip.effects.events import Event, PeerRefused
+from ...gossip.types import SnapshotId
 from ...gossip.wire.codec import Buffer, decode, encode
 from ...train.runtime.counters import Counters
 from ...train.storage.inputs import (

@@ -33,15 +33,14 @@ from ...gossip.effects.effects import (
     Record,
     Release,
     Send,
-    ShareId,
     Snapshot,
-    SnapshotId,
     Stage,
     Wait,
 )
 from ...gossip.effects.events import Event, PeerDied, PeerLeft
 from ...gossip.errors import DecodeError
 from ...gossip.transport.zmq_transport import Received, Transport
+from ...gossip.types import ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, checksum, decode_header, encode
 from ...gossip.wire.messages import Chunk, End, Grant, Hello, Leave, Offer, Pending, Query
 from ..clock import uptime_s

@@ -20,12 +20,11 @@ from ...gossip.effects.effects import (
     Reclaim,
     Release,
     Send,
-    ShareId,
     Snapshot,
-    SnapshotId,
     Stage,
 )
 from ...gossip.errors import LocalProtocolError, TrainingError
+from ...gossip.types import ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form
 from .cuda import DeviceSnapshot, Held, Mark

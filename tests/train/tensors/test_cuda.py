@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from rumor.gossip import TrainingError, stream
-from rumor.gossip.effects.effects import Drop, Mix, Reclaim, Release, Send, ShareId, Snapshot, Stage
+from rumor.gossip.effects.effects import Drop, Mix, Reclaim, Release, Send, Snapshot, Stage
+from rumor.gossip.types import ShareId
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.cuda import DONE, CudaQueue, Held, Marks, queue_of

@@ -20,10 +20,10 @@ from rumor.gossip.effects.effects import (
     Reclaim,
     Release,
     Send,
-    ShareId,
     Snapshot,
     Stage,
 )
+from rumor.gossip.types import ShareId
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.layout import SLICE_SIZE
