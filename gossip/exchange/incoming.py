@@ -65,13 +65,7 @@ class Inbox:
         """Shares that a step may take, in order of arrival."""
         if not self._transfers:
             return ()
-        return tuple(
-            [
-                transfer
-                for transfer in self._transfers.values()
-                if transfer.state is IncomingState.READY
-            ]
-        )
+        return tuple([t for t in self._transfers.values() if t.state is IncomingState.READY])
 
     def expects_copy(self, but: PeerId = "") -> bool:
         """Whether a copy is on its way, so that no other donor need be asked.
