@@ -138,7 +138,7 @@ class SwarmDriver:
                 case Greet(address, envelope):
                     self._post.greet(self.id, address, self._written(encode(envelope)))
                 case Inspect(share):
-                    finite = self._workbench.is_finite(share)
+                    finite = self._workbench.staging.is_finite(share)
                     self._carry_out(self._decide(Inspected(share, finite)))
                 case Attach(share):
                     # No memory is shared here: each peer stands for a host of its own.
