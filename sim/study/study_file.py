@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from ..config import SimulationConfig
-from .study import Axis, Condition, Point, Study
+from .study import Axis, Condition, Point, Study, with_tuples
 
 __all__ = [
     "RUNNER_SETTINGS",
@@ -96,7 +96,7 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
         name=name,
         title=_text(content, "title", name),
         question=_text(content, "question", ""),
-        settings=_usable(settings),
+        settings=with_tuples(settings),
         axes=axes,
         seeds=_seeds(content.get("seeds", _SEEDS)),
         skip=tuple(_conditions(content.get("skip", []), [axis.name for axis in axes])),
@@ -115,7 +115,7 @@ def _axis(name: str, values: object) -> Axis:
     if values and all(isinstance(value, dict) and "name" in value for value in values):
         return Axis(name, tuple(_point(where, value) for value in values))
     _check_keys({name: values}, SETTINGS, "grid")
-    return Axis(name, tuple(Point(_label(value), _usable({name: value})) for value in values))
+    return Axis(name, tuple(Point(_label(value), with_tuples({name: value})) for value in values))
 
 
 def _point(where: str, table: Mapping[str, Any]) -> Point:
@@ -124,14 +124,7 @@ def _point(where: str, table: Mapping[str, Any]) -> Point:
     if not isinstance(label, str) or not label.strip():
         raise ConfigError(f"{where} has the name {_shown(label)}: it must be a text")
     _check_keys(settings, SETTINGS, f"{where}, {label}")
-    return Point(" ".join(label.split()), _usable(settings))
-
-
-def _usable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as `SimulationConfig` takes them: it has a tuple where TOML has a list."""
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-    }
+    return Point(" ".join(label.split()), with_tuples(settings))
 
 
 def _conditions(tables: object, axes: Iterable[str]) -> Iterable[Condition]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ from ....gossip.errors import ConfigError
 from ....train.storage.files import drafted, remove_drafts, write_json
 from ...kernel.faults import Fault, faults_as_json
 from ...results.files import check_writable
-from ..study import Axis, Condition, Point, Study
+from ..study import Axis, Condition, Point, Study, with_tuples
 
 __all__ = [
     "STUDY",
@@ -172,13 +173,8 @@ def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any 
     Raises:
         OSError: It cannot be written; what was there still is.
     """
-    told = {
-        "format": _FORMAT,
-        "study": _as_json(study),
-        "cells": list(keys),
-        "failures": dict(failures or {}),
-    }
-    write_json(folder / STUDY, told)
+    told = {"format": _FORMAT, "study": _as_json(study), "cells": list(keys)}
+    write_json(folder / STUDY, told | {"failures": dict(failures or {})})
 
 
 def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
@@ -207,24 +203,15 @@ def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
 
 
 def _as_json(study: Study) -> dict[str, Any]:
-    return {
-        "name": study.name,
-        "title": study.title,
-        "question": study.question,
+    told = {field.name: getattr(study, field.name) for field in fields(Study)}
+    axes = {
+        axis.name: [{"label": p.label, "settings": _plain(p.settings)} for p in axis.points]
+        for axis in study.axes
+    }
+    return told | {
         "settings": _plain(study.settings),
-        "axes": [
-            {
-                "name": axis.name,
-                "points": [
-                    {"label": point.label, "settings": _plain(point.settings)}
-                    for point in axis.points
-                ],
-            }
-            for axis in study.axes
-        ],
-        "seeds": list(study.seeds),
+        "axes": [{"name": name, "points": points} for name, points in axes.items()],
         "skip": [dict(condition.wanted) for condition in study.skip],
-        "target": study.target,
     }
 
 
@@ -238,24 +225,14 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _study(told: Mapping[str, Any]) -> Study:
-    axes = tuple(
-        Axis(
-            axis["name"], tuple(Point(p["label"], _settings(p["settings"])) for p in axis["points"])
-        )
+    axes = {
+        axis["name"]: tuple(Point(p["label"], with_tuples(p["settings"])) for p in axis["points"])
         for axis in told["axes"]
-    )
-    return Study(
-        name=told["name"],
-        title=told["title"],
-        question=told["question"],
-        settings=_settings(told["settings"]),
-        axes=axes,
-        seeds=tuple(told["seeds"]),
-        skip=tuple(Condition(wanted) for wanted in told["skip"]),
-        target=told["target"],
-    )
-
-
-def _settings(told: Mapping[str, Any]) -> dict[str, Any]:
-    """As `read_study` gives them: what JSON has as a list is a tuple."""
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
+    }
+    changed = {
+        "settings": with_tuples(told["settings"]),
+        "axes": tuple(Axis(name, points) for name, points in axes.items()),
+        "seeds": tuple(told["seeds"]),
+        "skip": tuple(Condition(wanted) for wanted in told["skip"]),
+    }
+    return Study(**{**told, **changed})

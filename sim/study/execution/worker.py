@@ -25,12 +25,7 @@ from ...results.files import as_json
 from ...simulate import simulate
 from .cache_key import code_version, config_of, trial_key, versions
 
-__all__ = [
-    "at_work",
-    "compute",
-    "order_of",
-    "run_trial",
-]
+__all__ = ["compute", "order_of", "run_trial"]
 
 # A process has one working directory and one number of torch threads.
 _ONE_AT_A_TIME = threading.Lock()
@@ -77,7 +72,9 @@ def run_trial(order: str) -> str:
         raised for a trial that cannot run: others may.
     """
     told = json.loads(order)
-    with at_work(told):
+    if told["parent"] is not None:
+        _belong_to(told["parent"])
+    with _ONE_AT_A_TIME, _inside(told["folder"]):
         try:
             answer = _answer(told)
         except (RumorError, TopologyError, OSError) as error:
@@ -87,19 +84,6 @@ def run_trial(order: str) -> str:
         except Exception as error:  # whatever a user's task does
             answer = {"failure": _told(error)}
     return json.dumps({"key": told["key"], **answer}, allow_nan=False)
-
-
-@contextmanager
-def at_work(told: Mapping[str, Any]) -> Iterator[None]:
-    """Be a worker process while it carries out an order.
-
-    Args:
-        told: ``folder`` and ``parent``, as `order_of` has them.
-    """
-    if told["parent"] is not None:
-        _belong_to(told["parent"])
-    with _ONE_AT_A_TIME, _inside(told["folder"]):
-        yield
 
 
 def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
