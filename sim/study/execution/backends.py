@@ -170,6 +170,7 @@ def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
     from distributed import Client, wait
     from distributed.scheduler import KilledWorker
 
+    any_of: Any = wait
     try:
         client: Any = Client(address, timeout=_CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TypeError) as error:
@@ -182,7 +183,7 @@ def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
             width=lambda: jobs or len(client.nthreads()) or 1,
             submit=lambda order: client.submit(run, order, pure=False),
             # While all workers are away, it waits for others to come.
-            wait=lambda futures: wait(futures, return_when="FIRST_COMPLETED").done,
+            wait=lambda futures: any_of(futures, return_when="FIRST_COMPLETED").done,
             result=lambda future: future.result(),
             killed=(KilledWorker,),
             cancel=client.cancel,

@@ -13,24 +13,22 @@ import numpy as np
 
 from ....topology.layout import Sketch
 from ....train.storage.files import drafted
+from ..analysis.ranking import comparisons
 from ..format import number
 from ..metrics import METRICS
 from ..results import Result, Results
 from .charts import (
-    Matrix,
-    Panel,
-    Scale,
-    Series,
     curve_panels,
+    graphs_of,
     heatmaps,
     number_axis,
     prediction_panels,
     ranking_panels,
     response_panel,
+    sketch_of,
     standing,
 )
-from .facets import Facet
-from .graphs import graphs_of, sketch_of
+from .panels import Matrix, Panel, Scale, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,12 +79,11 @@ _DARK_FROM = 0.72
 _Part = TypeVar("_Part")
 
 
-def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> list[Path]:
+def draw_pictures(results: Results, folder: Path) -> list[Path]:
     """Draw them all.
 
     Args:
-        results: Of a study.
-        facets: Of them, at least one.
+        results: Of a study, at least one.
         folder: Where they go; it is made. Older pictures that this study no longer has are removed.
 
     Returns:
@@ -97,7 +94,7 @@ def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> li
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, draw in _pictures(results, facets):
+    for name, draw in _pictures(results):
         path = folder / f"{name}.png"
         draw(path)
         paths.append(path)
@@ -106,28 +103,25 @@ def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> li
     return paths
 
 
-def _pictures(
-    results: Results, facets: Sequence[Facet]
-) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    colors = standing(facets)
-    for of, several in _parted(facets):
-        curves = [(facet.title, curve_panels(facet, "time_s", colors)) for facet in several]
-        yield f"curves{of}", partial(_draw_grid, curves, height=2.9)
-        rows = [(facet.title, ranking_panels(facet)) for facet in several]
-        yield f"ranking{of}", partial(_draw_grid, rows, height=None)
-    predicted = [
-        (", ".join(panels[0][0].at.values()), _strongest(panels))
-        for panels in prediction_panels(results, {}).values()
-    ]
-    for of, some in _parted(predicted):
-        yield f"predictions{of}", partial(_draw_grid, some, height=3.3)
-    if number_axis(results) is not None:
-        metric = facets[0].comparison.metric
+def _pictures(results: Results) -> Iterator[tuple[str, Callable[[Path], None]]]:
+    study, places = results.study, comparisons(results)
+    colors, metric = standing(study, places), places[0].metric
+    for of, several in _parted(places):
+        titles = [", ".join(one.at.values()) for one in several]
+        curves = [curve_panels(one, "time_s", colors) for one in several]
+        yield f"curves{of}", partial(_draw_grid, titles, curves, height=2.9)
+        rows = [ranking_panels(one) for one in several]
+        yield f"ranking{of}", partial(_draw_grid, titles, rows, height=None)
+    for of, panels in _parted(list(prediction_panels(results, {}).values())):
+        titles = [", ".join(one[0][0].at.values()) for one in panels]
+        strongest = [_strongest(one) for one in panels]
+        yield f"predictions{of}", partial(_draw_grid, titles, strongest, height=3.3)
+    if number_axis(study) is not None:
         other = "bytes_to_target" if metric.to_target else "consensus_distance"
-        panels = [response_panel(results, one) for one in (METRICS[metric.name], METRICS[other])]
-        yield "response", partial(_draw_grid, [("", panels)], height=3.6)
-    tables = heatmaps(results, {axis.name: axis.labels[0] for axis in results.study.axes[2:]})
-    wanted = (facets[0].comparison.metric.name, "accuracy", "consensus_distance")
+        responses = [response_panel(results, METRICS[name]) for name in (metric.name, other)]
+        yield "response", partial(_draw_grid, [""], [responses], height=3.6)
+    tables = heatmaps(results, {axis.name: axis.labels[0] for axis in study.axes[2:]})
+    wanted = (metric.name, "accuracy", "consensus_distance")
     if found := [tables[name] for name in dict.fromkeys(wanted) if name in tables]:
         yield "heat", partial(_draw_heatmaps, found[:2])
     if graphs := graphs_of(results):
@@ -148,17 +142,17 @@ def _strongest(panels: Sequence[tuple[Any, Panel]]) -> list[Panel]:
 
 
 def _draw_grid(
-    rows: Sequence[tuple[str, Sequence[Panel]]], path: Path, *, height: float | None
+    titles: Sequence[str], rows: Sequence[Sequence[Panel]], path: Path, *, height: float | None
 ) -> None:
     """A row of panels for each title; rows of labels are as high as they need to be."""
-    heights = [height or 0.85 + 0.2 * len(panels[0].y.ticks) for _, panels in rows]
-    columns = max(len(panels) for _, panels in rows)
+    heights = [height or 0.85 + 0.2 * len(panels[0].y.ticks) for panels in rows]
+    columns = max(map(len, rows))
     with _paper(_WIDTH, sum(heights) + 0.3) as figure:
         grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
         for axes in grid.flat:
             axes.set_axis_off()
         drawn = []
-        for line, (where, panels) in zip(grid, rows, strict=True):
+        for line, where, panels in zip(grid, titles, rows, strict=True):
             for axes, panel in zip(line, panels, strict=False):
                 axes.set_axis_on()
                 _draw(axes, panel, where, is_first=axes is line[0])
