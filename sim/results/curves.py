@@ -62,12 +62,12 @@ LABELS_MAX = 16
 """Lines that are labelled; of more, none could be read."""
 
 
-def new_figure(width: float, height: float, layout: Any) -> "Figure":
+def new_figure(width: float, height: float, layout: Any, dpi: float = 150) -> "Figure":
     """An empty figure, inches wide and high: without a window or state that outlives it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=150, layout=layout)
+    figure = Figure(figsize=(width, height), dpi=dpi, layout=layout)
     FigureCanvasAgg(figure)
     return figure
 

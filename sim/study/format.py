@@ -15,7 +15,6 @@ __all__ = [
     "of_seeds",
     "percent",
     "place",
-    "plain",
     "scale_of",
     "sentence",
     "shown",
@@ -183,15 +182,6 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def plain(label: str) -> str:
-    """A label on one line: a line break must not break the sentence that it stands in.
-
-    >>> plain("half\\n slow")
-    'half slow'
-    """
-    return " ".join(label.split())
-
-
 def named(axis: str, label: str) -> str:
     """A point where it is plain what it is a point of.
 
@@ -202,7 +192,8 @@ def named(axis: str, label: str) -> str:
     >>> named("speeds", "1x:50%,4x:50%")
     '"1x:50%,4x:50%"'
     """
-    label = plain(label)
+    # A line break must not break the sentence that it stands in.
+    label = " ".join(label.split())
     if _is_number(label) or label in ("true", "false"):
         return f"{axis} = {label}"
     # In a list of names its commas would look like the list's.

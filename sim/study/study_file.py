@@ -88,19 +88,19 @@ def read_study(path: Path) -> Study:
 
 def _study(name: str, content: Mapping[str, Any]) -> Study:
     _check_keys(content, _KEYS, "")
-    settings = _table(content, "settings")
+    settings = _given(content, "settings", {}, "a table, [settings]")
     _check_keys(settings, SETTINGS, "settings")
-    grid = _table(content, "grid")
+    grid = _given(content, "grid", {}, "a table, [grid]")
     axes = tuple(_axis(axis, values) for axis, values in grid.items())
     return Study(
         name=name,
-        title=_text(content, "title", name),
-        question=_text(content, "question", ""),
+        title=_given(content, "title", name, "a text").strip(),
+        question=_given(content, "question", "", "a text").strip(),
         settings=with_tuples(settings),
         axes=axes,
         seeds=_seeds(content.get("seeds", _SEEDS)),
         skip=tuple(_conditions(content.get("skip", []), [axis.name for axis in axes])),
-        target=_number(content.get("target", 0.9), "target"),
+        target=float(_given(content, "target", 0.9, "a number")),
     )
 
 
@@ -152,24 +152,13 @@ def _seeds(given: object) -> tuple[int, ...]:
     )
 
 
-def _table(content: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = content.get(key, {})
-    if not isinstance(found, dict):
-        raise ConfigError(f"{key} is {_shown(found)}: it must be a table, [{key}]")
-    return found
-
-
-def _text(content: Mapping[str, Any], key: str, unless_given: str) -> str:
+def _given(content: Mapping[str, Any], key: str, unless_given: Any, form: str) -> Any:
+    """A value of the same type as the usual one, or an integer for a float."""
     found = content.get(key, unless_given)
-    if not isinstance(found, str):
-        raise ConfigError(f"{key} is {_shown(found)}: it must be a text")
-    return found.strip()
-
-
-def _number(value: object, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{key} is {_shown(value)}: it must be a number")
-    return float(value)
+    kinds = (int, float) if isinstance(unless_given, float) else (type(unless_given),)
+    if type(found) not in kinds:
+        raise ConfigError(f"{key} is {_shown(found)}: it must be {form}")
+    return found
 
 
 def _label(value: object) -> str:

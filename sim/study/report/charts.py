@@ -145,7 +145,7 @@ def _line(label: str, drawn: Band, size: float, times: float, is_log: bool, colo
     # The last evaluation is what everybody looks at.
     kept = sorted({*there[::step], there[-1]})
     least = min(drawn.mean[i] for i in there) / 10 if is_log else -math.inf
-    banded = kept if drawn.kind != "single" else ()
+    banded = kept if drawn.n > 1 else ()
     return Series(
         label=label,
         x=tuple(short(drawn.x[i] / size) for i in kept),

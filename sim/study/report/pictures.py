@@ -13,6 +13,7 @@ import numpy as np
 
 from ....topology.layout import Sketch
 from ....train.storage.files import drafted
+from ...results.curves import STYLE, new_figure
 from ..analysis.ranking import comparisons
 from ..format import number
 from ..metrics import METRICS
@@ -45,22 +46,14 @@ _COLORS: Final = {
 _SHADES: Final = ("#3a3f96", "#16857f", "#b98200")
 _DIM, _MUTED = _COLORS["dim"], _COLORS["muted"]
 
-_STYLE: Any = {
-    "font.size": 9.5,
+_STYLE: Any = STYLE | {
     "axes.edgecolor": _MUTED,
     "axes.labelcolor": _DIM,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.spines.left": False,
-    "axes.titlelocation": "left",
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
     "grid.color": "#e1e5ea",
-    "grid.linewidth": 0.8,
     "text.color": _COLORS["ink"],
-    "text.parse_math": False,
     "xtick.color": _MUTED,
     "ytick.color": _MUTED,
     "xtick.labelcolor": _DIM,
@@ -171,22 +164,25 @@ def _draw(axes: "Axes", panel: Panel, where: str, *, is_first: bool) -> None:
         _draw_series(axes, panel, one)
     for at, text in panel.remarks:
         if panel.kind == "rows":
-            place: Any = {"xy": (0.02, at), "xycoords": ("axes fraction", "data"), "va": "center"}
+            _write(axes, text, (0.02, at), va="center")
         else:
-            place = {"xy": (0.01, 0.02), "xycoords": "axes fraction"}
-        axes.annotate(text, fontsize=8, color=_DIM, **place)
+            axes.annotate(text, (0.01, 0.02), xycoords="axes fraction", fontsize=8, color=_DIM)
     if panel.target is not None:
         axes.axhline(panel.target, color=_DIM, linewidth=0.8, linestyle=":")
-        axes.annotate(
-            f"target {panel.target:g} %", (0.01, panel.target), fontsize=8, color=_DIM,
-            xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points",
-        )  # fmt: skip
+        place = (0.01, panel.target)
+        _write(axes, f"target {panel.target:g} %", place, xytext=(0, 2), textcoords="offset points")
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
     if panel.kind == "rows":
         axes.grid(axis="y", visible=False)
         if not is_first:
             axes.set_yticklabels([])
+
+
+def _write(axes: "Axes", text: str, place: tuple[float, float], **style: Any) -> None:
+    """Write something at a part of the width and a value of the y axis."""
+    coordinates: Any = ("axes fraction", "data")
+    axes.annotate(text, place, xycoords=coordinates, fontsize=8, color=_DIM, **style)
 
 
 def _draw_series(axes: "Axes", panel: Panel, one: Series) -> None:
@@ -252,8 +248,7 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
     # What was pushed up only goes back by half, so that a heap stays around its middle.
-    excess = sum(new - places[index] for new, index in zip(moved, order, strict=True))
-    shift = excess / max(1, len(moved))
+    shift = sum(moved) / max(1, len(moved)) - sum(places) / max(1, len(places))
     found = [0.0] * len(places)
     for new, index in zip(moved, order, strict=True):
         found[index] = new - shift
@@ -288,8 +283,8 @@ def _draw_matrix(axes: "Axes", found: Matrix) -> None:
     axes.set_xticks(range(len(found.columns)), found.columns)
     axes.set_yticks(range(len(found.rows)), found.rows)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
-    axes.set_xticks([i - 0.5 for i in range(1, len(found.columns))], minor=True)
-    axes.set_yticks([i - 0.5 for i in range(1, len(found.rows))], minor=True)
+    axes.set_xticks(np.arange(1, len(found.columns)) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, len(found.rows)) - 0.5, minor=True)
     axes.tick_params(which="minor", length=0)
     axes.grid(visible=False)
     axes.grid(which="minor", color="white", linewidth=2)
@@ -342,16 +337,12 @@ def _color(name: str) -> str:
 @contextmanager
 def _paper(width: float, height: float) -> "Iterator[Figure]":
     """An empty figure, inches wide and high."""
-    # The object-oriented way: no backend, no state that outlives the call.
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     with rc_context(_STYLE), warnings.catch_warnings():
         # A name that is very long, or in letters that no font here has, is still a name.
         warnings.simplefilter("ignore", UserWarning)
-        figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(width, height, "constrained", dpi=_DPI)
         yield figure
 
 
