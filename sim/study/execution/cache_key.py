@@ -115,6 +115,7 @@ def code_version() -> str:
     return _hash([_sources_state(_ROOT), versions()])
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that compute; empty for one that is not there.
 

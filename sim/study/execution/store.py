@@ -29,8 +29,6 @@ TRIALS: Final = "cells"
 """Their folder inside a study's."""
 
 _FORMAT: Final = 1
-_PARTS: Final = {"summary": dict, "series": dict, "facts": dict, "wall_s": float,
-                 "peak_rss_mib": float}  # fmt: skip
 
 
 class Store:
@@ -54,13 +52,13 @@ class Store:
         path = self._folder / f"{key}.json"
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            record: dict[str, Any] = content["record"]
+            if content == _entry(key, record):
+                return record
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError):
-            content = None
-        if _is_whole(content, key):
-            record: dict[str, Any] = content["record"]
-            return record
+        except (OSError, ValueError, RecursionError, LookupError, TypeError):
+            pass
         if path not in self.torn:
             self.torn.append(path)
         return None
@@ -77,9 +75,9 @@ class Store:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{key}.json"
-        content = {"format": _FORMAT, "key": key, "digest": _digest(key, record), "record": record}
         with drafted(path) as draft:
-            draft.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
+            text = json.dumps(_entry(key, record), allow_nan=False)
+            draft.write_text(text + "\n", encoding="utf-8")
 
     def tidy(self) -> None:
         """Remove what a killed process left unfinished."""
@@ -91,21 +89,12 @@ class Store:
         return sum(path.stem not in known for path in self._folder.glob("*.json"))
 
 
-def _is_whole(content: Any, key: str) -> bool:
-    if not isinstance(content, dict) or not isinstance(content.get("record"), dict):
-        return False
-    record = content["record"]
-    return (
-        (content.get("format"), content.get("key")) == (_FORMAT, key)
-        and all(isinstance(record.get(part), kind) for part, kind in _PARTS.items())
-        and content.get("digest") == _digest(key, record)
-    )
-
-
-def _digest(key: str, record: Mapping[str, Any]) -> str:
+def _entry(key: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file has, with a digest that tells whether it is as it was written."""
     # Numbers are written so that they are read back to the bit.
     text = json.dumps([_FORMAT, key, record], sort_keys=True)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    return {"format": _FORMAT, "key": key, "digest": digest, "record": record}
 
 
 _LOCK: Final = ".lock"

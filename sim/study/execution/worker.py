@@ -53,7 +53,7 @@ def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | 
             "key": key,
             "settings": dict(settings),
             "code": code_version(),
-            "versions": _versions(),
+            "versions": versions(),
             "folder": str(folder),
             "parent": parent,
         }
@@ -103,15 +103,10 @@ def _difference(versions: Mapping[str, str]) -> str:
     """What this process has otherwise than the one that asked."""
     others = [
         f"{name} is {own or 'missing'} there, {versions.get(name) or 'missing'} here"
-        for name, own in _versions().items()
+        for name, own in versions().items()
         if versions.get(name, "") != own
     ]
     return "; ".join(others) or _CHANGED
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return versions()
 
 
 def _check(key: str, settings: Mapping[str, Any]) -> None:
