@@ -76,8 +76,12 @@ class StudyPlan:
 
     @property
     def shape(self) -> str:
-        """How the number of trials comes about, in words."""
-        return _shape(self.study, len(self.trials) + len(self.bad))
+        """How many points and seeds there are, and how many trials were left out, in words."""
+        study, trials = self.study, len(self.trials) + len(self.bad)
+        axes = [*((axis.name, len(axis.points)) for axis in study.axes), ("seed", len(study.seeds))]
+        whole = math.prod(count for _, count in axes)
+        left_out = f", {whole - trials} left out" if trials < whole else ""
+        return " x ".join(_plural(name, count) for name, count in axes) + left_out
 
     @property
     def finished(self) -> int:
@@ -160,19 +164,12 @@ def _jobs(trials: int, memory_gib: float) -> int:
     return max(1, min(usable_cores(), fit, trials))
 
 
-def _shape(study: Study, trials: int) -> str:
-    """How many points and seeds there are, and how many trials were left out.
+def _plural(name: str, count: int) -> str:
+    """So many points of an axis.
 
     >>> _plural("topology", 28), _plural("workers", 2), _plural("rule", 1)
     ('28 topologies', '2 workers', '1 rule')
     """
-    axes = [(axis.name, len(axis.points)) for axis in study.axes] + [("seed", len(study.seeds))]
-    whole = math.prod(count for _, count in axes)
-    left_out = f", {whole - trials} left out" if trials < whole else ""
-    return " x ".join(_plural(name, count) for name, count in axes) + left_out
-
-
-def _plural(name: str, count: int) -> str:
     if count == 1 or name.endswith(("s", "data")) or len(name) <= _SHORT:
         return f"{count} {name}"
     return f"{count} {name.removesuffix('y')}ies" if name.endswith("y") else f"{count} {name}s"

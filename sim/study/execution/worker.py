@@ -99,12 +99,12 @@ def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
     return {"record": found}
 
 
-def _difference(versions: Mapping[str, str]) -> str:
+def _difference(asked: Mapping[str, str]) -> str:
     """What this process has otherwise than the one that asked."""
     others = [
-        f"{name} is {own or 'missing'} there, {versions.get(name) or 'missing'} here"
+        f"{name} is {own or 'missing'} there, {asked.get(name) or 'missing'} here"
         for name, own in versions().items()
-        if versions.get(name, "") != own
+        if asked.get(name, "") != own
     ]
     return "; ".join(others) or _CHANGED
 
