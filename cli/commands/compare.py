@@ -44,12 +44,13 @@ def compare(
     """
     with reporting_errors(debug=debug):
         from ...sim.calibration import read_live_run
-        from ...sim.results.compare import put_side_by_side, read_simulated
+        from ...sim.results.compare import put_side_by_side
+        from ...sim.results.run import Run
 
         run = read_live_run(live)
         found = put_side_by_side(
             run,
-            read_simulated(simulated),
+            Run.load(simulated),
             target=target,
             tolerance=tolerance,
             live_consensus=_consensus(run),

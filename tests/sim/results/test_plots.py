@@ -9,8 +9,7 @@ import pytest
 from matplotlib import get_backend, rcParams
 from matplotlib.figure import Figure
 
-from rumor.sim.results.curves import set_scale
-from rumor.sim.results.plots import draw
+from rumor.sim.results.plots import draw, set_scale
 from rumor.sim.results.run import Run
 
 from ..made_up import made_up
