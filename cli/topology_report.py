@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from ..topology import Facts, Topology
-from .console import Row, print_rows
+from .console import Row, print_rows, sized
 
-__all__ = ["describe", "print_facts", "sized"]
+__all__ = ["describe", "print_facts"]
 
 LISTED_MAX = 8
 """Nodes that a sentence names before it counts the rest."""
@@ -67,18 +67,6 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
         words = f"a share of {sized(facts.share_bytes)} over the slowest link"
         rows.append(Row("time of a round", seconds, words))
     return rows
-
-
-def sized(size_bytes: float) -> str:
-    """A number of bytes with a unit.
-
-    >>> sized(4_000_000), sized(1.5e9), sized(12)
-    ('4 MB', '1.5 GB', '12 B')
-    """
-    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
-        if size_bytes >= 10**power:
-            return f"{size_bytes / 10**power:.4g} {unit}"
-    return f"{size_bytes:.4g} B"
 
 
 def _degrees(facts: Facts) -> str:

@@ -1,21 +1,21 @@
 """``rumor launch``: several peers on this machine, watched to their end."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from ..errors import FAILED, fail, reporting_errors
+from ..console import print_json
+from ..errors import FAILED, fail
 from ..exchange import ExchangeConfig
-from ..options import EXCHANGE, FAULTS, GOSSIP, OUTPUT, Debug, Json, Source, given, options_of
+from ..options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
 from .config import LaunchConfig, check
 from .display import display_on
 from .folder import PROGRAM, RunFolder, listening
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .summary import Outcome
 
 __all__ = [
+    "LaunchFiles",
     "complaint",
     "launch",
     "run_swarm",
@@ -39,41 +40,30 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFiles:
+    """What a launch reads."""
+
+    faults: Path | None = None
+    """What is done to peers and network, and when: a JSON list such as [{"at_s": 3, "kind":
+    "crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. Times count from when all peers
+    train. docs/reference/faults.md names the kinds; none unless given."""
+
+    resume: Path | None = None
+    """Go on with the run in that folder: all its peers from their last checkpoints, as they were,
+    or with another ``steps``, ``total_steps`` or ``lr``, say. None may still run; a new run unless
+    given."""
+
+
 @options_of(
+    Source(LaunchFiles, FAULTS, metavars={"faults": "FILE"}),
     Source("cli.launch.config:LaunchConfig", GOSSIP),
     Source("train.config:RunConfig", GOSSIP, adds=False),
     Source("train.config:PeerConfig", GOSSIP, adds=False),
     Source("cli.exchange:RuleConfig", GOSSIP, adds=False),
     Source("cli.exchange:ExchangeConfig", EXCHANGE),
 )
-def launch(
-    ctx: typer.Context,
-    *,
-    faults: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="What is done to peers and network, and when: a JSON list such as "
-            '[{"at_s": 3, "kind": "crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. '
-            "Times count from when all peers train. docs/reference/faults.md names the kinds.",
-            show_default="none",
-            rich_help_panel=FAULTS,
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Go on with the run in that folder: all its peers from their last checkpoints, as "
-            "they were, or with another --steps, --total-steps or --lr, say. None may still run.",
-            show_default="a new run",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    as_json: Json = False,
-    debug: Debug = False,
-    **settings: Any,
-) -> None:
+def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Train one model with several local processes, each a peer of its own.
 
     The launcher only starts and watches them: they find one another and go on without it, and
@@ -88,36 +78,26 @@ def launch(
     Exit status: 0 if at least one peer finished and every unit of weight is accounted for
     (peers that were killed or failed are named); 1 if not; 2 for wrong arguments.
     """
-    with reporting_errors(debug=debug):
-        settings["slow"] = tuple(settings["slow"] or ())
-        exchange = {entry.name: settings.pop(entry.name) for entry in fields(ExchangeConfig)}
-        config = LaunchConfig(**settings, exchange=ExchangeConfig(**exchange))
-        resumption = None
-        if resume is not None:
-            from .resume import read_run
+    exchange = config_of(ExchangeConfig, settings)
+    config = config_of(LaunchConfig, settings | {"exchange": exchange, "faults": ()})
+    resumption = None
+    if settings["resume"] is not None:
+        from .resume import read_run
 
-            resumption = read_run(resume, _typed(ctx))
-            config = resumption.config
-        if faults is not None:
-            config = with_faults(config, faults)
-        summary = run_swarm(config, resumption=resumption)
-        _show(summary, as_json=as_json)
-        if not worked(summary):
-            fail(complaint(summary), FAILED)
-
-
-def _typed(ctx: typer.Context) -> dict[str, Any]:
-    """What was typed of the settings of a run, by name."""
-    return {name: ctx.params[name] for name in given(ctx) - {"resume", "as_json", "debug"}}
-
-
-def _show(summary: dict[str, Any], *, as_json: bool) -> None:
+        typed = {name: settings[name] for name in given(ctx) & {*settings} - {"resume"}}
+        resumption = read_run(settings["resume"], typed)
+        config = resumption.config
+    if settings["faults"] is not None:
+        config = with_faults(config, settings["faults"])
+    summary = run_swarm(config, resumption=resumption)
     if as_json:
-        print(json.dumps(summary, allow_nan=False))
-        return
-    from .display import report
+        print_json(summary)
+    else:
+        from .display import report
 
-    report(summary, Console())
+        report(summary, Console())
+    if not worked(summary):
+        fail(complaint(summary), FAILED)
 
 
 def with_faults(config: LaunchConfig, path: Path) -> LaunchConfig:
