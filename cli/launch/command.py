@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,11 @@ from .config import LaunchConfig, check
 from .display import display_on
 from .folder import PROGRAM, RunFolder, listening
 from .monitor import Monitor
-from .processes import ProcessGroup, supervise
-from .watchdog import Watchdog
+from .processes import ProcessGroup, watchdog
+from .supervisor import supervise
 
 if TYPE_CHECKING:
     from ...train.tasks.registry import Task
-    from .faults import FaultInjector
     from .proxy.proxies import Proxies
     from .resume import Resumption
     from .summary import Outcome
@@ -140,15 +139,21 @@ def run_swarm(
     task, out = check(config, resumes=resumption is not None)
     steps = config.steps or (None if config.total_steps else task.steps)
     title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
-    with _network_of(config, out, resumption) as network, _watchdog_of(config) as watchdog:
+    pauses = any(fault.kind in ("pause", "slow") for fault in config.faults)
+    waker = watchdog() if pauses else nullcontext()
+    with _network_of(config, out, resumption) as network, waker as awake:
         proxy = None if network is None else network.socks_proxy
         run_folder = RunFolder(config, steps, out, program, proxy)
         found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
-        group = ProcessGroup(found, watchdog)
+        group = ProcessGroup(found, awake)
         monitor = Monitor(group.places, group.processes, steps, config.total_steps)
         if resumption is not None:
             resumption.remind(monitor)
-        injector = _injector_of(config, group, monitor, run_folder, network)
+        injector = None
+        if config.faults:
+            from .faults import FaultInjector
+
+            injector = FaultInjector(config.faults, group, monitor, run_folder, network)
         started_s = time.monotonic()
         with display_on(sys.stderr, title) as display:
             views = supervise(group, monitor, display, injector)
@@ -203,26 +208,6 @@ def _network_of(
     who_listens = partial(listening, out)
     with Proxies(seed=config.seed, who_listens=who_listens) as network:
         yield network
-
-
-def _watchdog_of(config: LaunchConfig) -> AbstractContextManager[Watchdog | None]:
-    """What wakes paused peers if this process is killed; nothing where no fault pauses any."""
-    stops = any(fault.kind in ("pause", "slow") for fault in config.faults)
-    return Watchdog() if stops else nullcontext()
-
-
-def _injector_of(
-    config: LaunchConfig,
-    group: ProcessGroup,
-    monitor: Monitor,
-    run_folder: RunFolder,
-    network: "Proxies | None",
-) -> "FaultInjector | None":
-    if not config.faults:
-        return None
-    from .faults import FaultInjector
-
-    return FaultInjector(config.faults, group, monitor, run_folder, network)
 
 
 def _conclude(

@@ -4,6 +4,7 @@ import errno
 import json
 import re
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.launch.command import complaint, run_swarm, worked
 from rumor.cli.launch.faults import FaultInjector
-from rumor.cli.launch.watchdog import Watchdog
+from rumor.cli.launch.processes import watchdog
 from rumor.sim.kernel.faults import Fault, read_faults, resolve
 
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
@@ -331,26 +332,21 @@ def test_why_nobody_finished_is_said_beside_what_was_not_written(
 
 
 @pytest.mark.parametrize("kind", ["pause", "slow", "crash"])
-def test_a_guard_is_kept_where_peers_are_to_be_stopped(
+def test_a_watchdog_runs_where_peers_are_to_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    told: list[list[int]] = []
+    started: list[Popen[bytes]] = []
 
-    class Kept(Watchdog):
-        def __init__(self) -> None:
-            super().__init__()
-            told.append([])
+    def noted() -> Popen[bytes]:
+        started.append(watchdog())
+        return started[-1]
 
-        def watch_over(self, pid: int) -> None:
-            told[-1].append(pid)
-
-    monkeypatch.setattr("rumor.cli.launch.command.Watchdog", Kept)
+    monkeypatch.setattr("rumor.cli.launch.command.watchdog", noted)
     # Later than the run takes: only who is told of whom counts here.
     fault = {"at_s": 60, "kind": kind, "peer": 1} | ({"factor": 2} if kind == "slow" else {})
     faults = resolve(read_faults(json.dumps([fault])), ["peer-0", "peer-1"])
     run_fakes(tmp_path / "run", peers=2, steps=50, faults=faults)
-    pids = [int(path.read_text()) for path in sorted(tmp_path.glob("run/peers/*/pid"))]
-    assert told == ([] if kind == "crash" else [pids])
+    assert [one.returncode for one in started] == ([] if kind == "crash" else [0])
 
 
 def test_a_run_without_faults_opens_no_proxy(
