@@ -1,7 +1,7 @@
 """What commands show on a terminal or in a log: progress, tables, figures with their meaning."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TextIO
 
@@ -17,6 +17,7 @@ __all__ = [
     "Row",
     "counted",
     "duration",
+    "named",
     "plain_table",
     "print_json",
     "print_path",
@@ -239,3 +240,13 @@ def counted(count: int, name: str) -> str:
     ('1 trial', '4,000 trials')
     """
     return f"{count:,} {name}{'s' * (count != 1)}"
+
+
+def named(items: Sequence[str], most: int = 5) -> str:
+    """The first of some names, and how many more there are.
+
+    >>> named(["a", "b", "c"]), named(["a", "b", "c"], most=1)
+    ('a, b, c', 'a and 2 more')
+    """
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 
 from ..gossip.weight import from_units
-from .console import Row, print_path, print_rows, progress_on, sized, time_left
+from .console import Row, named, print_path, print_rows, progress_on, sized, time_left
 
 if TYPE_CHECKING:
     from ..sim.batched.schedule import Progress
 
 __all__ = ["describe_faults", "describe_run", "display_on", "part", "print_run", "reached"]
-
-LISTED_MAX = 5
-"""Workers that a sentence names before it counts the rest."""
 
 
 @contextmanager
@@ -183,13 +180,8 @@ def _waiting(summary: dict[str, Any]) -> Iterator[Row]:
 
 def _stopped(summary: dict[str, Any]) -> Iterator[Row]:
     if stopped := summary.get("stopped"):
-        words = f"{_named(stopped)}: loss or parameters not finite"
+        words = f"{named(stopped)}: loss or parameters not finite"
         yield Row("diverged", f"{len(stopped):,}", words)
-
-
-def _named(workers: list[str]) -> str:
-    more = len(workers) - LISTED_MAX
-    return ", ".join(workers[:LISTED_MAX]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _speed(summary: dict[str, Any]) -> Row:
@@ -218,7 +210,7 @@ def describe_faults(summary: dict[str, Any]) -> Iterator[Row]:
     yield from _healing(summary)
     yield from _losses(summary)
     if stranded := summary["stranded"]:
-        words = f"{_named(stranded)}: found no swarm, or stood still"
+        words = f"{named(stranded)}: found no swarm, or stood still"
         yield Row("stranded", f"{len(stranded):,}", words)
     rate = summary["membership_bytes_s"]
     words = "sent by each worker in a second, about who lives"

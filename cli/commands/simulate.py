@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...sim import Run, SimulationConfig
     from ...sim.batched.schedule import Progress
 
-__all__ = ["SimulateConfig", "simulate", "start_from", "worked"]
+__all__ = ["SimulateConfig", "complaint", "simulate", "start_from"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,24 +92,20 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     check_format(own.format)
     with _folder_of(own.out, config.task_name) as folder:
         run = _run(config)
-        complaint = _keep(run, folder, own.format, picture=not own.no_plot)
-    summary = {**run.summary, "out": None if complaint else str(folder)}
+        unwritten = _keep(run, folder, own.format, picture=not own.no_plot)
+    summary = {**run.summary, "out": None if unwritten else str(folder)}
     if as_json:
         print_json(summary)
     else:
         from ..simulation_report import print_run
 
         print_run(summary, Console())
-    if complaint or (complaint := _complaint(run.summary)):
-        fail(complaint, FAILED)
+    if why := unwritten or complaint(run.summary):
+        fail(why, FAILED)
 
 
-def worked(summary: dict[str, Any]) -> bool:
-    """Whether a run counts as a success: no weight was lost, and somebody trained to the end."""
-    return not _complaint(summary)
-
-
-def _complaint(summary: Any) -> str:
+def complaint(summary: Any) -> str:
+    """Why a run did not work; empty where no weight was lost and somebody trained to the end."""
     if summary["weight_units_total"] != summary["weight_units_expected"]:
         return "the ledgers do not balance: weight was lost or created, which is a bug"
     if len(summary["stopped"]) >= summary["workers"]:

@@ -29,14 +29,7 @@ if TYPE_CHECKING:
     from .resume import Resumption
     from .summary import Outcome
 
-__all__ = [
-    "LaunchFiles",
-    "complaint",
-    "launch",
-    "run_swarm",
-    "with_faults",
-    "worked",
-]
+__all__ = ["LaunchFiles", "complaint", "launch", "run_swarm", "with_faults"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +88,8 @@ def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> Non
         from .display import report
 
         report(summary, Console())
-    if not worked(summary):
-        fail(complaint(summary), FAILED)
+    if why := complaint(summary):
+        fail(why, FAILED)
 
 
 def with_faults(config: LaunchConfig, path: Path) -> LaunchConfig:
@@ -166,30 +159,21 @@ def run_swarm(
     return _conclude(config, task, steps, out, wall_s, outcomes, records)
 
 
-def worked(summary: dict[str, Any]) -> bool:
-    """Whether a run counts as a success: somebody finished, the ledger balances, all is kept."""
-    finished = any(peer["state"] == "finished" for peer in summary["peers_detail"])
-    exact: bool = summary["weight_units_total"] == summary["weight_units_expected"]
-    return finished and exact and not summary["unwritten"]
-
-
 def complaint(summary: dict[str, Any]) -> str:
-    """Why a run did not work, in one line."""
-    said = [_complaint(summary)] if not worked(summary | {"unwritten": []}) else []
+    """Why a run did not work, in one line; empty where somebody finished, and all else is well."""
+    said = []
+    peers = summary["peers_detail"]
+    if summary["weight_units_total"] != summary["weight_units_expected"]:
+        said.append("the ledgers do not balance: weight was lost or created, which is a bug")
+    elif all(peer["state"] == "left" for peer in peers):
+        said.append("stopped before the end")
+    elif not any(peer["state"] == "finished" for peer in peers):
+        whys = [peer["why"] for peer in peers if peer["state"] == "failed" and peer["why"]]
+        first = f": {whys[0]}" if whys else ""
+        said.append(f"no peer finished{first} (logs: {summary['out']}/peers/*/log.txt)")
     if summary["unwritten"]:
         said.append(f"not written to {summary['out']}: {', '.join(summary['unwritten'])}")
     return "; ".join(said)
-
-
-def _complaint(summary: dict[str, Any]) -> str:
-    if summary["weight_units_total"] != summary["weight_units_expected"]:
-        return "the ledgers do not balance: weight was lost or created, which is a bug"
-    peers = summary["peers_detail"]
-    if all(peer["state"] == "left" for peer in peers):
-        return "stopped before the end"
-    whys = [peer["why"] for peer in peers if peer["state"] == "failed" and peer["why"]]
-    first = f": {whys[0]}" if whys else ""
-    return f"no peer finished{first} (logs: {summary['out']}/peers/*/log.txt)"
 
 
 @contextmanager
@@ -221,15 +205,14 @@ def _conclude(
 ) -> dict[str, Any]:
     from ...sim.results.live_plots import draw
     from ...train.storage.files import write_json
-    from .summary import balance, estimate, merge_outcomes, summarize
+    from .summary import estimate, merge_outcomes, summarize
 
     merged = merge_outcomes(outcomes, task)
     unwritten: list[str] = []
     if merged is not None:
         with _noting(unwritten, out / "model.safetensors") as path:
             merged.save(path)
-    balanced = balance(outcomes)
-    summary = summarize(config, steps, out, wall_s, outcomes, balanced, merged, faults)
+    summary = summarize(config, steps, out, wall_s, outcomes, merged, faults)
     summary["unwritten"] = unwritten
     with _noting(unwritten, out / "summary.json") as path:
         write_json(path, summary)
