@@ -20,7 +20,6 @@ from ...gossip.errors import ConfigError
 from ..console import counted, plain_table, print_json, progress_on, time_left
 from ..errors import FAILED, STOPPED, fail, not_written
 from ..options import Json, Source, options_of
-from ..run_folder import check_free
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,10 +125,9 @@ def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
     config = FuzzConfig(**settings)
     order = config.order()
     if config.out is not None:
-        from ...sim.results.files import check_writable
+        from ...sim.results.files import check_folder
 
-        check_free(config.out, [RESULT], "campaign")
-        check_writable(config.out)
+        check_folder(config.out, [RESULT], "campaign")
     told = as_json(_run(order), order)
     print_campaign(told, Console(stderr=as_json_line))
     if as_json_line:

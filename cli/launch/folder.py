@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import split_address
+from ..options import option
 from .config import LaunchConfig, step_s_min
 
 __all__ = ["PROGRAM", "RENDEZVOUS", "Place", "RunFolder", "listening"]
@@ -161,7 +162,7 @@ class RunFolder:
         }
         if self._steps is not None:
             options["steps"] = self._steps
-        return {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+        return {option(name): value for name, value in options.items()}
 
 
 def listening(out: Path, port: int) -> str | None:

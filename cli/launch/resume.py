@@ -14,6 +14,7 @@ from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule
 from ...train.storage.ledger_file import ledger_paths
 from ..exchange import ExchangeConfig
+from ..options import option
 from .config import LaunchConfig
 from .folder import Place, RunFolder
 from .monitor import Life, LifeEnd, Monitor, State, Tail, life_in, read_report
@@ -176,9 +177,9 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
         ConfigError: There is no run, some of its peers still run, or it cannot go on with that.
     """
     if refused := sorted(set(typed) - {*CHANGEABLE, "faults"}):
-        allowed = ", ".join(map(_option, CHANGEABLE))
+        allowed = ", ".join(map(option, CHANGEABLE))
         raise ConfigError(
-            f"{_option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
+            f"{option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
             f"but for {allowed}"
         )
     folders = _folders(out)
@@ -203,7 +204,7 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
         config=_config(out, first | changes),
         places=tuple(places),
         through_proxies=any(options.get("socks_proxy") for options in kept.values()),
-        changes=tuple(f"{_option(name)}={value}" for name, value in changes.items()),
+        changes=tuple(f"{option(name)}={value}" for name, value in changes.items()),
     )
 
 
@@ -294,7 +295,3 @@ def _config(out: Path, options: Mapping[str, Any]) -> LaunchConfig:
         return LaunchConfig(**own, peers=options["count"], exchange=exchange, out=out)
     except (TypeError, LookupError) as error:
         raise ConfigError(f"--resume {out}: it is of another version of rumor: {error}") from None
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
