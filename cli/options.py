@@ -102,49 +102,35 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _METAVARS: Final[Mapping[str, str]] = {
     "advertise": "HOST:PORT",
-    "backend": "NAME",
     "bandwidth": "RATE",
     "bind": "ADDRESS",
     "checkpoint_every": "INTERVAL",
     "copy": "FILE.toml",
     "degree": "D",
-    "draw": "FILE",
     "duplicates": "PART",
-    "emission": "NAME",
-    "engine": "NAME",
-    "failures_max": "N",
     "faults": "FILE.json",
     "format": "npz|parquet",
-    "from_file": "FILE",
-    "jobs": "N",
     "join": "HOST:PORT",
     "loss": "PART",
     "lr_schedule": "SPEC",
     "mixing": "step|sliced",
     "network": "NAME|FILE.json",
-    "nodes": "N",
     "out": "DIR",
     "pace": "SPEC",
     "partition": "SPEC",
-    "plant": "NAME",
-    "prefetch": "N",
-    "processes": "N",
     "rendezvous": "DIR",
     "resume": "DIR",
     "rule": "SPEC",
     "seeds": "RANGE",
     "shard_order": "round-robin|random",
     "shards": "K",
-    "shards_per_push": "N",
     "slow": "PEER:FACTOR",
     "socks_proxy": "HOST:PORT",
     "speeds": "CLASSES",
     "target": "ACCURACY",
-    "task": "NAME",
     "timing": "local|lan|wan",
     "tolerance": "PART",
     "topology": "SPEC",
-    "weights": "FILE",
     "window": "STEPS",
     "wire": "FORMAT",
     "without": "NAME,...",
@@ -157,6 +143,9 @@ _OF_RULES: Final[Mapping[str, Callable[[], tuple[str, str | None]]]] = {
     "emission": lambda: (f"The rule's parameter emission. {parameter_help('emission')}", None),
 }
 """Help and default of what the rules themselves declare."""
+
+_PLAIN: Final[Mapping[Any, str]] = {int: "N", str: "NAME", Path: "FILE"}
+"""What it shows where nothing else is known."""
 
 _UNITS: Final = {"_s": "S", "_s_min": "S", "_ms": "MS", "_mbit": "MBIT", "_mb": "MB", "_gib": "GIB"}
 
@@ -198,8 +187,6 @@ class Source:
     """A class, or where one is: ``train.config:RunConfig``."""
     panel: str
     """Of help, for all fields of which nothing else is known."""
-    only: Collection[str] = ()
-    """Names of the fields; all where none are given."""
     without: Collection[str] = ()
     """Names of fields that are no options."""
     metavars: Mapping[str, str] = field(default_factory=dict)
@@ -212,11 +199,7 @@ class Source:
     def settings(self) -> dict[str, Setting]:
         """The fields by name, in their order."""
         found = read_settings(self.owner)
-        return {
-            name: setting
-            for name, setting in found.items()
-            if name not in self.without and (not self.only or name in self.only)
-        }
+        return {name: found[name] for name in found if name not in self.without}
 
 
 def options_of(*sources: Source) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -303,7 +286,7 @@ def _parameter(
         shown, help = words["words"], help.replace(words[0], "")
     declared = typer.Option(
         *_FLAGS.get(name, (option(name),)),
-        metavar=None if kind is bool else _metavar(name, source),
+        metavar=None if kind is bool else _metavar(setting, source),
         help=help,
         show_default=shown or True,
         rich_help_panel=_panel(name, source),
@@ -327,9 +310,10 @@ def _place(parameter: inspect.Parameter) -> int:
     return _ORDER.index(panel) if panel in _ORDER else -1
 
 
-def _metavar(name: str, source: Source) -> str | None:
-    metavar = {**_METAVARS, **source.metavars}.get(name)
-    return metavar or next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+def _metavar(setting: Setting, source: Source) -> str | None:
+    name = setting.name
+    unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+    return {**_METAVARS, **source.metavars}.get(name) or unit or _PLAIN.get(setting.kind)
 
 
 def option(name: str) -> str:

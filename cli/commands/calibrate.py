@@ -61,7 +61,7 @@ class CalibrateConfig:
 
 @options_of(
     Source(CalibrateConfig, MEASURING),
-    Source("train.config:PeerConfig", MEASURING, only=("socks_proxy",), adds=False),
+    Source("train.config:PeerConfig", MEASURING, adds=False),
 )
 def calibrate(
     folder: Annotated[

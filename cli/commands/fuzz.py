@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...sim.fuzz import Broken, Campaign, Order, Trial
 
-__all__ = ["FuzzConfig", "as_json", "command_of", "fuzz", "parse_seeds", "share", "words"]
+__all__ = ["FuzzConfig", "as_json", "command_of", "fuzz", "parse_seeds", "words"]
 
 SEEDS_MAX = 10_000_000
 
@@ -129,7 +129,7 @@ def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
 
         check_folder(config.out, [RESULT], "campaign")
     told = as_json(_run(order), order)
-    print_campaign(told, Console(stderr=as_json_line))
+    _print_campaign(told, Console(stderr=as_json_line))
     if as_json_line:
         print_json(told)
     if config.out is not None:
@@ -285,7 +285,7 @@ TRACE_LINES = 12
 LINE_CHARACTERS = 160
 
 
-def print_campaign(told: dict[str, Any], console: Console) -> None:
+def _print_campaign(told: dict[str, Any], console: Console) -> None:
     """Print what was met, what took longest, and what broke.
 
     Args:
@@ -311,10 +311,10 @@ def print_campaign(told: dict[str, Any], console: Console) -> None:
         console.print(Text("Nothing broke.", style="green"))
 
 
-def share(part: float) -> str:
+def _share(part: float) -> str:
     """A share of seeds; what is there never reads as nothing.
 
-    >>> share(0.5), share(0.0004), share(0.0), share(1.0)
+    >>> _share(0.5), _share(0.0004), _share(0.0), _share(1.0)
     ('50 %', '0.04 %', 'never', '100 %')
     """
     if part == 0:
@@ -329,13 +329,13 @@ def _coverage(coverage: Mapping[str, float]) -> Table:
     table = plain_table("event", ">seeds", "what happened")
     for name, words in EVENT_COVERAGE.items():
         part = coverage.get(name, 0.0)
-        table.add_row(name, Text(share(part), style="" if part else "yellow"), words)
+        table.add_row(name, Text(_share(part), style="" if part else "yellow"), words)
     return table
 
 
 def _faults(coverage: Mapping[str, float]) -> str:
     kinds = {k.removeprefix("fault: "): v for k, v in coverage.items() if k.startswith("fault: ")}
-    return ", ".join(f"{kind} {share(part)}" for kind, part in kinds.items()) or "none"
+    return ", ".join(f"{kind} {_share(part)}" for kind, part in kinds.items()) or "none"
 
 
 def _print_violation(violation: dict[str, Any], told: dict[str, Any], console: Console) -> None:

@@ -140,16 +140,13 @@ class LaunchConfig:
         return read_rule(self.rule, self.p, self.emission)
 
     def for_peers(self) -> dict[str, Any]:
-        """Fields that are options of a peer under the same name, by name."""
-        known = {
-            entry.name: (getattr(self, entry.name), entry.default)
+        """Fields that are set and are options of a peer under the same name, by name."""
+        left_out = {entry.name: entry.default for entry in fields(self) if entry.name in _LEFT_OUT}
+        return {
+            entry.name: value
             for entry in fields(self)
             if entry.name not in _OF_LAUNCHER
-        }
-        return {
-            name: value
-            for name, (value, default) in known.items()
-            if name not in _LEFT_OUT or value != default
+            and (value := getattr(self, entry.name)) not in (None, left_out.get(entry.name))
         }
 
     def ids(self) -> tuple[str, ...]:

@@ -154,8 +154,7 @@ class RunFolder:
 
     def _options(self, index: int) -> dict[str, Any]:
         config = self._config
-        told = {name: value for name, value in config.for_peers().items() if value is not None}
-        options = told | {
+        options = config.for_peers() | {
             "index": index % config.peers,
             "count": config.peers,
             "step_s_min": step_s_min(config, index),
