@@ -76,7 +76,7 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     arguments, a port in use among them.
     """
     if settings["resume"] is not None:
-        settings = resumed_options(settings, given(ctx))
+        settings = resumed_options(settings, given(ctx) & {*settings})
     report = _run(*make_settings(settings), threading.Event())
     if as_json:
         print_json(report)
