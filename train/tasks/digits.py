@@ -1,5 +1,8 @@
 """The task ``digits``: real handwritten digits, small enough to train in a second."""
 
+from functools import cache
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -24,24 +27,32 @@ def digits() -> Task:
 
     Source: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI 1998.
     """
-    # Here, because importing scikit-learn takes a second that the other tasks need not pay.
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    pixels, labels = load_digits(return_X_y=True)
-    split = train_test_split(pixels, labels, test_size=N_TEST, stratify=labels, random_state=0)
-    train, test, train_labels, test_labels = map(torch.from_numpy, split)
+    train, test, train_labels, test_labels = map(torch.from_numpy, _split())
     return Task(
         name="digits",
         model=_network,
-        train=(train.float() / 16, train_labels.long()),
-        test=(test.float() / 16, test_labels.long()),
+        train=(train.float() / 16, train_labels.clone()),
+        test=(test.float() / 16, test_labels.clone()),
         loss=functional.cross_entropy,
         accuracy=_fraction_right,
         lr=0.1,
         batch_size=32,
         steps=600,
     )
+
+
+@cache
+def _split() -> list[Any]:
+    """Images and labels, read once by a process however many swarms it simulates."""
+    # Here, because importing scikit-learn takes a second that the other tasks need not pay.
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    pixels, labels = load_digits(return_X_y=True)
+    split: list[Any] = train_test_split(
+        pixels, labels, test_size=N_TEST, stratify=labels, random_state=0
+    )
+    return split
 
 
 def _network() -> nn.Module:

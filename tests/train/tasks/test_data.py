@@ -36,7 +36,7 @@ class Watched(Sampler):
 
     def wait_for(self, step: int) -> None:
         with self.noted:
-            assert self.noted.wait_for(lambda: step in self.asked, timeout=60)
+            assert self.noted.wait_for(lambda: step in self.asked, timeout=600)
 
 
 def loader(sampler: Sampler, prefetch: int, train: tuple[Tensor, Tensor] = TRAIN) -> Loader:
@@ -64,11 +64,11 @@ def test_no_more_are_prepared_than_was_said() -> None:
     ahead.take(0)
     sampler.wait_for(3)
     with ahead._changed:
-        assert ahead._changed.wait_for(lambda: len(ahead._ready) == 3, timeout=60)
+        assert ahead._changed.wait_for(lambda: len(ahead._ready) == 3, timeout=600)
     ahead.take(1)
     sampler.wait_for(4)
     with ahead._changed:
-        assert ahead._changed.wait_for(lambda: len(ahead._ready) == 3, timeout=60)
+        assert ahead._changed.wait_for(lambda: len(ahead._ready) == 3, timeout=600)
     assert sampler.asked == [0, 1, 2, 3, 4]
     ahead.close()
 

@@ -111,7 +111,7 @@ def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_pa
         "    print(list(one_by_one(deadly, ['b', 'c'])))\n"
     )
     done = subprocess.run(
-        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert done.stdout.splitlines() == [
         "a worker process was killed; perhaps it took too much memory",
