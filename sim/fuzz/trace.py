@@ -74,9 +74,10 @@ def canonical(detail: object) -> str:
     >>> canonical(of.Mix(of.ShareId("a", 1, 7), 0.5))
     '(mix,(a,1,7,0),0.5,(float32,0,0))'
     """
-    names = _field_names(type(detail))
+    kind: type = type(detail)
+    names = _field_names(kind)
     if names is not None:
-        code = [_CODES[type(detail)]] if type(detail) in _CODES else []
+        code = [_CODES[kind]] if kind in _CODES else []
         return f"({','.join(code + [canonical(getattr(detail, name)) for name in names])})"
     match detail:
         case Enum():
