@@ -175,7 +175,7 @@ def test_a_peer_that_stands_still_goes_on_when_its_launcher_is_killed() -> None:
         peer = int(launcher.stdout.readline())
         try:
             # Its end is when the peer has ended, too: it has the other side.
-            said, _ = launcher.communicate(timeout=60)
+            said, _ = launcher.communicate(timeout=600)
         except subprocess.TimeoutExpired:
             os.kill(peer, signal.SIGKILL)
             raise

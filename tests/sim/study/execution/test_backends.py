@@ -108,7 +108,7 @@ def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_pa
         "    print(*sorted(map(str, found)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     lost, found = done.stdout.splitlines()
     assert lost == "[Lost(order='die')]", done.stderr

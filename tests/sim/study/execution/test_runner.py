@@ -377,7 +377,7 @@ def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
         [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
 
@@ -392,7 +392,7 @@ def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> 
         start_new_session=True,
     )
     # Its worker processes have its end of the pipe: they end too, with nobody to tell them.
-    process.communicate(timeout=100)
+    process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
     study = read_study(Path("mine.toml"))
     assert len(load_results(Path("a")).results) == 5
