@@ -8,8 +8,6 @@ is there; where faults are planned, each has its own, and `FleetFaults` sees to 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from enum import IntEnum
-from heapq import heappop, heappush
 
 from ...gossip import Audit, Envelope, PeerId, RemoteProtocolError
 from ...gossip.effects.effects import Effect
@@ -17,29 +15,17 @@ from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
+from .clock import Clock, Priority
 from .execution import Carrier, crashes_at
 from .fleet_faults import FleetFaults
 from .plan import FleetPlan, Stop, Traffic
 from .program import Program, Slot
 from .worker import Incarnations, Worker
 
-__all__ = ["Fleet", "Priority"]
+__all__ = ["Fleet"]
 
-
-class Priority(IntEnum):
-    """What comes first where several things are due at the same time."""
-
-    FAULT = -1
-    """What goes wrong at an instant goes wrong before anything else happens then."""
-    DELIVER = 0
-    """A message that comes at the very instant of a turn is there for it."""
-    ALARM = 1
-    """Nobody waits on an alarm."""
-    TURN = 2
-
-
-# Of plain integers, which compare faster.
-_FAULT, _DELIVER, _ALARM, _TURN = map(int, Priority)
+# Plain integers compare faster.
+_FAULT, _DELIVERY, _ALARM, _TURN = map(int, Priority)
 
 _FOREVER_S = float("inf")
 
@@ -57,7 +43,7 @@ class Fleet:
     """
 
     def __init__(self, plan: FleetPlan, stops: Iterable[Stop] = ()) -> None:
-        self.now = 0.0
+        self.clock = Clock()
         self.program = Program(len(plan.ids))
         self.traffic = Traffic()
         self.halts: dict[PeerId, str] = {}
@@ -66,9 +52,7 @@ class Fleet:
         self._stops = _by_worker(stops)
         self._links = plan.links()
         self._index = {id: index for index, id in enumerate(plan.ids)}
-        self._queue: list[tuple[float, int, int, Worker | None, Envelope | None, Slot | None]] = []
-        self._actions: dict[int, Callable[[], object]] = {}
-        self._arrivals = 0
+        self._steps_most = 0
         is_limited = plan.protocol.bandwidth_bytes_s is not None
         # No new deadline is nearer than this, so that most need not be asked for; but for frames
         # that wait for their turn under a limit.
@@ -109,6 +93,11 @@ class Fleet:
         faults.begin()
 
     @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+        return self.clock.now
+
+    @property
     def over(self) -> bool:
         """Whether every worker has taken all its steps."""
         return self._ends.over
@@ -123,25 +112,13 @@ class Fleet:
         Returns:
             Whether that time has come, or everything is over.
         """
-        queue, last, ends = self._queue, self.program.steps + steps_max, self._ends
-        while not ends.over:
-            if not queue or queue[0][0] > until_s:
-                break
-            if self.program.steps >= last:
+        self._steps_most = self.program.steps + steps_max
+        stopped = not self.over and self.clock.run(until_s)
+        self.traffic.events = self.clock.events
+        if stopped and not self.over:
+            if self.clock.is_due(until_s):
                 return False
-            self.now, priority, number, worker, envelope, payload = heappop(queue)
-            self.traffic.events += 1
-            if worker is None:
-                self._actions.pop(number)()
-            elif priority == _DELIVER:
-                assert envelope is not None
-                self._deliver(worker, envelope, payload)
-            elif priority == _TURN:
-                self._turn(worker)
-            else:
-                self._wake(worker)
-        if not ends.over:
-            self.now = until_s
+            self.clock.now = until_s
         return True
 
     def audit(self) -> Audit:
@@ -156,25 +133,11 @@ class Fleet:
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
         """Do something at a time, before whatever else is due then."""
-        self._arrivals += 1
-        self._actions[self._arrivals] = action
-        heappush(self._queue, (time_s, _FAULT, self._arrivals, None, None, None))
-
-    def _later(
-        self,
-        time_s: float,
-        priority: int,
-        worker: Worker,
-        envelope: Envelope | None = None,
-        payload: Slot | None = None,
-    ) -> None:
-        # Ties break by order of arrival. Workers cannot be compared.
-        self._arrivals += 1
-        heappush(self._queue, (time_s, priority, self._arrivals, worker, envelope, payload))
+        self.clock.at(time_s, _FAULT, action)
 
     def _turn(self, worker: Worker) -> None:
         """A worker comes to the end of a step; one that has finished only takes its turn."""
-        if not worker.awake or worker.turn_s != self.now:
+        if not worker.awake or worker.turn_s != self.clock.now:
             return  # it ended, or stands still, or stood still since
         if not worker.finished:
             if worker.spoilt or self._is_stopped(worker):
@@ -182,13 +145,15 @@ class Fleet:
                 return
             self.program.step(worker.index, worker.steps)
             worker.steps += 1
+            if self.program.steps >= self._steps_most:
+                self.clock.stop()
         self.step(worker, trained=not worker.finished)
-        if self.now >= worker.checkpoint_s and self.faults is not None:
+        if self.clock.now >= worker.checkpoint_s and self.faults is not None:
             self.faults.keep(worker)
 
     def step(self, worker: Worker, *, trained: bool) -> None:
         """Let a worker's protocol take a turn."""
-        now = self.now + worker.ahead_s
+        now = self.clock.now + worker.ahead_s
         self._carrier.waits = False
         self.carry_out(worker, worker.protocol.step(now, trained=trained), now)
         if not worker.running:
@@ -197,10 +162,10 @@ class Fleet:
             self._halt(worker)
         elif self._carrier.waits:
             if worker.waiting_since_s is None:
-                worker.waiting_since_s = self.now
+                worker.waiting_since_s = self.clock.now
         elif not worker.searching:
             if worker.waiting_since_s is not None:
-                worker.idle_s = worker.idle_until(self.now)
+                worker.idle_s = worker.idle_until(self.clock.now)
                 worker.waiting_since_s = None
             self._go_on(worker)
         self.set_alarm(worker)
@@ -223,26 +188,32 @@ class Fleet:
         # One that has finished takes no step whose duration could be drawn.
         finished, index = worker.finished, worker.index
         step_s = pace.mean_s(index) if finished else pace.step_s(index, worker.steps)
-        self.turn_at(worker, self.now + worker.slowness * step_s)
+        self.turn_at(worker, self.clock.now + worker.slowness * step_s)
 
     def turn_at(self, worker: Worker, time_s: float) -> None:
         """Let a worker's next turn be due at a time."""
         worker.turn_s = time_s
-        self._later(time_s, _TURN, worker)
+        self.clock.at(time_s, _TURN, self._turn, worker)
 
     def finish(self, worker: Worker) -> None:
         """Let a worker take no more steps, and go on mixing."""
         self._end_training(worker)
-        now = self.now + worker.ahead_s
+        now = self.clock.now + worker.ahead_s
         self.carry_out(worker, worker.protocol.finish(now), now)
+        self._stop_if_over()
 
     def leave(self, worker: Worker, *, burn: bool = False) -> None:
         """Let a worker take no more steps, and leave."""
         self._end_training(worker)
-        now = self.now + worker.ahead_s
+        now = self.clock.now + worker.ahead_s
         self.carry_out(worker, worker.protocol.leave(now, burn=burn), now)
+        self._stop_if_over()
         if self.faults is not None:
             self.faults.leaving(worker)
+
+    def _stop_if_over(self) -> None:
+        if self._ends.over:
+            self.clock.stop()
 
     def _end_training(self, worker: Worker) -> None:
         worker.finished = True
@@ -276,7 +247,7 @@ class Fleet:
 
     def take_in(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
         """Let a worker's protocol have a message."""
-        now = self.now + worker.ahead_s
+        now = self.clock.now + worker.ahead_s
         self._carrier.payload = payload
         try:
             self.carry_out(worker, worker.protocol.receive(envelope, now), now)
@@ -291,10 +262,10 @@ class Fleet:
             self.faults.followed(worker)
 
     def _wake(self, worker: Worker) -> None:
-        if not worker.awake or worker.alarm_s != self.now:
+        if not worker.awake or worker.alarm_s != self.clock.now:
             return  # it ended, or an earlier one was set since
         worker.alarm_s = _FOREVER_S
-        now = self.now + worker.ahead_s
+        now = self.clock.now + worker.ahead_s
         if worker.protocol.deadline() <= now:
             self.carry_out(worker, worker.protocol.wake(now), now)
             if worker.waiting_since_s is not None:
@@ -304,7 +275,7 @@ class Fleet:
                 self.faults.search(worker)
         self.set_alarm(worker)
         since_s = worker.waiting_since_s
-        if since_s is not None and self.now - since_s > _STUCK_S:
+        if since_s is not None and self.clock.now - since_s > _STUCK_S:
             self._give_up_if_stuck()
 
     def _give_up_if_stuck(self) -> None:
@@ -314,7 +285,7 @@ class Fleet:
         if not waiting or len(waiting) < unfinished:
             return
         since_s = max(worker.waiting_since_s or 0.0 for worker in waiting)
-        if self.now - since_s > _STUCK_S:
+        if self.clock.now - since_s > _STUCK_S:
             for worker in waiting:
                 self.halts[worker.id] = (
                     f"all {len(waiting)} workers have waited for one another for {_STUCK_S:.0f} "
@@ -326,7 +297,7 @@ class Fleet:
 
     def set_alarm(self, worker: Worker) -> None:
         """See that a worker is woken in time; a deadline that has moved on is seen then."""
-        if worker.alarm_s <= self.now + self._soonest_s:
+        if worker.alarm_s <= self.clock.now + self._soonest_s:
             return
         due_s = worker.protocol.deadline()
         if worker.ahead_s:
@@ -334,7 +305,7 @@ class Fleet:
             due_s = self.faults.time_of(worker, due_s)
         if due_s < worker.alarm_s:
             worker.alarm_s = due_s
-            self._later(due_s, _ALARM, worker)
+            self.clock.at(due_s, _ALARM, self._wake, worker)
 
     def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
         """Carry out what a worker's protocol has asked for.
@@ -356,14 +327,14 @@ class Fleet:
         self.traffic.messages += 1
         self.traffic.bytes_sent += size_bytes
         to = self._index[envelope.destination]
-        for time_s in self._links.deliveries(self.now, worker.index, to, size_bytes):
+        for time_s in self._links.deliveries(self.clock.now, worker.index, to, size_bytes):
             self.deliver_at(time_s, to, envelope, payload)
 
     def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Slot | None) -> None:
         """Let a message arrive at a time, with what travels beside it."""
         if payload is not None:
             payload.readers += 1
-        self._later(time_s, _DELIVER, self.workers[to], envelope, payload)
+        self.clock.at(time_s, _DELIVERY, self._deliver, self.workers[to], envelope, payload)
 
 
 def _by_worker(stops: Iterable[Stop]) -> dict[int, list[int]]:

@@ -308,6 +308,8 @@ class FleetFaults:
         # Those that have finished do not wait for one that may come back: they would have closed.
         closes = not coming or any(w.running and w.finished for w in self._fleet.workers)
         self.over = not self._open and closes
+        if self.over:
+            self._fleet.clock.stop()
         if self._open and not coming and self._is_stuck():
             self._fleet.at(self._fleet.now + _STUCK_S, partial(self._give_up, set(self._open)))
 
@@ -453,6 +455,7 @@ class FleetFaults:
             self.stranded = tuple(sorted(self._open))
             self._open.clear()
             self.over = True
+            self._fleet.clock.stop()
 
     def _record(self, worker: Worker, effect: Record, now: float) -> None:
         entry = effect.entry

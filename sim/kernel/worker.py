@@ -12,6 +12,7 @@ from ...gossip.rng import stream
 from ...gossip.types import Incarnation, ShareId, SnapshotId, frozen
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import ClockRow
+from .clock import Clock
 from .plan import FleetPlan, Traffic
 from .post import address_of
 from .program import Program, Slot
@@ -236,11 +237,15 @@ class Incarnations:
 class FleetControl(Structural):
     """A fleet: its workers, and what is due when."""
 
-    now: float
+    clock: Clock
     program: Program
     traffic: Traffic
     workers: list[Worker]
     """The latest life of each."""
+
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
         """Do something at a time, before whatever else is due then."""

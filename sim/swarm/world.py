@@ -13,7 +13,8 @@ from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
 from ...train.tensors.vector import Vector
-from ..kernel.post import Clock, Link, Post, address_of
+from ..kernel.clock import Clock
+from ..kernel.post import Link, Post, address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from .learner import Course, own_rng
@@ -95,7 +96,7 @@ class World:
         incarnation = before.protocol.account.incarnation + 1 if before else 1
         self._make(id, incarnation).start(seeds, founders=1)
 
-    def move(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> bool:
+    def move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
         """Let time pass; see `Clock.run`.
 
         Raises:

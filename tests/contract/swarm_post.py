@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rumor.gossip.wire.codec import Buffer, decode, encode
-from rumor.sim.kernel.post import Clock, Post, address_of
+from rumor.sim.kernel.clock import Clock
+from rumor.sim.kernel.post import Post, address_of
 from rumor.sim.models.network import NetworkConfig
 
 from .post import Letter

@@ -112,7 +112,9 @@ def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> Non
 def test_slots_of_shares_do_not_pile_up() -> None:
     fleet = run(Fleet(plan(6, steps=200, network=read_network("lossy"))))
     held = {slot for w in fleet.workers for slot in (*w.shares.values(), *w.snapshots.values())}
-    under_way = {entry[5] for entry in fleet._queue if entry[5] is not None}
+    under_way = {
+        each[2] for each in fleet.clock.pending() if len(each) == 3 and each[2] is not None
+    }
     assert all(slot.readers > 0 for slot in held | under_way)
     assert len(held | under_way) < 20
 
