@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...gossip import Audit, PeerId, TrainingError
 from ..kernel.fleet import Fleet
-from ..kernel.fleet_faults import FaultReport, fault_report
+from ..kernel.observers import FaultReport
 from ..kernel.plan import FleetPlan, Stop, Traffic
 from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
 from .weights import WeightUnits, as_units
@@ -204,7 +204,7 @@ def _end(fleet: Fleet) -> Ending:
         weight_units=weight_units,
         audit=fleet.audit(),
         halts=fleet.halts,
-        fault_report=None if fleet.faults is None else fault_report(fleet.faults, fleet.traffic),
+        fault_report=None if fleet.faults is None else fleet.faults.report(),
     )
 
 

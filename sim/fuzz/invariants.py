@@ -8,11 +8,10 @@ for every shard by itself.
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
-from typing import Protocol as Structural
 
 import numpy as np
 
-from ...gossip import ONE, Account, Entry, Kind, PeerId, Phase, Protocol, audit
+from ...gossip import ONE, Account, Entry, Kind, PeerId, Phase, audit
 from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Release, Send
 from ...gossip.effects.events import (
     Event,
@@ -29,11 +28,12 @@ from ...gossip.effects.events import (
 from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.weight import in_units
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
+from .peers import FuzzPeer
 from .trace import canonical, tell
 from .vector import Values, Vector
 from .violation import LIVENESS, Violation
 
-__all__ = ["Invariants", "Life", "Observed", "Push", "PushInvariants", "WeightedSum"]
+__all__ = ["Invariants", "Life", "Push", "PushInvariants", "WeightedSum"]
 
 
 Life = tuple[PeerId, Incarnation]
@@ -240,15 +240,6 @@ _TRACED = 1500
 """Events and effects that are kept, to be shown where something breaks."""
 
 
-class Observed(Structural):
-    """What can be seen of a running peer from outside."""
-
-    protocol: Protocol
-    vector: Vector
-    ledgers: tuple[Account, ...]
-    poisoned: bool
-
-
 class Invariants:
     """Looks on, and raises `Violation` where an invariant is broken.
 
@@ -309,7 +300,7 @@ class Invariants:
         rows = [row for row in self._traced if not peers or row[1][0] in peers]
         return [_line(*row) for row in rows[max(0, len(rows) - most) :]]
 
-    def opened(self, host: Observed) -> None:
+    def opened(self, host: FuzzPeer) -> None:
         """Note that a life began."""
         life = _life(host)
         if life in self.ledgers:
@@ -318,7 +309,7 @@ class Invariants:
         if self.weighted_sum is not None:
             self.weighted_sum.opened(life, host.vector, host.ledgers)
 
-    def died(self, host: Observed) -> None:
+    def died(self, host: FuzzPeer) -> None:
         """Note that a life ended without a word."""
         life = _life(host)
         self.dead.add(life)
@@ -337,17 +328,17 @@ class Invariants:
         if self._digest:
             self._digest.update(f"{now!r} {canonical(life)} {what} {canonical(detail)}\n".encode())
 
-    def trained(self, host: Observed) -> None:
+    def trained(self, host: FuzzPeer) -> None:
         """Note that a peer took an optimizer step."""
         self.steps[_life(host)[0]] += 1
 
-    def delivered(self, host: Observed, envelope: Envelope) -> None:
+    def delivered(self, host: FuzzPeer, envelope: Envelope) -> None:
         """Note what is special about a message that reaches a peer."""
         mine = host.protocol.account.incarnation
         if 0 < envelope.destination_incarnation < mine:
             self.seen["stale incarnation"] += 1
 
-    def effect(self, host: Observed, effect: Effect | Event, cause: object) -> None:
+    def effect(self, host: FuzzPeer, effect: Effect | Event, cause: object) -> None:
         """Look at an effect that was just carried out."""
         life = _life(host)
         self._traced.append((self._now, life, None, effect))
@@ -403,7 +394,7 @@ class Invariants:
             case _:
                 pass
 
-    def all_done(self, host: Observed) -> None:
+    def all_done(self, host: FuzzPeer) -> None:
         """Check everything, after all effects of an event were carried out."""
         me = _life(host)[0]
         if host.ledgers != host.protocol.accounts:
@@ -421,14 +412,14 @@ class Invariants:
         if host.protocol.phase is Phase.LEFT and _life(host) not in self._left:
             self._said_goodbye(host)
 
-    def _said_goodbye(self, host: Observed) -> None:
+    def _said_goodbye(self, host: FuzzPeer) -> None:
         """Check that a peer which has just left waited for all escrow that can still be settled."""
         life = _life(host)
         self._left.add(life)
         if life not in self._outlived:
             _require_settled(host, "leaves", gone=())
 
-    def ended(self, host: Observed) -> None:
+    def ended(self, host: FuzzPeer) -> None:
         """Check that a peer which closes in good order owes nothing and keeps nothing."""
         me = _life(host)[0]
         if host.protocol.staged or host.vector.staged:
@@ -441,7 +432,7 @@ class Invariants:
             _require_settled(host, "closes", gone=self.dead | self.closed)
         self.closed.add(_life(host))
 
-    def check_clock(self, host: Observed) -> None:
+    def check_clock(self, host: FuzzPeer) -> None:
         """Check that nobody counts steps that were never taken."""
         for peer, steps in host.protocol.clock.rows().items():
             if steps > self.steps[peer]:
@@ -454,7 +445,7 @@ class Invariants:
         lives = [life for life in self.ledgers if life[0] == peer]
         return bool(lives) and lives[-1] not in self.dead | self.closed
 
-    def _sent(self, host: Observed, send: Send) -> None:
+    def _sent(self, host: FuzzPeer, send: Send) -> None:
         life, envelope = _life(host), send.envelope
         to = envelope.destination, envelope.destination_incarnation
         body = envelope.body
@@ -474,12 +465,12 @@ class Invariants:
                 raise Violation("I1", str(total), (me,))
         self._stale.clear()
 
-    def _widen_hull(self, host: Observed) -> None:
+    def _widen_hull(self, host: FuzzPeer) -> None:
         x, swarm = host.vector.x, host.protocol.swarm
         low, high = self._hulls.get(swarm, (x, x))
         self._hulls[swarm] = np.minimum(low, x), np.maximum(high, x)
 
-    def _check_hull(self, host: Observed) -> None:
+    def _check_hull(self, host: FuzzPeer) -> None:
         """I4: a model lies within what the founders of its swarm brought, in each coordinate."""
         self._moved = False
         if not self._keeps_hulls or host.poisoned:
@@ -494,11 +485,11 @@ class Invariants:
                     raise Violation("I4", f"the model of {me} lies outside of the hull", (me,))
 
 
-def _life(host: Observed) -> Life:
+def _life(host: FuzzPeer) -> Life:
     return host.ledgers[0].life
 
 
-def _require_settled(host: Observed, what: str, *, gone: Collection[Life]) -> None:
+def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> None:
     """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*."""
     me = _life(host)[0]
     for ledger in host.ledgers:
@@ -513,5 +504,5 @@ def _line(now: float, life: Life, what: object, detail: object) -> str:
     return f"{name}    -> {tell(detail)}" if what is None else f"{name}  {what} {tell(detail)}"
 
 
-def _outstanding(host: Observed) -> int:
+def _outstanding(host: FuzzPeer) -> int:
     return sum([len(ledger.outstanding) for ledger in host.ledgers])

@@ -3,11 +3,13 @@
 Every worker runs the protocol that a live peer runs. A heap holds what is due, by time, then
 priority, then order of arrival. What the protocols ask of values becomes a `Program`; what they
 ask of the network becomes deliveries. Where nothing goes wrong, all workers share one view of who
-is there; where faults are planned, each has its own, and `FleetFaults` sees to the rest.
+is there; where faults are planned, each has its own, and `Processes` sees to the rest.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...gossip import Audit, Envelope, PeerId, RemoteProtocolError
 from ...gossip.effects.effects import Effect
@@ -16,11 +18,12 @@ from ...gossip.membership.static import StaticMembership
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
 from .clock import Clock, Priority
-from .execution import Carrier, crashes_at
-from .fleet_faults import FleetFaults
+from .execution import Carrier
+from .fault_kinds import KINDS
 from .plan import FleetPlan, Stop, Traffic
-from .program import Program, Slot
-from .worker import Incarnations, Worker
+from .processes import Processes
+from .program import Program
+from .worker import Harness, Incarnations, Payload, Values, Worker
 
 __all__ = ["Fleet"]
 
@@ -40,19 +43,26 @@ class Fleet:
         plan: What they are made of.
         stops: Workers whose values stop being finite, and when: what an earlier run over the same
             plan has found.
+        harness: Computes values at once and looks on, in place of the program; for fleets with
+            faults.
     """
 
-    def __init__(self, plan: FleetPlan, stops: Iterable[Stop] = ()) -> None:
+    def __init__(
+        self, plan: FleetPlan, stops: Iterable[Stop] = (), harness: Harness | None = None
+    ) -> None:
         self.clock = Clock()
         self.program = Program(len(plan.ids))
+        self.values: Values = self.program if harness is None else harness
+        self.harness = harness
         self.traffic = Traffic()
         self.halts: dict[PeerId, str] = {}
         """Workers whose rule could not go on, and why."""
         self._plan = plan
         self._stops = _by_worker(stops)
         self._links = plan.links()
-        self._index = {id: index for index, id in enumerate(plan.ids)}
-        self._steps_most = 0
+        self.index = {id: index for index, id in enumerate(plan.ids)}
+        """Rows of workers, by name."""
+        self._steps_most = math.inf
         is_limited = plan.protocol.bandwidth_bytes_s is not None
         # No new deadline is nearer than this, so that most need not be asked for; but for frames
         # that wait for their turn under a limit.
@@ -60,7 +70,7 @@ class Fleet:
         self._soonest_s = 0.0 if is_limited or plan.fault_plan else exchange
         self.membership: StaticMembership | None = None
         """The view that all workers share; None where each has its own."""
-        self.faults: FleetFaults | None = None
+        self.faults: Processes | None = None
         """What goes wrong, if anything does."""
         if plan.fault_plan is None:
             self._start_together()
@@ -74,22 +84,29 @@ class Fleet:
         )
         # All members are known and nobody falls silent: there is nothing to gossip about.
         config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
-        self.incarnations = Incarnations(replace(plan, protocol=config), membership)
-        self._carrier = Carrier(self.program, self.traffic, self._send, {})
+        self.incarnations = Incarnations(replace(plan, protocol=config), membership, None)
+        self.carrier = Carrier(self.program, self.traffic, self._send, {})
         self.workers = [self.incarnations.first(index) for index in range(len(plan.ids))]
-        self._ends: StaticMembership | FleetFaults = membership
+        self._ends: StaticMembership | Processes = membership
         for worker in self.workers:
-            self.carry_out(worker, worker.protocol.join(0.0, founders=len(self.workers)), 0.0)
+            effects = worker.protocol.join(0.0, founders=len(self.workers))
+            self.carry_out(worker, effects, 0.0, "join")
         for worker in self.workers:
             self.begin_step(worker)
 
     def _start_apart(self) -> None:
-        self.incarnations = Incarnations(self._plan, None)
-        faults = FleetFaults(self, self._plan, self.incarnations, self._links)
+        self.incarnations = Incarnations(self._plan, None, self.harness)
+        faults = Processes(self, self._plan, self.incarnations, self._links)
         self.faults = self._ends = faults
-        send, handlers = faults.mail.send, faults.handlers()
-        self._carrier = Carrier(self.program, self.traffic, send, handlers)
+        handlers = {**faults.handlers(), **({} if self.harness is None else self.harness.handlers)}
+        send = faults.mail.send
+        self.carrier = Carrier(self.program, self.traffic, send, handlers, self.harness)
         self.workers = [self.incarnations.first(index) for index in range(len(self._plan.ids))]
+        for fault in faults.plan.faults:
+            kind = KINDS[fault.kind]
+            if kind.strike is not None:
+                wait = faults.expect if kind.starts else self.at
+                wait(fault.at_s, partial(kind.strike, faults, fault))
         faults.begin()
 
     @property
@@ -112,7 +129,7 @@ class Fleet:
         Returns:
             Whether that time has come, or everything is over.
         """
-        self._steps_most = self.program.steps + steps_max
+        self._steps_most = self.values.steps + steps_max
         stopped = not self.over and self.clock.run(until_s)
         self.traffic.events = self.clock.events
         if stopped and not self.over:
@@ -143,9 +160,9 @@ class Fleet:
             if worker.spoilt or self._is_stopped(worker):
                 self._stop(worker)
                 return
-            self.program.step(worker.index, worker.steps)
+            self.values.step(worker.index, worker.steps)
             worker.steps += 1
-            if self.program.steps >= self._steps_most:
+            if self.values.steps >= self._steps_most:
                 self.clock.stop()
         self.step(worker, trained=not worker.finished)
         if self.clock.now >= worker.checkpoint_s and self.faults is not None:
@@ -154,13 +171,13 @@ class Fleet:
     def step(self, worker: Worker, *, trained: bool) -> None:
         """Let a worker's protocol take a turn."""
         now = self.clock.now + worker.ahead_s
-        self._carrier.waits = False
-        self.carry_out(worker, worker.protocol.step(now, trained=trained), now)
+        self.carrier.waits = False
+        self.carry_out(worker, worker.protocol.step(now, trained=trained), now, "step")
         if not worker.running:
             return  # it crashed in the middle of that
-        if self._carrier.halted is not None:
+        if self.carrier.halted is not None:
             self._halt(worker)
-        elif self._carrier.waits:
+        elif self.carrier.waits:
             if worker.waiting_since_s is None:
                 worker.waiting_since_s = self.clock.now
         elif not worker.searching:
@@ -174,10 +191,14 @@ class Fleet:
         """Begin the next step, or finish; one that has finished keeps its pace of turns."""
         if not worker.finished and self._has_enough(worker):
             self.finish(worker)
+        if worker.finished and self.faults is not None and self.faults.closes(worker):
+            return
         self.begin_step(worker)
 
     def _has_enough(self, worker: Worker) -> bool:
         plan = self._plan
+        if worker.finishing:
+            return True
         if plan.steps_total is not None and worker.protocol.swarm_steps >= plan.steps_total:
             return True
         return plan.steps is not None and worker.steps >= plan.steps
@@ -199,14 +220,14 @@ class Fleet:
         """Let a worker take no more steps, and go on mixing."""
         self._end_training(worker)
         now = self.clock.now + worker.ahead_s
-        self.carry_out(worker, worker.protocol.finish(now), now)
+        self.carry_out(worker, worker.protocol.finish(now), now, "finish")
         self._stop_if_over()
 
     def leave(self, worker: Worker, *, burn: bool = False) -> None:
         """Let a worker take no more steps, and leave."""
         self._end_training(worker)
         now = self.clock.now + worker.ahead_s
-        self.carry_out(worker, worker.protocol.leave(now, burn=burn), now)
+        self.carry_out(worker, worker.protocol.leave(now, burn=burn), now, "leave")
         self._stop_if_over()
         if self.faults is not None:
             self.faults.leaving(worker)
@@ -222,12 +243,12 @@ class Fleet:
 
     def _halt(self, worker: Worker) -> None:
         """A rule cannot go on: its worker leaves, as a live peer does."""
-        self.halts[worker.id], self._carrier.halted = self._carrier.halted or "", None
+        self.halts[worker.id], self.carrier.halted = self.carrier.halted or "", None
         self.leave(worker)
 
     def _is_stopped(self, worker: Worker) -> bool:
         orders = self._stops.get(worker.index) if self._stops else None
-        if not orders or self.program.steps < orders[0]:
+        if not orders or self.values.steps < orders[0]:
             return False
         del orders[0]
         return True
@@ -236,7 +257,7 @@ class Fleet:
         """A worker finds that its values are not finite: its weight is burned, as live."""
         self.leave(worker, burn=True)
 
-    def _deliver(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+    def _deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         if not worker.awake:
             assert self.faults is not None
             found = self.faults.addressee(worker, envelope, payload)
@@ -245,17 +266,17 @@ class Fleet:
             worker = found
         self.take_in(worker, envelope, payload)
 
-    def take_in(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Let a worker's protocol have a message."""
         now = self.clock.now + worker.ahead_s
-        self._carrier.payload = payload
+        self.carrier.payload = payload
         try:
-            self.carry_out(worker, worker.protocol.receive(envelope, now), now)
+            self.carry_out(worker, worker.protocol.receive(envelope, now), now, envelope)
         except RemoteProtocolError:
             self.traffic.errors += 1
-        self._carrier.payload = None
+        self.carrier.payload = None
         if payload is not None:
-            self.program.let_go(payload)
+            self.values.let_go(payload)
         if worker.waiting_since_s is not None:
             self.step(worker, trained=False)
         elif self.faults is not None:
@@ -267,7 +288,7 @@ class Fleet:
         worker.alarm_s = _FOREVER_S
         now = self.clock.now + worker.ahead_s
         if worker.protocol.deadline() <= now:
-            self.carry_out(worker, worker.protocol.wake(now), now)
+            self.carry_out(worker, worker.protocol.wake(now), now, "wake")
             if worker.waiting_since_s is not None:
                 # A share that time has brought back must be pushed again.
                 self.step(worker, trained=False)
@@ -307,30 +328,34 @@ class Fleet:
             worker.alarm_s = due_s
             self.clock.at(due_s, _ALARM, self._wake, worker)
 
-    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
+    def carry_out(
+        self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
+    ) -> None:
         """Carry out what a worker's protocol has asked for.
 
         Args:
             worker: Whose.
             effects: In order.
             now: On the worker's own clock, seconds.
+            cause: What led to them: a message, or a word for the event.
         """
-        if worker.crash_point is not None:
+        if not worker.running:
+            return
+        if worker.crash_point is None and self.harness is None:
+            self.carrier.carry_out(worker, effects, now)
+        elif self.carrier.carry_out_watched(worker, effects, now, cause):
             assert self.faults is not None
-            if crashes_at(worker, effects, now, self._carrier):
-                self.faults.crash(worker)
-        elif worker.running:
-            self._carrier.carry_out(worker, effects, now)
+            self.faults.crash(worker)
 
-    def _send(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+    def _send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         size_bytes = encoded_bytes(envelope)
         self.traffic.messages += 1
         self.traffic.bytes_sent += size_bytes
-        to = self._index[envelope.destination]
+        to = self.index[envelope.destination]
         for time_s in self._links.deliveries(self.clock.now, worker.index, to, size_bytes):
             self.deliver_at(time_s, to, envelope, payload)
 
-    def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Slot | None) -> None:
+    def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Payload) -> None:
         """Let a message arrive at a time, with what travels beside it."""
         if payload is not None:
             payload.readers += 1

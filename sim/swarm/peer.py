@@ -50,10 +50,10 @@ from ...train.storage.inputs import (
 from ...train.tensors.store import TensorStore
 from ...train.tensors.vector import Vector, is_finite_tensor
 from ..kernel.clock import Clock, Priority
-from ..kernel.post import Post
 from ..models.step_time import StepTime
 from .learner import Learner
 from .observers import PeerClosed, PeerFailed, PeerStarted, SwarmObserver
+from .post import Post
 
 __all__ = ["SwarmDriver", "SwarmPeer"]
 

@@ -6,8 +6,9 @@ import pytest
 
 from rumor.gossip.wire.codec import Buffer, decode, encode
 from rumor.sim.kernel.clock import Clock
-from rumor.sim.kernel.post import Post, address_of
+from rumor.sim.kernel.links import address_of
 from rumor.sim.models.network import NetworkConfig
+from rumor.sim.swarm.post import Post
 
 from .post import Letter
 

@@ -13,9 +13,9 @@ from rumor.sim.batched.schedule import Reading, schedule
 from rumor.sim.batched.vector_tasks import VectorRows
 from rumor.sim.kernel.links import Links
 from rumor.sim.kernel.plan import FleetPlan
-from rumor.sim.kernel.topology import WorkerTopology
 from rumor.sim.models.network import read_network
 from rumor.sim.models.step_time import make_step_time
+from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
 
 __all__ = ["STEP_S", "Point", "run_bare"]

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from rumor.cli.commands.fuzz import command_of
-from rumor.gossip import GoSGD
 from rumor.sim.batched.engines import usable_cores
 from rumor.sim.fuzz import Campaign, Order, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
-from rumor.sim.fuzz.network import Network, Peers
 
 # They meet all that is rare, and each is short.
 SEEDS = (
@@ -69,13 +67,3 @@ def test_two_thousand_more_seeds(first: int) -> None:
 @pytest.mark.parametrize("first", range(20_000, 20_300, 10))
 def test_larger_swarms(first: int) -> None:
     assert complaints(campaign_of(range(first, first + 10), 16)) == []
-
-
-def test_taking_one_fault_away_shifts_no_random_number_of_another_link() -> None:
-    def numbers(*others: str) -> list[float]:
-        network = Network(0, Peers(rule=lambda peer: GoSGD()))
-        for link in others:
-            network.random("loss", link)
-        return [network.random("loss", "a>b") for _ in range(50)]
-
-    assert numbers() == numbers("b>a", "a>c", "a>c")

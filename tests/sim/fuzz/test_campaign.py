@@ -46,8 +46,8 @@ def test_seeds_have_digests_of_their_own() -> None:
 
 
 def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
-    network, trial = run(draw(8, 3)), attempt(draw(8, 3))
-    assert (network.invariants.events, +network.invariants.seen) == (trial.events, trial.seen)
+    swarm, trial = run(draw(8, 3)), attempt(draw(8, 3))
+    assert (swarm.invariants.events, +swarm.invariants.seen) == (trial.events, trial.seen)
 
 
 def test_the_result_hangs_on_no_number_of_processes() -> None:

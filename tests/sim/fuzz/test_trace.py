@@ -22,8 +22,8 @@ LONG = [line for line in LINES if line not in SHORT]
 
 
 def traced(seed: int) -> str:
-    network = run(draw(seed, workers_of(seed, 6)))
-    return f"{seed} {network.invariants.events} {network.invariants.digest}"
+    swarm = run(draw(seed, workers_of(seed, 6)))
+    return f"{seed} {swarm.invariants.events} {swarm.invariants.digest}"
 
 
 @pytest.mark.parametrize("line", SHORT, ids=lambda line: line.split()[0])

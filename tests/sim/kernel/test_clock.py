@@ -4,7 +4,8 @@ from rumor.sim.kernel.clock import Clock, Priority
 
 
 def test_things_due_at_one_time_happen_by_rank_and_then_in_order() -> None:
-    clock, done = Clock(), []
+    clock = Clock()
+    done: list[str] = []
     for name, priority in [
         ("turn", Priority.TURN),
         ("second delivery", Priority.DELIVERY),

@@ -10,9 +10,9 @@ from rumor.gossip.rules.registry import make_rule
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.links import Links
 from rumor.sim.kernel.plan import FleetPlan, Stop
-from rumor.sim.kernel.topology import WorkerTopology
 from rumor.sim.models.network import Cut, NetworkConfig, read_network
 from rumor.sim.models.step_time import make_step_time
+from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
 
 SMALL = Schema((TensorSpec("x", (8,), "float32"),))

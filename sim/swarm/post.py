@@ -6,22 +6,14 @@ from typing import Protocol as Structural
 
 from ...gossip import PeerId
 from ...gossip.wire.codec import Buffer
+from ..kernel.clock import Clock, Priority
+from ..kernel.links import Links, address_of
 from ..models.network import NetworkConfig
-from .clock import Clock, Priority
-from .links import Links
 
-__all__ = ["Link", "Listener", "Post", "address_of"]
+__all__ = ["Link", "Listener", "Post"]
 
 Link = tuple[PeerId, PeerId]
 """From whom, to whom."""
-
-# Nobody listens there: addresses are names under virtual time.
-_PORT = 7700
-
-
-def address_of(peer: PeerId) -> str:
-    """Where a peer would listen."""
-    return f"tcp://{peer}:{_PORT}"
 
 
 class Listener(Structural):
