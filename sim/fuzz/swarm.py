@@ -394,7 +394,7 @@ class FuzzSwarm:
         peer = self.peers[worker.id]
         if peer.outlived:
             self._soon(worker, 0.0, partial(self.start_over, peer))
-        else:
+        elif self._cause == "step":
             self.fleet.carrier.halted = effect.reason
 
     def start_over(self, peer: FuzzPeer) -> None:

@@ -3,7 +3,7 @@
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import networkx as nx
@@ -13,7 +13,7 @@ from ..kernel.links import address_of
 from ..models.network import NetworkConfig
 from .peers import FuzzPeer, Peers, complete, ring, spread
 from .scenario import Scenario
-from .swarm import CALM, FuzzSwarm
+from .swarm import FuzzSwarm
 from .violation import LIVENESS, Violation
 
 __all__ = ["Failure", "Trial", "attempt", "run"]
@@ -30,7 +30,10 @@ END_S = 60.0
 SPREAD_MAX = 1e-2
 """How far apart models may be in one coordinate; they begin some units apart."""
 
-UNRULY = NetworkConfig(latency_s=0.01, jitter=1.0, reorder=0.3)
+ORDERLY = NetworkConfig(latency_s=0.02, jitter=1.5)
+"""Messages stay in order on each link, as on one socket."""
+
+UNRULY = replace(ORDERLY, reorder=0.3)
 """Messages overtake one another."""
 
 _LOOK_S = 1.0
@@ -126,7 +129,7 @@ def swarm_of(scenario: Scenario, mutant: Mutant | None, *, digests: bool) -> Fuz
         peers,
         scenario.ids,
         scenario.founders,
-        CALM if scenario.orderly else UNRULY,
+        ORDERLY if scenario.orderly else UNRULY,
         latecomers_s=tuple(
             5.0 * float(stream(scenario.seed, peer, "start").random()) for peer in late
         ),

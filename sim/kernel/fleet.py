@@ -323,7 +323,8 @@ class Fleet:
         due_s = worker.protocol.deadline()
         if worker.ahead_s:
             assert self.faults is not None
-            due_s = self.faults.time_of(worker, due_s)
+            # A clock that jumped makes things overdue: they are done now, for time never runs back.
+            due_s = max(self.clock.now, self.faults.time_of(worker, due_s))
         if due_s < worker.alarm_s:
             worker.alarm_s = due_s
             self.clock.at(due_s, _ALARM, self._wake, worker)

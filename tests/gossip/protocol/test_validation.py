@@ -11,6 +11,7 @@ from rumor.gossip import (
     GoSGD,
     Member,
     Phase,
+    ProtocolConfig,
     RemoteProtocolError,
     Schema,
     TensorSpec,
@@ -158,16 +159,19 @@ def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushe
 def test_peers_that_found_apart_and_meet_end_in_one_swarm_or_in_two_with_roots(seed: int) -> None:
     anchors = {"a": ANCHOR, "b": OTHER_ANCHOR}
     peers = Peers(
-        rule=lambda peer: GoSGD(0.5), anchor=lambda peer: anchors.get(peer, b"the-first-anchor")
+        rule=lambda peer: GoSGD(0.5),
+        config=ProtocolConfig(found_s=0.25, found_alone_s=0.5),
+        anchor=lambda peer: anchors.get(peer, b"the-first-anchor"),
     )
     network = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.1, duplicates=0.15, reorder=0.3)
     swarm = FuzzSwarm(seed, peers, tuple("abcde"), 0, network)
-    swarm.launch("a", seeds=())
-    swarm.launch("b", seeds=())
+    # Nobody listens there yet.
+    swarm.launch("a", seeds=("d",))
+    swarm.launch("b", seeds=("e",))
     rng = stream(seed, "peers", "starts")
     for index, peer in enumerate(("c", "d", "e")):
         start = partial(swarm.launch, peer, seeds=("a", "b"))
-        swarm.fleet.at(3.0 * index * float(rng.random()), start)
+        swarm.fleet.at(2.0 + 3.0 * index * float(rng.random()), start)
     swarm.run(45.0)
     swarms: dict[bytes, int] = {}
     for host in swarm.running():
