@@ -109,6 +109,8 @@ class FuzzSwarm:
         """Connections of peers that dial out, as (who listens, who dialled), and since when."""
         self._shown: list[tuple[FuzzPeer, bytearray]] = []
         self._draws: Counter[tuple[str, PeerId]] = Counter()
+        self._crashes: Counter[float] = Counter()
+        """How many lives have died at a time."""
         plan = FleetPlan(
             ids=tuple(ids),
             schema=self._schema,
@@ -270,7 +272,9 @@ class FuzzSwarm:
         self._ahead_s[worker.id] = worker.ahead_s
         if died:
             self.invariants.died(self.peers[worker.id])
-            self.invariants.seen["mass restart"] += not self.running()
+            self._crashes[self.now] += 1
+            together = self._crashes[self.now] > 1 and not self.running()
+            self.invariants.seen["mass restart"] += together
         else:
             self.invariants.ended(self.peers[worker.id])
 
