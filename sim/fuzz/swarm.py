@@ -36,10 +36,11 @@ from ..kernel.links import Links, address_of, uniform
 from ..kernel.plan import Checkpoint, FaultPlan, FleetPlan
 from ..kernel.worker import Handler, Worker
 from ..models.network import NetworkConfig
-from .invariants import Invariants, Life
+from .invariants import Invariants
 from .peers import FuzzPeer, Pace, Peers
 from .vector import Values, Vector, schema_of
 from .violation import Violation
+from .weighted_sum import Life
 
 __all__ = ["CALM", "FuzzSwarm"]
 
