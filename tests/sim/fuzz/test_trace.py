@@ -1,4 +1,4 @@
-"""Decisions are those of commit 62639e4: canonical traces of seeds are frozen in traces.txt.
+"""Decisions stay as they are: canonical traces of seeds are frozen in traces.txt.
 
 A line is a seed, how many events its swarm went through, and the digest of its trace. Whatever only
 restructures code leaves all of them alone; what changes a decision on purpose writes them anew with
