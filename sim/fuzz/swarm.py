@@ -136,7 +136,6 @@ class FuzzSwarm:
         assert self.fleet.faults is not None
         self.processes = self.fleet.faults
         for fault in faults:
-            self.invariants.seen[f"fault: {fault.kind}"] += 1
             if fault.kind == "diverge":
                 self.fleet.at(fault.at_s, partial(self._diverge, str(fault.peer)))
 

@@ -10,6 +10,7 @@ import networkx as nx
 
 from ...gossip import PeerId, Protocol, stream
 from ..kernel.links import address_of
+from ..kernel.plan import Fault
 from ..models.network import NetworkConfig
 from .peers import FuzzPeer, Peers, complete, ring, spread
 from .scenario import Scenario
@@ -35,6 +36,9 @@ ORDERLY = NetworkConfig(latency_s=0.02, jitter=1.5)
 
 UNRULY = replace(ORDERLY, reorder=0.3)
 """Messages overtake one another."""
+
+LATE = Fault(at_s=0.0, kind="delay", by_s=0.03)
+"""There, one of fifty comes later than the first question about a share."""
 
 _LOOK_S = 1.0
 
@@ -124,7 +128,7 @@ def swarm_of(scenario: Scenario, mutant: Mutant | None, *, digests: bool) -> Fuz
         digests=digests,
     )
     late = scenario.peers[scenario.founders :]
-    return FuzzSwarm(
+    swarm = FuzzSwarm(
         scenario.seed,
         peers,
         scenario.ids,
@@ -133,9 +137,12 @@ def swarm_of(scenario: Scenario, mutant: Mutant | None, *, digests: bool) -> Fuz
         latecomers_s=tuple(
             5.0 * float(stream(scenario.seed, peer, "start").random()) for peer in late
         ),
-        faults=scenario.faults,
+        faults=scenario.faults if scenario.orderly else (*scenario.faults, LATE),
         calm_s=scenario.faults_s,
     )
+    for fault in scenario.faults:
+        swarm.invariants.seen[f"fault: {fault.kind}"] += 1
+    return swarm
 
 
 def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
