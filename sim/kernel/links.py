@@ -105,6 +105,12 @@ class Links:
         )
         self._ways: dict[int, _Way] = {}
 
+    @property
+    def uniform(self) -> tuple[float, float] | None:
+        """Latency and time for a byte, seconds, where these say it all; None where they do not."""
+        rates = set(self._s_per_byte)
+        return (self._latency_s, rates.pop()) if self._is_plain and len(rates) == 1 else None
+
     def add(self, id: str) -> int:
         """Take in a worker that comes later.
 

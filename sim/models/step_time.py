@@ -370,6 +370,11 @@ class StepTime(Protocol):
         ...
 
 
+def is_constant(step_time: StepTime) -> bool:
+    """Whether each worker's steps all take as long as its first."""
+    return isinstance(step_time, _Constant)
+
+
 def make_step_time(
     spec: str,
     *,
