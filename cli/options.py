@@ -71,7 +71,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     SPEED: ("step_s", "pace", "speeds", "slow"),
     NETWORK: ("network", "latency_s", "bandwidth_mbit", "loss", "duplicates"),
     FAULTS: ("faults", "checkpoint_every_s"),
-    COMPUTING: ("engine", "threads", "window", "memory_gib"),
+    COMPUTING: ("engine", "decide", "threads", "window", "memory_gib"),
     OUTPUT: ("out", "log_every", "eval_every", "checkpoint_every", "journal"),
 }
 """Options that are not shown in the panel of their source."""
@@ -90,6 +90,7 @@ _METAVARS: Final[Mapping[str, str]] = {
     "duplicates": "PART",
     "emission": "NAME",
     "engine": "NAME",
+    "decide": "NAME",
     "faults": "FILE.json",
     "join": "HOST:PORT",
     "loss": "PART",

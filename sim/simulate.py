@@ -15,16 +15,29 @@ from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
-from ..topology import parse
+from ..topology import TopologyError, parse
 from ..train.tasks.registry import load_task
 from ..train.tasks.task import Task
 from .batched.engines import alone, usable_cores
 from .batched.models import Models
-from .batched.schedule import Ending, Progress, Window, can_prefetch, prefetched, schedule, settled
+from .batched.schedule import (
+    ByFastPath,
+    ByProtocols,
+    Deciding,
+    Ending,
+    Progress,
+    Window,
+    can_prefetch,
+    prefetched,
+    schedule,
+    settled,
+)
 from .batched.stepper import Failure
 from .batched.values import Values, check_memory, check_values, prepare
 from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
 from .config import SimulationConfig
+from .fast_path.choice import choose_decider
+from .fast_path.proof import prove
 from .kernel.faults import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
 from .kernel.links import Links
@@ -107,6 +120,9 @@ def given(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[
     # Written out and read again, they are checked like those of a file.
     return read_faults(dumps(made)) if made else ()
 
+
+# More of them are proven by the first so many: a protocol for each takes 12 kB.
+_WORKERS_PROVEN = 4096
 
 _POINTS = 40
 _POINTS_MAX = 60
@@ -246,18 +262,43 @@ class Simulation:
     def _windows(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Iterator[Window]:
         config = self.config
         source = values.rows if isinstance(values, Models) else values
+        plan = self._plan(source.schema, source.anchor)
+        every_s, shift_s = self._every_s(), config.step_s / 2
+        window = config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers)
+        first_s = min(every_s + shift_s, config.time_s or math.inf)
         windows = partial(
             schedule,
-            self._plan(source.schema, source.anchor),
-            stops,
-            every_s=self._every_s(),
-            shift_s=config.step_s / 2,
+            self._deciding(plan, stops, first_s, window),
+            every_s=every_s,
+            shift_s=shift_s,
             time_s=config.time_s,
             # A rule that waits may take much longer than its steps do.
             marks_max=_POINTS_MAX if config.eval_every is None else None,
-            window=config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers),
+            window=window,
         )
         return prefetched(windows) if self._prefetches() else windows()
+
+    def _deciding(
+        self, plan: FleetPlan, stops: Sequence[Stop], first_s: float, window: int
+    ) -> Callable[[], Deciding]:
+        """Choose who decides, and prove on the first window that it makes no difference."""
+        decider = choose_decider(self.config.decide, plan, stops, self._steps_total())
+        if decider is None:
+            return partial(ByProtocols, plan, stops)
+        prove(self._small(plan), decider, first_s, window)
+        return partial(ByFastPath, plan, decider)
+
+    def _small(self, plan: FleetPlan) -> FleetPlan:
+        """The same plan, or that of the first of very many workers, who cost less memory."""
+        ids, config = self.ids[:_WORKERS_PROVEN], self.config
+        if len(ids) == len(self.ids):
+            return plan
+        try:
+            few = parse(config.topology, len(ids), seed=config.seed, mixing=config.mixing)
+        except TopologyError:
+            return plan
+        links = partial(Links, self._network, ids, config.seed)
+        return replace(plan, ids=ids, neighbors=WorkerTopology(few, ids), links=links)
 
     def _plan(self, schema: Schema, anchor: bytes) -> FleetPlan:
         config = self.config

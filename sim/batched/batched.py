@@ -313,20 +313,23 @@ def written_out(rows: ParameterMatrix, task: Task) -> Gradient:
             torch.bmm(slope.transpose(1, 2), before, out=of(flat, f"{name}.weight"))
             torch.sum(slope, dim=1, out=of(flat, f"{name}.bias"))
             if index:
-                slope = torch.bmm(slope, of(values, f"{name}.weight")).mul_(before > 0)
+                slope = torch.bmm(slope, of(values, f"{name}.weight"))
+                slope = torch.ops.aten.threshold_backward(slope, before, 0)
         return flat, losses
 
     return gradient
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean loss of each worker, axes ``(worker,)``, and its slope by the outputs."""
+    """Mean loss of each worker, axes ``(worker,)``, and its slope by the outputs.
+
+    By the kernel that autograd calls, so that the bits are those of the loop.
+    """
     logs = functional.log_softmax(outputs, dim=2)
     at = targets.unsqueeze(2)
     losses = -logs.gather(2, at).mean(dim=(1, 2))
-    slope = logs.exp_()
-    slope.scatter_add_(2, at, slope.new_full((1, 1, 1), -1.0).expand(at.shape))
-    return losses, slope.div_(outputs.shape[1])
+    seed = torch.zeros_like(logs).scatter_(2, at, -1.0 / outputs.shape[1])
+    return losses, torch._log_softmax_backward_data(seed, logs, 2, logs.dtype)
 
 
 def _is_classification(task: Task) -> bool:

@@ -1,6 +1,7 @@
 """`decisions`, compiled by numba where that is installed."""
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType, ModuleType
@@ -8,23 +9,23 @@ from typing import Any, NamedTuple
 
 from . import decisions
 
-__all__ = ["Decider", "can_compile", "compiled", "interpreted"]
+__all__ = ["INTERPRETED", "Decider", "can_compile", "compiled"]
 
 
 class Decider(NamedTuple):
     """One way to run `decisions`."""
 
     name: str
-    begin: Callable[[decisions.Tables], None]
-    advance: Callable[[decisions.Tables, float, int], int]
+    is_compiled: bool
+    """Whether its arrays are numpy's, and no lists."""
     queue: Callable[[], Any]
     """Makes an empty queue of events."""
-    is_compiled: bool
+    module: Callable[[decisions.Tables], Any]
+    """Has ``begin`` and ``advance`` for such tables."""
 
 
-def interpreted() -> Decider:
-    """Python itself, on lists."""
-    return Decider("interpreted", decisions.begin, decisions.advance, list, is_compiled=False)
+INTERPRETED = Decider("interpreted", False, list, lambda _: decisions)
+"""Python itself."""
 
 
 @cache
@@ -35,25 +36,47 @@ def can_compile() -> bool:
 
 @cache
 def compiled() -> Decider:
-    """Machine code of the very same text, on arrays; kept on disk for the next process."""
+    """Machine code of the very same text; kept on disk for the next process."""
     import numba
 
-    module: Any = _second_copy()
-    for name, function in list(vars(module).items()):
-        if isinstance(function, FunctionType) and function.__module__ == module.__name__:
-            setattr(module, name, numba.njit(function, cache=True, error_model="python"))
     event = numba.types.Tuple([numba.float64, *[numba.int64] * 8])
 
     def queue() -> Any:
         return numba.typed.List.empty_list(event)
 
-    return Decider("compiled", module.begin, module.advance, queue, is_compiled=True)
+    return Decider("compiled", True, queue, lambda tables: _compile(numba.typeof(tables)))
+
+
+@cache
+def _compile(tables: Any) -> ModuleType:
+    """All functions of `decisions`, compiled for one type of tables."""
+    import numba
+
+    types = {"int": numba.int64, "float": numba.float64, "Tables": tables, "None": numba.void}
+    module = _second_copy()
+    functions = [f for f in vars(module).values() if isinstance(f, FunctionType)]
+    # From the last to the first: who is called stands below who calls.
+    for function in reversed(functions):
+        if function.__module__ == module.__name__:
+            names = [_type_name(hint) for hint in function.__annotations__.values()]
+            *given, returned = [types[name] for name in names]
+            signature = returned(*given)
+            made = numba.njit(signature, cache=True, error_model="python")(function)
+            setattr(module, function.__name__, made)
+    return module
+
+
+def _type_name(hint: Any) -> str:
+    return str(getattr(hint, "__name__", hint))
 
 
 def _second_copy() -> ModuleType:
     """The module once more, so that its functions call compiled ones in one of the two only."""
-    spec = importlib.util.spec_from_file_location(f"{decisions.__name__}_compiled", decisions.__file__)
+    name = f"{decisions.__name__}_compiled"
+    spec = importlib.util.spec_from_file_location(name, decisions.__file__)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # What numba keeps on disk names it.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

@@ -95,19 +95,31 @@ Event = tuple[float, int, int, int, int, int, int, int, int]
 
 
 class Tables(NamedTuple):
-    """Everything that is decided on: columns by worker, by edge (directed), by room and by row.
+    """Everything that is decided on.
 
-    Each column is a list of Python's numbers, or a numpy array where compiled code runs.
+    Columns lie one after another in two arrays, so that compiled functions are handed few of them:
+    ``ints[t.weight + worker]`` is a worker's weight. Arrays are lists of Python's numbers, or
+    numpy arrays where compiled code runs.
     """
 
     queue: Any
     """Heap of events."""
-    clock: Any
-    """The time now."""
     count: Any
     """Numbers named by constants of this module."""
+    ints: Any
+    floats: Any
+    rooms: Any
+    """Slots, used again: of each the slot's number, its level, and the window that one is of."""
+    free_rooms: Any
+    step_rows: Any
+    """This window's steps in order: of each worker, level, number."""
+    operation_rows: Any
+    """This window's operations: of each kind, worker, level, slot, room, id of the snapshot."""
+    fractions: Any
+    """This window's operations: by which part each mixes."""
 
     # What stays as it is.
+    n: int
     p: float
     latency_s: float
     s_per_byte: float
@@ -115,97 +127,83 @@ class Tables(NamedTuple):
     query_s_max: float
     soonest_s: float
     outstanding_max: int
+    outgoing_max: int
     staged_max: int
     steps_each: int
     period: int
+    words_each: int
+    durations_each: int
     push_bytes: int
     ack_bytes: int
     credit_bytes: int
     """How much longer an answer is that lets a part of the next share follow its offer."""
     query_bytes: int
     pending_bytes: int
-    offsets: Any
+
+    # Columns of integers: the graph, in which directed edges have numbers.
+    offsets: int
     """Where a worker's neighbors in a round begin: row ``worker * period + round``, and one more."""
-    neighbors: Any
-    """Edges to them."""
-    source: Any
-    to: Any
-    name_bytes: Any
-    mean_s: Any
+    neighbors: int
+    source: int
+    to: int
 
-    # Supplies of each worker, so many in a row.
-    words_each: int
-    high: Any
-    low: Any
-    word: Any
+    # By worker; those of several numbers each have them in a row.
+    name_bytes: int
+    high: int
+    """Upper halves of random words; ``words_each`` for each worker."""
+    low: int
+    word: int
     """The next one."""
-    spare: Any
+    spare: int
     """The half of a word that is left over, or -1."""
-    durations_each: int
-    """1 where durations do not vary."""
-    durations: Any
-    block: Any
+    block: int
     """Which steps the durations at hand are those of: ``block * durations_each`` and on."""
+    weight: int
+    steps: int
+    round: int
+    passed: int
+    finished: int
+    pushes: int
+    mixed: int
+    level: int
+    n_outgoing: int
+    outgoing: int
+    """Edges of outstanding pushes in order; ``outgoing_max`` places for each worker."""
+    excused: int
+    n_incoming: int
+    incoming_edge: int
+    """Of shares that have come, in order; ``staged_max`` places for each worker."""
+    incoming_step: int
+    incoming_room: int
 
-    # Workers.
-    weight: Any
-    steps: Any
-    round: Any
-    passed: Any
-    finished: Any
-    alarm_s: Any
-    uplink_free_s: Any
-    pushes: Any
-    mixed: Any
-    level: Any
-    n_outgoing: Any
-    outgoing: Any
-    """Edges of outstanding pushes in order, ``outgoing_max`` places for each worker."""
-    outgoing_max: int
-    excused: Any
-    n_incoming: Any
-    incoming_edge: Any
-    incoming_step: Any
-    incoming_room: Any
-
-    # Edges.
-    busy: Any
-    sequence: Any
-    escrow: Any
-    pushed_s: Any
-    deadline_s: Any
-    questions: Any
-    is_excused: Any
-    roundtrip_s: Any
-    """Negative where none was measured."""
-    deviation_s: Any
-    decided: Any
+    # By edge.
+    busy: int
+    sequence: int
+    escrow: int
+    questions: int
+    is_excused: int
+    decided: int
     """Sequence number of the last share that was decided at the receiver."""
-    accepted: Any
+    accepted: int
 
-    # Rooms: places of slots, used again.
-    free_rooms: Any
-    slot: Any
-    room_level: Any
-    room_window: Any
-
-    # This window, in order.
-    step_worker: Any
-    step_level: Any
-    step_number: Any
-    operation: Any
-    operation_worker: Any
-    operation_level: Any
-    operation_slot: Any
-    operation_room: Any
-    operation_id: Any
-    fraction: Any
+    # Columns of floats: the time now; by worker; by edge.
+    clock: int
+    mean_s: int
+    durations: int
+    """Of a worker's next steps, ``durations_each`` for each worker."""
+    alarm_s: int
+    uplink_free_s: int
+    pushed_s: int
+    deadline_s: int
+    roundtrip_s: int
+    """Negative where none was measured."""
+    deviation_s: int
 
 
 def begin(t: Tables) -> None:
     """Let every worker's first step be due."""
-    for worker in range(len(t.weight)):
-        _step_at(t, worker, t.durations[worker * t.durations_each])
+    for worker in range(t.n):
+        _step_at(t, worker, t.floats[t.durations + worker * t.durations_each])
 
 
 def advance(t: Tables, until_s: float, steps_max: int) -> int:
@@ -222,7 +220,7 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
     count, queue = t.count, t.queue
     while count[RUNNING] > 0:
         if len(queue) == 0 or queue[0][0] > until_s:
-            t.clock[0] = until_s
+            t.floats[t.clock] = until_s
             return TIME
         if count[TAKEN] >= steps_max:
             return STEPS
@@ -232,7 +230,7 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
             if why != OVER:
                 return why
         event = heappop(queue)
-        t.clock[0] = event[0]
+        t.floats[t.clock] = event[0]
         count[EVENTS] += 1
         edge, sequence = event[4], event[5]
         if kind == STEP:
@@ -254,29 +252,29 @@ def _what_is_missing(t: Tables, worker: int) -> int:
     """Why a worker's step cannot be decided here and now; `OVER` where it can."""
     count = t.count
     if (
-        count[N_OPERATIONS] + OPERATIONS_MAX > len(t.operation)
-        or count[N_STEPS] >= len(t.step_worker)
+        count[N_OPERATIONS] + OPERATIONS_MAX > len(t.fractions)
+        or 3 * count[N_STEPS] >= len(t.step_rows)
         or count[FREE] == 0
     ):
         return FULL
     is_new_block = t.durations_each > 1 and (
-        (t.steps[worker] + 1) // t.durations_each != t.block[worker]
+        (t.ints[t.steps + worker] + 1) // t.durations_each != t.ints[t.block + worker]
     )
-    if is_new_block or t.word[worker] + WORDS_MAX > t.words_each:
+    if is_new_block or t.ints[t.word + worker] + WORDS_MAX > t.words_each:
         count[WANTING] = worker
         return SUPPLY
-    total = t.weight[worker]
-    if total < 2 * _ESCROW_MIN or t.n_outgoing[worker] == t.outgoing_max:
+    total = t.ints[t.weight + worker]
+    if total < 2 * _ESCROW_MIN or t.ints[t.n_outgoing + worker] == t.outgoing_max:
         return BEYOND
     first = worker * t.staged_max
-    for at in range(first, first + t.n_incoming[worker]):
-        total += t.escrow[t.incoming_edge[at]]
+    for at in range(first, first + t.ints[t.n_incoming + worker]):
+        total += t.ints[t.escrow + t.ints[t.incoming_edge + at]]
     return OVER if total < _WEIGHT_MAX else BEYOND
 
 
 def _take_step(t: Tables, worker: int) -> None:
     """A worker comes to the end of a step: it pushes, then mixes what has come."""
-    trained = t.finished[worker] == 0
+    trained = t.ints[t.finished + worker] == 0
     if trained:
         _note_step(t, worker)
     if _uniform(t, worker) < t.p:
@@ -286,205 +284,205 @@ def _take_step(t: Tables, worker: int) -> None:
         else:
             _push(t, worker, edge)
     _mix_all(t, worker)
-    if trained and t.steps[worker] >= t.steps_each:
-        t.finished[worker] = 1
+    if trained and t.ints[t.steps + worker] >= t.steps_each:
+        t.ints[t.finished + worker] = 1
         t.count[RUNNING] -= 1
-    step_s = t.mean_s[worker]
-    if t.finished[worker] == 0:
-        step_s = t.durations[
-            worker * t.durations_each + t.steps[worker] % t.durations_each
+    step_s = t.floats[t.mean_s + worker]
+    if t.ints[t.finished + worker] == 0:
+        step_s = t.floats[t.durations + 
+            worker * t.durations_each + t.ints[t.steps + worker] % t.durations_each
         ]
-    _step_at(t, worker, t.clock[0] + step_s)
+    _step_at(t, worker, t.floats[t.clock] + step_s)
     _set_alarm(t, worker)
 
 
 def _draw_neighbor(t: Tables, worker: int) -> int:
     """Edge to a neighbor that a share can be pushed to now; -1 where there is none."""
-    if t.n_outgoing[worker] - t.excused[worker] >= t.outstanding_max:
+    if t.ints[t.n_outgoing + worker] - t.ints[t.excused + worker] >= t.outstanding_max:
         return -1
     for turn in range(_ROUNDS_PASSED_MAX + 1):
-        row = worker * t.period + (t.round[worker] + t.passed[worker]) % t.period
-        start, stop = t.offsets[row], t.offsets[row + 1]
-        if t.n_outgoing[worker] == 0:
+        row = worker * t.period + (t.ints[t.round + worker] + t.ints[t.passed + worker]) % t.period
+        start, stop = t.ints[t.offsets + row], t.ints[t.offsets + row + 1]
+        if t.ints[t.n_outgoing + worker] == 0:
             if stop > start:
-                return int(t.neighbors[start + _below(t, worker, stop - start)])
+                return int(t.ints[t.neighbors + start + _below(t, worker, stop - start)])
         else:
             n_free = 0
             for at in range(start, stop):
-                n_free += 1 - t.busy[t.neighbors[at]]
+                n_free += 1 - t.ints[t.busy + t.ints[t.neighbors + at]]
             if n_free > 0:
                 left = _below(t, worker, n_free)
                 for at in range(start, stop):
-                    edge = t.neighbors[at]
-                    if t.busy[edge] == 0:
+                    edge = t.ints[t.neighbors + at]
+                    if t.ints[t.busy + edge] == 0:
                         if left == 0:
                             return int(edge)
                         left -= 1
         if turn < _ROUNDS_PASSED_MAX:
-            t.passed[worker] += 1
+            t.ints[t.passed + worker] += 1
     return -1
 
 
 def _push(t: Tables, worker: int, edge: int) -> None:
     """Half of the weight goes into escrow, and with a snapshot toward a neighbor."""
-    now, escrow = t.clock[0], t.weight[worker] >> 1
-    t.sequence[edge] += 1
-    room = _snapshot(t, worker, t.round[worker] + 1)
-    t.weight[worker] -= escrow
-    t.escrow[edge] = escrow
-    t.busy[edge] = 1
-    t.pushed_s[edge] = now
-    t.questions[edge] = 0
-    t.is_excused[edge] = 0
-    t.deadline_s[edge] = now + _patience_s(t, edge)
-    t.outgoing[worker * t.outgoing_max + t.n_outgoing[worker]] = edge
-    t.n_outgoing[worker] += 1
+    now, escrow = t.floats[t.clock], t.ints[t.weight + worker] >> 1
+    t.ints[t.sequence + edge] += 1
+    room = _snapshot(t, worker, t.ints[t.round + worker] + 1)
+    t.ints[t.weight + worker] -= escrow
+    t.ints[t.escrow + edge] = escrow
+    t.ints[t.busy + edge] = 1
+    t.floats[t.pushed_s + edge] = now
+    t.ints[t.questions + edge] = 0
+    t.ints[t.is_excused + edge] = 0
+    t.floats[t.deadline_s + edge] = now + _patience_s(t, edge)
+    t.ints[t.outgoing + worker * t.outgoing_max + t.ints[t.n_outgoing + worker]] = edge
+    t.ints[t.n_outgoing + worker] += 1
     t.count[PUSHES] += 1
-    t.pushes[worker] += 1
-    sequence, steps = t.sequence[edge], t.steps[worker]
+    t.ints[t.pushes + worker] += 1
+    sequence, steps = t.ints[t.sequence + edge], t.ints[t.steps + worker]
     size_bytes = (
         t.push_bytes
         + _number_bytes(sequence)
         + _number_bytes(escrow)
-        + _number_bytes(t.round[worker])
+        + _number_bytes(t.ints[t.round + worker])
         + _number_bytes(steps)
     )
-    _send(t, worker, t.to[edge], size_bytes, PUSH, edge, sequence, 0, steps, room)
-    t.round[worker] += 1
+    _send(t, worker, t.ints[t.to + edge], size_bytes, PUSH, edge, sequence, 0, steps, room)
+    t.ints[t.round + worker] += 1
 
 
 def _mix_all(t: Tables, worker: int) -> None:
     """Mix what has come, in order of arrival."""
-    n, first = t.n_incoming[worker], worker * t.staged_max
-    t.n_incoming[worker] = 0
+    n, first = t.ints[t.n_incoming + worker], worker * t.staged_max
+    t.ints[t.n_incoming + worker] = 0
     for at in range(first, first + n):
-        edge, room = t.incoming_edge[at], t.incoming_room[at]
-        own, escrow = t.weight[worker], t.escrow[edge]
-        level = max(t.level[worker], _level_of(t, room))
-        t.level[worker] = level
-        t.room_level[room] = level
+        edge, room = t.ints[t.incoming_edge + at], t.ints[t.incoming_room + at]
+        own, escrow = t.ints[t.weight + worker], t.ints[t.escrow + edge]
+        level = max(t.ints[t.level + worker], _level_of(t, room))
+        t.ints[t.level + worker] = level
+        t.rooms[3 * room + 1] = level
         _operate(t, MIX, worker, level, room, 0, escrow / (own + escrow))
         _release(t, room)
-        t.weight[worker] = own + escrow
-        t.decided[edge] = t.sequence[edge]
-        t.accepted[edge] = escrow
-        _send_ack(t, worker, edge, t.sequence[edge], escrow)
+        t.ints[t.weight + worker] = own + escrow
+        t.ints[t.decided + edge] = t.ints[t.sequence + edge]
+        t.ints[t.accepted + edge] = escrow
+        _send_ack(t, worker, edge, t.ints[t.sequence + edge], escrow)
         t.count[MIXED] += 1
-        t.mixed[worker] += 1
-        t.count[STALENESS] += t.steps[worker] - t.incoming_step[at]
+        t.ints[t.mixed + worker] += 1
+        t.count[STALENESS] += t.ints[t.steps + worker] - t.ints[t.incoming_step + at]
 
 
 def _take_push(t: Tables, worker: int, edge: int, sequence: int, step: int, room: int) -> None:
-    n = t.n_incoming[worker]
+    n = t.ints[t.n_incoming + worker]
     if n >= t.staged_max:
-        t.decided[edge] = sequence
-        t.accepted[edge] = 0
+        t.ints[t.decided + edge] = sequence
+        t.ints[t.accepted + edge] = 0
         _send_ack(t, worker, edge, sequence, 0)
         _release(t, room)
         return
     at = worker * t.staged_max + n
-    t.incoming_edge[at] = edge
-    t.incoming_step[at] = step
-    t.incoming_room[at] = room
-    t.n_incoming[worker] = n + 1
+    t.ints[t.incoming_edge + at] = edge
+    t.ints[t.incoming_step + at] = step
+    t.ints[t.incoming_room + at] = room
+    t.ints[t.n_incoming + worker] = n + 1
 
 
 def _take_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -> None:
-    if t.busy[edge] == 0 or t.sequence[edge] != sequence:
+    if t.ints[t.busy + edge] == 0 or t.ints[t.sequence + edge] != sequence:
         return
-    if t.questions[edge] == 0:
-        _measure(t, edge, t.clock[0] - t.pushed_s[edge])
+    if t.ints[t.questions + edge] == 0:
+        _measure(t, edge, t.floats[t.clock] - t.floats[t.pushed_s + edge])
     _excuse(t, worker, edge, 0)
-    t.busy[edge] = 0
+    t.ints[t.busy + edge] = 0
     first = at = worker * t.outgoing_max
-    while t.outgoing[at] != edge:
+    while t.ints[t.outgoing + at] != edge:
         at += 1
-    t.n_outgoing[worker] -= 1
-    while at < first + t.n_outgoing[worker]:
-        t.outgoing[at] = t.outgoing[at + 1]
+    t.ints[t.n_outgoing + worker] -= 1
+    while at < first + t.ints[t.n_outgoing + worker]:
+        t.ints[t.outgoing + at] = t.ints[t.outgoing + at + 1]
         at += 1
-    t.weight[worker] += t.escrow[edge] - accepted
+    t.ints[t.weight + worker] += t.ints[t.escrow + edge] - accepted
     if accepted == 0:
         t.count[REFUSALS] += 1
 
 
 def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> None:
     first = worker * t.staged_max
-    for at in range(first, first + t.n_incoming[worker]):
-        if t.incoming_edge[at] == edge and t.sequence[edge] == sequence:
+    for at in range(first, first + t.ints[t.n_incoming + worker]):
+        if t.ints[t.incoming_edge + at] == edge and t.ints[t.sequence + edge] == sequence:
             size_bytes = t.pending_bytes + _number_bytes(sequence)
-            _send(t, worker, t.source[edge], size_bytes, PENDING, edge, sequence, 0, 0, 0)
+            _send(t, worker, t.ints[t.source + edge], size_bytes, PENDING, edge, sequence, 0, 0, 0)
             return
-    if t.decided[edge] == sequence:
-        _send_ack(t, worker, edge, sequence, t.accepted[edge])
+    if t.ints[t.decided + edge] == sequence:
+        _send_ack(t, worker, edge, sequence, t.ints[t.accepted + edge])
 
 
 def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
-    if t.busy[edge] == 1 and t.sequence[edge] == sequence:
+    if t.ints[t.busy + edge] == 1 and t.ints[t.sequence + edge] == sequence:
         _excuse(t, worker, edge, 0)
-        t.deadline_s[edge] = t.clock[0] + _patience_s(t, edge)
+        t.floats[t.deadline_s + edge] = t.floats[t.clock] + _patience_s(t, edge)
 
 
 def _wake(t: Tables, worker: int) -> None:
     """Ask about shares whose answer is late."""
-    now, first = t.clock[0], worker * t.outgoing_max
-    if t.alarm_s[worker] != now:
+    now, first = t.floats[t.clock], worker * t.outgoing_max
+    if t.floats[t.alarm_s + worker] != now:
         return  # an earlier one was set since
-    t.alarm_s[worker] = _NEVER
-    for at in range(first, first + t.n_outgoing[worker]):
-        edge = t.outgoing[at]
-        if now >= t.deadline_s[edge]:
-            t.questions[edge] += 1
-            sequence = t.sequence[edge]
+    t.floats[t.alarm_s + worker] = _NEVER
+    for at in range(first, first + t.ints[t.n_outgoing + worker]):
+        edge = t.ints[t.outgoing + at]
+        if now >= t.floats[t.deadline_s + edge]:
+            t.ints[t.questions + edge] += 1
+            sequence = t.ints[t.sequence + edge]
             size_bytes = t.query_bytes + _number_bytes(sequence)
-            _send(t, worker, t.to[edge], size_bytes, QUERY, edge, sequence, 0, 0, 0)
-            t.deadline_s[edge] = now + _patience_s(t, edge)
-            if t.questions[edge] >= _QUESTIONS_EXCUSED:
+            _send(t, worker, t.ints[t.to + edge], size_bytes, QUERY, edge, sequence, 0, 0, 0)
+            t.floats[t.deadline_s + edge] = now + _patience_s(t, edge)
+            if t.ints[t.questions + edge] >= _QUESTIONS_EXCUSED:
                 _excuse(t, worker, edge, 1)
     _set_alarm(t, worker)
 
 
 def _set_alarm(t: Tables, worker: int) -> None:
-    if t.alarm_s[worker] <= t.clock[0] + t.soonest_s:
+    if t.floats[t.alarm_s + worker] <= t.floats[t.clock] + t.soonest_s:
         return
     due_s, first = _NEVER, worker * t.outgoing_max
-    for at in range(first, first + t.n_outgoing[worker]):
-        due_s = min(due_s, t.deadline_s[t.outgoing[at]])
-    if due_s < t.alarm_s[worker]:
-        t.alarm_s[worker] = due_s
+    for at in range(first, first + t.ints[t.n_outgoing + worker]):
+        due_s = min(due_s, t.floats[t.deadline_s + t.ints[t.outgoing + at]])
+    if due_s < t.floats[t.alarm_s + worker]:
+        t.floats[t.alarm_s + worker] = due_s
         _queue(t, due_s, _AFTER_MESSAGES, worker, ALARM, 0, 0, 0, 0, 0)
 
 
 def _patience_s(t: Tables, edge: int) -> float:
     """How long to wait for an answer before asking (again)."""
     wait_s = _FIRST_TIMEOUT_S
-    if t.roundtrip_s[edge] >= 0.0:
-        wait_s = t.roundtrip_s[edge] + 4 * t.deviation_s[edge]
-    wait_s *= 2.0 ** min(t.questions[edge], _DOUBLINGS_MAX)
+    if t.floats[t.roundtrip_s + edge] >= 0.0:
+        wait_s = t.floats[t.roundtrip_s + edge] + 4 * t.floats[t.deviation_s + edge]
+    wait_s *= 2.0 ** min(t.ints[t.questions + edge], _DOUBLINGS_MAX)
     return min(max(wait_s, t.query_s_min), t.query_s_max)
 
 
 def _measure(t: Tables, edge: int, seconds: float) -> None:
-    if t.roundtrip_s[edge] < 0.0:
-        t.roundtrip_s[edge] = seconds
-        t.deviation_s[edge] = seconds / 2
+    if t.floats[t.roundtrip_s + edge] < 0.0:
+        t.floats[t.roundtrip_s + edge] = seconds
+        t.floats[t.deviation_s + edge] = seconds / 2
         return
-    off_s = abs(seconds - t.roundtrip_s[edge])
-    t.deviation_s[edge] += (off_s - t.deviation_s[edge]) / 4
-    t.roundtrip_s[edge] += (seconds - t.roundtrip_s[edge]) / 8
+    off_s = abs(seconds - t.floats[t.roundtrip_s + edge])
+    t.floats[t.deviation_s + edge] += (off_s - t.floats[t.deviation_s + edge]) / 4
+    t.floats[t.roundtrip_s + edge] += (seconds - t.floats[t.roundtrip_s + edge]) / 8
 
 
 def _excuse(t: Tables, worker: int, edge: int, yes: int) -> None:
     """Note whether an outstanding push uses up no credit, since nobody answers."""
-    t.excused[worker] += yes - t.is_excused[edge]
-    t.is_excused[edge] = yes
+    t.ints[t.excused + worker] += yes - t.ints[t.is_excused + edge]
+    t.ints[t.is_excused + edge] = yes
 
 
 def _send_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -> None:
     size_bytes = t.ack_bytes + _number_bytes(sequence) + _number_bytes(accepted)
-    if accepted > 0 and t.n_incoming[worker] < t.staged_max:
+    if accepted > 0 and t.ints[t.n_incoming + worker] < t.staged_max:
         size_bytes += t.credit_bytes
-    _send(t, worker, t.source[edge], size_bytes, ACK, edge, sequence, accepted, 0, 0)
+    _send(t, worker, t.ints[t.source + edge], size_bytes, ACK, edge, sequence, accepted, 0, 0)
 
 
 def _send(
@@ -499,11 +497,11 @@ def _send(
     step: int,
     room: int,
 ) -> None:
-    size_bytes += t.name_bytes[worker] + t.name_bytes[to]
+    size_bytes += t.ints[t.name_bytes + worker] + t.ints[t.name_bytes + to]
     t.count[MESSAGES] += 1
     t.count[BYTES] += size_bytes
-    departure_s = max(t.uplink_free_s[worker], t.clock[0]) + size_bytes * t.s_per_byte
-    t.uplink_free_s[worker] = departure_s
+    departure_s = max(t.floats[t.uplink_free_s + worker], t.floats[t.clock]) + size_bytes * t.s_per_byte
+    t.floats[t.uplink_free_s + worker] = departure_s
     _queue(t, departure_s + t.latency_s, 0, to, kind, edge, sequence, accepted, step, room)
 
 
@@ -541,9 +539,9 @@ def _number_bytes(number: int) -> int:
 
 def _uniform(t: Tables, worker: int) -> float:
     """A number in [0, 1), as numpy's ``Generator.random`` draws it."""
-    at = worker * t.words_each + t.word[worker]
-    t.word[worker] += 1
-    return float((t.high[at] << 21) | (t.low[at] >> 11)) * 2.0**-53
+    at = worker * t.words_each + t.ints[t.word + worker]
+    t.ints[t.word + worker] += 1
+    return float((t.ints[t.high + at] << 21) | (t.ints[t.low + at] >> 11)) * 2.0**-53
 
 
 def _below(t: Tables, worker: int, n: int) -> int:
@@ -563,37 +561,37 @@ def _below(t: Tables, worker: int, n: int) -> int:
 
 def _half_word(t: Tables, worker: int) -> int:
     """32 bits: the lower half of a word first, then the upper one."""
-    if t.spare[worker] >= 0:
-        found = t.spare[worker]
-        t.spare[worker] = -1
+    if t.ints[t.spare + worker] >= 0:
+        found = t.ints[t.spare + worker]
+        t.ints[t.spare + worker] = -1
         return int(found)
-    at = worker * t.words_each + t.word[worker]
-    t.word[worker] += 1
-    t.spare[worker] = t.high[at]
-    return int(t.low[at])
+    at = worker * t.words_each + t.ints[t.word + worker]
+    t.ints[t.word + worker] += 1
+    t.ints[t.spare + worker] = t.ints[t.high + at]
+    return int(t.ints[t.low + at])
 
 
 def _note_step(t: Tables, worker: int) -> None:
-    level = t.level[worker] + 1
-    t.level[worker] = level
+    level = t.ints[t.level + worker] + 1
+    t.ints[t.level + worker] = level
     t.count[N_LEVELS] = max(t.count[N_LEVELS], level + 1)
-    at = t.count[N_STEPS]
-    t.step_worker[at] = worker
-    t.step_level[at] = level
-    t.step_number[at] = t.steps[worker]
-    t.count[N_STEPS] = at + 1
+    at = 3 * t.count[N_STEPS]
+    t.step_rows[at] = worker
+    t.step_rows[at + 1] = level
+    t.step_rows[at + 2] = t.ints[t.steps + worker]
+    t.count[N_STEPS] += 1
     t.count[TAKEN] += 1
-    t.steps[worker] += 1
+    t.ints[t.steps + worker] += 1
 
 
 def _snapshot(t: Tables, worker: int, id: int) -> int:
     t.count[FREE] -= 1
     room = int(t.free_rooms[t.count[FREE]])
-    t.slot[room] = t.count[SLOTS]
+    t.rooms[3 * room] = t.count[SLOTS]
     t.count[SLOTS] += 1
-    t.room_level[room] = t.level[worker]
-    t.room_window[room] = t.count[WINDOW]
-    _operate(t, SNAPSHOT, worker, t.level[worker], room, id, 0.0)
+    t.rooms[3 * room + 1] = t.ints[t.level + worker]
+    t.rooms[3 * room + 2] = t.count[WINDOW]
+    _operate(t, SNAPSHOT, worker, t.ints[t.level + worker], room, id, 0.0)
     return room
 
 
@@ -604,21 +602,21 @@ def _release(t: Tables, room: int) -> None:
 
 
 def _level_of(t: Tables, room: int) -> int:
-    if t.room_window[room] != t.count[WINDOW]:
-        t.room_window[room] = t.count[WINDOW]
-        t.room_level[room] = 0
-    return int(t.room_level[room])
+    if t.rooms[3 * room + 2] != t.count[WINDOW]:
+        t.rooms[3 * room + 2] = t.count[WINDOW]
+        t.rooms[3 * room + 1] = 0
+    return int(t.rooms[3 * room + 1])
 
 
 def _operate(
     t: Tables, operation: int, worker: int, level: int, room: int, id: int, fraction: float
 ) -> None:
-    at = t.count[N_OPERATIONS]
-    t.operation[at] = operation
-    t.operation_worker[at] = worker
-    t.operation_level[at] = level
-    t.operation_slot[at] = t.slot[room]
-    t.operation_room[at] = room
-    t.operation_id[at] = id
-    t.fraction[at] = fraction
-    t.count[N_OPERATIONS] = at + 1
+    t.fractions[t.count[N_OPERATIONS]] = fraction
+    at = 6 * t.count[N_OPERATIONS]
+    t.operation_rows[at] = operation
+    t.operation_rows[at + 1] = worker
+    t.operation_rows[at + 2] = level
+    t.operation_rows[at + 3] = t.rooms[3 * room]
+    t.operation_rows[at + 4] = room
+    t.operation_rows[at + 5] = id
+    t.count[N_OPERATIONS] += 1

@@ -88,11 +88,12 @@ class Window:
     """A part of a program, in columns: rows in order of the schedule."""
 
     n_levels: int
-    steps: tuple[NDArray[np.int64], ...]
-    """Of each step: worker, level, number of the worker's step; orders follow one another."""
+    steps: NDArray[np.int64]
+    """Worker, level and number of the worker's step, axes ``(step, 3)``; their orders follow one
+    another."""
     first_order: int
-    operations: tuple[NDArray[np.int64], ...]
-    """Of each: kind, worker, level, slot, room, id of the snapshot."""
+    operations: NDArray[np.int64]
+    """Kind, worker, level, slot, room and id of the snapshot, axes ``(operation, 6)``."""
     fractions: NDArray[np.float64]
 
 
@@ -114,10 +115,13 @@ class FastFleet:
         self._decider = decider
         self._n = len(plan.ids)
         self._random = [_words(plan.seed, id) for id in plan.ids]
-        self._tables = self._make()
+        topology = _topology_of(plan)
+        assert topology is not None
+        self._tables = self._make(topology)
         for worker in range(self._n):
             self._supply(worker)
-        decider.begin(self._tables)
+        self._decisions = decider.module(self._tables)
+        self._decisions.begin(self._tables)
 
     def run(self, until_s: float, steps_max: int) -> bool:
         """Let happen what happens until then.
@@ -134,16 +138,17 @@ class FastFleet:
         """
         last = self.steps + steps_max
         while True:
-            why = self._decider.advance(self._tables, until_s, last)
+            why = self._decisions.advance(self._tables, until_s, last)
             if why == decisions.SUPPLY:
                 self._supply(int(self._tables.count[decisions.WANTING]))
+                self._supply_others()
             elif why == decisions.FULL:
                 self._grow()
             elif why == decisions.BEYOND:
                 raise TakeOver
             else:
                 break
-        self.now = float(self._tables.clock[0])
+        self.now = float(self._tables.floats[self._tables.clock])
         self.over = why == decisions.OVER
         return why != decisions.STEPS
 
@@ -169,15 +174,14 @@ class FastFleet:
 
     def column(self, name: str) -> NDArray[np.int64]:
         """One number for each worker: ``steps``, ``weight`` (in units), ``pushes`` or ``mixed``."""
-        return np.array(getattr(self._tables, name), np.int64)
+        return self._read(name, self._n)
 
     def audit(self) -> Audit:
         """Where all weight is: with workers, or in escrow of which nothing was accepted yet."""
-        t = self._tables
-        busy = np.array(t.busy, np.int64) == 1
-        decided = busy & (np.array(t.decided, np.int64) == np.array(t.sequence, np.int64))
-        left = int(np.array(t.escrow, np.int64)[busy].sum())
-        left -= int(np.array(t.accepted, np.int64)[decided].sum())
+        busy = self._read("busy", self._edges) == 1
+        decided = busy & (self._read("decided", self._edges) == self._read("sequence", self._edges))
+        left = int(self._read("escrow", self._edges)[busy].sum())
+        left -= int(self._read("accepted", self._edges)[decided].sum())
         return Audit(
             founded=self._n * UNITS_PER_FOUNDER * UNIT,
             held=int(self.column("weight").sum()) * UNIT,
@@ -191,46 +195,71 @@ class FastFleet:
         """Hand over what was decided since this was last called."""
         t = self._tables
         n_steps, n = int(t.count[decisions.N_STEPS]), int(t.count[decisions.N_OPERATIONS])
-        steps = (t.step_worker, t.step_level, t.step_number)
-        operations = (
-            t.operation,
-            t.operation_worker,
-            t.operation_level,
-            t.operation_slot,
-            t.operation_room,
-            t.operation_id,
-        )
         window = Window(
             n_levels=int(t.count[decisions.N_LEVELS]),
-            steps=tuple(np.array(column[:n_steps], np.int64) for column in steps),
+            steps=np.array(t.step_rows[: 3 * n_steps], np.int64).reshape(-1, 3),
             first_order=self.steps - n_steps,
-            operations=tuple(np.array(column[:n], np.int64) for column in operations),
-            fractions=np.array(t.fraction[:n], np.float64),
+            operations=np.array(t.operation_rows[: 6 * n], np.int64).reshape(-1, 6),
+            fractions=np.array(t.fractions[:n], np.float64),
         )
         t.count[decisions.N_STEPS] = t.count[decisions.N_OPERATIONS] = 0
         t.count[decisions.N_LEVELS] = 1
         t.count[decisions.WINDOW] += 1
-        t.level[:] = self._ints(self._n)
+        t.ints[t.level : t.level + self._n] = self._array(np.zeros(self._n, np.int64))
         return window
 
-    def _make(self) -> Tables:
-        plan, n, ints, floats = self._plan, self._n, self._ints, self._floats
+    def _read(self, name: str, n: int) -> NDArray[np.int64]:
+        start = getattr(self._tables, name)
+        return np.array(self._tables.ints[start : start + n], np.int64)
+
+    def _make(self, topology: Topology) -> Tables:
+        plan, n = self._plan, self._n
         rule, protocol, links = plan.rule(), plan.protocol, plan.links()
         assert isinstance(rule, GoSGD) and links.uniform is not None
         latency_s, s_per_byte = links.uniform
-        topology = _topology_of(plan)
-        assert topology is not None and topology.period is not None
-        offsets, neighbors, source, to = _edges(topology, n)
-        edges = len(source)
-        count = ints(decisions.N_COUNTS)
-        count[decisions.RUNNING], count[decisions.N_LEVELS] = n, 1
-        count[decisions.FREE] = _ROOMS_MIN
+        graph = _edges(topology, n)
+        self._edges = len(graph["to"])
         words_each = max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // n))
         durations_each = 1 if is_constant(plan.pace) else _DURATIONS
+        count = np.zeros(decisions.N_COUNTS, np.int64)
+        count[decisions.RUNNING], count[decisions.N_LEVELS] = n, 1
+        count[decisions.FREE] = _ROOMS_MIN
+        ints = _stacked(
+            **graph,
+            name_bytes=[len(id) for id in plan.ids],
+            high=np.zeros(n * words_each, np.int64),
+            low=np.zeros(n * words_each, np.int64),
+            word=np.full(n, words_each),
+            spare=np.full(n, -1),
+            block=np.full(n, -1),
+            weight=np.full(n, UNITS_PER_FOUNDER),
+            **{name: np.zeros(n, np.int64) for name in _BY_WORKER},
+            outgoing=np.zeros(n * _OUTGOING_MAX, np.int64),
+            **{name: np.zeros(n * protocol.staged_max, np.int64) for name in _INCOMING},
+            **{name: np.zeros(self._edges, np.int64) for name in _BY_EDGE},
+        )
+        floats = _stacked(
+            clock=[0.0],
+            mean_s=[plan.pace.mean_s(worker) for worker in range(n)],
+            durations=np.zeros(n * durations_each),
+            alarm_s=np.full(n, np.inf),
+            uplink_free_s=np.zeros(n),
+            pushed_s=np.zeros(self._edges),
+            deadline_s=np.zeros(self._edges),
+            roundtrip_s=np.full(self._edges, -1.0),
+            deviation_s=np.zeros(self._edges),
+        )
         return Tables(
-            queue=self._queue(),
-            clock=floats(1),
-            count=count,
+            queue=self._decider.queue(),
+            count=self._array(count),
+            ints=self._array(ints.pop("")),
+            floats=self._array(floats.pop("")),
+            rooms=self._array(np.zeros(3 * _ROOMS_MIN, np.int64)),
+            free_rooms=self._array(np.arange(_ROOMS_MIN)),
+            step_rows=self._array(np.zeros(3 * _ROWS_MIN, np.int64)),
+            operation_rows=self._array(np.zeros(6 * _ROWS_MIN, np.int64)),
+            fractions=self._array(np.zeros(_ROWS_MIN)),
+            n=n,
             p=float(rule.p),
             latency_s=float(latency_s),
             s_per_byte=float(s_per_byte),
@@ -238,135 +267,79 @@ class FastFleet:
             query_s_max=float(protocol.query_s_max),
             soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
             outstanding_max=rule.outstanding_max,
+            outgoing_max=_OUTGOING_MAX,
             staged_max=protocol.staged_max,
             steps_each=_NO_STEPS if plan.steps is None else plan.steps,
             period=topology.period,
-            **_sizes(plan),
-            offsets=self._column(offsets),
-            neighbors=self._column(neighbors),
-            source=self._column(source),
-            to=self._column(to),
-            name_bytes=self._column([len(id) for id in plan.ids]),
-            mean_s=self._column([plan.pace.mean_s(worker) for worker in range(n)], float),
             words_each=words_each,
-            high=ints(n * words_each),
-            low=ints(n * words_each),
-            word=ints(n, words_each),
-            spare=ints(n, -1),
             durations_each=durations_each,
-            durations=floats(n * durations_each),
-            block=ints(n, -1),
-            weight=ints(n, UNITS_PER_FOUNDER),
-            steps=ints(n),
-            round=ints(n),
-            passed=ints(n),
-            finished=ints(n),
-            alarm_s=floats(n, np.inf),
-            uplink_free_s=floats(n),
-            pushes=ints(n),
-            mixed=ints(n),
-            level=ints(n),
-            n_outgoing=ints(n),
-            outgoing=ints(n * _OUTGOING_MAX),
-            outgoing_max=_OUTGOING_MAX,
-            excused=ints(n),
-            n_incoming=ints(n),
-            incoming_edge=ints(n * protocol.staged_max),
-            incoming_step=ints(n * protocol.staged_max),
-            incoming_room=ints(n * protocol.staged_max),
-            busy=ints(edges),
-            sequence=ints(edges),
-            escrow=ints(edges),
-            pushed_s=floats(edges),
-            deadline_s=floats(edges),
-            questions=ints(edges),
-            is_excused=ints(edges),
-            roundtrip_s=floats(edges, -1.0),
-            deviation_s=floats(edges),
-            decided=ints(edges),
-            accepted=ints(edges),
-            free_rooms=self._column(range(_ROOMS_MIN)),
-            slot=ints(_ROOMS_MIN),
-            room_level=ints(_ROOMS_MIN),
-            room_window=ints(_ROOMS_MIN),
-            step_worker=ints(_ROWS_MIN),
-            step_level=ints(_ROWS_MIN),
-            step_number=ints(_ROWS_MIN),
-            operation=ints(_ROWS_MIN),
-            operation_worker=ints(_ROWS_MIN),
-            operation_level=ints(_ROWS_MIN),
-            operation_slot=ints(_ROWS_MIN),
-            operation_room=ints(_ROWS_MIN),
-            operation_id=ints(_ROWS_MIN),
-            fraction=floats(_ROWS_MIN),
+            **_sizes(plan),
+            **ints,
+            **floats,
         )
 
     def _supply(self, worker: int) -> None:
         """Draw further random words for a worker, and the durations of its next steps."""
         t, each = self._tables, self._tables.words_each
-        used, start = int(t.word[worker]), worker * each
-        if used + decisions.WORDS_MAX > each:
-            left = each - used
+        used = int(t.ints[t.word + worker])
+        if 2 * used > each:
             words = self._random[worker].random_raw(used)
-            stop = start + each
             for column, fresh in ((t.high, words >> np.uint64(32)), (t.low, words & _LOW)):
-                column[start : start + left] = column[start + used : stop]
-                column[start + left : stop] = self._column(fresh.astype(np.int64))
-            t.word[worker] = 0
-        block = 0 if t.durations_each == 1 else (int(t.steps[worker]) + 1) // t.durations_each
-        if t.block[worker] < 0:
-            block = 0
-        if t.block[worker] != block:
-            first, pace = block * t.durations_each, self._plan.pace
-            stop = first + t.durations_each
-            at = worker * t.durations_each
-            t.durations[at : at + t.durations_each] = self._column(
-                [pace.step_s(worker, step) for step in range(first, stop)], float
-            )
-            t.block[worker] = block
+                start = column + worker * each
+                kept = t.ints[start + used : start + each]
+                t.ints[start : start + each - used] = kept
+                t.ints[start + each - used : start + each] = self._array(fresh.astype(np.int64))
+            t.ints[t.word + worker] = 0
+        is_first = t.ints[t.block + worker] < 0 or t.durations_each == 1
+        block = 0 if is_first else (int(t.ints[t.steps + worker]) + 1) // t.durations_each
+        if t.ints[t.block + worker] != block:
+            steps = range(block * t.durations_each, (block + 1) * t.durations_each)
+            start = t.durations + worker * t.durations_each
+            durations = np.array([self._plan.pace.step_s(worker, step) for step in steps])
+            t.floats[start : start + t.durations_each] = self._array(durations)
+            t.ints[t.block + worker] = block
+
+    def _supply_others(self) -> None:
+        """Supply all who would soon ask for it, since every answer costs some microseconds."""
+        t = self._tables
+        if t.words_each < _WORDS[1]:
+            return
+        for worker in np.flatnonzero(2 * self._read("word", self._n) > t.words_each):
+            self._supply(int(worker))
 
     def _grow(self) -> None:
         """Make the columns of rooms and of the window twice as long where they are full."""
-        t = self._tables
-        changes: dict[str, Any] = {}
+        t, changes = self._tables, dict[str, Any]()
         if t.count[decisions.FREE] == 0:
-            n = len(t.slot)
-            for name in ("slot", "room_level", "room_window"):
-                changes[name] = self._longer(getattr(t, name))
-            changes["free_rooms"] = self._column([*range(n, 2 * n), *range(n)])
+            n = len(t.rooms) // 3
+            changes = {
+                "rooms": self._longer(t.rooms),
+                "free_rooms": self._array(np.concatenate([np.arange(n, 2 * n), np.arange(n)])),
+            }
             t.count[decisions.FREE] = n
-        if t.count[decisions.N_STEPS] >= len(t.step_worker):
-            for name in ("step_worker", "step_level", "step_number"):
-                changes[name] = self._longer(getattr(t, name))
-        if t.count[decisions.N_OPERATIONS] + decisions.OPERATIONS_MAX > len(t.operation):
-            names = [name for name in Tables._fields if name.startswith("operation")]
-            for name in (*names, "fraction"):
-                changes[name] = self._longer(getattr(t, name))
+        if 3 * t.count[decisions.N_STEPS] >= len(t.step_rows):
+            changes["step_rows"] = self._longer(t.step_rows)
+        if t.count[decisions.N_OPERATIONS] + decisions.OPERATIONS_MAX > len(t.fractions):
+            changes["operation_rows"] = self._longer(t.operation_rows)
+            changes["fractions"] = self._longer(t.fractions)
         self._tables = t._replace(**changes)
 
-    # Columns are lists for Python and arrays for compiled code.
-
-    def _column(self, numbers: Sequence[Any] | NDArray[Any] | range, kind: type = int) -> Any:
-        if self._decider.is_compiled:
-            return np.array(numbers, np.int64 if kind is int else np.float64)
-        return numbers.tolist() if isinstance(numbers, np.ndarray) else list(numbers)
-
-    def _ints(self, n: int, value: int = 0) -> Any:
-        return np.full(n, value, np.int64) if self._decider.is_compiled else [value] * n
-
-    def _floats(self, n: int, value: float = 0.0) -> Any:
-        return np.full(n, value, np.float64) if self._decider.is_compiled else [value] * n
+    def _array(self, numbers: NDArray[Any]) -> Any:
+        """A list for Python, an array for compiled code."""
+        return numbers if self._decider.is_compiled else numbers.tolist()
 
     def _longer(self, column: Any) -> Any:
-        if self._decider.is_compiled:
-            return np.concatenate([column, np.zeros_like(column)])
-        return column + [type(column[0])(0)] * len(column)
-
-    def _queue(self) -> Any:
-        return self._decider.queue()
+        return self._array(np.concatenate([np.array(column), np.zeros_like(column)]))
 
 
 _LOW = np.uint64(0xFFFFFFFF)
+
+_BY_WORKER = (
+    "steps", "round", "passed", "finished", "pushes", "mixed", "level", "n_outgoing", "excused",
+    "n_incoming",
+)  # fmt: skip
+_INCOMING = ("incoming_edge", "incoming_step", "incoming_room")
+_BY_EDGE = ("busy", "sequence", "escrow", "questions", "is_excused", "decided", "accepted")
 
 
 def _words(seed: int, id: str) -> np.random.Philox:
@@ -376,7 +349,7 @@ def _words(seed: int, id: str) -> np.random.Philox:
     return np.random.Philox(key=key)
 
 
-def _edges(topology: Topology, n: int) -> tuple[list[int], list[int], list[int], list[int]]:
+def _edges(topology: Topology, n: int) -> dict[str, list[int]]:
     """Rows of neighbors by worker and round, as numbers of edges; both ends of each edge."""
     period = topology.period
     assert period is not None
@@ -394,7 +367,17 @@ def _edges(topology: Topology, n: int) -> tuple[list[int], list[int], list[int],
             offsets.append(len(neighbors))
         if len(neighbors) > _EDGES_MAX:
             raise TooManyEdges
-    return offsets, neighbors, source, to
+    return {"offsets": offsets, "neighbors": neighbors, "source": source, "to": to}
+
+
+def _stacked(**columns: Any) -> dict[str, Any]:
+    """Columns one after another, under no name, and where each begins, under its own."""
+    found: dict[str, Any] = {"": np.concatenate([np.asarray(part) for part in columns.values()])}
+    start = 0
+    for name, part in columns.items():
+        found[name] = start
+        start += len(part)
+    return found
 
 
 def _sizes(plan: FleetPlan) -> dict[str, int]:

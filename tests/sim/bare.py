@@ -96,8 +96,7 @@ def run_bare(
     )
     half_s = STEP_S / 2
     windows = schedule(
-        plan,
-        (),
+        partial(ByProtocols, plan, ()),
         every_s=every * STEP_S,
         shift_s=half_s,
         time_s=steps * STEP_S + half_s,
