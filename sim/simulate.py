@@ -33,10 +33,11 @@ from .batched.schedule import (
     settled,
 )
 from .batched.stepper import Failure
-from .batched.values import Values, check_memory, check_values, prepare
+from .batched.values import Cores, Values, check_memory, check_values, prepare
 from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
 from .config import SimulationConfig
 from .fast_path.choice import choose_decider
+from .fast_path.compiler import Decider
 from .fast_path.proof import prove
 from .kernel.faults import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
@@ -174,7 +175,18 @@ class Simulation:
 
     @cached_property
     def _values(self) -> Values:
-        return prepare(self.config, self._task, self.ids, self._cores, fault_plan=self._fault_plan)
+        is_compiled = self._decider is not None and self._decider.is_compiled
+        # What takes no longer than that needs no core of its own.
+        beside = self._cores if is_compiled else max(1, self._cores - 1)
+        cores = Cores(self._cores, beside)
+        return prepare(self.config, self._task, self.ids, cores, fault_plan=self._fault_plan)
+
+    @cached_property
+    def _decider(self) -> Decider | None:
+        """What runs the fast path; None where the protocols decide."""
+        checked = check_values(self.config, self._task, self.ids)
+        plan = self._plan(checked.schema, checked.anchor)
+        return choose_decider(self.config.decide, plan, self._steps_total())
 
     def prepare(self) -> None:
         """Choose how to compute, which takes as long as some steps do.
@@ -282,8 +294,8 @@ class Simulation:
         self, plan: FleetPlan, stops: Sequence[Stop], first_s: float, window: int
     ) -> Callable[[], Deciding]:
         """Choose who decides, and prove on the first window that it makes no difference."""
-        decider = choose_decider(self.config.decide, plan, stops, self._steps_total())
-        if decider is None:
+        decider = self._decider
+        if decider is None or stops:
             return partial(ByProtocols, plan, stops)
         prove(self._small(plan), decider, first_s, window)
         return partial(ByFastPath, plan, decider)
@@ -325,6 +337,8 @@ class Simulation:
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
         batches = self._values.engine in ("batched", "fast")
+        if self._decider is not None and self._decider.is_compiled:
+            return False
         return self._cores > 1 and batches and steps >= _PREFETCH_STEPS_MIN and can_prefetch()
 
     def _every_s(self) -> float:

@@ -22,9 +22,10 @@ from torch.optim import SGD, Optimizer
 
 from ...gossip.errors import ConfigError
 from ...train.tasks.task import Task
-from ..kernel.program import Level
+from ..fast_path.levels import AnyLevel
 from .loop import Batches, Replica
 from .parameters import ParameterMatrix, view_of
+from .row_passes import rounds_as_torch, take_steps
 from .stepper import Failures
 
 __all__ = ["BatchedStepper", "Gradient", "stacked_gradient", "unbatchable", "written_out"]
@@ -88,7 +89,7 @@ class BatchedStepper:
         self._group = max(_GROUP_MIN, min(_GROUP_MAX, _NUMBERS_PER_GROUP // rows.x[0].shape[1]))
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and self._sgd else None
 
-    def take(self, level: Level) -> None:
+    def take(self, level: AnyLevel) -> None:
         """Take all steps of a level."""
         groups = [
             range(start, min(start + self._group, len(level.workers)))
@@ -113,7 +114,7 @@ class BatchedStepper:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _take_group(self, level: Level, group: range) -> None:
+    def _take_group(self, level: AnyLevel, group: range) -> None:
         part = slice(group.start, group.stop)
         workers, steps, orders = level.workers[part], level.steps[part], level.orders[part]
         indices = self._batches.indices(workers, steps)
@@ -144,14 +145,19 @@ class BatchedStepper:
         values = x.index_select(0, chosen)
         inputs, targets = self._batches.stacked(indices)
         gradients, losses = self._gradient()(values, inputs, targets)
-        if self._sgd is not None:
-            self._sgd.update(values, gradients, chosen, steps)
-            x.index_copy_(0, chosen, values)
+        if self._sgd is not None and self._sgd.in_passes:
+            is_finite = self._sgd.pass_over(x, gradients, workers, steps)
         else:
-            self._update_each(workers, gradients)
+            if self._sgd is not None:
+                self._sgd.update(values, gradients, chosen, steps)
+                x.index_copy_(0, chosen, values)
+            else:
+                self._update_each(workers, gradients)
             values = x.index_select(0, chosen)
+            is_finite = bool(torch.isfinite(values.sum()))
         # One sum for all: only where it is not finite is each looked at.
-        if not bool(torch.isfinite(values.sum() + losses.sum())):
+        if not (is_finite and bool(torch.isfinite(losses.sum()))):
+            values = x.index_select(0, chosen)
             finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
             for at in torch.nonzero(~finite).flatten().tolist():
                 self._failures.note(orders[at], workers[at], steps[at])
@@ -187,6 +193,13 @@ class _Momentum:
         self._decay = settings["weight_decay"]
         self._nesterov = bool(settings["nesterov"])
         self._buffer = torch.zeros_like(x) if self._momentum else None
+        self.in_passes = (
+            x.dtype == torch.float32
+            and not (self._dampening or self._nesterov)
+            and isinstance(self._momentum, float | int)
+            and rounds_as_torch()
+        )
+        """Whether `pass_over` can be used in place of `update`."""
 
     @classmethod
     def of(cls, optimizer: Optimizer, x: Tensor) -> "_Momentum | None":
@@ -205,6 +218,22 @@ class _Momentum:
         """Give a worker the momentum that was kept, or none: its first step then makes it."""
         if self._buffer is not None:
             self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
+
+    def pass_over(
+        self, x: Tensor, gradients: Tensor, workers: Sequence[int], steps: Sequence[int]
+    ) -> bool:
+        """Take a step in the rows of some workers; returns whether all values are finite then."""
+        momenta = x if self._buffer is None else self._buffer
+        return take_steps(
+            x,
+            momenta,
+            gradients,
+            workers,
+            steps,
+            lr=self._lr,
+            momentum=self._momentum,
+            decay=self._decay,
+        )
 
     def update(
         self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Sequence[int]

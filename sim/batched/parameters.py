@@ -1,6 +1,7 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,9 @@ from ...gossip.effects.effects import X
 from ...gossip.wire.schema import Schema
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
+from ..fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Operation
+from .row_passes import RowPasses, rounds_as_torch
 from .shares import Parts, Shares, Span, spans_of
 from .stepper import Stepper, WorkerCheckpoints
 
@@ -65,6 +68,9 @@ class ParameterMatrix:
         self._rows: dict[str, list[Parts]] = {X: _rows_of(self.x)}
         for name in registers:
             self._rows[name] = _rows_of(tuple(torch.zeros_like(part) for part in self.x))
+        self.threads = 1
+        """How many may share a pass over rows."""
+        self._passes: RowPasses | None = None
         self._shares = Shares(self.schema, self._rows, vector.flats, ids, seed, self.locals)
 
     def row(self, worker: int) -> Parts:
@@ -99,6 +105,31 @@ class ParameterMatrix:
             Workers with a value that does not fit into the wire's format.
         """
         return self._shares.carry_out(operations)
+
+    def carry_out_level(self, level: AnyLevel) -> list[int]:
+        """Do what is to follow a level's steps; see `carry_out`."""
+        if isinstance(level, ColumnLevel) and self._is_plain:
+            if self._passes is None:
+                self._passes = RowPasses(self.x[0], self.threads)
+            self._passes.carry_out(level.rows, level.fractions)
+            return []
+        if self._passes is not None:
+            # The protocols have taken over.
+            self._shares.adopt(self._passes.left())
+            self.close()
+        return self.carry_out(level.operations)
+
+    def close(self) -> None:
+        """Let go of threads."""
+        if self._passes is not None:
+            self._passes.close()
+            self._passes = None
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether passes over rows are of use: whole vectors of float32, and numba at hand."""
+        is_float32 = [part.dtype for part in self.x] == [torch.float32]
+        return is_float32 and not self.locals and rounds_as_torch()
 
     def spans(self, shard: int) -> tuple[Span, ...]:
         """Where a shard lies in the parts of `x`."""

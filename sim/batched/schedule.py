@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...gossip import Audit, PeerId, TrainingError
 from ..fast_path.compiler import Decider
 from ..fast_path.fleet import FastFleet, TakeOver
-from ..fast_path.proof import levels_of
+from ..fast_path.levels import AnyLevel, ColumnLevel, levels_of
 from ..kernel.fleet import Fleet
 from ..kernel.fleet_faults import FaultReport, fault_report
 from ..kernel.plan import FleetPlan, Stop, Traffic
@@ -110,7 +110,7 @@ class Ending:
 class Window:
     """A part of a run."""
 
-    levels: list[Level]
+    levels: Sequence[AnyLevel]
     steps: int
     """Optimizer steps that all workers have taken by its end."""
     time_s: float
@@ -143,7 +143,7 @@ class Deciding(Protocol):
             Whether that time has come, or everything is over.
         """
 
-    def take(self) -> list[Level]:
+    def take(self) -> Sequence[AnyLevel]:
         """Hand over what was decided since this was last called."""
 
     def read(self) -> Reading:
@@ -238,7 +238,7 @@ class ByProtocols:
         """Let happen what happens until then; see `Fleet.run`."""
         return self._fleet.run(until_s, steps_max)
 
-    def take(self) -> list[Level]:
+    def take(self) -> Sequence[AnyLevel]:
         """Hand over what was decided since this was last called."""
         return self._fleet.program.take()
 
@@ -335,7 +335,7 @@ class ByFastPath:
                 return came
         return self._slow.run(until_s, steps_max)
 
-    def take(self) -> list[Level]:
+    def take(self) -> Sequence[AnyLevel]:
         """Hand over what was decided since this was last called."""
         if self._slow is not None:
             return self._slow.take()
@@ -447,8 +447,10 @@ def _draw_up(windows: Callable[[], Iterator[Window]], pipe: Connection, other: C
         pipe.send(error)
 
 
-def _pack(level: Level) -> Packed:
+def _pack(level: AnyLevel) -> Packed | ColumnLevel:
     """A level in columns; combinations, which have terms, and what is rare stay as they are."""
+    if isinstance(level, ColumnLevel):
+        return level
     kinds, workers, slots, fractions, cuts, ids = [], [], [], [], [], []
     others: list[Operation] = []
     seen: dict[Cut, int] = {}
@@ -484,8 +486,9 @@ def _pack(level: Level) -> Packed:
     return columns, list(seen), others
 
 
-def _unpack(window: Window, levels: list[Packed]) -> Window:
-    return replace(window, levels=[_level(*packed) for packed in levels])
+def _unpack(window: Window, levels: Sequence[Packed | ColumnLevel]) -> Window:
+    unpacked = [packed if isinstance(packed, ColumnLevel) else _level(*packed) for packed in levels]
+    return replace(window, levels=unpacked)
 
 
 def _level(columns: Columns, seen: list[Cut], others: list[Operation]) -> Level:

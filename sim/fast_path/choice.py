@@ -1,9 +1,7 @@
 """Who decides: protocols, or the fast path in one of its two ways."""
 
-from collections.abc import Sequence
-
 from ...gossip.errors import ConfigError
-from ..kernel.plan import FleetPlan, Stop
+from ..kernel.plan import FleetPlan
 from .compiler import INTERPRETED, Decider, can_compile, compiled
 from .fleet import why_not
 
@@ -13,15 +11,12 @@ __all__ = ["choose_decider"]
 _STEPS_COMPILED_MIN = 200_000
 
 
-def choose_decider(
-    decide: str, plan: FleetPlan, stops: Sequence[Stop], steps: int | None
-) -> Decider | None:
+def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider | None:
     """Choose who decides.
 
     Args:
         decide: ``protocol``, ``compiled`` or ``auto``.
         plan: What the fleet is made of.
-        stops: Workers whose values have stopped being finite in an earlier run.
         steps: Optimizer steps of all workers, None where that is not known.
 
     Returns:
@@ -39,7 +34,7 @@ def choose_decider(
             raise ConfigError(f"decide compiled cannot take this run: {why}. Take auto")
         if not can_compile():
             raise ConfigError('decide compiled needs numba: pip install "rumor[compiled]"')
-    if why or stops:
+    if why:
         return None
     pays = steps is not None and steps >= _STEPS_COMPILED_MIN
     return compiled() if can_compile() and (decide == "compiled" or pays) else INTERPRETED

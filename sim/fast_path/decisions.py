@@ -289,8 +289,8 @@ def _take_step(t: Tables, worker: int) -> None:
         t.count[RUNNING] -= 1
     step_s = t.floats[t.mean_s + worker]
     if t.ints[t.finished + worker] == 0:
-        step_s = t.floats[t.durations + 
-            worker * t.durations_each + t.ints[t.steps + worker] % t.durations_each
+        step_s = t.floats[
+            t.durations + worker * t.durations_each + t.ints[t.steps + worker] % t.durations_each
         ]
     _step_at(t, worker, t.floats[t.clock] + step_s)
     _set_alarm(t, worker)
@@ -500,7 +500,9 @@ def _send(
     size_bytes += t.ints[t.name_bytes + worker] + t.ints[t.name_bytes + to]
     t.count[MESSAGES] += 1
     t.count[BYTES] += size_bytes
-    departure_s = max(t.floats[t.uplink_free_s + worker], t.floats[t.clock]) + size_bytes * t.s_per_byte
+    departure_s = (
+        max(t.floats[t.uplink_free_s + worker], t.floats[t.clock]) + size_bytes * t.s_per_byte
+    )
     t.floats[t.uplink_free_s + worker] = departure_s
     _queue(t, departure_s + t.latency_s, 0, to, kind, edge, sequence, accepted, step, room)
 

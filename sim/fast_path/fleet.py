@@ -1,6 +1,5 @@
 """A fleet whose exchanges are decided by `decisions` in place of one protocol for each worker."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -9,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip import Audit, Envelope, Rule
-from ...gossip.effects.effects import X
 from ...gossip.rules.asynchronous.gosgd import GoSGD
 from ...gossip.weight import UNIT, UNITS_PER_FOUNDER
 from ...gossip.wire.codec import encoded_bytes
@@ -17,7 +15,6 @@ from ...gossip.wire.formats import NATIVE, Form
 from ...gossip.wire.messages import Ack, Body, Pending, Push, Query
 from ...topology import Topology
 from ..kernel.plan import FleetPlan, Traffic
-from ..kernel.program import Cut
 from ..kernel.topology import WorkerTopology
 from ..models.step_time import is_constant
 from . import decisions
@@ -34,7 +31,6 @@ _DURATIONS = 64
 _WORDS = 16, 256
 _WORDS_TOTAL = 1 << 23
 _ROOMS_MIN, _ROWS_MIN = 256, 4096
-PLAIN = Cut(X, Form(), 0)
 
 
 def why_not(plan: FleetPlan) -> str:

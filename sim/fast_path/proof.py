@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from ..kernel.fleet import Fleet
 from ..kernel.plan import FleetPlan
-from ..kernel.program import Level, Mix, Release, Snapshot
-from . import decisions
+from ..kernel.program import Level
 from .compiler import Decider
-from .fleet import PLAIN, FastFleet, TakeOver, Window
+from .fleet import FastFleet, TakeOver
+from .levels import ColumnLevel, levels_of
 
-__all__ = ["OtherProgramError", "levels_of", "prove"]
+__all__ = ["OtherProgramError", "prove"]
 
 STEPS_PROVEN = 2_000
 """Optimizer steps of all workers that are decided both ways, at most."""
@@ -50,7 +50,7 @@ def prove(plan: FleetPlan, decider: Decider, until_s: float, steps_max: int) -> 
         raise OtherProgramError(f"{fast.audit()}, and by the protocols {slow.audit()}")
 
 
-def _compare(number: int, ours: Level, theirs: Level) -> None:
+def _compare(number: int, ours: ColumnLevel, theirs: Level) -> None:
     for name in ("workers", "steps", "orders", "operations"):
         for at, (one, other) in enumerate(
             zip(getattr(ours, name), getattr(theirs, name), strict=False)
@@ -65,22 +65,3 @@ def _compare(number: int, ours: Level, theirs: Level) -> None:
             raise OtherProgramError(
                 f"level {number} has {counts[0]} {name}, and by the protocols {counts[1]}"
             )
-
-
-def levels_of(window: Window) -> list[Level]:
-    """The levels that `rumor.sim.kernel.program.Program` would have handed over."""
-    levels = [Level() for _ in range(window.n_levels)]
-    for order, (worker, at, step) in enumerate(window.steps.tolist(), window.first_order):
-        level = levels[at]
-        level.workers.append(worker)
-        level.steps.append(step)
-        level.orders.append(order)
-    rows = zip(window.operations.tolist(), window.fractions.tolist(), strict=True)
-    for (kind, worker, at, slot, _, id), fraction in rows:
-        if kind == decisions.SNAPSHOT:
-            levels[at].operations.append(Snapshot(worker, slot, PLAIN, id))
-        elif kind == decisions.MIX:
-            levels[at].operations.append(Mix(worker, slot, fraction))
-        else:
-            levels[at].operations.append(Release(slot))
-    return levels
