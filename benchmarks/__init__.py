@@ -1,6 +1,41 @@
 """Speed, measured as ratios within one run."""
 
-from .registry import BENCHMARKS
+import collections.abc
+
+from . import (
+    control,
+    exchange,
+    joining,
+    membership,
+    memory,
+    protocol,
+    simulator,
+    soak,
+    stall,
+    topology,
+)
 from .results import Result, Row
 
 __all__ = ["BENCHMARKS", "Result", "Row"]
+
+BENCHMARKS: dict[str, collections.abc.Callable[[], Result]] = {
+    "protocol": protocol.measure_protocol,
+    "exchange": exchange.measure_exchange,
+    "stall": stall.measure_stall,
+    "straggler": stall.measure_straggler,
+    "memory": memory.measure_memory,
+    "control": control.measure_control,
+    "joining": joining.measure_joining,
+    "joining-simulated": joining.measure_joining_simulated,
+    "membership": membership.measure_membership,
+    "topology": topology.measure_topology,
+    "sim": simulator.measure_sim,
+    "soak": soak.measure_soak,
+}
+"""Every benchmark, by the name that people type, in the order in which they run.
+
+Most take a minute or two, ``exchange``, ``stall``, ``topology`` and ``joining`` some four,
+``membership`` eight, ``sim`` and ``soak`` ten. ``joining`` takes up to 16 GB where there is so
+much, the others less than 6. ``stall`` and ``sim`` install rivals the first time, ``control`` needs
+root.
+"""

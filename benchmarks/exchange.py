@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import torch
@@ -18,7 +17,7 @@ from torch import nn
 from ..gossip import ONE, GoSGD, ProtocolConfig, RuleContext
 from ..train import Peer, PeerConfig
 from ..train.tensors.buffers import keep_pages
-from .results import Result, Row, alternate, machine, rate_gb_s, timed
+from .results import Result, Row, alternate, rate_gb_s, timed
 
 __all__ = [
     "FRAME_BYTES",
@@ -56,39 +55,26 @@ class _Pair:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.context.destroy(linger=0)
 
 
 class RawSender(_Pair):
-    """Copies its vector out and sends it in frames.
-
-    Args:
-        n_params: Length of the float32 vector.
-        address: Where a `RawReceiver` listens.
-    """
+    """Copies its float32 vector out and sends it in frames, to where a `RawReceiver` listens."""
 
     def __init__(self, n_params: int, address: str) -> None:
         super().__init__(n_params)
         self.socket.connect(address)
 
-    def send(self) -> float:
-        """Send the vector as it is now.
-
-        Returns:
-            When the copying out began, seconds on the clock that all processes share.
-        """
+    def send_to(self, other: "Partner") -> float:
+        """Send the vector to a process that is told so; seconds until it says when it was mixed."""
+        other.say("raw")
         start_s = time.monotonic()
         self.staged.copy_(self.vector)
         payload = self.staged.numpy().data.cast("B")
         for start in range(0, len(payload), FRAME_BYTES):
             self.socket.send(payload[start : start + FRAME_BYTES], copy=False)
-        return start_s
+        return float(other.hear()) - start_s
 
 
 class RawReceiver(_Pair):
@@ -100,11 +86,7 @@ class RawReceiver(_Pair):
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def receive(self) -> float:
-        """Take in one vector.
-
-        Returns:
-            When it was mixed, seconds on the clock that all processes share.
-        """
+        """Take in one vector; when it was mixed, seconds on the clock of all processes."""
         room = self.staged.numpy().data.cast("B")
         for start in range(0, len(room), FRAME_BYTES):
             self.socket.recv_into(room[start : start + FRAME_BYTES])
@@ -125,11 +107,7 @@ _ADMIT_POLL_S: Final = 0.002
 
 
 class Flat(nn.Module):
-    """Nothing but so many parameters.
-
-    Args:
-        n_params: How many float32 numbers.
-    """
+    """Nothing but so many float32 parameters."""
 
     def __init__(self, n_params: int) -> None:
         super().__init__()
@@ -203,12 +181,7 @@ class Partner:
 
 @contextmanager
 def partner(serve: Callable[..., None], *arguments: Any) -> Iterator[Partner]:
-    """Run ``serve(pipe, *arguments)`` in a process of its own.
-
-    Args:
-        serve: A function of a module; it ends when it reads None from its pipe.
-        arguments: What it is given beside the pipe.
-    """
+    """Run ``serve(pipe, *arguments)`` in a process of its own, as `partners` does."""
     with partners(serve, [arguments]) as (other,):
         yield other
 
@@ -217,11 +190,11 @@ def partner(serve: Callable[..., None], *arguments: Any) -> Iterator[Partner]:
 def partners(
     serve: Callable[..., None], arguments: Sequence[Sequence[Any]]
 ) -> Iterator[list[Partner]]:
-    """Run several processes as `partner` does; they are told to end together.
+    """Run several processes, with torch on one thread in each; they are told to end together.
 
     Args:
-        serve: As for `partner`.
-        arguments: Those of each process.
+        serve: A function of a module; it ends when it reads None from the pipe that it is given.
+        arguments: What it is given beside the pipe, in each process.
     """
     spawn = multiprocessing.get_context("spawn")
     patience_s = 0.0
@@ -229,7 +202,7 @@ def partners(
         started = []
         for given in arguments:
             ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=serve, args=(theirs, *given), daemon=True)
+            process = spawn.Process(target=_run, args=(serve, theirs, *given), daemon=True)
             process.start()
             theirs.close()
             started.append(Partner(ours, process))
@@ -239,6 +212,11 @@ def partners(
         patience_s = _EXIT_S
         for one in started:
             one.dismiss()
+
+
+def _run(serve: Callable[..., None], pipe: Pipe, *arguments: Any) -> None:
+    torch.set_num_threads(1)
+    serve(pipe, *arguments)
 
 
 def admit(peer: Peer, newcomer: Partner) -> Any:
@@ -259,11 +237,7 @@ _PUSHES_MAX: Final = 10
 
 
 class OnDemand:
-    """A rule that pushes when it is told to, and mixes whatever comes.
-
-    Pushes weigh next to nothing, so that weight lasts for a million of them; mixing costs the
-    same whatever a share weighs.
-    """
+    """A rule that pushes next to no weight when it is told to, and mixes whatever comes."""
 
     name = "on-demand"
     registers: tuple[str, ...] = ()
@@ -293,10 +267,10 @@ class Way:
     wire: str = "float32"
     shared_memory: bool = False
 
-    @property
-    def protocol(self) -> ProtocolConfig:
-        """The settings of both peers."""
-        return ProtocolConfig(wire=self.wire, shared_memory=self.shared_memory)
+    def config(self, **given: Any) -> PeerConfig:
+        """The settings of a peer at either end."""
+        protocol = ProtocolConfig(wire=self.wire, shared_memory=self.shared_memory)
+        return PeerConfig(linger_s=0, leave_s=1, protocol=protocol, **given)
 
 
 WAYS: Final = (
@@ -323,7 +297,6 @@ def measure_exchange(
         rounds: How often each way takes its turn.
         ways: Each has a pair of peers of its own, and takes turns with the references.
     """
-    start_s = time.perf_counter()
     torch.set_num_threads(1)
     # As `rumor peer` does. The references live in the same processes.
     keep_pages()
@@ -334,8 +307,6 @@ def measure_exchange(
         "bytes per second, whatever travels",
         columns=("vector and way", "rumor", "reference", "ratio", "unit", "reference and notes"),
         rows=tuple(rows),
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
@@ -363,10 +334,9 @@ def _measure_in_turn(size_bytes: int, way: Way, rounds: int) -> Mapping[str, Seq
     rule, n_params = OnDemand(), size_bytes // 4
     pushes = max(1, min(_PUSHES_MAX, _BYTES_PER_TURN // size_bytes))
     x, y = torch.ones(n_params), torch.zeros(n_params)
-    config = PeerConfig(rule=rule, linger_s=0, leave_s=1, protocol=way.protocol)
     model = Flat(n_params)
     with (
-        Peer(model, config) as peer,
+        Peer(model, way.config(rule=rule)) as peer,
         partner(_serve, peer.address, n_params, way) as other,
         RawSender(n_params, admit(peer, other)) as raw,
     ):
@@ -374,7 +344,7 @@ def _measure_in_turn(size_bytes: int, way: Way, rounds: int) -> Mapping[str, Seq
         model.drift()
         ways: dict[str, Callable[[], Sequence[float]]] = {
             "rumor": lambda: [_push(peer, rule, other) for _ in range(pushes)],
-            "raw": lambda: [_send_raw(raw, other) for _ in range(pushes)],
+            "raw": lambda: [raw.send_to(other) for _ in range(pushes)],
             "memcpy": lambda: timed(lambda: y.copy_(x), pushes),
             "lerp": lambda: timed(lambda: y.lerp_(x, 0.25), pushes),
         }
@@ -393,18 +363,9 @@ def _push(peer: Peer, rule: OnDemand, other: Partner) -> float:
     return float(other.hear()) - rule.pushed_s
 
 
-def _send_raw(raw: RawSender, other: Partner) -> float:
-    other.say("raw")
-    sent_s = raw.send()
-    return float(other.hear()) - sent_s
-
-
 def _serve(pipe: Pipe, address: str, n_params: int, way: Way) -> None:
-    torch.set_num_threads(1)
     keep_pages()
-    config = PeerConfig(
-        join=(address,), rule=GoSGD(0.0), linger_s=0, leave_s=1, protocol=way.protocol
-    )
+    config = way.config(join=(address,), rule=GoSGD(0.0))
     with Peer(Flat(n_params), config) as peer, RawReceiver(n_params) as raw:
         pipe.send(raw.address)
         while (asked := pipe.recv()) is not None:

@@ -4,7 +4,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -22,8 +22,8 @@ from ..sim.models.step_time import InTurn, make_step_time
 from ..sim.simulate import given, names_of
 from ..train import Peer, PeerConfig
 from .exchange import Flat, Partner, Pipe, RawReceiver, RawSender, partner, partners
-from .membership import available_bytes
-from .results import Result, Row, machine
+from .memory import available_bytes
+from .results import Result, Row
 
 __all__ = [
     "Wire",
@@ -42,7 +42,6 @@ _log = logging.getLogger("rumor.benchmarks")
 _VECTORS_PER_PEER: Final = 5
 _OF_AVAILABLE: Final = 0.9
 _JOIN_S_MAX: Final = 300.0
-_SMALL_NUMBERS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,7 @@ class Wire:
 def chain_s(processes: int, size_bytes: int, wire: Wire) -> float:
     """Seconds to broadcast along a chain, in the number of chunks that is best.
 
-    Args:
-        processes: How many hold it in the end, the first included, at least 2.
-        size_bytes: What each of them is to have.
-        wire: What a transfer takes.
+    So many *processes*, at least 2, hold it in the end, the first included.
 
     Source: Awan et al. 2016, pipelined chunked chain.
     """
@@ -84,6 +80,21 @@ def turns_s(processes: int, size_bytes: int, wire: Wire) -> float:
     return (processes - 1) * (wire.start_s + size_bytes / wire.bytes_s)
 
 
+_Formulas = Mapping[str, tuple[Callable[[int, int, Wire], float], str]]
+
+_HOP: Final = "each hop as plain pyzmq alone does it"
+_MEASURED: Final[_Formulas] = {
+    "chain": (chain_s, f"pipelined chunked chain, {_HOP}"),
+    "tree": (tree_s, f"binomial tree, {_HOP}"),
+    "turns": (turns_s, f"one after another, {_HOP}"),
+}
+_SIMULATED: Final[_Formulas] = {
+    "tree": (tree_s, "binomial tree, ceil(log2 P)(t_s + M/B)"),
+    "chain": (chain_s, "pipelined chunked chain, (C + P - 2)(t_s + M/(C B))"),
+    "turns": (turns_s, "one after another, (P - 1)(t_s + M/B)"),
+}
+
+
 def measure_joining(
     joiners: Sequence[int] = (1, 4, 8),
     size_mb: float = 400,
@@ -99,7 +110,6 @@ def measure_joining(
         rounds: How often each number joins; figures are medians.
         step_s: How long an optimizer step of who is in sleeps, seconds.
     """
-    start_s = time.perf_counter()
     torch.set_num_threads(1)
     size_bytes = _fitting(int(size_mb * 1e6), max(joiners) + 1) // 4 * 4
     wire = _measure_wire(size_bytes // 4)
@@ -115,36 +125,34 @@ def measure_joining(
                     _join(founder, others[:count], shared_memory=shared_memory)
                     for _ in range(rounds)
                 ]
-                rows.extend(_rows(taken_s, count, size_bytes, wire, shared_memory))
+                way = "shared memory" if shared_memory else "TCP"
+                name = f"{_joiners(count)}, {way}"
+                rows.extend(_rows(name, median(taken_s), _MEASURED, (count + 1, size_bytes, wire)))
     return Result(
         name="joining",
         title=f"From the start of newcomers to the last one's being a copy of {size_bytes / 1e6:g} "
         "MB, while others train",
-        columns=("what", "rumor", "reference", "ratio", "unit", "reference and notes"),
         rows=tuple(rows),
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
+def _joiners(count: int) -> str:
+    return f"{count} {'joiners' if count > 1 else 'joiner'}"
+
+
 def _rows(
-    taken_s: Sequence[float], count: int, size_bytes: int, wire: Wire, shared_memory: bool
+    name: str, taken_s: float, formulas: _Formulas, broadcast: tuple[int, int, Wire]
 ) -> Iterator[Row]:
-    way = "shared memory" if shared_memory else "TCP"
-    name = f"{count} {'joiners' if count > 1 else 'joiner'}, {way}"
-    measured = f"t_s = {wire.start_s * 1e6:.0f} us, B = {wire.bytes_s / 1e9:.2f} GB/s"
-    formulas = {
-        "chain": (chain_s, "pipelined chunked chain"),
-        "tree": (tree_s, "binomial tree"),
-        "turns": (turns_s, "one after another"),
-    }
-    for short, (formula, long) in formulas.items():
+    """One way to join beside ways to broadcast to as many processes."""
+    wire = broadcast[-1]
+    for short, (formula, note) in formulas.items():
         yield Row(
             name=f"{name}, beside {short}",
-            ours=median(taken_s),
-            reference=formula(count + 1, size_bytes, wire),
+            ours=taken_s,
+            reference=formula(*broadcast),
             unit="s",
-            note=f"formula: {long}, each hop as plain pyzmq alone does it, {measured}",
+            note=f"formula: {note}, t_s = {wire.start_s * 1e6:.0f} us, "
+            f"B = {wire.bytes_s / 1e9:.4g} GB/s",
         )
 
 
@@ -161,30 +169,21 @@ def _fitting(size_bytes: int, processes: int) -> int:
 
 def _measure_wire(n_params: int, times: int = 5) -> Wire:
     """Two sizes, two unknowns."""
-    with partner(_receive, n_params) as other:
-        small_address, large_address = other.hear()
-        with RawSender(_SMALL_NUMBERS, small_address) as small:
-            with RawSender(n_params, large_address) as large:
-                found = {}
-                for way, sender in {"small": small, "large": large}.items():
-                    # The first one fills buffers.
-                    found[way] = median([_send(sender, way, other) for _ in range(times + 1)][1:])
-    start_s = found["small"]
-    return Wire(start_s, n_params * 4 / max(1e-9, found["large"] - start_s))
+    start_s = _transfer_s(1, times)
+    return Wire(start_s, n_params * 4 / max(1e-9, _transfer_s(n_params, times) - start_s))
 
 
-def _send(sender: RawSender, way: str, other: Partner) -> float:
-    other.say(way)
-    sent_s = sender.send()
-    return float(other.hear()) - sent_s
+def _transfer_s(n_params: int, times: int) -> float:
+    with partner(_receive, n_params) as other, RawSender(n_params, other.hear()) as sender:
+        # The first one fills buffers.
+        return median([sender.send_to(other) for _ in range(times + 1)][1:])
 
 
 def _receive(pipe: Pipe, n_params: int) -> None:
-    torch.set_num_threads(1)
-    with RawReceiver(_SMALL_NUMBERS) as small, RawReceiver(n_params) as large:
-        pipe.send((small.address, large.address))
-        while (way := pipe.recv()) is not None:
-            pipe.send((small if way == "small" else large).receive())
+    with RawReceiver(n_params) as receiver:
+        pipe.send(receiver.address)
+        while pipe.recv() is not None:
+            pipe.send(receiver.receive())
 
 
 def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) -> float:
@@ -206,7 +205,6 @@ def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) 
 
 
 def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
-    torch.set_num_threads(1)
     model = Flat(n_params)
     pipe.send("ready")
     while (asked := pipe.recv()) is not None:
@@ -251,7 +249,6 @@ def measure_joining_simulated(
         latency_s: One way, seconds.
         step_s: How long an optimizer step takes, virtual seconds.
     """
-    start_s = time.perf_counter()
     size_bytes = int(size_mb * 1e6) // 4 * 4
     wire = Wire(latency_s, bandwidth_mbit * 1e6 / 8)
     network = NetworkConfig(latency_s=latency_s, bandwidth_mbit=bandwidth_mbit)
@@ -259,15 +256,12 @@ def measure_joining_simulated(
     for count in joiners:
         taken_s = storm_s(count, size_bytes, network, step_s)
         _log.info("joining-simulated: %d joiners, %.1f s", count, taken_s)
-        rows.extend(_simulated_rows(taken_s, count, size_bytes, wire))
+        rows.extend(_rows(_joiners(count), taken_s, _SIMULATED, (count + 1, size_bytes, wire)))
     return Result(
         name="joining-simulated",
         title=f"Virtual time from the start of newcomers to the last one's being a copy of "
         f"{size_mb:g} MB, over uplinks of {bandwidth_mbit:g} Mbit/s",
-        columns=("what", "rumor", "reference", "ratio", "unit", "reference and notes"),
         rows=tuple(rows),
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
@@ -318,20 +312,3 @@ def storm_s(count: int, size_bytes: int, network: NetworkConfig, step_s: float) 
         if len(found) == count:
             return max(found)
     raise RuntimeError(f"not all of {count} newcomers have joined in {_GIVE_UP_S:g} virtual s")
-
-
-def _simulated_rows(taken_s: float, count: int, size_bytes: int, wire: Wire) -> Iterator[Row]:
-    formulas = {
-        "tree": (tree_s, "binomial tree, ceil(log2 P)(t_s + M/B)"),
-        "chain": (chain_s, "pipelined chunked chain, (C + P - 2)(t_s + M/(C B))"),
-        "turns": (turns_s, "one after another, (P - 1)(t_s + M/B)"),
-    }
-    for short, (formula, long) in formulas.items():
-        yield Row(
-            name=f"{count} {'joiners' if count > 1 else 'joiner'}, beside {short}",
-            ours=taken_s,
-            reference=formula(count + 1, size_bytes, wire),
-            unit="s",
-            note=f"formula: {long}, t_s = {wire.start_s * 1e3:g} ms, "
-            f"B = {wire.bytes_s / 1e6:g} MB/s",
-        )

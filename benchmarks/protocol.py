@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import median
 
 import msgpack
 
@@ -31,7 +30,7 @@ from ..gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
 from ..sim.batched.schedule import paused, settled
 from ..sim.kernel.topology import WorkerTopology
 from ..topology import View, parse
-from .results import Result, Row, alternate, machine
+from .results import Result, Row, medians
 
 __all__ = ["GOSSIP_S", "SCHEMA", "Swarm", "measure_protocol"]
 
@@ -83,12 +82,13 @@ class Swarm:
                 self._carry_out(protocol, protocol.step(self.now))
                 self._deliver()
 
-    def gossip(self) -> None:
-        """Let everybody exchange rosters with somebody, once."""
-        self.now += GOSSIP_S
-        for protocol in self._peers.values():
-            self._carry_out(protocol, protocol.wake(self.now))
-        self._deliver()
+    def gossip(self, count: int) -> None:
+        """Let everybody exchange rosters with somebody, so many times."""
+        for _ in range(count):
+            self.now += GOSSIP_S
+            for protocol in self._peers.values():
+                self._carry_out(protocol, protocol.wake(self.now))
+            self._deliver()
 
     def _introduce(self) -> None:
         """Tell everybody of everybody at first hand: rosters that spread would take minutes."""
@@ -98,7 +98,7 @@ class Swarm:
             hello = Hello(members=(entry,), rooted=False, reply=False)
             for id, protocol in self._peers.items():
                 if protocol is not source:
-                    protocol.receive(_swarm_envelope(source, id, hello), self.now)
+                    protocol.receive(_envelope(source.account.id, id, hello), self.now)
 
     def _deliver(self) -> None:
         while self._queue:
@@ -139,18 +139,6 @@ def _founder(
     )
 
 
-def _swarm_envelope(source: Protocol, destination: str, body: Body) -> Envelope:
-    return Envelope(
-        swarm=_ANCHOR,
-        schema=SCHEMA.hash,
-        source=source.account.id,
-        source_incarnation=1,
-        destination=destination,
-        destination_incarnation=1,
-        body=body,
-    )
-
-
 _log = logging.getLogger("rumor.benchmarks")
 
 # Magic, version and checksum stand before a header.
@@ -174,7 +162,6 @@ def measure_protocol(
         rounds: How often each way takes its turn.
         messages_per_round: How many messages are timed together.
     """
-    start_s = time.perf_counter()
     rows = [
         *_measure_crews(crew_sizes, events_per_round, rounds),
         *_measure_swarms(swarm_sizes, events_per_round, rounds),
@@ -183,10 +170,7 @@ def measure_protocol(
     return Result(
         name="protocol",
         title="The protocol core in one process: no network, no values, no faults",
-        columns=("what", "rumor", "reference", "ratio", "unit", "reference and notes"),
         rows=tuple(rows),
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
@@ -195,9 +179,11 @@ def _measure_swarms(sizes: Sequence[int], events: int, rounds: int) -> list[Row]
     for n in sizes:
         _log.info("introducing %d peers to one another", n)
         swarm = Swarm(n, p=1.0)
-        ways[f"{n} peers, pushing"] = _pushing(swarm, max(1, events // (4 * n)))
+        steps = max(1, events // (4 * n))
+        ways[f"{n} peers, pushing"] = partial(_event_rate, swarm, swarm.steps, steps)
         # One round of the roster is N messages of N entries each: the largest swarm has one.
-        ways[f"{n} peers, gossiping"] = _gossiping(swarm, max(1, sizes[-1] // (10 * n)))
+        times = max(1, sizes[-1] // (10 * n))
+        ways[f"{n} peers, gossiping"] = partial(_event_rate, swarm, swarm.gossip, times)
     return _held_against_first(ways, rounds, sizes[0])
 
 
@@ -208,7 +194,8 @@ def _measure_crews(sizes: Sequence[int], events: int, rounds: int) -> list[Row]:
         swarm = Swarm(n, p=1.0, crew=True)
         # Until credit is used up for the first time, a worker has more to do than ever after.
         swarm.steps(2)
-        ways[f"{n} workers, pushing"] = _pushing(swarm, max(1, events // (4 * n)))
+        steps = max(1, events // (4 * n))
+        ways[f"{n} workers, pushing"] = partial(_event_rate, swarm, swarm.steps, steps)
     with settled(), paused():
         return _held_against_first(ways, rounds, sizes[0])
 
@@ -217,7 +204,7 @@ def _held_against_first(
     ways: dict[str, Callable[[], Sequence[float]]], rounds: int, first: int
 ) -> list[Row]:
     _log.info("timing")
-    found = {name: median(rates) for name, rates in alternate(ways, rounds).items()}
+    found = medians(ways, rounds)
     return [
         Row(
             name=name,
@@ -230,22 +217,10 @@ def _held_against_first(
     ]
 
 
-def _pushing(swarm: Swarm, steps: int) -> Callable[[], list[float]]:
-    return lambda: [_event_rate(swarm, lambda: swarm.steps(steps))]
-
-
-def _gossiping(swarm: Swarm, times: int) -> Callable[[], list[float]]:
-    def gossip() -> None:
-        for _ in range(times):
-            swarm.gossip()
-
-    return lambda: [_event_rate(swarm, gossip)]
-
-
-def _event_rate(swarm: Swarm, action: Callable[[], None]) -> float:
+def _event_rate(swarm: Swarm, act: Callable[[int], None], times: int) -> list[float]:
     before, start_s = swarm.events, time.perf_counter()
-    action()
-    return (swarm.events - before) / (time.perf_counter() - start_s)
+    act(times)
+    return [(swarm.events - before) / (time.perf_counter() - start_s)]
 
 
 def _measure_codec(count: int, rounds: int) -> list[Row]:
@@ -264,7 +239,7 @@ def _measure_codec(count: int, rounds: int) -> list[Row]:
 
 
 def _codec_row(name: str, body: Body, frame: memoryview, count: int, rounds: int) -> Row:
-    envelope = _envelope(body, len(frame))
+    envelope = _envelope("peer-0", "peer-1", body, len(frame))
     header = encode(envelope, frame)[0][_PREFIX_BYTES:]
     plain = msgpack.unpackb(header)
 
@@ -273,10 +248,10 @@ def _codec_row(name: str, body: Body, frame: memoryview, count: int, rounds: int
         bytes(frame)
 
     ways = {
-        "ours": _per_message_us(lambda: decode(encode(envelope, frame)), count),
-        "plain": _per_message_us(plainly, count),
+        "ours": lambda: [_each_us(lambda: decode(encode(envelope, frame)), count)],
+        "plain": lambda: [_each_us(plainly, count)],
     }
-    found = {way: median(taken) for way, taken in alternate(ways, rounds).items()}
+    found = medians(ways, rounds)
     copying = ", and a copy of the frame" if frame else ""
     return Row(
         name=f"{name}, encode and decode",
@@ -287,23 +262,21 @@ def _codec_row(name: str, body: Body, frame: memoryview, count: int, rounds: int
     )
 
 
-def _per_message_us(action: Callable[[], object], count: int) -> Callable[[], list[float]]:
-    def measure() -> list[float]:
-        start_s = time.perf_counter()
-        for _ in range(count):
-            action()
-        return [(time.perf_counter() - start_s) / count * 1e6]
-
-    return measure
+def _each_us(action: Callable[[], object], count: int) -> float:
+    """Seconds of so many times together, for each in microseconds."""
+    start_s = time.perf_counter()
+    for _ in range(count):
+        action()
+    return (time.perf_counter() - start_s) / count * 1e6
 
 
-def _envelope(body: Body, frame_bytes: int) -> Envelope:
+def _envelope(source: str, destination: str, body: Body, frame_bytes: int = 0) -> Envelope:
     return Envelope(
-        swarm=bytes(16),
+        swarm=_ANCHOR,
         schema=SCHEMA.hash,
-        source="peer-0",
+        source=source,
         source_incarnation=1,
-        destination="peer-1",
+        destination=destination,
         destination_incarnation=1,
         body=body,
         frame_bytes=frame_bytes,

@@ -4,7 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
@@ -15,12 +15,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..train.storage.environment import processor
+
 __all__ = [
     "Result",
     "Row",
     "Vitals",
     "alternate",
     "machine",
+    "medians",
     "percentile",
     "print_result",
     "rate_gb_s",
@@ -48,15 +51,16 @@ class Row:
         return self.ours / self.reference if self.reference else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The row under the names of its fields, ``ratio`` among them."""
-        return {
-            "name": self.name,
-            "ours": self.ours,
-            "reference": self.reference,
-            "ratio": self.ratio,
-            "unit": self.unit,
-            "note": self.note,
-        }
+        """The row under the names of its fields, and its ``ratio``."""
+        return asdict(self) | {"ratio": self.ratio}
+
+
+def machine() -> str:
+    """One line: CPU model, cores, Python, torch, pyzmq and libzmq."""
+    return (
+        f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"torch {torch.__version__}, pyzmq {zmq.__version__} (libzmq {zmq.zmq_version()})"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +70,22 @@ class Result:
     name: str
     title: str
     """One line: what was measured, and which way is better."""
-    columns: tuple[str, str, str, str, str, str]
-    """Headings of the six fields of a row."""
     rows: tuple[Row, ...]
-    machine: str
+    columns: tuple[str, str, str, str, str, str] = (
+        *("what", "rumor", "reference", "ratio", "unit"),
+        "reference and notes",
+    )
+    """Headings of the six fields of a row."""
+    machine: str = field(default_factory=machine)
     """CPU, cores, versions."""
-    wall_s: float
-    """How long measuring took, seconds."""
+    wall_s: float = 0.0
+    """How long measuring took, seconds; set by whoever asked for it, as is the date."""
     date: str = ""
-    """ISO date, set by whoever asked for the measurement."""
+    """In ISO's form."""
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as plain lists, numbers and texts."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "columns": list(self.columns),
-            "rows": [row.as_json() for row in self.rows],
-            "machine": self.machine,
-            "wall_s": self.wall_s,
-            "date": self.date,
-        }
+        return asdict(self) | {"rows": [row.as_json() for row in self.rows]}
 
 
 # Columns of a terminal beyond which a note fits beside its figures.
@@ -161,6 +160,11 @@ def alternate(ways: Mapping[str, Callable[[], Sequence[_T]]], rounds: int) -> di
     return found
 
 
+def medians(ways: Mapping[str, Callable[[], Sequence[float]]], rounds: int) -> dict[str, float]:
+    """Measure as `alternate` does, and return the median of each way."""
+    return {name: median(found) for name, found in alternate(ways, rounds).items()}
+
+
 def timed(action: Callable[[], object], times: int) -> list[float]:
     """Do something several times and return how long each took, seconds."""
     taken_s = []
@@ -180,23 +184,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def rate_gb_s(size_bytes: int, taken_s: Sequence[float]) -> float:
     """The median rate of moving *size_bytes*, in GB/s (10**9 bytes)."""
     return size_bytes / median(taken_s) / 1e9
-
-
-def machine() -> str:
-    """One line: CPU model, cores, Python, torch, pyzmq and libzmq."""
-    return (
-        f"{_cpu()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"torch {torch.__version__}, pyzmq {zmq.__version__} (libzmq {zmq.zmq_version()})"
-    )
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.machine())
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from ..topology import parse
-from .results import Result, Row, machine
+from .results import Result, Row
 from .rivals import fleet as simulated
 from .rivals import gossipy as rival_gossipy
 from .rivals.networks import HIDDEN, make
@@ -69,7 +69,6 @@ def measure_sim(
         rival: What is run as gossipy-dfl.
         cache: Where rivals are installed, as `rivals.install` takes it.
     """
-    start_s = time.perf_counter()
     nets = _STEPS if nets is None else nets
     convolutional = _CONVOLUTIONAL if convolutional is None else convolutional
     rows = [
@@ -86,10 +85,7 @@ def measure_sim(
     return Result(
         name="sim",
         title="Simulated workers, every step pushing, random-regular:d=6; more steps/s is better",
-        columns=("what", "rumor", "reference", "ratio", "unit", "reference and notes"),
         rows=tuple(rows),
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
@@ -130,17 +126,17 @@ def _beside_rival(
         given = Path(scratch) / "work.npz"
         asked = _hand_over(work, given)
         ways: dict[str, Callable[[], dict[str, Any]]] = {
-            "rival": lambda: _theirs(work, asked, rival, cache),
-            **{engine: _way(work, engine, 1) for engine in ("batched", "loop", "fast")},
-            "threads": _way(work, "batched", threads),
-            "fast threads": _way(work, "fast", threads),
+            "rival": partial(_theirs, work, asked, rival, cache),
+            **{engine: partial(_ours, work, engine, 1) for engine in ("batched", "loop", "fast")},
+            "threads": partial(_ours, work, "batched", threads),
+            "fast threads": partial(_ours, work, "fast", threads),
         }
         found = _in_turn(ways, rounds)
     yield from _rows(work, threads, found)
 
 
 def _beside_loop(work: _Work, rounds: int) -> Row:
-    found = _in_turn({engine: _way(work, engine, 1) for engine in ("auto", "loop")}, rounds)
+    found = _in_turn({way: partial(_ours, work, way, 1) for way in ("auto", "loop")}, rounds)
     auto, loop = found["auto"], found["loop"]
     return Row(
         name=f"{work}: auto",
@@ -228,10 +224,6 @@ def _medians(turns: Sequence[Mapping[str, Any]]) -> _Found:
         why=turns[0].get("why", ""),
         digests=frozenset(turn["digest"] for turn in turns if "digest" in turn),
     )
-
-
-def _way(work: _Work, engine: str, threads: int) -> Callable[[], dict[str, Any]]:
-    return lambda: _ours(work, engine, threads)
 
 
 def _ours(work: _Work, engine: str, threads: int) -> dict[str, Any]:

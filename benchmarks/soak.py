@@ -23,9 +23,9 @@ from ..gossip.effects.ledger import Life
 from ..train import Peer, PeerConfig
 from ..train.storage.ledger_file import read_ledgers
 from .exchange import Flat, Pipe
-from .results import Result, Row, Vitals, machine, vitals
+from .results import Result, Row, Vitals, vitals
 
-__all__ = ["Churn", "Soaked", "measure_soak", "report", "soak"]
+__all__ = ["measure_soak", "report"]
 
 
 _N_PARAMS: Final = 100_000
@@ -51,24 +51,18 @@ class _Place:
     """Where it listens; empty until it is a member."""
 
 
-class Churn:
+class _Churn:
     """A swarm in a folder: founders that stay, and places in which others come and go.
 
     All take their steps in their sleep; shares are a little too large for one message. Every
     second peer exchanges over TCP only, the others through shared memory where they can.
-
-    Args:
-        folder: For their ledgers.
-        staying: How many found it, and stay.
-        coming: How many places there are beside.
-        seed: Of who comes and goes.
     """
 
-    def __init__(self, folder: Path, staying: int, coming: int, seed: int = 0) -> None:
+    def __init__(self, folder: Path, staying: int, coming: int) -> None:
         self.events: Counter[str] = Counter()
         """What has happened, by ``killed``, ``left``, ``returned`` and ``joined``."""
         self._folder = folder
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(0)
         # Loading torch for each that comes would be most of the work; it is loaded once.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["rumor.benchmarks.soak"])
@@ -200,7 +194,7 @@ _MEASURES: Final[Mapping[str, tuple[str, Callable[[Vitals], float]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Soaked:
+class _Soaked:
     """What came of it."""
 
     times_s: list[float]
@@ -212,20 +206,11 @@ class Soaked:
     audit: Audit
 
 
-def soak(
+def _soak(
     folder: Path, *, seconds: float, peers: int, staying: int, every_s: float, look_s: float
-) -> Soaked:
-    """Let peers come and go around some that stay, and look at these.
-
-    Args:
-        folder: For their ledgers.
-        seconds: How long.
-        peers: How many there are at most at the same time.
-        staying: How many of them found the swarm and stay.
-        every_s: How often one goes, seconds.
-        look_s: How often to look, seconds.
-    """
-    churn = Churn(folder, staying, peers - staying)
+) -> _Soaked:
+    """Let peers come and go around some that stay, and look at these."""
+    churn = _Churn(folder, staying, peers - staying)
     try:
         pids = churn.pids
         start_s = time.monotonic()
@@ -241,7 +226,7 @@ def soak(
             churn.turn()
             turn_s += every_s
             time.sleep(max(0.0, turn_s - time.monotonic()))
-        return Soaked(times_s, looks, dict(churn.events), churn.end())
+        return _Soaked(times_s, looks, dict(churn.events), churn.end())
     finally:
         churn.kill()
 
@@ -264,7 +249,6 @@ def measure_soak(
         look_s: How often to look, seconds.
         picture: Where to draw what was seen, as PNG; None for nowhere.
     """
-    start_s = time.perf_counter()
     staying = max(2, peers // 4)
     rows: tuple[Row, ...] = (
         Row(name="not measured", ours=0, reference=0, unit="", note="needs Linux's /proc"),
@@ -272,7 +256,7 @@ def measure_soak(
     if sys.platform == "linux":
         _log.info("soak: %d peers for %g minutes", peers, minutes)
         with TemporaryDirectory() as folder:
-            found = soak(
+            found = _soak(
                 Path(folder),
                 seconds=60 * minutes,
                 peers=peers,
@@ -289,12 +273,10 @@ def measure_soak(
         "and went: the last quarter beside the second",
         columns=("what", "last quarter", "second quarter", "ratio", "unit", "notes"),
         rows=rows,
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
-def _rows(found: Soaked) -> Iterator[Row]:
+def _rows(found: _Soaked) -> Iterator[Row]:
     n = len(found.times_s)
     early, late = slice(n // 4, max(n // 4 + 1, n // 2)), slice(min(n - 1, 3 * n // 4), n)
     happened = ", ".join(f"{count} {what}" for what, count in sorted(found.events.items()))
@@ -326,7 +308,7 @@ def _rows(found: Soaked) -> Iterator[Row]:
     )
 
 
-def _draw(found: Soaked, path: Path) -> None:
+def _draw(found: _Soaked, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 7), layout="constrained")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -17,11 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..gossip import GoSGD
 from ..train import Peer, PeerConfig
-from ..train.runtime.counters import Counters
 from .exchange import Flat, Partner, Pipe, admit, partner, partners
-from .results import Result, Row, alternate, machine, percentile
-from .rivals import decent as rival_decent
-from .rivals import hivemind as rival_hivemind
+from .results import Result, Row, alternate, percentile
+from .rivals import averaging
 from .rivals.rivals import DECENT, HIVEMIND, Rival, RivalError
 from .rivals.rivals import measure as measure_rival
 
@@ -30,9 +28,6 @@ __all__ = [
     "Burst",
     "measure_stall",
     "measure_straggler",
-    "serve_ddp",
-    "train",
-    "train_until",
 ]
 
 
@@ -44,6 +39,13 @@ class Burst:
     """How long each took as a whole."""
     stalls_s: list[float] = field(default_factory=list)
     """The part of each that was gossip."""
+
+    pushes: int = 0
+    """Shares that were pushed meanwhile."""
+    skipped: int = 0
+    """Pushes that were due and not made."""
+    mixed: int = 0
+    """Shares that were mixed in."""
 
     @property
     def rate(self) -> float:
@@ -61,32 +63,21 @@ class Burst:
         self.stalls_s.append(end_s - slept_s)
 
 
-def train(gossip: Callable[[], None], step_s: float, steps: int) -> Burst:
-    """Take so many steps.
-
-    Args:
-        gossip: Called after each.
-        step_s: How long each sleeps, seconds.
-        steps: How many.
-    """
+def _train(gossip: Callable[[], None], step_s: float, steps: int) -> Burst:
     burst = Burst()
     for _ in range(steps):
         burst.step(gossip, step_s)
     return burst
 
 
-def train_until(gossip: Callable[[], None], step_s: float, end_s: float) -> Burst:
-    """Take steps until a time on the clock that all processes share (monotonic, seconds)."""
-    burst = Burst()
-    while time.monotonic() < end_s:
-        burst.step(gossip, step_s)
-    return burst
+def _no_gossip() -> None:
+    pass
 
 
 _log = logging.getLogger("rumor.benchmarks")
 
-RIVALS: Final = ((HIVEMIND, rival_hivemind.__file__), (DECENT, rival_decent.__file__))
-"""Who is held beside it, and the script that measures each."""
+RIVALS: Final = (HIVEMIND, DECENT)
+"""Who is held beside it."""
 
 
 def measure_stall(
@@ -95,7 +86,7 @@ def measure_stall(
     step_s: float = 0.05,
     steps: int = 50,
     rounds: int = 4,
-    rivals: Sequence[tuple[Rival, str]] = RIVALS,
+    rivals: Sequence[Rival] = RIVALS,
     rival_rounds: int = 5,
     cache: Path | None = None,
 ) -> Result:
@@ -109,33 +100,29 @@ def measure_stall(
         step_s: How long an optimizer step sleeps, seconds.
         steps: Taken together, with gossip or without, each time.
         rounds: How often either has its turn.
-        rivals: Who does the same work, two peers on this machine, once every 1 / p steps; with
-            the script that measures each.
+        rivals: Who does the same work, two peers on this machine, once every 1 / p steps.
         rival_rounds: Their rounds of averaging that count, at each size and p.
         cache: Where rivals are installed, as `rivals.install` takes it.
     """
-    start_s = time.perf_counter()
     torch.set_num_threads(1)
     rows: list[Row] = []
     for n_params in sizes:
         ours = [_measure(n_params, p, step_s, steps, rounds) for p in ps]
         rows.extend(row for found in ours for row in _own_rows(found))
-        for rival, script in rivals:
+        for rival in rivals:
             asked = {
+                "rival": rival.name,
                 "n_params": n_params,
                 "periods": [max(1, round(1 / p)) for p in ps],
                 "step_s": step_s,
                 "rounds": rival_rounds,
             }
-            rows.extend(_beside(ours, rival, script, asked, cache))
+            rows.extend(_beside(ours, rival, asked, cache))
     return Result(
         name="stall",
         title=f"What averaging takes from a training thread, optimizer steps of {step_s * 1e3:g} "
         "ms, two peers",
-        columns=("what", "rumor", "reference", "ratio", "unit", "reference and notes"),
         rows=tuple(rows),
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
@@ -146,8 +133,6 @@ class _Found:
     name: str
     gossiping: list[Burst]
     bare: list[Burst]
-    counted: Counters
-    """What the peer that was measured did meanwhile."""
 
     @property
     def stalls_s(self) -> list[float]:
@@ -158,13 +143,9 @@ class _Found:
         return median(burst.rate for burst in self.gossiping)
 
     @property
-    def bare_rate(self) -> float:
-        return median(burst.rate for burst in self.bare)
-
-    @property
     def exchange_s(self) -> float:
         """The training thread's time for one exchange: a share pushed and a share mixed."""
-        exchanges = (self.counted.pushes + self.counted.mixed) / 2
+        exchanges = sum(burst.pushes + burst.mixed for burst in self.gossiping) / 2
         return sum(self.stalls_s) / max(1.0, exchanges)
 
 
@@ -176,20 +157,13 @@ def _measure(n_params: int, p: float, step_s: float, steps: int, rounds: int) ->
         partner(_serve, peer.address, n_params, p, step_s) as other,
     ):
         admit(peer, other)
-        tallies: list[Counters] = []
         ways = {
-            "with": lambda: _beside_partner(peer, other, step_s, steps, tallies),
-            "without": lambda: [train(_no_gossip, step_s, steps)],
+            "with": lambda: [_beside_partner(peer, other, step_s, steps)],
+            "without": lambda: [_train(_no_gossip, step_s, steps)],
         }
         found = alternate(ways, rounds)
-    # The first turn is not counted, here as there.
-    counted = Counters(
-        pushes=sum(counters.pushes for counters in tallies[1:]),
-        skipped=sum(counters.skipped for counters in tallies[1:]),
-        mixed=sum(counters.mixed for counters in tallies[1:]),
-    )
     name = f"{n_params / 1e6:g} M, p = {p:g}"
-    return _Found(name=name, gossiping=found["with"], bare=found["without"], counted=counted)
+    return _Found(name=name, gossiping=found["with"], bare=found["without"])
 
 
 def _own_rows(found: _Found) -> Iterator[Row]:
@@ -209,32 +183,34 @@ def _own_rows(found: _Found) -> Iterator[Row]:
         unit="ms",
         note="p99 of the whole step without gossip",
     )
-    counted = found.counted
+    pushes, skipped, mixed = (
+        sum(getattr(burst, what) for burst in found.gossiping)
+        for what in ("pushes", "skipped", "mixed")
+    )
     yield Row(
         name=f"{found.name}: kept",
         ours=found.rate,
-        reference=found.bare_rate,
+        reference=median(burst.rate for burst in found.bare),
         unit="steps/s",
-        note=f"without gossip; {counted.pushes} pushes, {counted.skipped} skipped, "
-        f"{counted.mixed} shares mixed in {len(stalls_ms)} steps",
+        note=f"without gossip; {pushes} pushes, {skipped} skipped, {mixed} shares mixed in "
+        f"{len(stalls_ms)} steps",
     )
 
 
 def _beside(
-    ours: Sequence[_Found], rival: Rival, script: str, asked: dict[str, Any], cache: Path | None
+    ours: Sequence[_Found], rival: Rival, asked: dict[str, Any], cache: Path | None
 ) -> Iterator[Row]:
     _log.info("stepping: %s", rival.name)
     try:
-        theirs = measure_rival(rival, script, asked, {"OMP_NUM_THREADS": "1"}, cache)
+        theirs = measure_rival(rival, averaging.__file__, asked, {"OMP_NUM_THREADS": "1"}, cache)
     except RivalError as error:
         _log.warning("%s", error)
-        for found in ours:
-            why = f"{rival.name} was not measured: {error}"
-            yield from _rows(found, rival.name, _Theirs(why))
+        missing = _Theirs(f"{rival.name} was not measured: {error}")
+        yield from (row for found in ours for row in _rows(found, rival.name, missing))
         return
     taken = zip(asked["periods"], theirs["stalls_s"], theirs["walls_s"], strict=True)
-    for found, (period, stalls_s, wall_s) in zip(ours, taken, strict=True):
-        yield from _rows(found, rival.name, _Theirs(theirs["engine"], period, stalls_s, wall_s))
+    for found, one in zip(ours, taken, strict=True):
+        yield from _rows(found, rival.name, _Theirs(theirs["engine"], *one))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,16 +223,12 @@ class _Theirs:
     stalls_s: Sequence[float] = (0.0,)
     wall_s: float = float("inf")
 
-    @property
-    def round_s(self) -> float:
-        return sum(self.stalls_s) / len(self.stalls_s) * self.period
-
 
 def _rows(found: _Found, name: str, theirs: _Theirs) -> Iterator[Row]:
     yield Row(
         name=f"{found.name}: for one exchange, beside {name}",
         ours=found.exchange_s * 1e3,
-        reference=theirs.round_s * 1e3,
+        reference=mean(theirs.stalls_s) * theirs.period * 1e3,
         unit="ms",
         note=f"{theirs.note}: a round of averaging; ours: one share pushed, one mixed",
     )
@@ -276,35 +248,23 @@ def _rows(found: _Found, name: str, theirs: _Theirs) -> Iterator[Row]:
     )
 
 
-def _beside_partner(
-    peer: Peer, other: Partner, step_s: float, steps: int, tallies: list[Counters]
-) -> list[Burst]:
+def _beside_partner(peer: Peer, other: Partner, step_s: float, steps: int) -> Burst:
     before = replace(peer.counters)
     other.say(steps)
-    burst = train(peer.step, step_s, steps)
+    burst = _train(peer.step, step_s, steps)
     other.hear()
-    after = peer.counters
-    tallies.append(
-        Counters(
-            pushes=after.pushes - before.pushes,
-            skipped=after.skipped - before.skipped,
-            mixed=after.mixed - before.mixed,
-        )
-    )
-    return [burst]
-
-
-def _no_gossip() -> None:
-    pass
+    burst.pushes = peer.counters.pushes - before.pushes
+    burst.skipped = peer.counters.skipped - before.skipped
+    burst.mixed = peer.counters.mixed - before.mixed
+    return burst
 
 
 def _serve(pipe: Pipe, address: str, n_params: int, p: float, step_s: float) -> None:
-    torch.set_num_threads(1)
     config = PeerConfig(join=(address,), rule=GoSGD(p), linger_s=0, leave_s=1)
     with Peer(Flat(n_params), config) as peer:
         pipe.send("joined")
         while (steps := pipe.recv()) is not None:
-            train(peer.step, step_s, steps)
+            _train(peer.step, step_s, steps)
             pipe.send("done")
 
 
@@ -323,18 +283,10 @@ class _First(nn.Module):
         return self.model.flat[0]
 
 
-def serve_ddp(pipe: Pipe, pace_s: float, rank: int, peers: int, folder: str, n_params: int) -> None:
-    """Train when told to, in step with the others.
-
-    Args:
-        pipe: Brings what to do, when to begin and when to end, monotonic; takes steps per second.
-        pace_s: How long a step sleeps, seconds.
-        rank: Which of them this is, from 0.
-        peers: How many there are.
-        folder: Where they find one another.
-        n_params: Parameters of the model.
-    """
-    torch.set_num_threads(1)
+def _serve_ddp(
+    pipe: Pipe, rank: int, pace_s: float, peers: int, folder: str, n_params: int, p: float
+) -> None:
+    """Train when told to, in step with the others."""
     distributed.init_process_group(
         "gloo",
         init_method=(Path(folder) / "meeting").as_uri(),
@@ -387,9 +339,11 @@ def measure_straggler(
         burst_s: How long each way runs at a time, seconds.
         rounds: How often each has its turn.
     """
-    start_s = time.perf_counter()
     paces_s = [*[step_s] * (peers - 1), step_s * slowdown]
-    with _gossiping(paces_s, n_params, p) as fleet, _in_step(paces_s, n_params) as barrier:
+    with (
+        _started(_serve_straggler, paces_s, n_params, p) as fleet,
+        _started(_serve_ddp, paces_s, n_params, p) as barrier,
+    ):
         _log.info("straggling: %d peers, one %g times slower", peers, slowdown)
         ways = {
             "alone": lambda: [_rates(fleet, "alone", burst_s)],
@@ -403,8 +357,6 @@ def measure_straggler(
         f"{step_s * 1e3:g} ms and {step_s * slowdown * 1e3:g} ms, {n_params / 1e6:g} M parameters",
         columns=("what", "fleet", "reference", "ratio", "unit", "reference and notes"),
         rows=tuple(_straggler_rows(found, p)),
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
@@ -433,29 +385,20 @@ def _rates(fleet: Sequence[Partner], how: str, burst_s: float) -> list[float]:
 
 
 @contextmanager
-def _gossiping(paces_s: Sequence[float], n_params: int, p: float) -> Iterator[list[Partner]]:
+def _started(
+    serve: Callable[..., None], paces_s: Sequence[float], n_params: int, p: float
+) -> Iterator[list[Partner]]:
     with TemporaryDirectory() as folder:
-        given = [(pace_s, len(paces_s), folder, n_params, p) for pace_s in paces_s]
-        with partners(_serve_straggler, given) as fleet:
-            for one in fleet:
-                one.hear()
-            yield fleet
-
-
-@contextmanager
-def _in_step(paces_s: Sequence[float], n_params: int) -> Iterator[list[Partner]]:
-    with TemporaryDirectory() as folder:
-        given = [(pace_s, i, len(paces_s), folder, n_params) for i, pace_s in enumerate(paces_s)]
-        with partners(serve_ddp, given) as fleet:
+        given = [(i, pace_s, len(paces_s), folder, n_params, p) for i, pace_s in enumerate(paces_s)]
+        with partners(serve, given) as fleet:
             for one in fleet:
                 one.hear()
             yield fleet
 
 
 def _serve_straggler(
-    pipe: Pipe, pace_s: float, peers: int, folder: str, n_params: int, p: float
+    pipe: Pipe, rank: int, pace_s: float, peers: int, folder: str, n_params: int, p: float
 ) -> None:
-    torch.set_num_threads(1)
     config = PeerConfig(
         rendezvous=Path(folder), founders=peers, rule=GoSGD(p), linger_s=0, leave_s=1
     )
@@ -464,10 +407,7 @@ def _serve_straggler(
         while (asked := pipe.recv()) is not None:
             how, start_s, end_s = asked
             time.sleep(max(0.0, start_s - time.monotonic()))
-            gossip = peer.step if how == "gossip" else _no_straggler_gossip
-            burst = train_until(gossip, pace_s, end_s)
+            burst = Burst()
+            while time.monotonic() < end_s:
+                burst.step(peer.step if how == "gossip" else _no_gossip, pace_s)
             pipe.send(burst.rate)
-
-
-def _no_straggler_gossip() -> None:
-    pass

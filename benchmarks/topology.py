@@ -4,7 +4,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, cycle
@@ -13,7 +12,7 @@ from statistics import median
 import networkx as nx
 
 from ..topology import View, over
-from .results import Result, Row, alternate, machine, timed
+from .results import Result, Row, medians, timed
 from .rivals import plain_networkx as alone
 
 __all__ = ["measure_topology"]
@@ -67,7 +66,6 @@ def measure_topology(
         peers: Size of the view.
         rounds: How often each is measured; once at the last of *sizes*.
     """
-    start_s = time.perf_counter()
     if grown is None:
         grown = dict.fromkeys(("ring", "random-regular:d=4"), 2 * sizes[0])
     rows = [
@@ -79,10 +77,7 @@ def measure_topology(
     return Result(
         name="topology",
         title="Facts about a graph as it grows, and what a live view costs; less is better",
-        columns=("what", "rumor", "reference", "ratio", "unit", "reference and notes"),
         rows=tuple(rows),
-        machine=machine(),
-        wall_s=time.perf_counter() - start_s,
     )
 
 
@@ -169,7 +164,7 @@ def _live_rows(spec: str, peers: int, rounds: int) -> list[Row]:
 def _live_row(
     name: str, ways: Mapping[str, Callable[[], list[float]]], rounds: int, note: str
 ) -> Row:
-    found = {way: median(taken) for way, taken in alternate(ways, rounds).items()}
+    found = medians(ways, rounds)
     return Row(name=name, ours=found["ours"], reference=found["plain"], unit="us", note=note)
 
 

@@ -69,9 +69,8 @@ class ExchangeConfig:
 
     mixing: str = "step"
     """When an incoming share is mixed. step: whole, between two optimizer steps. sliced: part of it
-    after each step, for models that take longer than ``mix_budget_ms``. background: by a separate
-    thread while steps are computed, for models whose loss tolerates lost updates of single numbers.
-    With ``journal`` only step."""
+    after each step, for models that take longer than ``mix_budget_ms``. With ``journal`` only
+    step."""
 
     mix_budget_ms: float = 2.0
     """With ``mixing`` sliced, how long mixing may take after a step, milliseconds."""

@@ -95,7 +95,7 @@ _METAVARS: Final[Mapping[str, str]] = {
     "join": "HOST:PORT",
     "loss": "PART",
     "lr_schedule": "SPEC",
-    "mixing": "step|sliced|background",
+    "mixing": "step|sliced",
     "network": "NAME|FILE.json",
     "out": "DIR",
     "pace": "SPEC",

@@ -27,8 +27,9 @@ from .rules.parameter import Parameter, checked
 from .rules.registry import make_rule
 from .rules.synchronous.allreduce import AllReduce
 from .rules.synchronous.dpsgd import DPSGD
+from .types import PeerId
 from .weight import ONE, UNIT, from_units, in_units
-from .wire.messages import Envelope, Member, PeerId, Phase
+from .wire.messages import Envelope, Member, Phase
 from .wire.schema import Schema, TensorSpec
 
 __all__ = [

@@ -1,19 +1,36 @@
-"""Values that nobody changes, as cheap to make as any: the core makes a dozen of them per event."""
+"""What names a peer, its run, a share and a snapshot; and values that nobody changes."""
 
 from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from typing import NamedTuple, TypeVar, dataclass_transform
 
-__all__ = ["frozen", "frozen_keywords"]
+__all__ = ["Incarnation", "PeerId", "ShareId", "SnapshotId", "frozen", "frozen_keywords"]
 
 _T = TypeVar("_T")
+
+PeerId = str
+
+Incarnation = int
+"""Which run of a peer: larger after every restart, 0 where it is not known."""
+
+SnapshotId = int
+
+
+class ShareId(NamedTuple):
+    """Names a share at its receiver."""
+
+    sender: PeerId
+    incarnation: Incarnation
+    seq: int
+    shard: int = 0
 
 
 @dataclass_transform(frozen_default=True)
 def frozen(cls: type[_T]) -> type[_T]:
     """Make a slotted dataclass that is frozen to the type checker, and not at run time.
 
-    ``dataclass(frozen=True)`` goes through ``object.__setattr__`` for every field, which makes
-    its instances cost three times as much: a quarter of what deciding costs in all.
+    The core makes a dozen of them per event. ``dataclass(frozen=True)`` goes through
+    ``object.__setattr__`` for every field, which makes its instances cost three times as much: a
+    quarter of what deciding costs in all.
 
     >>> @frozen
     ... class Point:

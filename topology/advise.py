@@ -145,12 +145,7 @@ def _rank(advice: Advice) -> tuple[float, ...]:
 
 
 def _best(
-    name: str,
-    n: int,
-    degree: int,
-    seed: int,
-    between: np.ndarray | None,
-    share_bytes: int,
+    name: str, n: int, degree: int, seed: int, between: np.ndarray | None, share_bytes: int
 ) -> Advice:
     """The best parameters of one family."""
     from .analysis.paths import seconds_per_round

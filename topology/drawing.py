@@ -6,7 +6,6 @@ Lengths are points (1/72 inch) within a panel and inches elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import TopologyError
-from .layout import Links, Placement, links_of, place
+from .layout import Links, Placement, links_of, place, wrapped
 from .topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import SubFigure
 
     from .analysis.facts import Facts
 
-__all__ = [
-    "FORMATS",
-    "Panel",
-    "Scale",
-    "check_size",
-    "draw",
-    "draw_side_by_side",
-    "headline",
-]
+__all__ = ["FORMATS", "Panel", "check_size", "draw", "headline", "scale_of"]
 
 Floats = NDArray[np.float64]
 
@@ -49,6 +41,7 @@ SAMPLES, SAMPLES_AMONG = 4, 32
 
 WIDTH, EDGE, HEADER, FOOTER = 5.0, 0.12, 0.62, 0.30
 TITLE_MAX = 58
+BORDER: Any = {"left": EDGE / WIDTH, "right": 1 - EDGE / WIDTH, "wspace": 0, "hspace": 0}
 
 INK, DIM, ACCENT = "#333333", "#777777", "#B0300A"
 STRONG, WEAK, GROUND = "#0072B2", "#8FBBD6", "#EFF3F6"
@@ -66,40 +59,26 @@ NAMED_MAX, SIDE_NAMED = 40, 200.0
 DIGIT = 0.64
 
 # How much of a panel lines may cover before they become translucent, and the limit of that.
-INK_FREE = 0.14
-ALPHA_MIN = 0.035
+INK_FREE, ALPHA_MIN = 0.14, 0.035
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scale:
-    """Width and shade of a line by its value, the same in all rounds of a picture."""
+def scale_of(values: Floats, *, is_log: bool) -> Normalize:
+    """Strengths of lines in (0, 1] by their values, the same in all rounds of a picture.
 
-    least: float
-    most: float
-    is_log: bool = False
-    """Bandwidths span orders of magnitude."""
+    Args:
+        values: Of all lines that are drawn.
+        is_log: Of bandwidths, which span orders of magnitude.
+    """
+    from matplotlib.colors import LogNorm, Normalize
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether all lines look the same."""
-        return self.most - self.least <= 1e-9 * self.most
+    if is_log and _differ(values):
+        # The least is half as strong as the most.
+        return LogNorm(values.min() ** 2 / values.max(), values.max())
+    return Normalize(0.0, values.max(initial=0.0))
 
-    def strength(self, values: Floats) -> Floats:
-        """In (0, 1], 1 for the strongest."""
-        if self.is_flat:
-            return np.ones_like(values)
-        if self.is_log:
-            values = np.log(values / self.least)
-            return np.asarray(0.35 + 0.65 * values / np.log(self.most / self.least))
-        return values / self.most
 
-    @staticmethod
-    def over(rounds: Sequence[Links], *, is_log: bool) -> Scale:
-        """The scale that fits these rounds."""
-        values = np.concatenate([np.empty(0), *(links.values for links in rounds)])
-        if not len(values):
-            return Scale(least=1.0, most=1.0)
-        return Scale(least=float(values.min()), most=float(values.max()), is_log=is_log)
+def _differ(values: Floats) -> bool:
+    return len(values) > 0 and bool(np.ptp(values) > 1e-9 * values.max())
 
 
 class Panel:
@@ -122,23 +101,22 @@ class Panel:
         cut_links: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.side = side
-        self._n = len(placement.points)
-        self._names = names
-        self._groups = placement.groups
-        self._group = np.zeros(self._n, np.int64)
+        n = len(placement.points)
+        self._labels = list(names) or [str(node) for node in range(n)]
+        self._group = np.zeros(n, np.int64)
         for index, group in enumerate(placement.groups):
             self._group[list(group)] = index
-        self._cut_nodes = np.isin(np.arange(self._n), cut_nodes)
+        self._shades = np.where(np.isin(np.arange(n), cut_nodes), ACCENT, INK)
         self._cut_links = {tuple(sorted(link)) for link in cut_links}
-        self._written = bool(names) and self._n <= NAMED_MAX and side > SIDE_NAMED
+        self._written = bool(names) and n <= NAMED_MAX and side > SIDE_NAMED
         more = STUB if placement.groups or np.isfinite(placement.reach) else 0.0
         if self._written:
             more = max(more, DIGIT * NAME_SIZE * min(12, max(map(len, names))))
-        self._points, scale = _fit(placement.points, side, MARGIN + more)
-        self._reach = scale * placement.reach
+        self._placed = placement.on_square(side, MARGIN + more)
+        self._points = self._placed.points
         self._diameter = _diameter(self._points, side)
 
-    def draw(self, axes: Axes, links: Links, scale: Scale) -> None:
+    def draw(self, axes: Axes, links: Links, scale: Normalize) -> None:
         """Draw one round.
 
         Args:
@@ -146,42 +124,33 @@ class Panel:
             links: Of the round.
             scale: Of the picture.
         """
+        from matplotlib.patches import Circle
+
         axes.set_xlim(0, self.side)
         axes.set_ylim(0, self.side)
         axes.set_axis_off()
-        self._draw_grounds(axes)
-        self._draw_links(axes, links, scale)
+        for x, y, radius in self._placed.grounds(0.85 * self._diameter):
+            axes.add_patch(Circle((x, y), radius, color=GROUND, linewidth=0, zorder=0))
+        if len(links.low):
+            self._draw_links(axes, links, np.asarray(scale(links.values)))
         self._draw_nodes(axes, links)
 
-    def _draw_grounds(self, axes: Axes) -> None:
-        from matplotlib.patches import Circle
-
-        for group in self._groups:
-            points = self._points[list(group)]
-            center = points.mean(axis=0)
-            radius = np.linalg.norm(points - center, axis=1).max() + 0.85 * self._diameter
-            axes.add_patch(Circle(tuple(center), radius, color=GROUND, linewidth=0, zorder=0))
-
-    def _draw_links(self, axes: Axes, links: Links, scale: Scale) -> None:
-        if not len(links.low):
-            return
-        bodies = np.stack([self._points[links.low], self._points[links.high]], axis=1)
+    def _draw_links(self, axes: Axes, links: Links, strength: Floats) -> None:
+        bodies = self._points[np.stack([links.low, links.high], axis=1)]
         along = np.abs(bodies[:, 1] - bodies[:, 0])
-        strength = scale.strength(links.values)
-        widths = np.maximum(
-            LINE_WIDTH_MIN, strength * float(np.clip(0.15 * self._diameter, 0.8, 1.6))
-        )
+        widths = strength * float(np.clip(0.15 * self._diameter, 0.8, 1.6))
+        widths = np.maximum(LINE_WIDTH_MIN, widths)
         covered = float((np.linalg.norm(along, axis=1) * widths).sum()) / self.side**2
         alpha = float(np.clip(0.95 * INK_FREE / max(covered, 1e-9), ALPHA_MIN, 0.95))
         colors = self._colors(links, strength, alpha)
         # Few links leave a group; they must not fade among the many inside.
         colors[self._group[links.low] != self._group[links.high], 3] = 0.95
-        far = along.max(axis=1) > self._reach
+        far = along.max(axis=1) > self._placed.reach
         if (links.up != links.down).any():
             for tip, ahead in ((1, links.up & ~far), (0, links.down & ~far)):
                 self._draw_heads(axes, bodies, ahead, tip, colors)
         _draw_lines(axes, bodies[~far], widths[~far], colors[~far])
-        stubs = _stubs(bodies[far], self._diameter / 2 + STUB)
+        stubs = wrapped(bodies[far], self._diameter / 2 + STUB)
         _draw_lines(axes, stubs, np.tile(widths[far], 2), np.tile(colors[far], (2, 1)))
 
     def _draw_heads(
@@ -191,26 +160,18 @@ class Panel:
         from matplotlib.collections import PolyCollection
 
         tips, tails = bodies[ahead, tip], bodies[ahead, 1 - tip]
-        along = tips - tails
-        distance = np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
-        along = along / distance
-        across = along[:, ::-1] * (-1, 1)
+        distance = np.maximum(np.linalg.norm(tips - tails, axis=1, keepdims=True), 1e-9)
+        along = (tips - tails) / distance
         gap = self._diameter / 2 + 0.5
         # There is less room between close nodes.
         room = np.maximum(distance - 2 * gap, 0)
         size = np.minimum(np.clip(0.5 * self._diameter, 2.6, 6.5), 0.5 * room)
         front = tips - gap * along
         back = front - size * along
-        corners = [front, back + 0.4 * size * across, back - 0.4 * size * across]
-        shades = colors[ahead] * (1, 1, 1, 1.8)
-        axes.add_collection(
-            PolyCollection(
-                list(np.stack(corners, axis=1)),
-                facecolors=np.minimum(shades, 1.0),
-                linewidths=0,
-                zorder=2,
-            )
-        )
+        side = 0.4 * size * along[:, ::-1] * (-1, 1)
+        corners = list(np.stack([front, back + side, back - side], axis=1))
+        shades = np.minimum(colors[ahead] * (1, 1, 1, 1.8), 1.0)
+        axes.add_collection(PolyCollection(corners, facecolors=shades, linewidths=0, zorder=2))
         bodies[ahead, tip] = back
 
     def _colors(self, links: Links, strength: Floats, alpha: float) -> Floats:
@@ -218,57 +179,41 @@ class Panel:
 
         weak, strong = np.array(to_rgb(WEAK)), np.array(to_rgb(STRONG))
         rgb = weak + strength[:, None] * (strong - weak)
-        pairs = zip(links.low.tolist(), links.high.tolist(), strict=True)
-        cut = np.array([pair in self._cut_links for pair in pairs], bool)
-        rgb[cut] = to_rgb(ACCENT)
+        rgb[[pair in self._cut_links for pair in links.pairs()]] = to_rgb(ACCENT)
         return np.column_stack([rgb, np.full(len(rgb), alpha)])
 
     def _draw_nodes(self, axes: Axes, links: Links) -> None:
-        labels = list(self._names) or [str(node) for node in range(self._n)]
-        font = self._diameter / (DIGIT * max(map(len, labels))) * 0.86
+        font = 0.86 * self._diameter / (DIGIT * max(map(len, self._labels)))
         beside = font < FONT_MIN and self._written
         diameter = min(self._diameter, 9.0) if beside else self._diameter
-        colors: Any = np.where(self._cut_nodes, ACCENT, INK)
-        axes.scatter(
-            self._points[:, 0],
-            self._points[:, 1],
-            s=diameter**2,
-            c=colors,
-            linewidths=min(0.8, 0.12 * diameter) if diameter > RIMMED_FROM else 0.0,
-            edgecolors="white",
-            zorder=3,
-        )
+        rim = min(0.8, 0.12 * diameter) if diameter > RIMMED_FROM else 0.0
+        look: Any = {"c": self._shades, "linewidths": rim, "edgecolors": "white", "zorder": 3}
+        axes.scatter(self._points[:, 0], self._points[:, 1], s=diameter**2, **look)
         if font >= FONT_MIN:
-            self._label_inside(axes, labels, min(font, FONT_MAX, 0.62 * self._diameter))
+            size = min(font, FONT_MAX, 0.62 * self._diameter)
+            style: Any = {"fontsize": size, "color": "white", "va": "center_baseline"}
+            self._label(axes, self._points, style)
         elif beside:
-            self._label_beside(axes, labels, links, diameter / 2)
+            from matplotlib.patheffects import withStroke
 
-    def _label_inside(self, axes: Axes, labels: Sequence[str], font: float) -> None:
-        for (x, y), label in zip(self._points, labels, strict=True):
-            style: Any = {"fontsize": font, "color": "white", "va": "center_baseline"}
+            halo = [withStroke(linewidth=2.5, foreground="white")]
+            style = {"fontsize": NAME_SIZE, "va": "center", "zorder": 4, "path_effects": halo}
+            self._label(axes, self._beside(links, diameter / 2), style)
+
+    def _label(self, axes: Axes, points: Floats, style: Any) -> None:
+        for (x, y), label in zip(points, self._labels, strict=True):
+            # Names may contain what matplotlib would read as mathematics.
             axes.text(x, y, label, ha="center", parse_math=False, **style)
 
-    def _label_beside(self, axes: Axes, labels: Sequence[str], links: Links, radius: float) -> None:
-        """Write on the side of a node away from its neighbors."""
-        from matplotlib.patheffects import withStroke
-
+    def _beside(self, links: Links, radius: float) -> Floats:
+        """Where labels stand, on the side of each node away from its neighbors."""
         away = np.zeros_like(self._points)
         for one, other in ((links.low, links.high), (links.high, links.low)):
             np.add.at(away, one, self._points[one] - self._points[other])
         away /= np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1e-9)
-        for point, way, label in zip(self._points, away, labels, strict=True):
-            half = np.array([0.5 * DIGIT * len(label), 0.6]) * NAME_SIZE
-            x, y = np.clip(point + way * (half + radius + 1), half, self.side - half)
-            style: Any = {"fontsize": NAME_SIZE, "ha": "center", "va": "center", "zorder": 4}
-            halo = [withStroke(linewidth=2.5, foreground="white")]
-            axes.text(x, y, label, parse_math=False, path_effects=halo, **style)
-
-
-def _fit(points: Floats, side: float, margin: float) -> tuple[Floats, float]:
-    """Points on a square, and the factor between their units."""
-    low, high = points.min(axis=0), points.max(axis=0)
-    scale = (side - 2 * margin) / max(float((high - low).max()), 1e-9)
-    return (points - (low + high) / 2) * scale + side / 2, scale
+        half = NAME_SIZE * np.array([(0.5 * DIGIT * len(label), 0.6) for label in self._labels])
+        points: Floats = np.clip(self._points + away * (half + radius + 1), half, self.side - half)
+        return points
 
 
 def _diameter(points: Floats, side: float) -> float:
@@ -293,57 +238,26 @@ def _draw_lines(axes: Axes, lines: Floats, widths: Floats, colors: Floats) -> No
     )
 
 
-def _stubs(bodies: Floats, length: float) -> Floats:
-    """The two ends of lines that wrap around, axes ``(stub, end, x and y)``."""
-    starts, ends = bodies[:, 0], bodies[:, 1]
-    along = ends - starts
-    main = np.abs(along) == np.abs(along).max(axis=1, keepdims=True)
-    out = np.sign(along) * main * length
-    return np.concatenate(
-        [np.stack([starts, starts - out], axis=1), np.stack([ends, ends + out], axis=1)]
-    )
-
-
 def check_size(topology: Topology) -> None:
     """Reject graphs of which a picture would show nothing.
 
     Raises:
         TopologyError: Too many nodes, or too many edges.
     """
-    n = topology.n
-    if n > NODES_MAX:
-        raise TopologyError(
-            f"{n:,} nodes would be one blot of ink: a picture takes at most {NODES_MAX:,}"
-        )
-    pushes = topology.matrix().nnz - n
+    blot = "{:,} {} would be one blot of ink: a picture takes at most {:,}"
+    if topology.n > NODES_MAX:
+        raise TopologyError(blot.format(topology.n, "nodes", NODES_MAX))
+    pushes = topology.matrix().nnz - topology.n
     if pushes > PUSHES_MAX:
-        raise TopologyError(
-            f"{pushes:,} edges would be one blot of ink: a picture takes at most {PUSHES_MAX:,}"
-        )
+        raise TopologyError(blot.format(pushes, "edges", PUSHES_MAX))
 
 
-def draw(topology: Topology, facts: Facts, path: Path) -> None:
-    """Draw a topology.
-
-    Args:
-        topology: One that passes `check_size`.
-        facts: Of the topology.
-        path: Where the picture goes; its suffix is one of `FORMATS`.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    draw_side_by_side([(topology, facts)], path)
-
-
-def draw_side_by_side(
-    several: Sequence[tuple[Topology, Facts]], path: Path, dpi: float = 150
-) -> None:
+def draw(several: Sequence[tuple[Topology, Facts]], path: Path, dpi: float = 150) -> None:
     """Draw topologies in one picture, from left to right.
 
     Args:
-        several: Topologies with their facts.
-        path: Where the picture goes.
+        several: Topologies that pass `check_size`, with their facts.
+        path: Where the picture goes; its suffix is one of `FORMATS`.
         dpi: Dots per inch.
 
     Raises:
@@ -356,11 +270,12 @@ def draw_side_by_side(
 
     cards = [_Card(topology, facts) for topology, facts in several]
     with rc_context(STYLE):
-        height = HEADER + max(card.height for card in cards) + FOOTER
+        height = max(card.height for card in cards)
         figure = Figure(figsize=(WIDTH * len(cards), height), dpi=dpi)
         FigureCanvasAgg(figure)
-        for index, card in enumerate(cards):
-            card.draw(figure, WIDTH * index)
+        parts = figure.subfigures(1, len(cards), squeeze=False)[0]
+        for card, part in zip(cards, parts, strict=True):
+            card.draw(part, height)
         figure.savefig(path)
 
 
@@ -371,62 +286,54 @@ class _Card:
         self.topology = topology
         self.facts = facts
         self.rounds = _samples(topology) if topology.period is None else _rounds(topology.period)
-        self.columns, rows = _shape(len(self.rounds), topology.period)
+        self.is_cut_short = topology.period is not None and topology.period > len(self.rounds)
+        panels = len(self.rounds) + self.is_cut_short
+        self.columns = next(columns for columns in (1, 2, 3) if columns**2 >= panels)
+        self.rows = -(-panels // self.columns)
         self.side = (WIDTH - 2 * EDGE) / self.columns
-        self.height = self.side * rows
+        self.height = HEADER + self.side * self.rows + FOOTER
 
-    def draw(self, figure: Figure, left: float) -> None:
-        width, height = figure.get_size_inches()
+    def draw(self, figure: SubFigure, height: float) -> None:
+        """Draw on a part of a figure, so many inches high."""
         links = [links_of(self.topology, round) for round in self.rounds]
-        scale = Scale.over(links, is_log=self.topology.bandwidth is not None)
-        panel = Panel(
-            place(self.topology),
-            self.side * 72,
-            self.topology.names,
-            self.facts.articulation_points,
-            self.facts.bridges,
+        values = np.concatenate([np.empty(0), *(one.values for one in links)])
+        scale = scale_of(values, is_log=self.topology.bandwidth is not None)
+        cuts = self.facts.articulation_points, self.facts.bridges
+        panel = Panel(place(self.topology), self.side * 72, self.topology.names, *cuts)
+        bottom = height - HEADER - self.side * self.rows
+        grid = figure.add_gridspec(
+            self.rows, self.columns, top=1 - HEADER / height, bottom=bottom / height, **BORDER
         )
-        top = height - HEADER
-        for index in range(len(self.rounds) + 1):
-            row, column = divmod(index, self.columns)
-            corner = left + EDGE + column * self.side, top - (row + 1) * self.side
-            if index == len(self.rounds):
-                self._say_more(figure, corner)
-                break
-            axes = figure.add_axes(
-                (corner[0] / width, corner[1] / height, self.side / width, self.side / height)
-            )
-            panel.draw(axes, links[index], scale)
+        small: Any = {"fontsize": 7.5, "color": DIM, "va": "top"}
+        for index, one in enumerate(links):
+            axes = figure.add_subplot(grid[divmod(index, self.columns)])
+            panel.draw(axes, one, scale)
             if self.topology.period != 1:
-                style: Any = {"fontsize": 7.5, "color": DIM, "va": "top"}
-                where = axes.transAxes
                 text = f"round {self.rounds[index]}"
-                axes.text(0.02, 0.985, text, transform=where, parse_math=False, **style)
-        self._write(figure, left, scale)
-
-    def _write(self, figure: Figure, left: float, scale: Scale) -> None:
-        height = figure.get_size_inches()[1]
+                axes.text(0.02, 0.985, text, transform=axes.transAxes, **small)
+        if self.is_cut_short:
+            axes = figure.add_subplot(grid[divmod(len(links), self.columns)])
+            axes.set_axis_off()
+            axes.text(0.3, 0.5, f"... of {self.topology.period} rounds", fontsize=9, color=DIM)
         title = f"{_shortened(self.topology.spec)}, n = {self.topology.n}"
-        size = min(11.0, 11.0 * 44 / len(title))
-        _text(figure, left + EDGE, height - 0.13, title, size=size, weight="bold")
-        _text(figure, left + EDGE, height - 0.36, headline(self.facts), size=9)
-        note = self._note(scale)
-        _text(figure, left + EDGE, height - HEADER - self.height - 0.06, note, size=7.5, color=DIM)
+        lines: list[tuple[float, str, Any]] = [
+            (0.13, title, {"fontsize": min(11.0, 11.0 * 44 / len(title)), "weight": "bold"}),
+            (0.36, headline(self.facts), {"fontsize": 9}),
+            (height - bottom + 0.06, self._note(values), small),
+        ]
+        for below, text, style in lines:
+            at = EDGE / WIDTH, 1 - below / height
+            # Paths may contain what matplotlib would read as mathematics.
+            figure.text(*at, text, parse_math=False, **{"va": "top", **style})
 
-    def _say_more(self, figure: Figure, corner: tuple[float, float]) -> None:
-        period = self.topology.period
-        if period is not None and period > len(self.rounds):
-            x, y = corner[0] + 0.3 * self.side, corner[1] + self.side / 2
-            _text(figure, x, y, f"... of {period} rounds", size=9, color=DIM)
-
-    def _note(self, scale: Scale) -> str:
+    def _note(self, values: Floats) -> str:
         parts = []
         if self.topology.period is None:
             parts.append("samples: each round is drawn anew")
-        if not scale.is_flat:
-            span = f"weight {scale.least:.3g} to {scale.most:.3g}"
-            if scale.is_log:
-                span = f"bandwidth {scale.least:,.6g} to {scale.most:,.6g} Mbit/s"
+        if _differ(values):
+            span = f"weight {values.min():.3g} to {values.max():.3g}"
+            if self.topology.bandwidth is not None:
+                span = f"bandwidth {values.min():,.6g} to {values.max():,.6g} Mbit/s"
             parts.append(f"width and shade: {span}")
         if self.facts.articulation_points or self.facts.bridges:
             parts.append("red: losing it splits the graph")
@@ -465,20 +372,7 @@ def _alike(topology: Topology, round: int, other: int) -> bool:
     return not (topology.matrix(round) != topology.matrix(other)).nnz
 
 
-def _shape(panels: int, period: int | None) -> tuple[int, int]:
-    """Columns and rows of panels."""
-    places = panels + (period is not None and period > panels)
-    columns = next(columns for columns in (1, 2, 3) if columns**2 >= places)
-    return columns, -(-places // columns)
-
-
 def _shortened(spec: str) -> str:
     if len(spec) <= TITLE_MAX:
         return spec
     return f"{spec[:14]}...{spec[-(TITLE_MAX - 17) :]}"
-
-
-def _text(figure: Figure, x: float, y: float, text: str, *, size: float, **more: Any) -> None:
-    width, height = figure.get_size_inches()
-    # Names and paths may contain what matplotlib would read as mathematics.
-    figure.text(x / width, y / height, text, fontsize=size, va="top", parse_math=False, **more)

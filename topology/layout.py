@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from .topology import Topology
 
-__all__ = ["SKETCH_NODES_MAX", "Links", "Placement", "Sketch", "links_of", "place", "sketch"]
+__all__ = [
+    "SKETCH_NODES_MAX",
+    "Links",
+    "Placement",
+    "Sketch",
+    "links_of",
+    "place",
+    "sketch",
+    "wrapped",
+]
 
 Points = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,11 +52,10 @@ OBLIQUE = (0.42, 0.30)
 SKETCH_NODES_MAX = 64
 """Nodes beyond which a thumbnail shows nothing but ink."""
 
-_SIDE, _MARGIN, _STUB = 100.0, 6.0, 0.45
+_SIDE, _MARGIN, _STUB = 100.0, 6.0, 5.0
 _ROUNDS_MAX, _SAMPLES = 16, 4
 
 _Lines = tuple[tuple[tuple[float, float], tuple[float, float]], ...]
-_Pairs = set[tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,6 +70,32 @@ class Placement:
 
     reach: float = float("inf")
     """Edges longer than this along an axis wrap around the border of the picture."""
+
+    def on_square(self, side: float, margin: float) -> Placement:
+        """The same on a square from 0 to *side*, with a margin on all sides."""
+        low, high = self.points.min(axis=0), self.points.max(axis=0)
+        scale = (side - 2 * margin) / max(float((high - low).max()), 1e-9)
+        points = (self.points - (low + high) / 2) * scale + side / 2
+        return Placement(points=points, groups=self.groups, reach=self.reach * scale)
+
+    def grounds(self, rim: float) -> list[tuple[float, float, float]]:
+        """Circles behind the groups, *rim* wider than their nodes: center and radius."""
+        found = []
+        for group in self.groups:
+            points = self.points[list(group)]
+            x, y = points.mean(axis=0).tolist()
+            found.append((x, y, float(np.linalg.norm(points - (x, y), axis=1).max()) + rim))
+        return found
+
+
+def wrapped(bodies: Points, length: float) -> Points:
+    """Both ends of lines that wrap around the border, axes ``(stub, end, x and y)``."""
+    starts, ends = bodies[:, 0], bodies[:, 1]
+    along = ends - starts
+    main = np.abs(along) == np.abs(along).max(axis=1, keepdims=True)
+    out = np.sign(along) * main * length
+    stubs = np.stack([starts, starts - out], axis=1), np.stack([ends, ends + out], axis=1)
+    return np.concatenate(stubs)
 
 
 def place(topology: Topology) -> Placement:
@@ -197,6 +231,10 @@ class Links:
     values: Points
     """Weight, or Mbit/s where known; the larger one of the two directions."""
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """Both ends of each."""
+        return list(zip(self.low.tolist(), self.high.tolist(), strict=True))
+
 
 def links_of(topology: Topology, round: int) -> Links:
     """Read the links of a round off its matrix."""
@@ -246,65 +284,32 @@ def sketch(topology: Topology) -> Sketch:
         topology: Of at most `SKETCH_NODES_MAX` nodes.
     """
     placed = place(topology)
-    points, scale = _on_square(placed)
-    first, later = _pairs_of_rounds(topology)
+    # Links that wrap around need room at the border.
+    room = _STUB if np.isfinite(placed.reach) else 0.0
+    placed = placed.on_square(_SIDE, _MARGIN + room)
+    # y points down.
+    placed.points[:, 1] = _SIDE - placed.points[:, 1]
+    rounds = _SAMPLES if topology.period is None else min(topology.period, _ROUNDS_MAX)
+    first, *others = (set(links_of(topology, round).pairs()) for round in range(rounds))
+    later = set().union(*others) - first
     ink = max(1.0, len(first) + 0.3 * len(later))
     return Sketch(
-        nodes=tuple(map(_rounded, points)),
-        first=_segments(first, placed, points, scale),
-        later=_segments(later, placed, points, scale),
-        grounds=tuple(_ground(points[list(group)]) for group in placed.groups),
+        nodes=tuple(map(_rounded, placed.points)),
+        first=_lines(first, placed),
+        later=_lines(later, placed),
+        grounds=tuple(
+            (*_rounded(np.array([x, y])), round(radius, 1)) for x, y, radius in placed.grounds(4.5)
+        ),
         width=float(np.clip(1.15 - 0.2 * np.log10(ink) ** 1.5, 0.22, 0.9)),
         dot=float(1.2 + 12 / np.sqrt(topology.n)),
     )
 
 
-def _pairs_of_rounds(topology: Topology) -> tuple[_Pairs, _Pairs]:
-    """Pairs that are linked in the first round, and those linked in other rounds only."""
-    rounds = _SAMPLES if topology.period is None else min(topology.period, _ROUNDS_MAX)
-    first = _pairs(topology, 0)
-    later = set().union(*(_pairs(topology, round) for round in range(1, rounds)))
-    return first, later - first
-
-
-def _pairs(topology: Topology, round: int) -> _Pairs:
-    links = links_of(topology, round)
-    return set(zip(links.low.tolist(), links.high.tolist(), strict=True))
-
-
-def _on_square(placed: Placement) -> tuple[Points, float]:
-    """Points on the square, and the factor between their units."""
-    points = placed.points * [1.0, -1.0]
-    # Links that wrap around need room at the border.
-    room = _STUB if np.isfinite(placed.reach) else 0.0
-    low, high = points.min(axis=0) - room, points.max(axis=0) + room
-    scale = (_SIDE - 2 * _MARGIN) / max(float((high - low).max()), 1e-9)
-    return (points - (low + high) / 2) * scale + _SIDE / 2, scale
-
-
-def _segments(
-    pairs: Iterable[tuple[int, int]], placed: Placement, points: Points, scale: float
-) -> _Lines:
-    reach = placed.reach * scale
-    return tuple(
-        line for a, b in sorted(pairs) for line in _segment(points[a], points[b], reach, scale)
-    )
-
-
-def _segment(start: Points, end: Points, reach: float, scale: float) -> _Lines:
-    """From one node to another; wrapped around the border where that is too far."""
-    off = end - start
-    far = np.abs(off) > reach
-    if not far.any():
-        return ((_rounded(start), _rounded(end)),)
-    stub = -np.sign(off) * far * _STUB * scale
-    return (_rounded(start), _rounded(start + stub)), (_rounded(end), _rounded(end - stub))
-
-
-def _ground(members: Points) -> tuple[float, float, float]:
-    center = members.mean(axis=0)
-    radius = float(np.linalg.norm(members - center, axis=1).max()) + 4.5
-    return (*_rounded(center), round(radius, 1))
+def _lines(pairs: Iterable[tuple[int, int]], placed: Placement) -> _Lines:
+    bodies = placed.points[np.array(sorted(pairs), np.int64).reshape(-1, 2)]
+    far = np.abs(bodies[:, 1] - bodies[:, 0]).max(axis=1) > placed.reach
+    drawn = np.concatenate([bodies[~far], wrapped(bodies[far], _STUB)])
+    return tuple((_rounded(start), _rounded(end)) for start, end in drawn)
 
 
 def _rounded(point: Points) -> tuple[float, float]:

@@ -57,21 +57,7 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
 
 
 def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
-    """Peers that *peer* may push to, in its own view of who is alive.
-
-    Args:
-        spec: A topology spec; ``FAMILIES`` lists the names.
-        seed: Of the swarm, the same on every peer; only random families use it.
-        live: Ids of all live peers, ascending and distinct, *peer* itself among them.
-        peer: Who pushes.
-        round: Counted from 0.
-
-    Returns:
-        Ids in the family's order: a list to draw from. Empty when nobody else is alive, when
-        *peer* is not in *live*, and in rounds in which it pushes to nobody.
-
-    Raises:
-        TopologyError: *spec* is invalid, or *round* is below 0.
+    """Peers that *peer* may push to, in its own view of who is alive: see `LiveTopology`.
 
     >>> neighbors("ring", 0, ["ada", "bob", "cyd", "dan"], "ada", round=0)
     ('bob', 'dan')
@@ -103,7 +89,20 @@ class LiveTopology:
         self._matrices: dict[int, csr_array] = {}
 
     def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
-        """Peers that *peer* may push to; see `neighbors`."""
+        """Peers that *peer* may push to, in its own view of who is alive.
+
+        Args:
+            live: Ids of all live peers, ascending and distinct.
+            peer: Who pushes.
+            round: Counted from 0.
+
+        Returns:
+            Ids in the family's order: a list to draw from. Empty when nobody else is alive, when
+            *peer* is not in *live*, and in rounds in which it pushes to nobody.
+
+        Raises:
+            TopologyError: *round* is below 0.
+        """
         node = _place(live, peer)
         if node is None:
             return ()
@@ -170,5 +169,4 @@ def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:
     site = Site(
         n=len(live), seed=seed, names=live, inside=lambda text: _built(read(text), seed, live)
     )
-    built = (asked.family.live or asked.family.build)(site, asked.filled)
-    return replace(built, names=live)
+    return replace(asked.family.over(site, asked.filled), names=live)

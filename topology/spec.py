@@ -72,21 +72,17 @@ def read(text: str) -> Spec:
     # The error for an unknown family names it already.
     family = _family(text)
     try:
-        return _read(text, family)
+        return _parsed(text, family)
     except TopologyError as error:
         raise TopologyError(f"topology {text!r}: {error}") from None
-
-
-@lru_cache(maxsize=256)
-def _read(text: str, family: Family) -> Spec:
-    """Parse a spec once, as long as its name stands for the same family."""
-    return _parsed(text, family)
 
 
 def _spec(text: str) -> Spec:
     return _parsed(text, _family(text))
 
 
+# Once, as long as a name stands for the same family.
+@lru_cache(maxsize=256)
 def _parsed(text: str, family: Family) -> Spec:
     name, colon, given = text.partition(":")
     if colon and not family.parameters:

@@ -181,7 +181,7 @@ def topology_of(spec: Spec, n: int, seed: int, built: Built, mixing: str | None 
 
 def _build(spec: Spec, n: int, seed: int) -> Built:
     site = Site(n=n, seed=seed, inside=lambda text: _build(read(text), n, seed))
-    return spec.family.build(site, spec.filled)
+    return spec.family.strict(site, spec.filled)
 
 
 def _sized(spec: Spec, n: int | None) -> int:

@@ -121,8 +121,7 @@ class PeerConfig:
 
     mixing: Mixing = "step"
     """When shares are mixed in: ``step``, at once, between two optimizer steps; ``sliced``, there
-    too, but no longer than ``mix_budget_s`` at a time; ``background``, by a thread of its own while
-    training goes on, which may lose single updates of single numbers."""
+    too, but no longer than ``mix_budget_s`` at a time."""
 
     mix_budget_s: float = 0.002
     """How long mixing may hold up one step where it is ``sliced``, seconds."""

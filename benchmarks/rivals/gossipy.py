@@ -77,14 +77,9 @@ def measure(
 
 
 def adjacency(n: int, edges: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Make the matrix that gossipy takes for a graph.
+    """What gossipy takes for a graph: 1 where two nodes are linked, axes ``(n, n)``.
 
-    Args:
-        n: Number of nodes.
-        edges: Undirected, axes ``(n_edges, 2)``.
-
-    Returns:
-        Symmetric, 1 where two nodes are linked; axes ``(n, n)``.
+    Edges are undirected, axes ``(n_edges, 2)``.
     """
     matrix = np.zeros((n, n), np.int8)
     matrix[edges[:, 0], edges[:, 1]] = matrix[edges[:, 1], edges[:, 0]] = 1

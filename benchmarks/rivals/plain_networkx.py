@@ -60,11 +60,7 @@ def find(topology: Topology) -> list[float | None]:
 
 
 def plain(graphs: list[nx.Graph]) -> list[float | None]:
-    """Diameter and contraction, by networkx and a dense solver.
-
-    Args:
-        graphs: Rounds of a period, with weights.
-    """
+    """Diameter and contraction of a period's weighted rounds, by networkx and a dense solver."""
     n = len(graphs[0])
     matrices = []
     for graph in graphs:

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -43,7 +44,7 @@ def bench(
 
 
 def measure(names: Sequence[str]) -> list["Result"]:
-    """Run benchmarks, and stamp them with today's date.
+    """Run benchmarks, and stamp them with today's date and how long each took.
 
     Args:
         names: Which; none for all.
@@ -57,7 +58,12 @@ def measure(names: Sequence[str]) -> list["Result"]:
         if name not in BENCHMARKS:
             raise ConfigError(f"unknown benchmark {name!r}. Valid names: {', '.join(BENCHMARKS)}")
     today = datetime.now(UTC).date().isoformat()
-    return [replace(BENCHMARKS[name](), date=today) for name in names or BENCHMARKS]
+    results = []
+    for name in names or BENCHMARKS:
+        start_s = time.perf_counter()
+        result = BENCHMARKS[name]()
+        results.append(replace(result, date=today, wall_s=time.perf_counter() - start_s))
+    return results
 
 
 def _print(results: Sequence["Result"]) -> None:

@@ -240,7 +240,7 @@ def _draw(built: Topology, known: Facts, picture: Path) -> None:
 
     sys.stdout.flush()
     try:
-        draw(built, known, picture)
+        draw([(built, known)], picture)
     except OSError as error:
         why = error.strerror or error
         raise RumorError(f"--draw {picture}: it cannot be written ({why})") from error

@@ -12,7 +12,7 @@ from rumor.cli.commands.topology import about
 from rumor.cli.topology_report import describe
 from rumor.topology import Facts, Topology, facts, parse
 from rumor.topology.analysis.churn import churn
-from rumor.topology.drawing import draw_side_by_side
+from rumor.topology.drawing import draw
 from rumor.topology.families.registry import CATALOG
 
 __all__ = ["MARKER", "PAGE", "PICTURES", "below", "churn_row", "facts_row", "main", "section"]
@@ -59,7 +59,7 @@ def main() -> None:
 def draw_family(name: str) -> None:
     """Draw a family at both sizes in one picture, of few colors, so that it is small."""
     path = PICTURES / f"{name}.png"
-    draw_side_by_side([known(name, n) for n in SIZES if spec_of(name, n)], path, dpi=DPI)
+    draw([known(name, n) for n in SIZES if spec_of(name, n)], path, dpi=DPI)
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
     small.save(path, optimize=True)

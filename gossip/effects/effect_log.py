@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from ..wire.messages import Body, Envelope, Incarnation, PeerId
-from .effects import Effect, Record, Send, SnapshotId
+from ..types import Incarnation, PeerId, SnapshotId
+from ..wire.messages import Body, Envelope
+from .effects import Effect, Record, Send
 from .events import Event
 from .ledger import Account, Entry
 

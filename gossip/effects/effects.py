@@ -5,11 +5,9 @@ the network, ``Record`` for the ledger on disk, ``Wait`` and ``Halt`` for whoeve
 What is only told to people is in `rumor.gossip.effects.events`.
 """
 
-from typing import NamedTuple
-
-from ..types import frozen
+from ..types import PeerId, ShareId, SnapshotId, frozen
 from ..wire.formats import Form
-from ..wire.messages import Envelope, Incarnation, PeerId
+from ..wire.messages import Envelope
 from .ledger import Entry
 
 __all__ = [
@@ -28,9 +26,7 @@ __all__ = [
     "Record",
     "Release",
     "Send",
-    "ShareId",
     "Snapshot",
-    "SnapshotId",
     "Stage",
     "Wait",
     "X",
@@ -38,17 +34,6 @@ __all__ = [
 
 X = "x"
 """The register that the optimizer works on: the model itself."""
-
-SnapshotId = int
-
-
-class ShareId(NamedTuple):
-    """Names a share at its receiver."""
-
-    sender: PeerId
-    incarnation: Incarnation
-    seq: int
-    shard: int = 0
 
 
 @frozen

@@ -3,9 +3,8 @@
 Events stand among the effects that a call returns, in the order in which they happened.
 """
 
-from ..types import frozen
+from ..types import Incarnation, PeerId, frozen
 from ..weight import shown
-from ..wire.messages import Incarnation, PeerId
 
 __all__ = [
     "Event",

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from ..errors import LocalProtocolError
-from ..types import frozen, frozen_keywords
+from ..types import Incarnation, PeerId, frozen, frozen_keywords
 from ..weight import shown
-from ..wire.messages import Incarnation, PeerId
 
 __all__ = ["Account", "Audit", "Entry", "Kind", "Outstanding", "audit"]
 

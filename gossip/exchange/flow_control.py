@@ -5,7 +5,8 @@ from collections.abc import Callable
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
 from ..errors import RemoteProtocolError
-from ..wire.messages import Chunk, End, Incarnation, PeerId
+from ..types import Incarnation, PeerId
+from ..wire.messages import Chunk, End
 from .transfer import OutgoingTransfer
 
 __all__ = [
@@ -110,27 +111,23 @@ class RttEstimator:
     """
 
     def __init__(self) -> None:
-        self._mean_s: float | None = None
-        self._deviation_s = 0.0
-
-    @property
-    def mean_s(self) -> float | None:
+        self.mean_s: float | None = None
         """Smoothed round trip, seconds; None where none was measured."""
-        return self._mean_s
+        self._deviation_s = 0.0
 
     def measured(self, seconds: float) -> None:
         """Take one measured round trip into account."""
-        if self._mean_s is None:
-            self._mean_s, self._deviation_s = seconds, seconds / 2
+        if self.mean_s is None:
+            self.mean_s, self._deviation_s = seconds, seconds / 2
             return
-        self._deviation_s += (abs(seconds - self._mean_s) - self._deviation_s) / 4
-        self._mean_s += (seconds - self._mean_s) / 8
+        self._deviation_s += (abs(seconds - self.mean_s) - self._deviation_s) / 4
+        self.mean_s += (seconds - self.mean_s) / 8
 
     def timeout_s(self) -> float:
         """How long to wait for an answer before asking, seconds."""
-        if self._mean_s is None:
+        if self.mean_s is None:
             return _FIRST_S
-        return self._mean_s + 4 * self._deviation_s
+        return self.mean_s + 4 * self._deviation_s
 
 
 FRAMES_MAX = 1 << 16

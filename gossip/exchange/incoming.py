@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Attach, Drop, Inspect, ShareId, Stage
+from ..effects.effects import Attach, Drop, Inspect, Stage
 from ..effects.events import ShareRefused
 from ..effects.ledger import Entry, Kind
 from ..errors import RemoteProtocolError
+from ..types import Incarnation, PeerId, ShareId
 from ..weight import WEIGHT_MAX
-from ..wire.messages import Ack, Chunk, Grant, Incarnation, Offer, PeerId, Pending, Push
+from ..wire.messages import Ack, Chunk, Grant, Offer, Pending, Push
 from ..wire.schema import Schema
 from .flow_control import FRAMES_MAX, patience_s, window_bytes
 from .transfer import INCOMING_TRANSITIONS, IncomingEvent, IncomingState, IncomingTransfer
@@ -64,13 +65,7 @@ class Inbox:
         """Shares that a step may take, in order of arrival."""
         if not self._transfers:
             return ()
-        return tuple(
-            [
-                transfer
-                for transfer in self._transfers.values()
-                if transfer.state is IncomingState.READY
-            ]
-        )
+        return tuple([t for t in self._transfers.values() if t.state is IncomingState.READY])
 
     def expects_copy(self, but: PeerId = "") -> bool:
         """Whether a copy is on its way, so that no other donor need be asked.

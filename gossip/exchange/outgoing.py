@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Reclaim, Release, SnapshotId
+from ..effects.effects import Reclaim, Release
 from ..effects.ledger import Entry, Kind
 from ..errors import RemoteProtocolError
-from ..types import frozen
+from ..types import Incarnation, PeerId, SnapshotId, frozen
 from ..weight import mixing_fraction
-from ..wire.messages import Ack, Grant, Incarnation, Offer, PeerId, Push, Query
+from ..wire.messages import Ack, Grant, Offer, Push, Query
 from .escrow import TRANSITIONS, EscrowAction, EscrowEvent, EscrowState
 from .flow_control import FlowControl, LinkEstimators, RateLimiter, window_bytes
 from .transfer import OutgoingTransfer

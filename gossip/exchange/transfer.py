@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 
-from ..effects.effects import ShareId, SnapshotId
-from ..wire.messages import Chunk, Incarnation, Offer, PeerId
+from ..types import Incarnation, PeerId, ShareId, SnapshotId
+from ..wire.messages import Chunk, Offer
 from .escrow import EscrowState
 
 __all__ = [

@@ -15,7 +15,8 @@ from typing import Generic, NamedTuple, TypeVar
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
 from ..effects.effects import Meet, Part
-from ..wire.messages import Member, PeerId
+from ..types import PeerId
+from ..wire.messages import Member
 
 __all__ = ["DIALED_MAX", "OPEN_MAX", "DeadPeerSockets", "ReconnectBackoff", "SeedDialer", "pair"]
 

@@ -10,7 +10,8 @@ specification 6.
 
 from collections.abc import Mapping
 
-from ..wire.messages import ROWS_TOLD_MAX, STEPS_MAX, ClockRow, PeerId
+from ..types import PeerId
+from ..wire.messages import ROWS_TOLD_MAX, STEPS_MAX, ClockRow
 
 __all__ = ["CLOCK_ROWS_MAX", "StepCounts"]
 

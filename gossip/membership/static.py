@@ -7,7 +7,8 @@ changes of phase at once; nothing is sent, and silence kills nobody.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from ..wire.messages import ClockRow, Incarnation, Member, PeerId, Phase
+from ..types import Incarnation, PeerId
+from ..wire.messages import ClockRow, Member, Phase
 from .table import Change
 
 __all__ = ["StaticMemberTable", "StaticMembership", "StaticProgress"]

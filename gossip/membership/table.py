@@ -24,7 +24,8 @@ from ..effects.events import (
     PeerSuspected,
     StaleIncarnation,
 )
-from ..wire.messages import HEARTBEAT_MAX, Incarnation, Member, PeerId, Phase
+from ..types import Incarnation, PeerId
+from ..wire.messages import HEARTBEAT_MAX, Member, Phase
 from .failure_detector import LocalHealth
 from .progress import StepCounts
 

@@ -18,7 +18,8 @@ from ..effects.events import (
 )
 from ..membership.dialing import DeadPeerSockets, ReconnectBackoff
 from ..membership.table import Change
-from ..wire.messages import Envelope, Hello, Incarnation, Leave, Member, PeerId, Phase, Refer
+from ..types import Incarnation, PeerId
+from ..wire.messages import Envelope, Hello, Leave, Member, Phase, Refer
 from .join import Joining
 from .state import State
 

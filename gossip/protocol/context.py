@@ -4,16 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
-from ..effects.effects import Combine, Drop, Mix, ShareId, Snapshot, SnapshotId, X
+from ..effects.effects import Combine, Drop, Mix, Snapshot, X
 from ..effects.events import PushSkipped, ShareMixed
 from ..errors import LocalProtocolError
 from ..exchange.outgoing import Returned
 from ..exchange.transfer import IncomingTransfer
 from ..membership.dialing import pair
-from ..types import frozen
+from ..types import Incarnation, PeerId, ShareId, SnapshotId, frozen
 from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form, parse_wire
-from ..wire.messages import Incarnation, Offer, PeerId, Phase, Push
+from ..wire.messages import Offer, Phase, Push
 from .state import State, Weighing
 
 __all__ = ["RuleContext", "Share", "Turn"]

@@ -19,9 +19,10 @@ from ..effects.effects import Dismiss, Greet, Part
 from ..effects.events import Founded, Joined
 from ..effects.ledger import Entry, Kind
 from ..membership.dialing import ReconnectBackoff, SeedDialer
+from ..types import PeerId
 from ..weight import ONE, WEIGHT_MIN, half
 from ..wire.formats import parse_wire
-from ..wire.messages import Ask, Hello, Member, PeerId, Phase, Refer
+from ..wire.messages import Ask, Hello, Member, Phase, Refer
 from .context import RuleContext
 from .state import State
 

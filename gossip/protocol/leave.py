@@ -7,7 +7,8 @@ and it must be gone within seconds. What comes back of its escrow it hands on af
 """
 
 from ..effects.ledger import Entry, Kind
-from ..wire.messages import Hello, Leave, PeerId, Phase
+from ..types import PeerId
+from ..wire.messages import Hello, Leave, Phase
 from .context import RuleContext
 from .state import State
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Effect, Halt, ShareId, Stage
+from ..effects.effects import Effect, Halt, Stage
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
@@ -23,6 +23,7 @@ from ..exchange.outgoing import Outbox, SnapshotRefs
 from ..membership.progress import StepCounts
 from ..membership.static import StaticMembership, StaticMemberTable, StaticProgress
 from ..membership.table import MemberTable
+from ..types import Incarnation, PeerId, ShareId
 from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import (
     Ack,
@@ -32,11 +33,9 @@ from ..wire.messages import (
     Envelope,
     Grant,
     Hello,
-    Incarnation,
     Leave,
     Member,
     Offer,
-    PeerId,
     Pending,
     Phase,
     Push,

@@ -8,13 +8,12 @@ import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import SnapshotId
 from ..exchange.flow_control import LinkEstimators, RateLimiter
 from ..exchange.incoming import Inbox
 from ..exchange.outgoing import Outbox, SnapshotRefs
 from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
-from ..wire.messages import PeerId
+from ..types import PeerId, SnapshotId
 from ..wire.schema import Schema
 
 __all__ = ["Neighbors", "ShardState", "State", "Weighing"]

@@ -1,8 +1,9 @@
 """Validation of messages: for this incarnation, of this model, of this swarm."""
 
-from ..effects.effects import Part, ShareId
+from ..effects.effects import Part
 from ..effects.events import PeerRefused, SwarmGivenUp
 from ..errors import RemoteProtocolError
+from ..types import ShareId
 from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query
 from .join import Joining
 from .state import State

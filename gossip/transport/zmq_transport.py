@@ -10,14 +10,13 @@ The object belongs to one thread; only `wake` may be called from another.
 import socket as sockets
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import zmq
 
 from ..errors import ConfigError, TransportError
+from ..types import PeerId
 from ..wire.codec import Buffer
-from ..wire.messages import PeerId
 from .addresses import Resolver, local_host, parse_address, sockets_max
 from .dealers import Dealers, open_socket, reason, try_send
 from .socks_bridge import SocksBridge
@@ -79,13 +78,6 @@ _ROUTES_MAX: Final = 16_384
 _BATCH: Final = 128
 
 
-@dataclass(slots=True)
-class _Routes:
-    """How a peer was last heard, for the way back; by whether the message was bulk."""
-
-    last: dict[bool, Route] = field(default_factory=dict)
-
-
 class Transport:
     """Sockets of one peer.
 
@@ -120,7 +112,8 @@ class Transport:
         self._places: dict[str, tuple[str, ...]] = {}
         self._peers: dict[PeerId, tuple[str, ...]] = {}
         self._reached: dict[tuple[PeerId, bool], str] = {}
-        self._routes: OrderedDict[PeerId, _Routes] = OrderedDict()
+        # How each peer was last heard, for the way back; by whether the message was bulk.
+        self._routes: OrderedDict[PeerId, dict[bool, Route]] = OrderedDict()
         self._router: zmq.Socket[bytes] | None = None
         self.addresses: tuple[str, ...] = ()
         """Where it listens, the ports filled in."""
@@ -163,7 +156,7 @@ class Transport:
     def learn(self, peer: PeerId, route: Route, *, bulk: bool) -> None:
         """Note on which way a message of *peer* came in, to answer on it where no other is."""
         if route:
-            self._routes.setdefault(peer, _Routes()).last[bulk] = route
+            self._routes.setdefault(peer, {})[bulk] = route
             self._routes.move_to_end(peer)
         # Anybody can speak in any number of names; who was heard longest ago is forgotten.
         if len(self._routes) > _ROUTES_MAX:
@@ -301,13 +294,13 @@ class Transport:
         routes = self._routes.get(peer)
         if self._router is None or routes is None:
             return False
-        route = routes.last.get(bulk)
+        route = routes.get(bulk)
         if route is None:
             # Where its own way was open before, it is full now, or opens again in a moment; control
             # would wait behind bulk that takes its way.
             if (peer, bulk) in self._reached:
                 return False
-            route = next(iter(routes.last.values()))
+            route = next(iter(routes.values()))
         return try_send(self._router, [route, *parts])
 
     def _drain(self, socket: "zmq.Socket[bytes]") -> Iterator[Received]:

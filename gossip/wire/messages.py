@@ -7,7 +7,7 @@ the envelope, and only the driver and the vector ever look into it.
 import re
 from enum import IntEnum
 
-from ..types import frozen, frozen_keywords
+from ..types import Incarnation, PeerId, frozen, frozen_keywords
 from ..weight import shown
 from .formats import Form
 from .schema import Schema
@@ -26,11 +26,9 @@ __all__ = [
     "Envelope",
     "Grant",
     "Hello",
-    "Incarnation",
     "Leave",
     "Member",
     "Offer",
-    "PeerId",
     "Pending",
     "Phase",
     "Push",
@@ -39,8 +37,6 @@ __all__ = [
     "is_name",
     "later_life",
 ]
-
-PeerId = str
 
 _NAME = re.compile(r"[\w.-]{1,64}")
 
@@ -55,10 +51,6 @@ ROWS_TOLD_MAX = 1 << 10
 """Clock rows of absent peers in one HELLO; the rest follows with the next ones."""
 
 STEPS_MAX = 2**62
-
-Incarnation = int
-"""Which run of a peer: larger after every restart, 0 where it is not known."""
-
 
 _INCARNATIONS_APART = 4096
 

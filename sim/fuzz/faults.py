@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 
 from ...gossip import PeerId, Phase
-from ...gossip.wire.messages import Incarnation
+from ...gossip.types import Incarnation
 from ..kernel.faults import Fault
 from ..kernel.topology import Slowness
 from .network import NETWORK_KINDS, Network

@@ -13,16 +13,7 @@ from typing import Protocol as Structural
 import numpy as np
 
 from ...gossip import ONE, Account, Entry, Kind, PeerId, Phase, Protocol, audit
-from ...gossip.effects.effects import (
-    Combine,
-    Effect,
-    Mix,
-    Reclaim,
-    Record,
-    Release,
-    Send,
-    SnapshotId,
-)
+from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Release, Send
 from ...gossip.effects.events import (
     Event,
     Founded,
@@ -35,8 +26,9 @@ from ...gossip.effects.events import (
     StaleIncarnation,
     SwarmGivenUp,
 )
+from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.weight import in_units
-from ...gossip.wire.messages import Chunk, Envelope, Incarnation, Offer, Query, Refer
+from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
 from .trace import canonical, tell
 from .vector import Values, Vector
 from .violation import LIVENESS, Violation

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ...gossip import PeerId, Protocol
-from ...gossip.effects.effects import ShareId
 from ...gossip.protocol.state import ShardState
-from ...gossip.wire.messages import Ack, Incarnation, Offer
+from ...gossip.types import Incarnation, ShareId
+from ...gossip.wire.messages import Ack, Offer
 from .trial import Mutant
 
 __all__ = ["MUTANTS"]

@@ -16,7 +16,8 @@ import numpy as np
 
 from ...gossip import Envelope, PeerId, Protocol, ProtocolConfig, Rule, stream
 from ...gossip.protocol.state import Neighbors
-from ...gossip.wire.messages import Chunk, End, Incarnation, Offer, Push, Query, later_life
+from ...gossip.types import Incarnation
+from ...gossip.wire.messages import Chunk, End, Offer, Push, Query, later_life
 from ..kernel.faults import Fault
 from .invariants import Invariants, Life
 from .peer import FuzzPeer, PeerCheckpoint

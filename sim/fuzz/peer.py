@@ -18,13 +18,13 @@ from ...gossip.effects.effects import (
     Record,
     Release,
     Send,
-    ShareId,
     Snapshot,
     Stage,
     Wait,
 )
 from ...gossip.effects.events import Event, StaleIncarnation
-from ...gossip.wire.messages import Describe, Incarnation, Offer
+from ...gossip.types import Incarnation, ShareId
+from ...gossip.wire.messages import Describe, Offer
 from .invariants import Invariants
 from .vector import Values, Vector
 from .violation import Violation

@@ -10,7 +10,8 @@ from enum import Enum
 
 from ...gossip.effects import effects as of
 from ...gossip.effects import events
-from ...gossip.effects.effects import Greet, Record, Send, ShareId
+from ...gossip.effects.effects import Greet, Record, Send
+from ...gossip.types import ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire import messages
 from ...gossip.wire.messages import Describe, Envelope, Hello

@@ -16,12 +16,11 @@ from ...gossip.effects.effects import (
     Reclaim,
     Release,
     Send,
-    ShareId,
     Snapshot,
-    SnapshotId,
     Stage,
     X,
 )
+from ...gossip.types import ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form
 from .violation import Violation

@@ -10,7 +10,7 @@ worker's arithmetic is that of the schedule to the last bit, however many steps 
 
 from typing import NamedTuple
 
-from ...gossip.effects.effects import SnapshotId
+from ...gossip.types import SnapshotId
 from ...gossip.wire.formats import Form
 
 __all__ = [

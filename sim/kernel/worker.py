@@ -5,13 +5,13 @@ from functools import partial
 from typing import Protocol as Structural
 
 from ...gossip import Account, Audit, Envelope, PeerId, Protocol, audit
-from ...gossip.effects.effects import Effect, ShareId, SnapshotId
+from ...gossip.effects.effects import Effect
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
 from ...gossip.rng import stream
-from ...gossip.types import frozen
+from ...gossip.types import Incarnation, ShareId, SnapshotId, frozen
 from ...gossip.wire.formats import parse_wire
-from ...gossip.wire.messages import ClockRow, Incarnation
+from ...gossip.wire.messages import ClockRow
 from .plan import FleetPlan, Traffic
 from .post import address_of
 from .program import Program, Slot

@@ -23,17 +23,16 @@ from ...gossip.effects.effects import (
     Record,
     Release,
     Send,
-    ShareId,
     Snapshot,
-    SnapshotId,
     Stage,
 )
 from ...gossip.effects.events import Event, ShareMixed
 from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import checksum, decode_header
 from ...gossip.wire.formats import Form, parse_wire
-from ...gossip.wire.messages import Incarnation, Offer, PeerId
+from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
 from ...train.loop.trainer import Learner
 from ...train.storage.inputs import Finish, Input, Leave, Receive, Step

@@ -10,10 +10,9 @@ from torch import Tensor
 from ...gossip import Account, Audit, Protocol, audit
 from ...gossip.effects.effects import Effect, Halt, Record
 from ...gossip.effects.events import Event
-from ...gossip.types import frozen
+from ...gossip.types import Incarnation, PeerId, frozen
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import Buffer
-from ...gossip.wire.messages import Incarnation, PeerId
 from ..kernel.post import Clock
 
 __all__ = [

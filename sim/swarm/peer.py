@@ -28,11 +28,11 @@ from ...gossip.effects.effects import (
     Release,
     Send,
     Snapshot,
-    SnapshotId,
     Stage,
     Wait,
 )
 from ...gossip.effects.events import Event, PeerRefused
+from ...gossip.types import SnapshotId
 from ...gossip.wire.codec import Buffer, decode, encode
 from ...train.runtime.counters import Counters
 from ...train.storage.inputs import (
@@ -138,7 +138,7 @@ class SwarmDriver:
                 case Greet(address, envelope):
                     self._post.greet(self.id, address, self._written(encode(envelope)))
                 case Inspect(share):
-                    finite = self._workbench.is_finite(share)
+                    finite = self._workbench.staging.is_finite(share)
                     self._carry_out(self._decide(Inspected(share, finite)))
                 case Attach(share):
                     # No memory is shared here: each peer stands for a host of its own.

@@ -8,9 +8,9 @@ from numpy.random import Generator
 from torch import nn
 
 from ...gossip import ConfigError, PeerId, Protocol, ProtocolConfig, Rule, stream
-from ...gossip.effects.effects import SnapshotId
+from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.formats import parse_wire
-from ...gossip.wire.messages import Incarnation, is_name
+from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
 from ...train.tensors.vector import Vector
 from ..kernel.post import Clock, Link, Post, address_of

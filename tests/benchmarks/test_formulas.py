@@ -3,7 +3,7 @@
 import pytest
 
 from rumor.benchmarks.joining import Wire, chain_s, tree_s, turns_s
-from rumor.benchmarks.membership import fitting
+from rumor.benchmarks.memory import fitting
 from rumor.benchmarks.stall import Burst
 
 __all__: list[str] = []

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rumor.benchmarks import membership as control
+from rumor.benchmarks import control
+from rumor.benchmarks.control import CableError, measure_control
 from rumor.benchmarks.exchange import Pipe, Way, measure_exchange, partner
 from rumor.benchmarks.joining import measure_joining
-from rumor.benchmarks.membership import measure_control, measure_memory
-from rumor.benchmarks.netns import CableError
+from rumor.benchmarks.memory import measure_memory
 from rumor.benchmarks.rivals.rivals import Rival
 from rumor.benchmarks.stall import measure_stall, measure_straggler
 
@@ -34,7 +34,7 @@ def test_stall_steps_with_a_neighbor_and_says_which_rival_was_not_to_be_had(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    nobody = (Rival(name="tortoise", version="7"), "no script")
+    nobody = Rival(name="tortoise", version="7")
     result = measure_stall(
         sizes=(100_000,),
         ps=(1.0,),

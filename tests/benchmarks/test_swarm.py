@@ -16,5 +16,5 @@ def test_every_step_of_everybody_counts_and_pushes_add_to_it() -> None:
 
 def test_a_round_of_gossip_is_a_hello_and_its_answer_for_everybody() -> None:
     swarm = Swarm(5, p=0.0)
-    swarm.gossip()
+    swarm.gossip(1)
     assert swarm.events == 3 * 5

@@ -17,10 +17,11 @@ from rumor.gossip import (
     Schema,
     stream,
 )
-from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, ShareId, SnapshotId, Wait
+from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, Wait
 from rumor.gossip.effects.events import Event
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.protocol.state import Neighbors
+from rumor.gossip.types import ShareId, SnapshotId
 from rumor.gossip.wire.messages import Body, Hello, Offer
 from rumor.sim.fuzz.network import complete
 from rumor.sim.fuzz.vector import SCHEMA, schema_of

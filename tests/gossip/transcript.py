@@ -14,11 +14,11 @@ from rumor.gossip.effects.effects import (
     Record,
     Release,
     Send,
-    ShareId,
     Snapshot,
     Stage,
 )
 from rumor.gossip.effects.events import Event
+from rumor.gossip.types import ShareId
 from rumor.gossip.weight import founders
 from rumor.gossip.wire.formats import NATIVE, Form
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer

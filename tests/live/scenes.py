@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rumor.benchmarks.netns import cable
+from rumor.benchmarks.control import cable
 from rumor.cli.launch.proxy.proxies import Proxies
 from rumor.gossip import ONE, Audit
 

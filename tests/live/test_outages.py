@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.benchmarks.netns import CableError
+from rumor.benchmarks.control import CableError
 from rumor.gossip import ONE
 
 from .scenes import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rumor.topology import FAMILIES, TopologyError, facts, over, parse
-from rumor.topology.drawing import Scale, check_size, draw, draw_side_by_side, headline
+from rumor.topology.drawing import check_size, draw, headline, scale_of
 from rumor.topology.layout import links_of
 
 SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
@@ -21,7 +21,7 @@ def is_png(path: Path) -> bool:
 @pytest.mark.parametrize("spec", FAMILY_SPECS)
 def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
     topology = parse(spec, 16)
-    draw(topology, facts(topology), tmp_path / "graph.png")
+    draw([(topology, facts(topology))], tmp_path / "graph.png")
     assert is_png(tmp_path / "graph.png")
 
 
@@ -42,7 +42,7 @@ def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
 )
 def test_small_large_and_odd_ones_have_one_too(tmp_path: Path, spec: str, n: int) -> None:
     topology = parse(spec, n)
-    draw(topology, facts(topology), tmp_path / "graph.png")
+    draw([(topology, facts(topology))], tmp_path / "graph.png")
     assert is_png(tmp_path / "graph.png")
 
 
@@ -50,13 +50,13 @@ def test_small_large_and_odd_ones_have_one_too(tmp_path: Path, spec: str, n: int
 @pytest.mark.parametrize("n", [1, 13])
 def test_live_views_have_one_with_the_peers_names(tmp_path: Path, spec: str, n: int) -> None:
     topology = over(spec, 0, LIVE[:n])
-    draw(topology, facts(topology), tmp_path / "graph.png")
+    draw([(topology, facts(topology))], tmp_path / "graph.png")
     assert is_png(tmp_path / "graph.png")
 
 
 def test_several_stand_side_by_side(tmp_path: Path) -> None:
     several = [(topology, facts(topology)) for topology in (parse("ring", 4), parse("star", 4))]
-    draw_side_by_side(several, tmp_path / "both.svg")
+    draw(several, tmp_path / "both.svg")
     text = (tmp_path / "both.svg").read_text()
     assert "<!-- ring, n = 4 -->" in text and "<!-- star, n = 4 -->" in text
 
@@ -64,7 +64,7 @@ def test_several_stand_side_by_side(tmp_path: Path) -> None:
 def test_bandwidths_are_told_apart_and_explained(tmp_path: Path) -> None:
     (tmp_path / "net.edgelist").write_text("a b 10\nb c 1000\n")
     topology = parse(f"file:path={tmp_path}/net.edgelist,weights=bandwidth")
-    draw(topology, facts(topology), tmp_path / "net.svg")
+    draw([(topology, facts(topology))], tmp_path / "net.svg")
     text = (tmp_path / "net.svg").read_text()
     assert "bandwidth 10 to 1,000 Mbit/s" in text
     assert "red: losing it splits the graph" in text
@@ -75,21 +75,21 @@ def test_dollars_and_underscores_in_names_are_no_mathematics(tmp_path: Path) -> 
     path = tmp_path / "$x_$.edgelist"
     path.write_text("$a_$ $\\b$\n$\\b$ c_$^\n")
     topology = parse(f"file:path={path}")
-    draw(topology, facts(topology), tmp_path / "net.svg")
+    draw([(topology, facts(topology))], tmp_path / "net.svg")
     text = (tmp_path / "net.svg").read_text()
     assert all(f"<!-- {name} -->" in text for name in topology.names)
 
 
 def test_names_inside_of_nodes_are_no_mathematics_either(tmp_path: Path) -> None:
     topology = over("one-peer-exponential", 0, ["$", "$$", "$_$"])
-    draw(topology, facts(topology), tmp_path / "net.pdf")
+    draw([(topology, facts(topology))], tmp_path / "net.pdf")
     assert (tmp_path / "net.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_long_period_shows_some_rounds_and_says_of_how_many(tmp_path: Path) -> None:
     topology = parse("base-k", 61)
     assert topology.period is not None and topology.period > 9
-    draw(topology, facts(topology), tmp_path / "graph.svg")
+    draw([(topology, facts(topology))], tmp_path / "graph.svg")
     text = (tmp_path / "graph.svg").read_text()
     assert "<!-- round 7 -->" in text and "<!-- round 8 -->" not in text
     assert f"of {topology.period} rounds" in text
@@ -97,7 +97,7 @@ def test_a_long_period_shows_some_rounds_and_says_of_how_many(tmp_path: Path) ->
 
 def test_samples_of_random_rounds_differ(tmp_path: Path) -> None:
     topology = parse("od-equi-dyn:m=2", 16)
-    draw(topology, facts(topology), tmp_path / "graph.svg")
+    draw([(topology, facts(topology))], tmp_path / "graph.svg")
     assert (tmp_path / "graph.svg").read_text().count("<!-- round ") == 2
 
 
@@ -134,7 +134,7 @@ def test_both_ways_of_a_link_are_one_line() -> None:
 
 def test_a_heavier_link_is_a_stronger_line() -> None:
     links = links_of(parse("grid", 9), 0)
-    scale = Scale.over([links], is_log=False)
-    strength = scale.strength(links.values)
-    assert strength.max() == 1 and 0 < strength.min() < 1
-    assert (np.argsort(strength) == np.argsort(links.values)).all()
+    for is_log in (False, True):
+        strength = np.asarray(scale_of(links.values, is_log=is_log)(links.values))
+        assert strength.max() == 1 and 0 < strength.min() < 1
+        assert (np.argsort(strength) == np.argsort(links.values)).all()

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rumor.train.tensors.cuda import Mark
+from rumor.train.tensors.cuda import CudaQueue, Mark
 
 _T = TypeVar("_T")
 
@@ -28,7 +28,7 @@ class FakeMark:
         self.done = True
 
 
-class FakeQueue:
+class FakeQueue(CudaQueue):
     """Work of the training queue is done at once, that of the other when somebody waits for it.
 
     That makes the worst of what a device may do: whatever is overwritten before the other queue

@@ -71,39 +71,33 @@ def _once(spec: str, own: Sequence[str], n: int, seed: int, rounds: int) -> NDAr
     # The newcomer comes last; any of the others leaves.
     everybody = [*own, ids[n]] if own else ids
     gone = int(rng.integers(n))
-    before, left, joined = (
-        _Edges(spec, seed, everybody, present)
-        for present in (range(n), [*range(gone), *range(gone + 1, n)], range(n + 1))
-    )
+    swarms = []
+    for present in (range(n), [*range(gone), *range(gone + 1, n)], range(n + 1)):
+        number = np.array(sorted(present, key=everybody.__getitem__), np.int64)
+        swarms.append((over(spec, seed, [everybody[peer] for peer in number]), number))
     total = np.zeros(3)
     for round in range(rounds):
-        links = before.links(round)
-        others = links[(links // (n + 1) != gone) & (links % (n + 1) != gone)]
-        met = joined.links(round)
-        old = met[(met // (n + 1) != n) & (met % (n + 1) != n)]
-        moved = np.setxor1d(others, left.links(round)), np.setxor1d(links, old)
-        total += [len(links), *map(len, moved)]
+        before, left, joined = (_links(*swarm, n + 1, round) for swarm in swarms)
+        moved = (
+            np.setxor1d(_without(gone, before, n), left),
+            np.setxor1d(before, _without(n, joined, n)),
+        )
+        total += [len(before), *map(len, moved)]
     return total
 
 
-class _Edges:
-    """Edges between numbered peers, some of whom are present."""
+def _without(peer: int, links: Edges, n: int) -> Edges:
+    others: Edges = links[(links // (n + 1) != peer) & (links % (n + 1) != peer)]
+    return others
 
-    def __init__(
-        self, spec: str, seed: int, everybody: Sequence[str], present: Sequence[int]
-    ) -> None:
-        in_order = sorted(present, key=lambda number: everybody[number])
-        self._topology: Topology = over(spec, seed, [everybody[number] for number in in_order])
-        self._number = np.array(in_order, np.int64)
-        self._count = len(everybody)
 
-    def links(self, round: int) -> Edges:
-        """Each edge once, as sender * number of peers + receiver."""
-        matrix = self._topology.matrix(round).tocoo()
-        receivers, senders = (self._number[nodes] for nodes in matrix.coords)
-        pushes = senders != receivers
-        links: Edges = np.unique(senders[pushes] * self._count + receivers[pushes])
-        return links
+def _links(topology: Topology, number: Edges, count: int, round: int) -> Edges:
+    """Each edge of a round once, as sender * *count* + receiver, numbers for nodes."""
+    matrix = topology.matrix(round).tocoo()
+    receivers, senders = (number[nodes] for nodes in matrix.coords)
+    pushes = senders != receivers
+    links: Edges = np.unique(senders[pushes] * count + receivers[pushes])
+    return links
 
 
 def _own_names(spec: str, n: int) -> tuple[str, ...]:

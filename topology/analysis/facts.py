@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -159,6 +159,7 @@ def facts(topology: Topology, *, gamma: float = 0.95, share_bytes: int = 4_000_0
     shape = paths(union(_unweighed(schedule)))
     stochastic = _stochastic(schedule)
     rate = _mixing_rate(schedule, stochastic, gamma, connected=shape.connected)
+    rate = replace(rate, rounds_to_1e_3=rounds_to_a_thousandth(rate, topology.period))
     degrees = _degrees(schedule)
     messages = float(degrees.mean() * topology.n)
     return Facts(
@@ -171,20 +172,10 @@ def facts(topology: Topology, *, gamma: float = 0.95, share_bytes: int = 4_000_0
         degree_min=int(degrees.min()),
         degree_mean=float(degrees.mean()),
         degree_max=int(degrees.max()),
-        connected=shape.connected,
-        diameter=shape.diameter,
-        diameter_exact=shape.diameter_exact,
-        articulation_points=shape.articulation_points,
-        bridges=shape.bridges,
+        **asdict(shape),
         stochastic=stochastic,
         spectral_gap=1 - rate.second_eigenvalue,
-        second_eigenvalue=rate.second_eigenvalue,
-        contraction=rate.contraction,
-        contraction_error=rate.contraction_error,
-        rounds_to_exact=rate.rounds_to_exact,
-        rounds_to_1e_3=rounds_to_a_thousandth(rate, topology.period),
-        effective_neighbors=rate.effective_neighbors,
-        effective_neighbors_error=rate.effective_neighbors_error,
+        **asdict(rate),
         gamma=gamma,
         messages_per_round=messages,
         bytes_per_round=messages * share_bytes,

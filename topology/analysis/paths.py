@@ -130,26 +130,18 @@ def _diameter(edges: csr_array) -> tuple[int, bool]:
         if not open_nodes.any() or (is_tree and sweep == 1):
             return int(longest), True
         # Alternate between the node that may be farthest out and the one that may be most central.
-        bounds = (
-            np.where(open_nodes, upper, -np.inf)
-            if sweep % 2 == 0
-            else np.where(open_nodes, -lower, -np.inf)
-        )
-        node = int(bounds.argmax())
+        node = int(np.where(open_nodes, -lower if sweep % 2 else upper, -np.inf).argmax())
     words = longest * edges.nnz * np.count_nonzero(open_nodes) / 64
     if words <= WORDS_MAX:
-        return max(int(longest), _farthest_from(edges, np.flatnonzero(open_nodes))), True
+        left = np.flatnonzero(open_nodes)
+        parts = range(SOURCES_AT_ONCE, len(left), SOURCES_AT_ONCE)
+        farthest = max(_eccentricity(edges, part) for part in np.split(left, parts))
+        return max(int(longest), farthest), True
     return int(longest), False
 
 
-def _farthest_from(edges: csr_array, sources: NDArray[np.int64]) -> int:
-    """The largest distance from any of some nodes, 64 of them in a word."""
-    parts = range(0, len(sources), SOURCES_AT_ONCE)
-    return max(_eccentricity(edges, sources[start : start + SOURCES_AT_ONCE]) for start in parts)
-
-
 def _eccentricity(edges: csr_array, sources: NDArray[np.int64]) -> int:
-    """The largest distance from any of some sources, by propagating one bit for each."""
+    """The largest distance from any of some sources, by propagating a bit for each, 64 a word."""
     n = edges.shape[0]
     reached = np.zeros((n, -(-len(sources) // 64)), np.uint64)
     bits = np.arange(len(sources))
@@ -166,16 +158,9 @@ def _eccentricity(edges: csr_array, sources: NDArray[np.int64]) -> int:
 
 def _cuts(edges: csr_array) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
     graph = nx.from_scipy_sparse_array(edges)
-    seen: dict[int, int] = {}
-    bridges = []
-    for part in nx.biconnected_component_edges(graph):
-        links = list(part)
-        if len(links) == 1:
-            a, b = links[0]
-            bridges.append((min(a, b), max(a, b)))
-        for node in {end for link in links for end in link}:
-            seen[node] = seen.get(node, 0) + 1
-    return tuple(sorted(node for node, parts in seen.items() if parts > 1)), tuple(sorted(bridges))
+    # Each bridge with the smaller end first, as in a sorted list of edges.
+    bridges = (tuple(sorted(bridge)) for bridge in nx.bridges(graph))
+    return tuple(sorted(nx.articulation_points(graph))), tuple(sorted(bridges))
 
 
 def _strong_cuts(edges: csr_array) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:

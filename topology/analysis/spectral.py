@@ -155,7 +155,11 @@ def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
         schedule: With random rounds; its matrices are doubly stochastic.
         gamma: For the effective number of neighbors, in [0, 1).
     """
-    first, second = (np.array(spectra) for spectra in _turned(schedule))
+    matrices = list(_representatives(schedule))
+    # Spectra of the matrices averaged over turns, axes (matrix, direction).
+    first = np.array([np.fft.fft(_along_diagonals(matrix)) for matrix in matrices])
+    squares = [_along_diagonals((matrix.T @ matrix).tocsr()) for matrix in matrices]
+    second = np.fft.fft(np.array(squares)).real
     mean, factors = first.mean(axis=0), second.mean(axis=0)
     worst = int(factors[1:].argmax()) + 1
     factors[factors < ROUNDING] = 0.0
@@ -170,7 +174,7 @@ def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
     return MixingRate(
         second_eigenvalue=min(float(np.abs(mean[1:]).max()), 1.0),
         contraction=min(float(factors[worst]), 1.0),
-        contraction_error=0.0 if exhaustive else _error(second[:, worst].real),
+        contraction_error=0.0 if exhaustive else _error(second[:, worst]),
         rounds_to_exact=1 if factors[worst] == 0.0 else None,
         effective_neighbors=effective,
         effective_neighbors_error=error,
@@ -216,18 +220,6 @@ def _effective_walked(schedule: Schedule, gamma: float) -> tuple[float, float]:
     effective = 1 / (1 - gamma) / below.mean()
     scatter = below.std(ddof=1) / np.sqrt(below.size)
     return float(effective), float(effective * scatter / below.mean())
-
-
-Turns = tuple[list[NDArray[np.complex128]], list[NDArray[np.float64]]]
-
-
-def _turned(schedule: Schedule) -> Turns:
-    """Spectra ``(direction,)`` of each matrix that can be drawn, averaged over turns."""
-    first, second = [], []
-    for matrix in _representatives(schedule):
-        first.append(np.fft.fft(_along_diagonals(matrix)))
-        second.append(np.fft.fft(_along_diagonals((matrix.T @ matrix).tocsr())).real)
-    return first, second
 
 
 def _representatives(schedule: Schedule) -> Iterable[csr_array]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..schedules.mixing import symmetric
 from ..schedules.schedule import Fixed
-from .family import Built, Family, Site, Values, at_least, below_n, clipped, counts
+from .family import Family, count, counts, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -73,13 +73,14 @@ def _simple(nodes: Nodes, k: int) -> list[Round]:
     first = [_hyper_hypercube(block, k) for block in blocks]
     length = len(first[0])
     # Each part of the first block, the largest, averages again after the round of handing over.
-    last = [_parts_again(block, digit, k) for block, digit in zip(blocks, digits, strict=True)]
+    parts = [block.reshape(digit, -1) for block, digit in zip(blocks, digits, strict=True)]
+    last = [_alike(part, _hyper_hypercube(np.arange(part.shape[1]), k)) for part in parts]
     rounds: list[Round] = [[] for _ in range(length + 1 + len(last[0]))]
     _lay(rounds, 0, first)
     # The last block has the average once all others have handed it over.
-    for index, block in enumerate(blocks[:-1]):
+    for index in range(len(blocks) - 1):
         rest = np.concatenate(blocks[index + 1 :])
-        rounds[length + index].append(_hand_over(block.reshape(digits[index], -1), rest))
+        rounds[length + index].append(_hand_over(parts[index], rest))
         _lay(rounds, length + index + 1, [last[index]])
     return rounds
 
@@ -90,11 +91,6 @@ def _over_groups(nodes: Nodes, k: int) -> list[Round]:
     inside = _simple(np.arange(groups.shape[1]), k)
     across = _hyper_hypercube(np.arange(groups.shape[0]), k)
     return _alike(groups, inside) + _alike(groups.T, across)
-
-
-def _parts_again(block: Nodes, digit: int, k: int) -> list[Round]:
-    parts = block.reshape(digit, -1)
-    return _alike(parts, _hyper_hypercube(np.arange(parts.shape[1]), k))
 
 
 def _alike(groups: Nodes, schedule: list[Round]) -> list[Round]:
@@ -136,15 +132,11 @@ def _even(left: Nodes, right: Nodes, weight: float) -> _Links:
 
 
 def _matrix(n: int, links: Round) -> csr_array:
-    from scipy.sparse import csr_array, diags_array
-
     none = np.empty(0, np.int64)
     left = np.concatenate([none, *(link.left for link in links)])
     right = np.concatenate([none, *(link.right for link in links)])
     weights = np.concatenate([np.empty(0), *(link.weights for link in links)])
-    one_way = csr_array((weights, (left, right)), shape=(n, n))
-    both = one_way + one_way.T
-    return (both + diags_array(1.0 - both.sum(axis=1))).tocsr()
+    return symmetric(n, left, right, weights)
 
 
 def _blocks(nodes: Nodes, k: int) -> tuple[list[Nodes], list[int]]:
@@ -186,21 +178,14 @@ def _factors(n: int, k: int) -> tuple[int, ...] | None:
     return best
 
 
-def _build_base_k(site: Site, values: Values) -> Built:
-    return Built(schedule=base_k(site.n, below_n(site, values, "k")))
-
-
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "base-k": Family(
-            summary="exact after about 2 log_{k+1}(n) rounds for any n, with degree at most k",
-            source="Takezawa et al., NeurIPS 2023",
-            build=_build_base_k,
-            layout="circle",
-            parameters=(at_least(1, "k", 1),),
-            live=clipped(_build_base_k, "k"),
-            fallback="k is at most n - 1",
-            candidates=counts("k"),
-        ),
-    }
-)
+FAMILIES: Mapping[str, Family] = {
+    "base-k": Family(
+        summary="exact after about 2 log_{k+1}(n) rounds for any n, with degree at most k",
+        source="Takezawa et al., NeurIPS 2023",
+        build=lambda site, values: base_k(site.n, whole(values, "k")),
+        layout="circle",
+        parameters=(count("k", 1),),
+        fallback="k is at most n - 1",
+        candidates=counts("k"),
+    ),
+}

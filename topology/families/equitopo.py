@@ -7,11 +7,10 @@ redraw the last one where together they would not connect all nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +18,8 @@ from numpy.typing import NDArray
 
 from ..hashing import blend, key
 from ..schedules.cayley import Cayley, Step, around, circulant
-from .family import Built, Candidates, Family, Site, Values, at_least, below_n, clipped, counts
+from ..schedules.schedule import Schedule
+from .family import Family, Site, Values, count, counts, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -199,25 +199,8 @@ def _pair_greedily(n: int, shift: int) -> NDArray[np.int64]:
     return np.array(partners)
 
 
-def _build_equi_static(site: Site, values: Values) -> Built:
-    return Built(schedule=equi_static(site.n, _shifts(site, values), one_way=False))
-
-
-def _build_d_equi_static(site: Site, values: Values) -> Built:
-    return Built(schedule=equi_static(site.n, _shifts(site, values), one_way=True))
-
-
-def _build_equi_dyn(site: Site, values: Values) -> Built:
-    return Built(schedule=BasisMatching(n=site.n, shifts=_shifts(site, values), seed=site.seed))
-
-
-def _build_od_equi_dyn(site: Site, values: Values) -> Built:
-    return Built(schedule=BasisPush.over(site.n, _shifts(site, values), site.seed))
-
-
 def _shifts(site: Site, values: Values) -> tuple[int, ...]:
-    m = below_n(site, values, "m")
-    return draw_shifts(site.n, min(m, site.n - 1), site.seed)
+    return draw_shifts(site.n, min(whole(values, "m"), site.n - 1), site.seed)
 
 
 def _pools(n: int, degree: int) -> Iterable[str]:
@@ -226,53 +209,41 @@ def _pools(n: int, degree: int) -> Iterable[str]:
     return [f"m={m}" for m in (*powers, n - 1) if m < n]
 
 
-_M_SHIFTS = at_least(1, "m", 2)
-_LIVE = "m is at most n - 1; one peer more or less leaves most shifts as they are"
-_COUNTS: Candidates = counts("m")
+def _family(
+    summary: str, schedule: Callable[[int, tuple[int, ...], int], Schedule], *, is_drawn: bool
+) -> Family:
+    """A family of shifts: all of them at once, or one *drawn* each round."""
+    return Family(
+        summary=summary,
+        source="Song et al., NeurIPS 2022",
+        build=lambda site, values: schedule(site.n, _shifts(site, values), site.seed),
+        layout="circle",
+        parameters=(count("m", 2),),
+        fallback="m is at most n - 1; one peer more or less leaves most shifts as they are",
+        candidates=_pools if is_drawn else counts("m"),
+        is_expander=not is_drawn,
+    )
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "equi-static": Family(
-            summary="m random shifts of a cycle, both ways (U-EquiStatic)",
-            source="Song et al., NeurIPS 2022",
-            build=_build_equi_static,
-            layout="circle",
-            parameters=(_M_SHIFTS,),
-            live=clipped(_build_equi_static, "m"),
-            fallback=_LIVE,
-            candidates=_COUNTS,
-            is_expander=True,
-        ),
-        "d-equi-static": Family(
-            summary="m random shifts of a cycle, one way (D-EquiStatic)",
-            source="Song et al., NeurIPS 2022",
-            build=_build_d_equi_static,
-            layout="circle",
-            parameters=(_M_SHIFTS,),
-            live=clipped(_build_d_equi_static, "m"),
-            fallback=_LIVE,
-            candidates=_COUNTS,
-            is_expander=True,
-        ),
-        "equi-dyn": Family(
-            summary="pairs along one of m shifts, drawn each round (OU-EquiDyn)",
-            source="Song et al., NeurIPS 2022",
-            build=_build_equi_dyn,
-            layout="circle",
-            parameters=(_M_SHIFTS,),
-            live=clipped(_build_equi_dyn, "m"),
-            fallback=_LIVE,
-            candidates=_pools,
-        ),
-        "od-equi-dyn": Family(
-            summary="one push along one of m shifts, drawn each round (OD-EquiDyn)",
-            source="Song et al., NeurIPS 2022",
-            build=_build_od_equi_dyn,
-            layout="circle",
-            parameters=(_M_SHIFTS,),
-            live=clipped(_build_od_equi_dyn, "m"),
-            fallback=_LIVE,
-            candidates=_pools,
-        ),
-    }
-)
+
+FAMILIES: Mapping[str, Family] = {
+    "equi-static": _family(
+        "m random shifts of a cycle, both ways (U-EquiStatic)",
+        lambda n, shifts, _: equi_static(n, shifts, one_way=False),
+        is_drawn=False,
+    ),
+    "d-equi-static": _family(
+        "m random shifts of a cycle, one way (D-EquiStatic)",
+        lambda n, shifts, _: equi_static(n, shifts, one_way=True),
+        is_drawn=False,
+    ),
+    "equi-dyn": _family(
+        "pairs along one of m shifts, drawn each round (OU-EquiDyn)",
+        lambda n, shifts, seed: BasisMatching(n=n, shifts=shifts, seed=seed),
+        is_drawn=True,
+    ),
+    "od-equi-dyn": _family(
+        "one push along one of m shifts, drawn each round (OD-EquiDyn)",
+        BasisPush.over,
+        is_drawn=True,
+    ),
+}

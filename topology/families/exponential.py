@@ -1,11 +1,11 @@
 """Exponential graphs: pushes to powers of two (or p + 1) ahead, all at once or one by one."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from ..schedules.cayley import Cayley, Step, circulant
+from ..schedules.schedule import Schedule
 from .base_k import base_k
-from .family import Built, Family, Site, Values, at_least, below_n, clipped, counts
+from .family import Family, Site, Values, count, counts, whole
 from .lattices import dimensions
 
 __all__ = [
@@ -67,56 +67,45 @@ def _powers(n: int, base: int) -> list[int]:
     return powers
 
 
-def _build_p_peer(site: Site, values: Values) -> Built:
-    return Built(schedule=p_peer_exponential(site.n, below_n(site, values, "p")))
-
-
-def _build_hypercube_matching(site: Site, values: Values) -> Built:
-    return Built(schedule=hypercube_matching(dimensions(site.n)))
-
-
-def _live_hypercube_matching(site: Site, values: Values) -> Built:
+def _live_hypercube_matching(site: Site, values: Values) -> Schedule:
     # The Base-2 graph has pairs only, too, and is exact for any n.
     if site.n & (site.n - 1):
-        return Built(schedule=base_k(site.n, 1))
-    return Built(schedule=hypercube_matching(dimensions(site.n)))
+        return base_k(site.n, 1)
+    return hypercube_matching(dimensions(site.n))
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "exponential": Family(
-            summary="node i pushes to i+1, i+2, i+4, ...: about log2(n) neighbors",
-            source="Ying et al., NeurIPS 2021",
-            build=lambda site, _: Built(schedule=exponential(site.n)),
-            layout="circle",
-        ),
-        "one-peer-exponential": Family(
-            summary="those one after another, one push each round; exact where n is a power of 2",
-            source="Assran et al., ICML 2019; Ying et al., NeurIPS 2021",
-            build=lambda site, _: Built(schedule=one_peer_exponential(site.n)),
-            layout="circle",
-            exact_for="exact only where n is a power of 2",
-        ),
-        "p-peer-exponential": Family(
-            summary="p pushes each round, powers of p+1 ahead; exact where n is a power of p+1",
-            source="Takezawa et al., NeurIPS 2023, on exponential graphs of more peers",
-            build=_build_p_peer,
-            layout="circle",
-            parameters=(at_least(1, "p", 2),),
-            live=clipped(_build_p_peer, "p"),
-            fallback="p is at most n - 1",
-            candidates=counts("p"),
-            exact_for="exact only for some n",
-        ),
-        "hypercube-matching": Family(
-            summary="pairs along one dimension of a hypercube each round; n a power of 2",
-            source="Shi et al., IEEE/ACM ToN 2016; Takezawa et al., NeurIPS 2023",
-            build=_build_hypercube_matching,
-            layout="hypercube",
-            live=_live_hypercube_matching,
-            fallback="base-k:k=1, which is these matchings at powers of 2, and pairs that are "
-            "exact for any other n",
-            needs="needs a power of 2",
-        ),
-    }
-)
+FAMILIES: Mapping[str, Family] = {
+    "exponential": Family(
+        summary="node i pushes to i+1, i+2, i+4, ...: about log2(n) neighbors",
+        source="Ying et al., NeurIPS 2021",
+        build=lambda site, _: exponential(site.n),
+        layout="circle",
+    ),
+    "one-peer-exponential": Family(
+        summary="those one after another, one push each round; exact where n is a power of 2",
+        source="Assran et al., ICML 2019; Ying et al., NeurIPS 2021",
+        build=lambda site, _: one_peer_exponential(site.n),
+        layout="circle",
+        exact_for="exact only where n is a power of 2",
+    ),
+    "p-peer-exponential": Family(
+        summary="p pushes each round, powers of p+1 ahead; exact where n is a power of p+1",
+        source="Takezawa et al., NeurIPS 2023, on exponential graphs of more peers",
+        build=lambda site, values: p_peer_exponential(site.n, whole(values, "p")),
+        layout="circle",
+        parameters=(count("p", 2),),
+        fallback="p is at most n - 1",
+        candidates=counts("p"),
+        exact_for="exact only for some n",
+    ),
+    "hypercube-matching": Family(
+        summary="pairs along one dimension of a hypercube each round; n a power of 2",
+        source="Shi et al., IEEE/ACM ToN 2016; Takezawa et al., NeurIPS 2023",
+        build=lambda site, _: hypercube_matching(dimensions(site.n)),
+        layout="hypercube",
+        live=_live_hypercube_matching,
+        fallback="base-k:k=1, which is these matchings at powers of 2, and pairs that are exact "
+        "for any other n",
+        needs="needs a power of 2",
+    ),
+}

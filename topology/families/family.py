@@ -6,7 +6,7 @@ Everything about a family stands in one `Family`, in one module of this sub-pack
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import TopologyError
@@ -26,8 +26,7 @@ __all__ = [
     "Value",
     "Values",
     "at_least",
-    "below_n",
-    "clipped",
+    "count",
     "counts",
     "one_of",
     "some_counts",
@@ -92,6 +91,10 @@ class Parameter:
     default_text: str = ""
     """In words, where the default depends on n. With neither, a spec must give the parameter."""
 
+    limit: int | None = None
+    """At most n plus this: beyond it, `parse` refuses and a live view takes less. A single node is
+    fine with anything. None for no such limit."""
+
     @property
     def is_required(self) -> bool:
         """Whether a spec must give it."""
@@ -112,7 +115,7 @@ class Parameter:
         return value
 
 
-Build = Callable[[Site, Values], Built]
+Build = Callable[[Site, Values], Built | Schedule]
 """Builds a graph from the values of all parameters."""
 
 Candidates = Callable[[int, int], Iterable[str]]
@@ -139,7 +142,7 @@ class Family:
     """Number of nodes that the parameters fix; None where they leave it open."""
 
     live: Build | None = None
-    """For any n of at least 1; `build` unless given."""
+    """For any n of at least 1; unless given, `build`, with parameters lowered to their limits."""
 
     fallback: str = "any number of peers will do"
     """In words: what a live view does where `build` would refuse, or move too many edges."""
@@ -168,6 +171,33 @@ class Family:
     is_expander: bool = False
     """Whether its gap stays away from 0 as n grows, given a degree of at least 3."""
 
+    def strict(self, site: Site, values: Values) -> Built:
+        """Build as specified.
+
+        Raises:
+            TopologyError: n and the parameters do not fit.
+        """
+        for name, most in self._limits(site.n):
+            if whole(values, name) > most:
+                bound = "below n" if most < site.n else "at most n"
+                raise TopologyError(f"{name}={values[name]}: it must be {bound}")
+        return _described(self.build(site, values))
+
+    def over(self, site: Site, values: Values) -> Built:
+        """Build for any number of peers."""
+        if self.live is not None:
+            return _described(self.live(site, values))
+        clipped = {name: min(whole(values, name), most) for name, most in self._limits(site.n)}
+        return _described(self.build(site, {**values, **clipped}))
+
+    def _limits(self, n: int) -> list[tuple[str, int]]:
+        limited = [(p.name, n + p.limit) for p in self.parameters if p.limit is not None]
+        return limited if n > 1 else []
+
+
+def _described(built: Built | Schedule) -> Built:
+    return built if isinstance(built, Built) else Built(schedule=built)
+
 
 def at_least(
     least: int, name: str, default: Value | None = None, default_text: str = ""
@@ -181,6 +211,11 @@ def at_least(
         default=default,
         default_text=default_text,
     )
+
+
+def count(name: str, default: int, *, least: int = 1, limit: int = -1) -> Parameter:
+    """A parameter that counts neighbors of a node, of which there are n - 1."""
+    return replace(at_least(least, name, default), limit=limit)
 
 
 def one_of(name: str, values: Sequence[str], default: str) -> Parameter:
@@ -197,32 +232,6 @@ def one_of(name: str, values: Sequence[str], default: str) -> Parameter:
 def whole(values: Values, name: str) -> int:
     """The value of a parameter that is a whole number."""
     return int(values[name])
-
-
-def below_n(site: Site, values: Values, name: str) -> int:
-    """The value of a parameter that counts neighbors.
-
-    Raises:
-        TopologyError: There are not that many other nodes.
-    """
-    value = whole(values, name)
-    # A single node has no neighbors, whatever was asked for.
-    if value >= site.n and site.n > 1:
-        raise TopologyError(f"{name}={value}: it must be below n")
-    return value
-
-
-def clipped(build: Build, name: str, *, most_of_n: int = -1) -> Build:
-    """A live builder from a strict one: parameter *name* is lowered to n + *most_of_n* at most."""
-
-    def live(site: Site, values: Values) -> Built:
-        value = whole(values, name)
-        # A single peer is fine with anything.
-        if site.n > 1:
-            value = min(value, site.n + most_of_n)
-        return build(site, {**values, name: value})
-
-    return live
 
 
 # Whole numbers up to this are all tried; beyond, each is a quarter larger than the one before.

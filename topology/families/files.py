@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,23 +24,13 @@ if TYPE_CHECKING:
     import networkx as nx
     from scipy.sparse import csr_array
 
-__all__ = [
-    "FAMILIES",
-    "WEIGHTS",
-    "GraphFile",
-    "forget_files",
-    "read_csv",
-    "read_edge_list",
-    "read_graph",
-]
+__all__ = ["FAMILIES", "WEIGHTS", "GraphFile", "forget_files", "read_graph"]
 
 WEIGHTS = ("none", "mixing", "bandwidth")
 """What an edge's ``weight`` can mean."""
 
 WEIGHT_MIN, WEIGHT_MAX = 1e-9, 1e15
 """Between them, times and sums of weights stay finite."""
-
-_EDGE_LISTS = (".edgelist", ".edges", ".txt")
 
 _HEADERS = (("source", "target"), ("from", "to"))
 
@@ -74,7 +63,8 @@ def read_graph(path: str | Path, weights: str = "none") -> GraphFile:
     Args:
         path: ``.graphml``, ``.gexf``, ``.json``; ``.edgelist``, ``.edges``, ``.txt`` with lines
             ``a b``, ``a b weight`` or ``a b {'weight': 2.0}``; ``.csv`` with lines ``a,b`` or
-            ``a,b,weight``, with or without a header ``source,target`` or ``from,to``.
+            ``a,b,weight``, with or without a header ``source,target`` or ``from,to``. Text is
+            UTF-8, and a ``#`` starts a comment.
         weights: What the attribute ``weight`` of an edge a -> b means: ``none`` (not used),
             ``mixing`` (what b takes from a; a keeps what it does not push), ``bandwidth``
             (Mbit/s). From 1e-9 to 1e15.
@@ -101,27 +91,31 @@ def read_graph(path: str | Path, weights: str = "none") -> GraphFile:
     if not directed:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
         values = np.concatenate([values, values])
-    links = edges(n, pairs[:, 0], pairs[:, 1])
-    bandwidth = None
-    if weights == "bandwidth":
-        bandwidth = csr_array((values, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    if weights == "mixing":
-        mixing = _mixing(csr_array((values, (pairs[:, 1], pairs[:, 0])), shape=(n, n)), names, path)
+    links = edges(n, *pairs.T)
+    given = None if weights == "none" else csr_array((values, tuple(pairs.T)), shape=(n, n))
+    if given is not None and weights == "mixing":
+        schedule = Fixed(rounds=(_mixing(given.T.tocsr(), names, path),), directed=directed)
     else:
-        mixing = uniform(links) if directed else metropolis(links)
-    return GraphFile(
-        names=names, schedule=Fixed(rounds=(mixing,), directed=directed), bandwidth=bandwidth
-    )
+        schedule = _weighed(links, directed)
+    bandwidth = given if weights == "bandwidth" else None
+    return GraphFile(names=names, schedule=schedule, bandwidth=bandwidth)
+
+
+def _weighed(links: csr_array, directed: bool) -> Fixed:
+    """Weights that follow from degrees."""
+    return Fixed(rounds=((uniform if directed else metropolis)(links),), directed=directed)
 
 
 def _read(path: Path) -> nx.Graph:
     import networkx as nx
 
-    readers: Mapping[str, Callable[[Path], nx.Graph]] = MappingProxyType(
-        {".graphml": nx.read_graphml, ".gexf": nx.read_gexf, ".json": _read_json}
-        | dict.fromkeys(_EDGE_LISTS, read_edge_list)
-        | {".csv": read_csv}
-    )
+    readers: dict[str, Callable[[Path], nx.Graph]] = {
+        ".graphml": nx.read_graphml,
+        ".gexf": nx.read_gexf,
+        ".json": _read_json,
+        **dict.fromkeys((".edgelist", ".edges", ".txt"), _read_edge_list),
+        ".csv": _read_csv,
+    }
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise TopologyError(f"path={path}: it must end in {', '.join(readers)}")
@@ -214,36 +208,12 @@ def _mixing(taken: csr_array, names: tuple[str, ...], path: str | Path) -> csr_a
     return (taken + diags_array(np.maximum(1.0 - taken.sum(axis=0), 0.0))).tocsr()
 
 
-def read_edge_list(path: Path) -> nx.Graph:
-    """Read lines ``a b``, ``a b weight``, or ``a b {'weight': 2.0}`` as networkx writes them.
-
-    Args:
-        path: A file in UTF-8; a ``#`` starts a comment.
-
-    Returns:
-        An undirected graph, weights as they were written.
-
-    Raises:
-        ValueError: A line is something else; the message says which one.
-        OSError: The file cannot be read.
-    """
+def _read_edge_list(path: Path) -> nx.Graph:
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     return _graph((number, *_words(line, number)) for number, line in enumerate(lines, 1))
 
 
-def read_csv(path: Path) -> nx.Graph:
-    """Read lines ``a,b`` or ``a,b,weight``, with or without a header ``source,target``.
-
-    Args:
-        path: A file in UTF-8. Names may be quoted; a ``#`` outside of quotes starts a comment.
-
-    Returns:
-        An undirected graph, weights as they were written.
-
-    Raises:
-        ValueError: A line is something else; the message says which one.
-        OSError: The file cannot be read.
-    """
+def _read_csv(path: Path) -> nx.Graph:
     text = path.read_text(encoding="utf-8-sig")
     text = _QUOTED_OR_COMMENT.sub(lambda found: found[1] or "", text)
     return _graph(_records(text))
@@ -329,17 +299,12 @@ def _graph(lines: Iterator[tuple[int, list[str], Data]]) -> nx.Graph:
     return graph
 
 
-def _build_file(site: Site, values: Values) -> Built:
-    return _all_of(read_graph(str(values["path"]), str(values["weights"])))
+def _read_for(values: Values) -> GraphFile:
+    return read_graph(str(values["path"]), str(values["weights"]))
 
 
 def _all_of(read: GraphFile) -> Built:
     return Built(schedule=read.schedule, names=read.names, bandwidth=read.bandwidth)
-
-
-def _size_of_file(values: Values) -> int:
-    """Number of nodes in a file, which is read to count them."""
-    return len(read_graph(str(values["path"]), str(values["weights"])).names)
 
 
 def _live_file(site: Site, values: Values) -> Built:
@@ -359,8 +324,7 @@ def _live_file(site: Site, values: Values) -> Built:
         sources = np.concatenate([sources, firsts, following])
         targets = np.concatenate([targets, following, firsts])
         left = edges(site.n, sources, targets)
-    mixing = uniform(left) if read.schedule.directed else metropolis(left)
-    return Built(schedule=Fixed(rounds=(mixing,), directed=read.schedule.directed))
+    return Built(schedule=_weighed(left, read.schedule.directed))
 
 
 def _left_over(read: GraphFile, names: Sequence[str]) -> csr_array:
@@ -384,23 +348,21 @@ def _read_once(path: str, weights: str) -> GraphFile:
     return read_graph(path, weights)
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "file": Family(
-            summary="GraphML, GEXF, an edge list or node-link JSON; names are peers",
-            source="networkx",
-            build=_build_file,
-            layout="spring",
-            parameters=(
-                Parameter(name="path", kind=str, allowed="a graph file"),
-                one_of("weights", WEIGHTS, "none"),
-            ),
-            size=_size_of_file,
-            live=_live_file,
-            fallback="edges among those who live, weighed by degrees; parts that fall away, and "
-            "peers that the file does not know, are joined in a ring through their first ids",
-            files=lambda values: (str(values["path"]),),
-            candidates=None,
+FAMILIES: Mapping[str, Family] = {
+    "file": Family(
+        summary="GraphML, GEXF, an edge list or node-link JSON; names are peers",
+        source="networkx",
+        build=lambda _, values: _all_of(_read_for(values)),
+        layout="spring",
+        parameters=(
+            Parameter(name="path", kind=str, allowed="a graph file"),
+            one_of("weights", WEIGHTS, "none"),
         ),
-    }
-)
+        size=lambda values: len(_read_for(values).names),
+        live=_live_file,
+        fallback="edges among those who live, weighed by degrees; parts that fall away, and "
+        "peers that the file does not know, are joined in a ring through their first ids",
+        files=lambda values: (str(values["path"]),),
+        candidates=None,
+    ),
+}

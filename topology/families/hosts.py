@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +11,7 @@ from ..schedules.mixing import edges, metropolis, undirected, uniform
 from ..schedules.schedule import Fixed
 from .family import Built, Family, Parameter, Site, Values, one_of
 
-__all__ = [
-    "BETWEEN",
-    "FAMILIES",
-    "between_hosts",
-    "hosts",
-    "hosts_in_turn",
-    "parse_links",
-    "resize",
-]
+__all__ = ["BETWEEN", "FAMILIES", "hosts", "hosts_in_turn", "resize"]
 
 Link = tuple[int, int]
 
@@ -75,7 +66,7 @@ def hosts_in_turn(count: int, size: int) -> Fixed:
     return Fixed(rounds=tuple(rounds), directed=count > 2)
 
 
-def between_hosts(name: str, count: int) -> list[Link]:
+def _between_hosts(name: str, count: int) -> list[Link]:
     """Links of hosts 0 to count-1 for one of the static names in `BETWEEN`."""
     if name == "complete":
         return [(a, b) for a in range(count) for b in range(a + 1, count)]
@@ -85,12 +76,8 @@ def between_hosts(name: str, count: int) -> list[Link]:
     return [*line, (count - 1, 0)] if name == "ring" and count > 2 else line
 
 
-def parse_links(text: str, count: int) -> list[Link]:
-    """Read ``0-1x1-2``: pairs of hosts.
-
-    Raises:
-        TopologyError: One is not a pair of the hosts 0 to *count* - 1, or a host is cut off.
-    """
+def _parse_links(text: str, count: int) -> list[Link]:
+    """The pairs of hosts in ``0-1x1-2``."""
     import networkx as nx
 
     links = []
@@ -121,10 +108,6 @@ def _pairs(start: int, end: int) -> NDArray[np.int64]:
     return np.stack([low, high], axis=1) + start
 
 
-def _build_hosts(site: Site, values: Values) -> Built:
-    return _linked(_sizes_of(values), values)
-
-
 def _live_hosts(site: Site, values: Values) -> Built:
     """Hosts keep their proportions; links of a host without peers are left out."""
     sizes = resize(_sizes_of(values), site.n)
@@ -139,9 +122,9 @@ def _linked(sizes: list[int], values: Values) -> Built:
     """Hosts of given sizes, linked as the spec says."""
     between, links = str(values["between"]), values.get("links")
     if links is not None:
-        schedule = hosts(sizes, parse_links(str(links), len(sizes)))
+        schedule = hosts(sizes, _parse_links(str(links), len(sizes)))
     elif between != "one-peer-exponential":
-        schedule = hosts(sizes, between_hosts(between, len(sizes)))
+        schedule = hosts(sizes, _between_hosts(between, len(sizes)))
     else:
         schedule = hosts_in_turn(len(sizes), sizes[0])
     return Built(schedule=schedule, runs=tuple(sizes))
@@ -153,7 +136,7 @@ def _check(values: Values) -> None:
     if links is not None:
         if "between" in values:
             raise TopologyError("links= and between= both say how hosts are linked: give one")
-        parse_links(str(links), len(sizes))
+        _parse_links(str(links), len(sizes))
     if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
         raise TopologyError(
             f"between=one-peer-exponential: hosts must be of one size, not {values['sizes']}"
@@ -184,35 +167,29 @@ def _read_links(text: str) -> str:
     return "x".join(f"{int(a)}-{int(b)}" for a, b in pairs)
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "hosts": Family(
-            summary="dense inside each host, sparse between hosts",
-            source="Awan et al., PPoPP 2017 (S-Caffe), on exchange in hierarchies",
-            build=_build_hosts,
-            layout="hosts",
-            parameters=(
-                Parameter(
-                    name="sizes",
-                    kind=_read_sizes,
-                    allowed="nodes of each host, as in 4x4x8",
-                ),
-                one_of("between", BETWEEN, "ring"),
-                Parameter(
-                    name="links",
-                    kind=_read_links,
-                    allowed="pairs of hosts, as in 0-1x1-2",
-                    default_text="those of between",
-                ),
+FAMILIES: Mapping[str, Family] = {
+    "hosts": Family(
+        summary="dense inside each host, sparse between hosts",
+        source="Awan et al., PPoPP 2017 (S-Caffe), on exchange in hierarchies",
+        build=lambda site, values: _linked(_sizes_of(values), values),
+        layout="hosts",
+        parameters=(
+            Parameter(name="sizes", kind=_read_sizes, allowed="nodes of each host, as in 4x4x8"),
+            one_of("between", BETWEEN, "ring"),
+            Parameter(
+                name="links",
+                kind=_read_links,
+                allowed="pairs of hosts, as in 0-1x1-2",
+                default_text="those of between",
             ),
-            size=lambda values: sum(_sizes_of(values)),
-            check=_check,
-            live=_live_hosts,
-            fallback="hosts are runs of sorted ids and keep their proportions; an empty one is "
-            "left out, listed links then become a ring, and hosts that cannot take turns are "
-            "linked completely",
-            pairs=_linked_pairs,
-            candidates=None,
         ),
-    }
-)
+        size=lambda values: sum(_sizes_of(values)),
+        check=_check,
+        live=_live_hosts,
+        fallback="hosts are runs of sorted ids and keep their proportions; an empty one is left "
+        "out, listed links then become a ring, and hosts that cannot take turns are linked "
+        "completely",
+        pairs=_linked_pairs,
+        candidates=None,
+    ),
+}

@@ -5,14 +5,13 @@ Where n does not fit, a live view builds the nearest graph that exists for every
 
 from collections.abc import Iterable, Mapping
 from math import isqrt, prod
-from types import MappingProxyType
 
 import numpy as np
 
 from ..errors import TopologyError
 from ..schedules.cayley import Cayley, Step, circulant
 from ..schedules.mixing import undirected
-from ..schedules.schedule import Fixed
+from ..schedules.schedule import Fixed, Schedule
 from .family import Built, Family, Parameter, Site, Values, at_least, whole
 
 __all__ = [
@@ -62,11 +61,9 @@ def grid(n: int, columns: int) -> Fixed:
 
 def torus(rows: int, columns: int) -> Cayley:
     """A grid whose rows and columns wrap around."""
-    pairs = [
-        (axis, shift) for axis, size in ((1, columns), (0, rows)) for shift in _both_ways(1, size)
-    ]
-    share = 1.0 / (len(pairs) + 1)
-    steps = tuple(Step(shift, share, axis) for axis, shift in pairs)
+    axes = ((1, columns), (0, rows))
+    ways = [(shift, axis) for axis, size in axes for shift in _both_ways(1, size)]
+    steps = tuple(Step(shift, 1.0 / (len(ways) + 1), axis) for shift, axis in ways)
     return Cayley(shape=(rows, columns), rounds=(steps,), directed=False)
 
 
@@ -137,10 +134,6 @@ def _build_grid(site: Site, values: Values) -> Built:
     return _grid_of(site.n, columns)
 
 
-def _live_grid(site: Site, values: Values) -> Built:
-    return _grid_of(site.n, _columns(site.n, values))
-
-
 def _grid_of(n: int, columns: int) -> Built:
     return Built(schedule=grid(n, columns), runs=_rows(n, columns))
 
@@ -164,14 +157,10 @@ def _live_torus(site: Site, values: Values) -> Built:
     return Built(schedule=schedule, runs=_rows(site.n, columns))
 
 
-def _build_hypercube(site: Site, values: Values) -> Built:
-    return Built(schedule=hypercube(dimensions(site.n)))
-
-
-def _live_hypercube(site: Site, values: Values) -> Built:
+def _live_hypercube(site: Site, values: Values) -> Schedule:
     if site.n & (site.n - 1):
-        return Built(schedule=incomplete_hypercube(site.n))
-    return Built(schedule=hypercube(dimensions(site.n)))
+        return incomplete_hypercube(site.n)
+    return hypercube(dimensions(site.n))
 
 
 def _box(n: int, values: Values) -> tuple[int, int]:
@@ -228,70 +217,67 @@ def _rows_and_columns(least: int) -> tuple[Parameter, ...]:
     )
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "ring": Family(
-            summary="a cycle: the next and the previous node",
-            source="Lian et al., NeurIPS 2017",
-            build=lambda site, _: Built(schedule=ring(site.n)),
-            layout="circle",
-        ),
-        "path": Family(
-            summary="a ring with one link cut",
-            source="Xiao and Boyd, Systems & Control Letters 2004",
-            build=lambda site, _: Built(schedule=path(site.n)),
-            layout="line",
-        ),
-        "star": Family(
-            summary="one node in the middle: what a parameter server looks like",
-            source="Vogels et al., NeurIPS 2021 (RelaySGD)",
-            build=lambda site, _: Built(schedule=star(site.n)),
-            layout="star",
-            fallback="any number of peers will do; the first id is the middle",
-        ),
-        "complete": Family(
-            summary="everyone with everyone: exact after one round, n - 1 messages each",
-            source="all-reduce as a graph",
-            build=lambda site, _: Built(schedule=complete(site.n)),
-            layout="circle",
-        ),
-        "grid": Family(
-            summary="rows and columns without wrapping",
-            source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
-            build=_build_grid,
-            layout="grid",
-            parameters=_rows_and_columns(1),
-            size=_size_of_box,
-            live=_live_grid,
-            fallback="rows of cols=, or of the power of 2 next to sqrt(n), which stays while peers "
-            "come and go; the last row is shorter",
-            candidates=_boxes,
-            needs="needs n = rows x cols",
-        ),
-        "torus": Family(
-            summary="rows and columns that close to rings",
-            source="Vogels et al., NeurIPS 2022",
-            build=_build_torus,
-            layout="grid",
-            parameters=_rows_and_columns(2),
-            size=_size_of_box,
-            live=_live_torus,
-            fallback="rows of cols=, or of the power of 2 next to sqrt(n), which stays while peers "
-            "come and go: a torus where they fit n, else a cycle with chords as long as a row, "
-            "of the same degree and about the same diameter",
-            candidates=_boxes,
-            needs="needs n = rows x cols",
-        ),
-        "hypercube": Family(
-            summary="numbers that differ in one bit; n a power of 2",
-            source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
-            build=_build_hypercube,
-            layout="hypercube",
-            live=_live_hypercube,
-            fallback="the incomplete hypercube (Katseff 1988): the next larger one without the "
-            "nodes that are not there; undirected still, of degree and diameter at most "
-            "ceil(log2 n)",
-            needs="needs a power of 2",
-        ),
-    }
-)
+_ROWS = "rows of cols=, or of the power of 2 next to sqrt(n), which stays while peers come and go"
+
+FAMILIES: Mapping[str, Family] = {
+    "ring": Family(
+        summary="a cycle: the next and the previous node",
+        source="Lian et al., NeurIPS 2017",
+        build=lambda site, _: ring(site.n),
+        layout="circle",
+    ),
+    "path": Family(
+        summary="a ring with one link cut",
+        source="Xiao and Boyd, Systems & Control Letters 2004",
+        build=lambda site, _: path(site.n),
+        layout="line",
+    ),
+    "star": Family(
+        summary="one node in the middle: what a parameter server looks like",
+        source="Vogels et al., NeurIPS 2021 (RelaySGD)",
+        build=lambda site, _: star(site.n),
+        layout="star",
+        fallback="any number of peers will do; the first id is the middle",
+    ),
+    "complete": Family(
+        summary="everyone with everyone: exact after one round, n - 1 messages each",
+        source="all-reduce as a graph",
+        build=lambda site, _: complete(site.n),
+        layout="circle",
+    ),
+    "grid": Family(
+        summary="rows and columns without wrapping",
+        source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
+        build=_build_grid,
+        layout="grid",
+        parameters=_rows_and_columns(1),
+        size=_size_of_box,
+        live=lambda site, values: _grid_of(site.n, _columns(site.n, values)),
+        fallback=f"{_ROWS}; the last row is shorter",
+        candidates=_boxes,
+        needs="needs n = rows x cols",
+    ),
+    "torus": Family(
+        summary="rows and columns that close to rings",
+        source="Vogels et al., NeurIPS 2022",
+        build=_build_torus,
+        layout="grid",
+        parameters=_rows_and_columns(2),
+        size=_size_of_box,
+        live=_live_torus,
+        fallback=f"{_ROWS}: a torus where they fit n, else a cycle with chords as long as a row, "
+        "of the same degree and about the same diameter",
+        candidates=_boxes,
+        needs="needs n = rows x cols",
+    ),
+    "hypercube": Family(
+        summary="numbers that differ in one bit; n a power of 2",
+        source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
+        build=lambda site, _: hypercube(dimensions(site.n)),
+        layout="hypercube",
+        live=_live_hypercube,
+        fallback="the incomplete hypercube (Katseff 1988): the next larger one without the nodes "
+        "that are not there; undirected still, of degree and diameter at most ceil(log2 n)",
+        needs="needs a power of 2",
+    ),
+}

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from math import log
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,18 +21,7 @@ from ..errors import TopologyError
 from ..hashing import Words, blend, key, shuffled
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
-from .family import (
-    Built,
-    Family,
-    Parameter,
-    Site,
-    Values,
-    at_least,
-    below_n,
-    counts,
-    some_counts,
-    whole,
-)
+from .family import Family, Parameter, Site, Values, count, counts, some_counts, whole
 from .lattices import complete
 
 if TYPE_CHECKING:
@@ -268,47 +256,26 @@ def _successors(keys: Words, points: Words) -> Nodes:
     return successors
 
 
-def _build_random_regular(site: Site, values: Values) -> Built:
-    n, d = site.n, below_n(site, values, "d")
+def _build_random_regular(site: Site, values: Values) -> Schedule:
+    n, d = site.n, whole(values, "d")
     if n * d % 2 and n > 1:
         raise TopologyError(f"d={d}: n x d must be even, as each edge has two ends")
     if d == 1 and n > 2:
         raise TopologyError("d=1: pairs do not connect more than two nodes, d must be at least 2")
-    return Built(schedule=complete(n) if d >= n - 1 else random_regular(n, d, site.seed))
+    return complete(n) if d >= n - 1 else random_regular(n, d, site.seed)
 
 
-def _live_random_regular(site: Site, values: Values) -> Built:
-    return Built(schedule=random_regular_live(site, whole(values, "d")))
+def _probability(n: int, values: Values) -> float:
+    return float(values.get("p", p_connected(n)))
 
 
-def _build_erdos_renyi(site: Site, values: Values) -> Built:
-    return Built(schedule=erdos_renyi(site.n, _probability(site, values), site.seed))
+def _build_small_world(site: Site, values: Values) -> Schedule:
+    k = min(whole(values, "k"), site.n - 1)
+    return small_world(site.n, k, float(values["p"]), site.seed)
 
 
-def _live_erdos_renyi(site: Site, values: Values) -> Built:
-    return Built(schedule=erdos_renyi_live(site, _probability(site, values)))
-
-
-def _probability(site: Site, values: Values) -> float:
-    return float(values.get("p", p_connected(site.n)))
-
-
-def _build_small_world(site: Site, values: Values) -> Built:
-    k, p = below_n(site, values, "k"), float(values["p"])
-    return Built(schedule=small_world(site.n, min(k, site.n - 1), p, site.seed))
-
-
-def _live_small_world(site: Site, values: Values) -> Built:
-    return Built(schedule=small_world_live(site, whole(values, "k"), float(values["p"])))
-
-
-def _build_scale_free(site: Site, values: Values) -> Built:
-    m = below_n(site, values, "m")
-    return Built(schedule=complete(1) if site.n == 1 else scale_free(site.n, m, site.seed))
-
-
-def _live_scale_free(site: Site, values: Values) -> Built:
-    return Built(schedule=scale_free_live(site, whole(values, "m")))
+def _build_scale_free(site: Site, values: Values) -> Schedule:
+    return complete(1) if site.n == 1 else scale_free(site.n, whole(values, "m"), site.seed)
 
 
 def _probabilities(n: int, degree: int) -> Iterable[str]:
@@ -323,78 +290,76 @@ def _rings(n: int, degree: int) -> Iterable[str]:
     return [f"k={k},p={p:g}" for k in neighbors for p in _REWIRED]
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "random-regular": Family(
-            summary="d neighbors each, at random: an expander",
-            source="Friedman, Memoirs of the AMS 2008",
-            build=_build_random_regular,
-            layout="spring",
-            parameters=(at_least(1, "d", 4),),
-            live=_live_random_regular,
-            fallback="d/2 random cycles in the order of hashed ids, at least one, and a matching "
-            "for odd d (Law and Siu 2003): two peers have a neighbor less where cycles share a "
-            "link, and one where the matching leaves it over",
-            candidates=counts("d"),
-            needs="needs n x d to be even",
-            is_expander=True,
-        ),
-        "erdos-renyi": Family(
-            summary="each pair with probability p, drawn again until connected",
-            source="Gilbert 1959; Erdos and Renyi 1960",
-            build=_build_erdos_renyi,
-            layout="spring",
-            parameters=(
-                Parameter(
-                    name="p",
-                    kind=float,
-                    allowed="in (0, 1]",
-                    fits=lambda value: 0 < float(value) <= 1,
-                    default_text="2 ln(n)/n",
-                ),
+FAMILIES: Mapping[str, Family] = {
+    "random-regular": Family(
+        summary="d neighbors each, at random: an expander",
+        source="Friedman, Memoirs of the AMS 2008",
+        build=_build_random_regular,
+        layout="spring",
+        parameters=(count("d", 4),),
+        live=lambda site, values: random_regular_live(site, whole(values, "d")),
+        fallback="d/2 random cycles in the order of hashed ids, at least one, and a matching "
+        "for odd d (Law and Siu 2003): two peers have a neighbor less where cycles share a "
+        "link, and one where the matching leaves it over",
+        candidates=counts("d"),
+        needs="needs n x d to be even",
+        is_expander=True,
+    ),
+    "erdos-renyi": Family(
+        summary="each pair with probability p, drawn again until connected",
+        source="Gilbert 1959; Erdos and Renyi 1960",
+        build=lambda site, values: erdos_renyi(site.n, _probability(site.n, values), site.seed),
+        layout="spring",
+        parameters=(
+            Parameter(
+                name="p",
+                kind=float,
+                allowed="in (0, 1]",
+                fits=lambda value: 0 < float(value) <= 1,
+                default_text="2 ln(n)/n",
             ),
-            live=_live_erdos_renyi,
-            fallback="a pair is linked by the hash of its ids, and a ring by ids keeps all "
-            "connected",
-            candidates=_probabilities,
-            is_expander=True,
         ),
-        "small-world": Family(
-            summary="a ring of k neighbors, each link rewired with probability p",
-            source="Watts and Strogatz, Nature 1998",
-            build=_build_small_world,
-            layout="circle",
-            parameters=(
-                Parameter(
-                    name="k",
-                    kind=int,
-                    allowed="an even number of at least 2",
-                    fits=lambda value: int(value) >= 2 and int(value) % 2 == 0,
-                    default=4,
-                ),
-                Parameter(
-                    name="p",
-                    kind=float,
-                    allowed="in [0, 1]",
-                    fits=lambda value: 0 <= float(value) <= 1,
-                    default=0.1,
-                ),
+        live=lambda site, values: erdos_renyi_live(site, _probability(site.n, values)),
+        fallback="a pair is linked by the hash of its ids, and a ring by ids keeps all connected",
+        candidates=_probabilities,
+        is_expander=True,
+    ),
+    "small-world": Family(
+        summary="a ring of k neighbors, each link rewired with probability p",
+        source="Watts and Strogatz, Nature 1998",
+        build=_build_small_world,
+        layout="circle",
+        parameters=(
+            Parameter(
+                name="k",
+                kind=int,
+                allowed="an even number of at least 2",
+                fits=lambda value: int(value) >= 2 and int(value) % 2 == 0,
+                default=4,
+                limit=-1,
             ),
-            live=_live_small_world,
-            fallback="links are rewired by the hash of ids; those to the nearest stay, so that "
-            "all are connected",
-            candidates=_rings,
+            Parameter(
+                name="p",
+                kind=float,
+                allowed="in [0, 1]",
+                fits=lambda value: 0 <= float(value) <= 1,
+                default=0.1,
+            ),
         ),
-        "scale-free": Family(
-            summary="newcomers link to m earlier nodes, mostly to popular ones: hubs",
-            source="Barabasi and Albert, Science 1999",
-            build=_build_scale_free,
-            layout="spring",
-            parameters=(at_least(1, "m", 2),),
-            live=_live_scale_free,
-            fallback="peers come in the order of their hash and choose earlier ones with the "
-            "probability that the model has in the mean",
-            candidates=counts("m"),
-        ),
-    }
-)
+        live=lambda site, values: small_world_live(site, whole(values, "k"), float(values["p"])),
+        fallback="links are rewired by the hash of ids; those to the nearest stay, so that all are "
+        "connected",
+        candidates=_rings,
+    ),
+    "scale-free": Family(
+        summary="newcomers link to m earlier nodes, mostly to popular ones: hubs",
+        source="Barabasi and Albert, Science 1999",
+        build=_build_scale_free,
+        layout="spring",
+        parameters=(count("m", 2),),
+        live=lambda site, values: scale_free_live(site, whole(values, "m")),
+        fallback="peers come in the order of their hash and choose earlier ones with the "
+        "probability that the model has in the mean",
+        candidates=counts("m"),
+    ),
+}

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import TopologyError
 from ..hashing import blend, distinct, key, shuffled
 from ..schedules.cayley import Cayley, circulant
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
-from .family import Built, Family, Site, Values, at_least, below_n, clipped, counts, whole
+from .family import Family, count, counts, whole
 from .lattices import complete
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ __all__ = [
     "LocalEpidemic",
     "Shuffled",
     "epidemic",
-    "epidemic_local",
     "random_groups",
     "random_matching",
 ]
@@ -186,14 +183,6 @@ def epidemic(n: int, s: int, seed: int) -> Shuffled:
     return Shuffled(n=n, seed=seed, name="epidemic", links=draw, directed=s < n - 1)
 
 
-def epidemic_local(n: int, s: int, seed: int) -> LocalEpidemic:
-    """Every node draws s targets on its own; a receiver averages whatever arrives.
-
-    Source: de Vos et al., NeurIPS 2023, EL-Local.
-    """
-    return LocalEpidemic(n=n, seed=seed, s=min(s, n - 1))
-
-
 def _cliques(n: int, group_of: np.ndarray) -> Fixed | Cayley:
     if n <= 1:
         return complete(n)
@@ -209,62 +198,41 @@ def _cliques(n: int, group_of: np.ndarray) -> Fixed | Cayley:
     return undirected(n, np.concatenate(left), np.concatenate(right))
 
 
-def _build_random_groups(site: Site, values: Values) -> Built:
-    m = whole(values, "m")
-    # As elsewhere, a single node is fine with anything.
-    if m > site.n > 1:
-        raise TopologyError(f"m={m}: it must be at most n")
-    return Built(schedule=random_groups(site.n, m, site.seed))
-
-
-def _build_epidemic(site: Site, values: Values) -> Built:
-    return Built(schedule=epidemic(site.n, below_n(site, values, "s"), site.seed))
-
-
-def _build_epidemic_local(site: Site, values: Values) -> Built:
-    return Built(schedule=epidemic_local(site.n, below_n(site, values, "s"), site.seed))
-
-
-_S = at_least(1, "s", 2)
-
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "random-matching": Family(
-            summary="new random pairs each round",
-            source="Boyd et al., IEEE Transactions on Information Theory 2006",
-            build=lambda site, _: Built(schedule=random_matching(site.n, site.seed)),
-            layout="circle",
-            fallback="with an odd number of peers one sits out, another one each round",
+FAMILIES: Mapping[str, Family] = {
+    "random-matching": Family(
+        summary="new random pairs each round",
+        source="Boyd et al., IEEE Transactions on Information Theory 2006",
+        build=lambda site, _: random_matching(site.n, site.seed),
+        layout="circle",
+        fallback="with an odd number of peers one sits out, another one each round",
+    ),
+    "random-groups": Family(
+        summary="new random groups of m each round, which average exactly",
+        source="Ryabinin et al., NeurIPS 2021 (Moshpit)",
+        build=lambda site, values: random_groups(site.n, whole(values, "m"), site.seed),
+        layout="circle",
+        parameters=(count("m", 4, least=2, limit=0),),
+        fallback="groups that differ by one peer at most",
+        candidates=counts("m", 2, more=1),
+    ),
+    "epidemic": Family(
+        summary="s random targets each round, everybody hears from s (EL-Oracle)",
+        source="de Vos et al., NeurIPS 2023",
+        build=lambda site, values: epidemic(site.n, whole(values, "s"), site.seed),
+        layout="circle",
+        parameters=(count("s", 2),),
+        fallback="s is at most n - 1",
+        candidates=counts("s"),
+    ),
+    "epidemic-local": Family(
+        summary="s targets that each node draws alone; receivers average what came (EL-Local)",
+        source="de Vos et al., NeurIPS 2023",
+        build=lambda site, values: LocalEpidemic(
+            n=site.n, seed=site.seed, s=min(whole(values, "s"), site.n - 1)
         ),
-        "random-groups": Family(
-            summary="new random groups of m each round, which average exactly",
-            source="Ryabinin et al., NeurIPS 2021 (Moshpit)",
-            build=_build_random_groups,
-            layout="circle",
-            parameters=(at_least(2, "m", 4),),
-            live=clipped(_build_random_groups, "m", most_of_n=0),
-            fallback="groups that differ by one peer at most",
-            candidates=counts("m", 2, more=1),
-        ),
-        "epidemic": Family(
-            summary="s random targets each round, everybody hears from s (EL-Oracle)",
-            source="de Vos et al., NeurIPS 2023",
-            build=_build_epidemic,
-            layout="circle",
-            parameters=(_S,),
-            live=clipped(_build_epidemic, "s"),
-            fallback="s is at most n - 1",
-            candidates=counts("s"),
-        ),
-        "epidemic-local": Family(
-            summary="s targets that each node draws alone; receivers average what came (EL-Local)",
-            source="de Vos et al., NeurIPS 2023",
-            build=_build_epidemic_local,
-            layout="circle",
-            parameters=(_S,),
-            live=clipped(_build_epidemic_local, "s"),
-            fallback="s is at most n - 1",
-            candidates=counts("s"),
-        ),
-    }
-)
+        layout="circle",
+        parameters=(count("s", 2),),
+        fallback="s is at most n - 1",
+        candidates=counts("s"),
+    ),
+}

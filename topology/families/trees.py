@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,23 +82,21 @@ def _build_spanning_tree(site: Site, values: Values) -> Built:
     return Built(schedule=spanning_tree(inner.schedule), names=inner.names)
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "tree": Family(
-            summary="the complete binary tree",
-            source="Vogels et al., NeurIPS 2021 (RelaySGD)",
-            build=lambda site, _: Built(schedule=tree(site.n)),
-            layout="tree",
-        ),
-        "spanning-tree": Family(
-            summary="a shallow tree inside another topology",
-            source="Vogels et al., NeurIPS 2021 (RelaySGD)",
-            build=_build_spanning_tree,
-            layout="tree",
-            parameters=(Parameter(name="of", kind=str, allowed="a spec, the last thing given"),),
-            joins=("of",),
-            fallback="a tree inside what the other topology falls back to",
-            candidates=lambda n, degree: [f"of={inner}" for inner in _INSIDE],
-        ),
-    }
-)
+FAMILIES: Mapping[str, Family] = {
+    "tree": Family(
+        summary="the complete binary tree",
+        source="Vogels et al., NeurIPS 2021 (RelaySGD)",
+        build=lambda site, _: tree(site.n),
+        layout="tree",
+    ),
+    "spanning-tree": Family(
+        summary="a shallow tree inside another topology",
+        source="Vogels et al., NeurIPS 2021 (RelaySGD)",
+        build=_build_spanning_tree,
+        layout="tree",
+        parameters=(Parameter(name="of", kind=str, allowed="a spec, the last thing given"),),
+        joins=("of",),
+        fallback="a tree inside what the other topology falls back to",
+        candidates=lambda n, degree: [f"of={inner}" for inner in _INSIDE],
+    ),
+}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Cayley", "Step", "around", "circulant", "even"]
+__all__ = ["Cayley", "Step", "around", "circulant"]
+
+
+_NodeOrNodes = TypeVar("_NodeOrNodes", int, NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class Cayley:
 
         nodes = np.arange(self.n)
         steps = self.steps(round)
-        rows = [nodes, *(self._all_ahead(nodes, step) for step in steps)]
+        rows = [nodes, *(self._ahead(nodes, step) for step in steps)]
         weights = np.repeat([self.kept(round), *(step.weight for step in steps)], self.n)
         columns = np.tile(nodes, len(rows))
         return csr_array((weights, (np.concatenate(rows), columns)), shape=(self.n, self.n))
@@ -113,27 +116,10 @@ class Cayley:
     def _strides(self) -> tuple[int, ...]:
         return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
-    def _ahead(self, node: int, step: Step) -> int:
+    def _ahead(self, node: _NodeOrNodes, step: Step) -> _NodeOrNodes:
         size, stride = self.shape[step.axis], self._strides[step.axis]
         place = node // stride % size
         return node + ((place + step.shift) % size - place) * stride
-
-    def _all_ahead(self, nodes: NDArray[np.int64], step: Step) -> NDArray[np.int64]:
-        size, stride = self.shape[step.axis], self._strides[step.axis]
-        place = nodes // stride % size
-        return nodes + ((place + step.shift) % size - place) * stride
-
-
-def even(shifts: Sequence[int], axis: int = 0, among: int | None = None) -> tuple[Step, ...]:
-    """Steps of equal weight.
-
-    Args:
-        shifts: Distinct places ahead.
-        axis: Index of the axis.
-        among: How many parts a node is split into, the steps and itself unless given.
-    """
-    among = len(shifts) + 1 if among is None else among
-    return tuple(Step(shift, 1.0 / among, axis) for shift in shifts)
 
 
 def circulant(n: int, rounds: Sequence[Sequence[int]]) -> Cayley:
@@ -145,7 +131,9 @@ def circulant(n: int, rounds: Sequence[Sequence[int]]) -> Cayley:
         n: Number of nodes.
         rounds: Shifts of each round, in [1, n), distinct within a round.
     """
-    return around(n, [even(shifts) for shifts in rounds])
+    return around(
+        n, [[Step(shift, 1.0 / (len(shifts) + 1)) for shift in shifts] for shifts in rounds]
+    )
 
 
 def around(n: int, rounds: Sequence[Sequence[Step]]) -> Cayley:

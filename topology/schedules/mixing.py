@@ -14,13 +14,15 @@ from .schedule import Fixed
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["MIXINGS", "edges", "lazy", "metropolis", "undirected", "uniform"]
+__all__ = ["MIXINGS", "edges", "lazy", "metropolis", "symmetric", "undirected", "uniform"]
+
+Nodes = NDArray[np.int64]
 
 # scipy is imported where a matrix is made: names, help and the neighbors of most families need
 # none, and it would triple the time that the import of this layer takes.
 
 
-def edges(n: int, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> csr_array:
+def edges(n: int, sources: Nodes, targets: Nodes) -> csr_array:
     """An adjacency matrix whose row j says to whom j pushes.
 
     Args:
@@ -40,7 +42,7 @@ def edges(n: int, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> csr
     return matrix
 
 
-def undirected(n: int, left: NDArray[np.int64], right: NDArray[np.int64]) -> Fixed:
+def undirected(n: int, left: Nodes, right: Nodes) -> Fixed:
     """A static graph with Metropolis weights, from its edges, each given once.
 
     Args:
@@ -50,6 +52,22 @@ def undirected(n: int, left: NDArray[np.int64], right: NDArray[np.int64]) -> Fix
     """
     both = np.concatenate([left, right]), np.concatenate([right, left])
     return Fixed(rounds=(metropolis(edges(n, *both)),))
+
+
+def symmetric(n: int, left: Nodes, right: Nodes, weights: NDArray[np.float64]) -> csr_array:
+    """``W`` from the weight that both ends of each edge give one another.
+
+    Args:
+        n: Number of nodes.
+        left: One end of each edge, int64 ``(n_edges,)``.
+        right: The other end.
+        weights: float64 ``(n_edges,)``; a node keeps what it does not give.
+    """
+    from scipy.sparse import csr_array, diags_array
+
+    one_way = csr_array((weights, (left, right)), shape=(n, n))
+    both = one_way + one_way.T
+    return (both + diags_array(np.maximum(0.0, 1.0 - both.sum(axis=1)))).tocsr()
 
 
 def metropolis(adjacency: csr_array) -> csr_array:

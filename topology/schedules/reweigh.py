@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TopologyError
-from .cayley import Cayley
-from .mixing import MIXINGS, lazy, metropolis, uniform
+from .cayley import Cayley, Step
+from .mixing import MIXINGS, lazy, metropolis, symmetric, uniform
 from .schedule import Fixed, Schedule
 from .union import adjacency
 
@@ -37,7 +37,8 @@ class Reweighed:
     """Random rounds of another schedule, with other weights."""
 
     drawn: Schedule
-    weigh: Callable[[int], csr_array]
+    matrix: Callable[[int], csr_array]
+    """``W`` of a round, float64 ``(n, n)``."""
 
     @property
     def n(self) -> int:
@@ -58,10 +59,6 @@ class Reweighed:
         """A node's out-neighbors in a round."""
         return self.drawn.out(node, round)
 
-    def matrix(self, round: int) -> csr_array:
-        """``W`` of a round, float64 ``(n, n)``."""
-        return self.weigh(round)
-
 
 def reweigh(schedule: Schedule, mixing: str) -> Schedule:
     """Keep the edges, change the weights.
@@ -81,24 +78,20 @@ def reweigh(schedule: Schedule, mixing: str) -> Schedule:
         return _vertex_transitive(schedule, mixing)
     weigh = _weigher(schedule, mixing)
     if schedule.period is None:
-        return Reweighed(drawn=schedule, weigh=weigh)
+        return Reweighed(drawn=schedule, matrix=weigh)
     rounds = tuple(weigh(round) for round in range(schedule.period))
     return Fixed(rounds=rounds, directed=schedule.directed)
 
 
 def _vertex_transitive(schedule: Cayley, mixing: str) -> Cayley:
     """On regular graphs, Metropolis weights are even shares."""
-    if mixing == "lazy":
-        halved = (
-            tuple(replace(step, weight=step.weight / 2) for step in steps)
-            for steps in schedule.rounds
-        )
-        return replace(schedule, rounds=tuple(halved))
-    shared = (
-        tuple(replace(step, weight=1.0 / (len(steps) + 1)) for step in steps)
-        for steps in schedule.rounds
-    )
-    return replace(schedule, rounds=tuple(shared))
+
+    def weighed(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        share = 1.0 / (len(steps) + 1)
+        halves = mixing == "lazy"
+        return tuple(replace(step, weight=step.weight / 2 if halves else share) for step in steps)
+
+    return replace(schedule, rounds=tuple(map(weighed, schedule.rounds)))
 
 
 def _weigher(schedule: Schedule, mixing: str) -> Callable[[int], csr_array]:
@@ -184,14 +177,9 @@ def _solved(n: int, left: Nodes, right: Nodes) -> Weights:
 
 def _feasible(n: int, left: Nodes, right: Nodes, weights: Weights) -> csr_array:
     """The matrix of these weights, with those that are slightly infeasible corrected."""
-    from scipy.sparse import csr_array, diags_array
-
     weights = np.where(weights < WEIGHT_MIN, 0.0, weights)
     given = np.bincount(left, weights, n) + np.bincount(right, weights, n)
     # Both ends of an edge must be able to give it; one factor for both keeps W symmetric.
     weights = weights / np.maximum(1.0, np.maximum(given[left], given[right]))
     used = weights > 0
-    one_way = csr_array((weights[used], (left[used], right[used])), shape=(n, n))
-    both = one_way + one_way.T
-    kept = np.maximum(0.0, 1.0 - both.sum(axis=1))
-    return (both + diags_array(kept)).tocsr()
+    return symmetric(n, left[used], right[used], weights[used])

@@ -14,8 +14,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
@@ -23,9 +21,9 @@ from ..config import CheckpointConfig, PeerConfig, RunConfig
 from ..interval import Recurrence, parse_interval
 from ..lr_schedule import parse_lr_schedule
 from ..peer import Peer
-from ..storage.files import drafted
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..storage.ledger_file import ledger_paths
+from ..storage.merge import save_model
 from ..tasks.data import Loader, Sampler, split
 from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.task import Evaluation, Task
@@ -385,11 +383,11 @@ class _Training:
             try:
                 self._save_model(self._config.out / "model.safetensors")
                 report.write(self._config.out)
-            except (OSError, SafetensorError) as error:
-                why = (isinstance(error, OSError) and error.strerror) or error
+            except OSError as error:
                 raise TrainingError(
                     f"training is over, and its end cannot be written to {self._config.out} "
-                    f"({why}): make room, and resume it from its last checkpoint"
+                    f"({error.strerror or error}): make room, and resume it from its last "
+                    "checkpoint"
                 ) from error
         return report
 
@@ -442,8 +440,7 @@ class _Training:
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in self._model.state_dict().items()
         }
-        with drafted(path) as draft:
-            save_file(tensors, draft, metadata=metadata)
+        save_model(path, tensors, metadata)
 
 
 _TRACES: Final = ("ledger.jsonl", "peer.json", INCARNATION_FILE)

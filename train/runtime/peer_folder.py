@@ -11,7 +11,7 @@ from torch import nn
 
 from ...gossip import ConfigError, LocalProtocolError, PeerId, Phase, Rule
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.wire.messages import Incarnation
+from ...gossip.types import Incarnation
 from ..config import PeerConfig
 from ..interval import Interval, Recurrence
 from ..storage.checkpointer import Checkpointing, Past, Stateful, restore_rng

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 from ...gossip import RumorError, TransportError
@@ -27,7 +26,6 @@ __all__ = ["LinkProbe", "Probe"]
 _TRIPS: Final = 20
 _LARGE_S: Final = 0.3
 _NAP_S: Final = 0.005
-_RETRY_S: Final = 1.0
 
 # No schema hashes to it: nobody trains the model that it stands for.
 _NO_MODEL: Final = b"\xff" * 16
@@ -73,12 +71,7 @@ class Probe:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._transport.close()
 
     def sound(self, address: str, *, bytes_max: int = 16 << 20) -> LinkProbe:

@@ -33,15 +33,14 @@ from ...gossip.effects.effects import (
     Record,
     Release,
     Send,
-    ShareId,
     Snapshot,
-    SnapshotId,
     Stage,
     Wait,
 )
 from ...gossip.effects.events import Event, PeerDied, PeerLeft
 from ...gossip.errors import DecodeError
 from ...gossip.transport.zmq_transport import Received, Transport
+from ...gossip.types import ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, checksum, decode_header, encode
 from ...gossip.wire.messages import Chunk, End, Grant, Hello, Leave, Offer, Pending, Query
 from ..clock import uptime_s
@@ -277,7 +276,7 @@ class PeerRuntime:
                 case Inspect():
                     self._inspect(effect.share)
                 case Attach():
-                    usable = self._store.attach(effect)
+                    usable = self._store.staging.attach(effect)
                     self._carry_out(self._decide(Attached(effect.share, usable)))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
@@ -401,7 +400,7 @@ class PeerRuntime:
             _require_whole(envelope, len(frame), checksum(frame) == check, received)
             return frame
         try:
-            with self._store.landing(stage, envelope.frame_bytes) as room:
+            with self._store.staging.landing(stage, envelope.frame_bytes) as room:
                 size = received.frame_into(room) if received.more else 0
                 _require_whole(envelope, size, checksum(room) == check, received)
         except TrainingError as error:

@@ -12,7 +12,7 @@ from ...gossip import IncompatiblePeer, Phase, TransportError
 from ...gossip.effects.events import Event, PeerRefused, StaleIncarnation
 from ...gossip.transport.addresses import is_loopback, is_wildcard, split_address
 from ...gossip.transport.zmq_transport import local_host
-from ...gossip.wire.messages import Incarnation
+from ...gossip.types import Incarnation
 from ..config import PeerConfig
 from ..storage.inputs import Join
 from .runner import PeerRuntime

@@ -22,8 +22,8 @@ from ...gossip import (
 from ...gossip.effects.events import Event, Joined, PeerMet
 from ...gossip.exchange.flow_control import messages_max
 from ...gossip.transport.zmq_transport import Transport
+from ...gossip.types import Incarnation
 from ...gossip.wire.formats import Form
-from ...gossip.wire.messages import Incarnation
 from ...topology import View
 from ..config import PeerConfig
 from ..storage.checkpointer import Past

@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from xxhash import xxh3_128
 
 from ...gossip.errors import ConfigError, TrainingError
-from .files import DRAFT, publish, remove_drafts
+from .files import remove_drafts
+from .merge import save_model
 
 __all__ = [
     "Checkpoint",
@@ -63,16 +63,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         "head": head,
         "checksum": _checksum(head, checkpoint.tensors),
     }
-    draft = path.with_name(path.name + DRAFT)
-    try:
-        save_file(dict(checkpoint.tensors), draft, metadata=metadata)
-        publish(draft, path)
-    except SafetensorError as error:
-        draft.unlink(missing_ok=True)
-        raise OSError(f"{path} cannot be written: {error}") from error
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    save_model(path, checkpoint.tensors, metadata)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["differences", "machine"]
+__all__ = ["differences", "machine", "processor"]
 
 _WORDS = {
     "cpu": "processor",
@@ -33,7 +33,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "numpy": np.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _processor(),
+        "cpu": processor(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "matmul_precision": torch.get_float32_matmul_precision(),
@@ -55,7 +55,8 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The model of this machine's CPU, as the system calls it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -15,7 +15,7 @@ from typing import IO, Final
 
 from ...gossip import ConfigError, Member, PeerId
 from ...gossip.transport.addresses import parse_address
-from ...gossip.wire.messages import Incarnation
+from ...gossip.types import Incarnation
 from .files import write_json
 
 __all__ = [

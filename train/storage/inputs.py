@@ -6,8 +6,9 @@ Each is named after the method of `Protocol` that takes it.
 from typing import NamedTuple
 
 from ...gossip import Envelope, Protocol
-from ...gossip.effects.effects import Effect, ShareId
+from ...gossip.effects.effects import Effect
 from ...gossip.effects.events import Event
+from ...gossip.types import ShareId
 from ...gossip.wire.codec import Buffer
 
 __all__ = [

@@ -13,9 +13,10 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, ShareId, Snapshot
+from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Snapshot
 from ...gossip.effects.events import Event
 from ...gossip.errors import RemoteProtocolError
+from ...gossip.types import ShareId
 from ...gossip.weight import decode_weight, encode_weight
 from ...gossip.wire.codec import decode_header, encode
 from ...gossip.wire.formats import NATIVE, Form

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .task import Task
+from .task import Task, fraction_right
 
 __all__ = ["chars"]
 
@@ -47,7 +47,7 @@ def chars() -> Task:
         train=train,
         test=test,
         loss=_loss,
-        accuracy=_fraction_right,
+        accuracy=fraction_right,
         lr=0.4,
         batch_size=16,
         steps=2000,
@@ -131,7 +131,3 @@ class _Layer(nn.Module):
 
 def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
-
-
-def _fraction_right(outputs: Tensor, targets: Tensor) -> float:
-    return (outputs.argmax(dim=-1) == targets).double().mean().item()

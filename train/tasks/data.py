@@ -1,8 +1,8 @@
-"""Batches, prepared ahead on a thread of their own."""
+"""Data on their way to training: split among peers, cut into batches, prepared ahead."""
 
 import math
-import threading
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,10 +118,8 @@ class Loader:
         # at the moment, for which the seed was set.
         is_plain = all(type(side) is Tensor for side in train)
         self._prefetch = prefetch if is_plain else 0
-        self._ready: deque[Batch | BaseException] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._ahead: deque[Future[Batch]] = deque()
+        self._executor: ThreadPoolExecutor | None = None
         # On the training's own stream, a batch would come only after the steps before it.
         self._stream: torch.cuda.Stream | None = None
         if self._prefetch and device.type == "cuda":
@@ -138,9 +136,8 @@ class Loader:
         Returns:
             Indices of samples: int64, axes ``(batch_size,)``.
         """
-        if self._is_ahead(step):
-            return self._first().samples
-        return self._sampler.batch(step)
+        self._go_ahead(step)
+        return self._ahead[0].result().samples if self._ahead else self._sampler.batch(step)
 
     def take(self, step: int, samples: NDArray[np.int64] | None = None) -> Pair:
         """Give the batch of a step.
@@ -155,12 +152,13 @@ class Loader:
         Raises:
             Exception: What preparing this batch raised, on whatever thread.
         """
-        if not self._is_ahead(step):
+        self._go_ahead(step)
+        if not self._ahead:
             return self._load(self._sampler.batch(step) if samples is None else samples)
-        batch = self._first()
-        with self._changed:
-            self._ready.popleft()
-            self._changed.notify_all()
+        batch = self._ahead[0].result()
+        self._ahead.popleft()
+        if self._executor is not None:
+            self._ahead.append(self._executor.submit(self._prepare, step + self._prefetch))
         if batch.ready is not None:
             training = torch.cuda.current_stream(self._device)
             training.wait_event(batch.ready)
@@ -171,49 +169,17 @@ class Loader:
 
     def close(self) -> None:
         """Stop preparing; what is asked for from now on is prepared then."""
-        with self._changed:
-            self._closed = True
-            self._ready.clear()
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        self._prefetch = 0
+        self._ahead.clear()
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
 
-    def _is_ahead(self, step: int) -> bool:
-        """Whether batches are prepared ahead; from *step* on, where this is the first one."""
-        if self._prefetch == 0 or self._closed:
-            return False
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._work, args=(step,), name="rumor-loader", daemon=True
-            )
-            self._thread.start()
-        return True
-
-    def _first(self) -> Batch:
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready)
-            first = self._ready[0]
-        if isinstance(first, BaseException):
-            raise first
-        return first
-
-    def _work(self, step: int) -> None:
-        prepared: Batch | BaseException | None = None
-        while not isinstance(prepared, BaseException):
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or len(self._ready) < self._prefetch)
-                if self._closed:
-                    return
-            try:
-                prepared = self._prepare(step)
-            except BaseException as error:
-                # Whoever waits for this batch must hear of it, or would wait for ever.
-                prepared = error
-            with self._changed:
-                if not self._closed:
-                    self._ready.append(prepared)
-                self._changed.notify_all()
-            step += 1
+    def _go_ahead(self, step: int) -> None:
+        """Have batches prepared from *step* on, where it is the first one that is asked for."""
+        if self._prefetch and self._executor is None:
+            self._executor = ThreadPoolExecutor(1, "rumor-loader")
+            steps = range(step, step + self._prefetch)
+            self._ahead.extend(self._executor.submit(self._prepare, each) for each in steps)
 
     def _prepare(self, step: int) -> Batch:
         samples = self._sampler.batch(step)

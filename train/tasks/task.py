@@ -10,7 +10,7 @@ from torch.optim import SGD, Optimizer
 
 from ...gossip.errors import ConfigError
 
-__all__ = ["Evaluation", "Task", "sgd"]
+__all__ = ["Evaluation", "Task", "fraction_right", "sgd"]
 
 
 def sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
@@ -24,6 +24,11 @@ def sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
         A fresh optimizer.
     """
     return SGD(parameters, lr=lr, momentum=0.9)
+
+
+def fraction_right(outputs: Tensor, targets: Tensor) -> float:
+    """The accuracy of a classifier, whose *outputs* have classes on their last axis."""
+    return (outputs.argmax(dim=-1) == targets).double().mean().item()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

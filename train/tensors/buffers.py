@@ -38,11 +38,6 @@ class BufferPool:
         except IndexError:
             return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned)
 
-    def preallocate(self, size_bytes: int, count: int) -> None:
-        """Touch so many buffers before they are needed; takes as long as the system needs."""
-        for buffer in [self.lend(size_bytes) for _ in range(count)]:
-            self.take_back(buffer.zero_())
-
     def take_back(self, buffer: Tensor) -> None:
         """Keep a buffer that nobody reads or writes any more."""
         self._kept[buffer.numel()].append(buffer)

@@ -20,7 +20,6 @@ __all__ = [
     "CudaQueue",
     "DeviceArrival",
     "DeviceCopies",
-    "DeviceQueue",
     "DeviceSnapshot",
     "Held",
     "Mark",
@@ -87,18 +86,27 @@ class Held(Generic[_T]):
         return [held for is_passed, _, held in entries if is_passed]
 
 
-class DeviceQueue(Protocol):
-    """One device as the vector sees it. `note` and `hold` are about the training queue, and are
-    called on the thread that trains."""
+class CudaQueue:
+    """A CUDA device as the vector sees it: a training queue, and one beside, which are streams.
+
+    `note` and `hold` are about the training queue, and are called on the thread that trains.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._aside: Any = torch.cuda.Stream(device)
 
     def buffer(self, size_bytes: int) -> Tensor:
         """Memory of the device, uint8."""
+        return torch.empty(size_bytes, dtype=torch.uint8, device=self._device)
 
     def note(self) -> Mark:
         """Mark what the training queue holds by now."""
+        return _recorded(torch.cuda.current_stream(self._device))
 
     def hold(self, mark: Mark) -> None:
         """Let the training queue wait for a mark of the other."""
+        torch.cuda.current_stream(self._device).wait_event(mark)  # type: ignore[arg-type]
 
     def save(self, host: Tensor, numbers: Tensor, total: Tensor, after: Mark) -> Mark:
         """Copy to host memory, in the queue beside.
@@ -112,71 +120,29 @@ class DeviceQueue(Protocol):
         Returns:
             When *host* and *total* are.
         """
-
-    def bring(self, landing: Tensor, host: Tensor, after: Mark) -> Mark:
-        """Copy from host memory, in the queue beside.
-
-        Args:
-            landing: Device memory, uint8.
-            host: Page-locked, of the same length.
-            after: When *landing* is free.
-
-        Returns:
-            When it has arrived.
-        """
-
-    def run(self, work: Callable[[], _T], after: Mark) -> _T:
-        """Do *work* in the queue beside, and let the calling thread wait for all of it."""
-
-
-class CudaQueue:
-    """A CUDA device: its queues are streams.
-
-    Args:
-        device: Which.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._aside: Any = torch.cuda.Stream(device)
-
-    def buffer(self, size_bytes: int) -> Tensor:
-        """Memory of the device."""
-        return torch.empty(size_bytes, dtype=torch.uint8, device=self._device)
-
-    def note(self) -> Mark:
-        """Mark what the current stream holds."""
-        return _recorded(torch.cuda.current_stream(self._device))
-
-    def hold(self, mark: Mark) -> None:
-        """Let the current stream wait for an event."""
-        _wait(torch.cuda.current_stream(self._device), mark)
-
-    def save(self, host: Tensor, numbers: Tensor, total: Tensor, after: Mark) -> Mark:
-        """Copy to pinned memory on the side stream."""
-        _wait(self._aside, after)
+        self._aside.wait_event(after)
         with torch.cuda.stream(self._aside):
             host.copy_(numbers, non_blocking=True)
             total.copy_(overflowing_sum(numbers).double(), non_blocking=True)
         return _recorded(self._aside)
 
     def bring(self, landing: Tensor, host: Tensor, after: Mark) -> Mark:
-        """Copy from pinned memory on the side stream."""
-        _wait(self._aside, after)
+        """Copy page-locked host memory to *landing* once that is free; when it has arrived."""
+        self._aside.wait_event(after)
         with torch.cuda.stream(self._aside):
             landing.copy_(host, non_blocking=True)
         return _recorded(self._aside)
 
     def run(self, work: Callable[[], _T], after: Mark) -> _T:
-        """Do *work* on the side stream."""
-        _wait(self._aside, after)
+        """Do *work* in the queue beside, and let the calling thread wait for all of it."""
+        self._aside.wait_event(after)
         with torch.cuda.stream(self._aside):
             result = work()
         _recorded(self._aside).synchronize()
         return result
 
 
-def queue_of(device: torch.device) -> DeviceQueue | None:
+def queue_of(device: torch.device) -> CudaQueue | None:
     """The queues of a device; None for host memory, where whoever calls does the work.
 
     Raises:
@@ -195,10 +161,6 @@ def _recorded(stream: Any) -> Mark:
     event.record(stream)
     mark: Mark = event
     return mark
-
-
-def _wait(stream: Any, mark: Mark) -> None:
-    stream.wait_event(mark)
 
 
 # One on its way while the next is filled; more would cost device memory that a model may need.
@@ -263,7 +225,7 @@ class DeviceCopies:
         queue: The device's queues.
     """
 
-    def __init__(self, queue: DeviceQueue) -> None:
+    def __init__(self, queue: CudaQueue) -> None:
         self._queue = queue
         self._leaving = _Reused(queue)
         self._landing = _Reused(queue)
@@ -351,7 +313,7 @@ class DeviceCopies:
 
 
 def device_copies(
-    devices: Iterable[torch.device], queues: Callable[[torch.device], DeviceQueue | None]
+    devices: Iterable[torch.device], queues: Callable[[torch.device], CudaQueue | None]
 ) -> dict[torch.device, DeviceCopies | None]:
     """Queues and buffers of each device, None for host memory.
 
@@ -365,7 +327,7 @@ def device_copies(
 class _Reused:
     """Buffers on a device, each with the mark after which it may be written to."""
 
-    def __init__(self, queue: DeviceQueue) -> None:
+    def __init__(self, queue: CudaQueue) -> None:
         self._queue = queue
         self._kept: dict[int, list[tuple[Tensor, Mark]]] = {}
         self._lock = threading.Lock()

@@ -95,11 +95,6 @@ class SegmentPool:
                 _log.debug("no segment of %d bytes: %s", size_bytes, error)
         return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned)
 
-    def preallocate(self, size_bytes: int, count: int) -> None:
-        """Touch so many buffers before they are needed; takes as long as the system needs."""
-        for buffer in [self.lend(size_bytes) for _ in range(count)]:
-            self.take_back(buffer.zero_())
-
     def name_of(self, buffer: Tensor) -> str:
         """What another process opens a lent buffer by; empty where it cannot."""
         held = self._held.get(buffer.data_ptr())

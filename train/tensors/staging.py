@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from torch import Tensor
 
-from ...gossip.effects.effects import Attach, ShareId, Stage
+from ...gossip.effects.effects import Attach, Stage
 from ...gossip.errors import LocalProtocolError
+from ...gossip.types import ShareId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form
 from .cuda import DONE, Held, Mark

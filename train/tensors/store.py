@@ -4,7 +4,6 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,7 +11,6 @@ import numpy as np
 from torch import Tensor
 
 from ...gossip.effects.effects import (
-    Attach,
     Combine,
     Drop,
     Effect,
@@ -20,16 +18,15 @@ from ...gossip.effects.effects import (
     Reclaim,
     Release,
     Send,
-    ShareId,
     Snapshot,
-    SnapshotId,
     Stage,
 )
 from ...gossip.errors import LocalProtocolError, TrainingError
+from ...gossip.types import ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form
 from .cuda import DeviceSnapshot, Held, Mark
-from .mixing import Mixing, mixer
+from .mixing import Mixing, Sliced
 from .shared_memory import Attachments, SegmentPool
 from .staging import Progress, Staging
 from .vector import Term, Vector, not_finite
@@ -97,11 +94,12 @@ class TensorStore:
         self._rounding = rounding
         self._segments = segments
         self._attachments = attachments
-        self._mixer = mixer(mixing) if vector.is_here else None
+        self._mixer = Sliced() if mixing == "sliced" and vector.is_here else None
         # An answer may leave before a queued share is mixed, and then its sender's memory is used
         # for something else; likewise before a device has read it.
         straight = vector.is_here and self._mixer is None
-        self._staging = Staging(vector, attachments, straight=straight)
+        self.staging = Staging(vector, attachments, straight=straight)
+        """Shares on their way in: frames land there, and neighbors' memory is attached."""
         self._snapshots: dict[SnapshotId, _Kept] = {}
         self._lock = threading.Lock()
         self._released: OrderedDict[SnapshotId, None] = OrderedDict()
@@ -116,7 +114,7 @@ class TensorStore:
         Args:
             effect: Any effect.
             frame: The frame of the message that led to it; empty where it was received into
-                `landing`.
+                `Staging.landing`.
 
         Returns:
             Whether it was about values.
@@ -144,7 +142,9 @@ class TensorStore:
         )
         for size_bytes, shards in sizes.items():
             if size_bytes >= _WARM_BYTES_MIN:
-                pool.preallocate(size_bytes, min(shards * count, _PREALLOCATED_MAX))
+                made = min(shards * count, _PREALLOCATED_MAX)
+                for buffer in [pool.lend(size_bytes) for _ in range(made)]:
+                    pool.take_back(buffer.zero_())
 
     def expect(self, effect: Snapshot) -> None:
         """Let frames of a snapshot be asked for before it is taken; it must be, right after this.
@@ -165,27 +165,6 @@ class TensorStore:
         if self._attachments is not None:
             self._attachments.forget_gone()
 
-    def landing(self, stage: Stage, frame_bytes: int) -> AbstractContextManager[memoryview]:
-        """Receive a frame straight to where it belongs, and carry out *stage* after that.
-
-        Args:
-            stage: What the protocol asked for.
-            frame_bytes: Length of the frame.
-
-        Returns:
-            Yields room for exactly so many bytes, to be filled within the block. Where the block
-            raises, nothing has come.
-        """
-        return self._staging.landing(stage, frame_bytes)
-
-    def attach(self, effect: Attach) -> bool:
-        """Stage a share that lies in a neighbor's memory; whether that can be read."""
-        return self._staging.attach(effect)
-
-    def is_finite(self, share: ShareId) -> bool:
-        """Whether all numbers of a staged share are finite; False where it was dropped by now."""
-        return self._staging.is_finite(share)
-
     def is_sound(self, share: ShareId, swarm: bytes) -> bool:
         """Whether a staged share may be mixed.
 
@@ -193,9 +172,9 @@ class TensorStore:
             share: Which; False where it was dropped by now.
             swarm: Hash of the swarm's anchor, which an anchor that comes along must have.
         """
-        if not self._staging.is_finite(share):
+        if not self.staging.is_finite(share):
             return False
-        staged = self._staging.look(share)
+        staged = self.staging.look(share)
         if staged is None or not staged.form.anchor:
             return staged is not None
         return self._vector.anchor_matches(staged.payload, staged.form, staged.shard, swarm)
@@ -241,7 +220,7 @@ class TensorStore:
         """Mix what is left, and let go of memory that is shared with other processes."""
         try:
             if self._mixer is not None:
-                self._mixer.close()
+                self._mixer.settle()
         finally:
             if self._attachments is not None:
                 self._attachments.close()
@@ -260,7 +239,7 @@ class TensorStore:
                     self._reclaim(effect)
             case Stage():
                 if len(frame):
-                    self._staging.take_in(effect, frame)
+                    self.staging.take_in(effect, frame)
             case Mix():
                 with self._values:
                     self._mix(effect)
@@ -356,22 +335,22 @@ class TensorStore:
             self._held.until(mark, view)
 
     def _mix(self, effect: Mix) -> None:
-        staged = self._staging.pop(effect.share)
+        staged = self.staging.pop(effect.share)
         if staged is None:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
         given = staged.payload, effect.fraction, effect.form, staged.shard
         if self._mixer is not None and effect.fraction < 1:
-            done = partial(self._staging.give_back, staged)
+            done = partial(self.staging.give_back, staged)
             self._mixer.add(self._vector.mixing(*given), done)
             return
         # Who becomes a copy takes a step on it next.
         self.settle()
         staged.read = self._vector.mix(*given)
-        self._staging.give_back(staged)
+        self.staging.give_back(staged)
 
     def _combine(self, effect: Combine) -> None:
         self.settle()
-        staged = {t: self._staging.find(t) for _, t in effect.terms if isinstance(t, ShareId)}
+        staged = {t: self.staging.find(t) for _, t in effect.terms if isinstance(t, ShareId)}
         terms: list[tuple[float, Term]] = [
             (c, (staged[t].payload, staged[t].form) if isinstance(t, ShareId) else t)
             for c, t in effect.terms
@@ -381,9 +360,9 @@ class TensorStore:
             share.read = mark
 
     def _drop(self, share: ShareId) -> None:
-        staged = self._staging.pop(share)
+        staged = self.staging.pop(share)
         if staged is not None:
-            self._staging.give_back(staged)
+            self.staging.give_back(staged)
 
 
 class Preallocation:

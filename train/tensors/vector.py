@@ -17,9 +17,9 @@ from . import formats
 from .blocks import copy_finite, is_finite_tensor
 from .buffers import BufferPool
 from .cuda import (
+    CudaQueue,
     DeviceArrival,
     DeviceCopies,
-    DeviceQueue,
     DeviceSnapshot,
     Mark,
     Marks,
@@ -171,7 +171,7 @@ class Vector:
         shards: int = 1,
         keeps_anchor: bool = False,
         sends_topk: bool = False,
-        queues: Callable[[torch.device], DeviceQueue | None] = queue_of,
+        queues: Callable[[torch.device], CudaQueue | None] = queue_of,
     ) -> None:
         layout = Layout(module, shards)
         self.schema: Schema = layout.schema

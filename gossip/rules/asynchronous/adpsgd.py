@@ -5,8 +5,8 @@ from typing import Annotated
 
 from ...effects.effects import Wait, X
 from ...protocol.context import RuleContext, Share
+from ...types import Incarnation, PeerId
 from ...weight import token
-from ...wire.messages import Incarnation, PeerId
 from ..parameter import Parameter, checked
 
 __all__ = ["ADPSGD"]

@@ -5,8 +5,8 @@ from typing import Annotated
 from ...effects.effects import Wait
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
+from ...types import PeerId
 from ...weight import WEIGHT_MIN, coarse
-from ...wire.messages import PeerId
 from ..parameter import Parameter, checked
 
 __all__ = ["SGP"]

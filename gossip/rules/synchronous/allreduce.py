@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext, Share
 from ...protocol.rule import Requirements
-from ...wire.messages import PeerId
+from ...types import PeerId
 from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
 
 __all__ = ["AllReduce"]

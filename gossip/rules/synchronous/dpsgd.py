@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ...wire.messages import PeerId
+from ...types import PeerId
 from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
 
 __all__ = ["DPSGD"]

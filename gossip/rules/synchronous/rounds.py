@@ -14,8 +14,8 @@ from typing import NamedTuple
 from ...effects.effects import Halt, Wait
 from ...protocol.context import RuleContext, Share
 from ...protocol.rule import Requirements
+from ...types import Incarnation, PeerId
 from ...weight import token
-from ...wire.messages import Incarnation, PeerId
 
 __all__ = ["NEIGHBORS_MAX", "SYNCHRONOUS", "Rounds"]
 

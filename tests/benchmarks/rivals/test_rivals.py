@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rumor.benchmarks.rivals import decent as rival_decent
+from rumor.benchmarks.rivals import averaging
 from rumor.benchmarks.rivals import gossipy as rival_gossipy
 from rumor.benchmarks.rivals.gossipy import adjacency
 from rumor.benchmarks.rivals.rivals import (
@@ -185,8 +185,14 @@ def test_decent_averages_once_in_every_period() -> None:
     """Where it is installed already: nothing is fetched for a test."""
     if not place(DECENT).is_dir():
         pytest.skip("decent-dp is not installed: `rumor bench stall` does that")
-    asked = {"n_params": 1000, "periods": [1, 3], "step_s": 0.001, "rounds": 2}
-    found = measure(DECENT, rival_decent.__file__, asked, {"OMP_NUM_THREADS": "1"})
+    asked = {
+        "rival": "decent-dp",
+        "n_params": 1000,
+        "periods": [1, 3],
+        "step_s": 0.001,
+        "rounds": 2,
+    }
+    found = measure(DECENT, averaging.__file__, asked, {"OMP_NUM_THREADS": "1"})
     every, third = found["stalls_s"]
     assert len(every) == 2 and len(third) == 6
     assert all(stall_s > 0 for stall_s in every)

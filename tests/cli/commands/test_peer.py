@@ -45,7 +45,7 @@ from rumor.train import PeerConfig, RunConfig
         (["--shards-per-push", "0"], "shards_per_push is 0"),
         (["--shard-order", "sorted"], "round-robin or random"),
         (["--bandwidth", "200"], "as in 200mbit, 1gbit or 25MB/s"),
-        (["--mixing", "later"], "step, sliced, background"),
+        (["--mixing", "later"], "step, sliced"),
         (["--mix-budget-ms", "0"], "mix_budget_s is 0"),
         (["--prefetch", "-1"], "prefetch is -1"),
     ],

@@ -63,7 +63,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--shards-per-push", "0"], "shards_per_push is 0"),
         (["--shard-order", "sorted"], "round-robin or random"),
         (["--bandwidth", "200"], "as in 200mbit, 1gbit or 25MB/s"),
-        (["--mixing", "later"], "step, sliced, background"),
+        (["--mixing", "later"], "step, sliced"),
         (["--mixing", "sliced", "--journal"], "with --journal it must be step"),
         (["--mix-budget-ms", "0"], "mix_budget_s is 0"),
         (["--prefetch", "-1"], "prefetch is -1"),

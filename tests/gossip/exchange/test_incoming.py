@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip import ONE, Phase, ProtocolConfig, RemoteProtocolError
-from rumor.gossip.effects.effects import Drop, Mix, ShareId, Stage
+from rumor.gossip.effects.effects import Drop, Mix, Stage
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.exchange.flow_control import FRAMES_MAX
+from rumor.gossip.types import ShareId
 from rumor.gossip.weight import WEIGHT_MAX
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Body, Chunk, End, Grant, Offer, Pending, Push, Query

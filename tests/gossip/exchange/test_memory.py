@@ -13,11 +13,11 @@ from rumor.gossip.effects.effects import (
     Record,
     Release,
     Send,
-    ShareId,
     Snapshot,
     Stage,
 )
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.types import ShareId
 from rumor.gossip.wire.messages import Ack, Chunk, End, Grant, Hello, Offer, Pending, Query
 
 from ..scene import SMALL, WIDE, Scene

@@ -17,8 +17,9 @@ from rumor.gossip import (
     RemoteProtocolError,
     RuleContext,
 )
-from rumor.gossip.effects.effects import Effect, Mix, Record, Send, ShareId, Snapshot
+from rumor.gossip.effects.effects import Effect, Mix, Record, Send, Snapshot
 from rumor.gossip.effects.events import Event, Joined, PushSkipped, ShareRefused
+from rumor.gossip.types import ShareId
 from rumor.gossip.weight import WEIGHT_MIN, coarse
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Leave, Push, Query

@@ -2,13 +2,13 @@
 
 import pytest
 
-from rumor.gossip.effects.effects import ShareId
 from rumor.gossip.exchange.transfer import (
     INCOMING_TRANSITIONS,
     IncomingEvent,
     IncomingState,
     IncomingTransfer,
 )
+from rumor.gossip.types import ShareId
 from rumor.gossip.wire.messages import Offer
 
 # By state, where each event of the enum leads, in its order: whole attach offer readable

@@ -3,8 +3,9 @@
 from rumor.gossip import Member, Phase, ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Send
 from rumor.gossip.effects.events import Event
+from rumor.gossip.types import Incarnation
 from rumor.gossip.wire.codec import decode, encode
-from rumor.gossip.wire.messages import STEPS_MAX, ClockRow, Hello, Incarnation, Push
+from rumor.gossip.wire.messages import STEPS_MAX, ClockRow, Hello, Push
 
 from ..scene import OTHER_ANCHOR, Scene
 

@@ -16,7 +16,8 @@ from rumor.gossip.effects.events import (
     PeerSuspected,
     StaleIncarnation,
 )
-from rumor.gossip.wire.messages import ClockRow, Hello, Incarnation, Query, Refer
+from rumor.gossip.types import Incarnation
+from rumor.gossip.wire.messages import ClockRow, Hello, Query, Refer
 
 from ..scene import ANCHOR, OTHER_ANCHOR, Scene
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip import ONE
-from rumor.gossip.effects.effects import ShareId
+from rumor.gossip.types import ShareId
 from rumor.gossip.wire.messages import Ack, Chunk, End, Hello, Push
 
 from ..scene import SMALL, WIDE, Scene

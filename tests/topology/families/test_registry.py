@@ -6,26 +6,25 @@ import pytest
 
 from rumor.topology import FAMILIES, LiveTopology, TopologyError, advise, facts, over, parse
 from rumor.topology.drawing import headline
-from rumor.topology.families import CATALOG, Built, Family, Site, register, unregister
-from rumor.topology.families.family import Values, at_least, below_n, clipped, counts
+from rumor.topology.families import CATALOG, Family, Site, register, unregister
+from rumor.topology.families.family import Values, count, counts, whole
 from rumor.topology.layout import place
-from rumor.topology.schedules.cayley import circulant
+from rumor.topology.schedules.cayley import Cayley, circulant
 from rumor.topology.spec import read
 
 
-def build(site: Site, values: Values) -> Built:
-    width = below_n(site, values, "w")
+def build(site: Site, values: Values) -> Cayley:
+    width = whole(values, "w")
     shifts = dict.fromkeys(s for w in range(1, width + 1) for s in (w, site.n - w) if w < site.n)
-    return Built(schedule=circulant(site.n, [tuple(shifts)]))
+    return circulant(site.n, [tuple(shifts)])
 
 
 BAND = Family(
     summary="a cycle with the w nearest nodes on either side",
     source="a test",
     build=build,
-    live=clipped(build, "w"),
     layout="circle",
-    parameters=(at_least(1, "w", 2),),
+    parameters=(count("w", 2),),
     candidates=counts("w"),
 )
 

@@ -239,7 +239,7 @@ def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
     def fail(*args: object, **kwargs: object) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(sys.modules["rumor.train.loop.trainer"], "save_file", fail)
+    monkeypatch.setattr(sys.modules["rumor.train.storage.merge"], "save_file", fail)
     with pytest.raises(TrainingError, match=r"its end cannot be written to .*: make room"):
         run(RunConfig(steps=2, out=tmp_path), PeerConfig(id="a"))
     assert json.loads((tmp_path / "peer.json").read_text())["state"] == "failed"

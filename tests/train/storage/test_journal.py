@@ -19,7 +19,6 @@ from rumor.gossip.effects.effects import (
     Reclaim,
     Record,
     Send,
-    ShareId,
     Snapshot,
     Wait,
 )
@@ -27,6 +26,7 @@ from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Entry as LedgerEntry
 from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.rules.registry import spec_of
+from rumor.gossip.types import ShareId
 from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.codec import encode
 from rumor.gossip.wire.formats import Form

@@ -1,6 +1,7 @@
 """Batches prepared ahead: the same ones, in the same order, and never too many."""
 
 import threading
+from concurrent.futures import wait
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,10 @@ class Watched(Sampler):
             assert self.noted.wait_for(lambda: step in self.asked, timeout=60)
 
 
+def threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("rumor-loader")]
+
+
 def loader(sampler: Sampler, prefetch: int, train: tuple[Tensor, Tensor] = TRAIN) -> Loader:
     return Loader(sampler, train, CPU, prefetch=prefetch)
 
@@ -63,12 +68,10 @@ def test_no_more_are_prepared_than_was_said() -> None:
     ahead = loader(sampler, 3)
     ahead.take(0)
     sampler.wait_for(3)
-    with ahead._changed:
-        assert ahead._changed.wait_for(lambda: len(ahead._ready) == 3, timeout=60)
+    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=60).not_done
     ahead.take(1)
     sampler.wait_for(4)
-    with ahead._changed:
-        assert ahead._changed.wait_for(lambda: len(ahead._ready) == 3, timeout=60)
+    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=60).not_done
     assert sampler.asked == [0, 1, 2, 3, 4]
     ahead.close()
 
@@ -91,16 +94,16 @@ def test_one_that_is_closed_early_ends_its_thread_and_prepares_by_itself() -> No
     sampler = Watched()
     ahead = loader(sampler, 2)
     ahead.take(0)
-    thread = ahead._thread
+    assert threads()
     ahead.close()
     ahead.close()
-    assert thread is not None and not thread.is_alive() and not ahead._ready
+    assert not threads() and not ahead._ahead
     assert torch.equal(ahead.take(1)[1], TRAIN[1][torch.from_numpy(Watched().batch(1))])
 
 
 def test_one_that_was_never_asked_has_no_thread() -> None:
     ahead = loader(Watched(), 2)
-    assert ahead._thread is None
+    assert not threads()
     ahead.close()
 
 
@@ -111,7 +114,7 @@ def test_a_tensor_of_a_kind_of_its_own_is_read_when_it_is_due() -> None:
     sampler = Watched()
     ahead = loader(sampler, 4, (TRAIN[0].as_subclass(Noisy), TRAIN[1]))
     ahead.take(0)
-    assert sampler.asked == [0] and ahead._thread is None
+    assert sampler.asked == [0] and not threads()
 
 
 @pytest.mark.parametrize("journal", [False, True])
@@ -131,9 +134,6 @@ def test_training_is_the_same_to_the_bit(task: str, journal: bool) -> None:
 
 @pytest.mark.live
 def test_a_run_leaves_no_thread_behind(tmp_path: Path) -> None:
-    def threads() -> list[str]:
-        return [each.name for each in threading.enumerate() if each.name == "rumor-loader"]
-
     report = run(RunConfig(steps=5, prefetch=2, out=tmp_path), PeerConfig())
     assert report.steps == 5 and not threads()
     learner = Learner(RunConfig(prefetch=2), "a")

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from rumor.gossip import TrainingError, stream
-from rumor.gossip.effects.effects import Drop, Mix, Reclaim, Release, Send, ShareId, Snapshot, Stage
+from rumor.gossip.effects.effects import Drop, Mix, Reclaim, Release, Send, Snapshot, Stage
+from rumor.gossip.types import ShareId
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.cuda import DONE, CudaQueue, Held, Marks, queue_of
@@ -167,9 +168,9 @@ def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> No
 
     def come_and_go(seq: int) -> int:
         id = ShareId("b", 1, seq)
-        with store.landing(Stage(id, 0, share.numel()), share.numel()) as room:
+        with store.staging.landing(Stage(id, 0, share.numel()), share.numel()) as room:
             room[:] = share.numpy().data
-        place = store._staging.find(id).payload.data_ptr()
+        place = store.staging.find(id).payload.data_ptr()
         store.carry_out(Mix(id, 0.5))
         return place
 
@@ -288,7 +289,7 @@ def test_cuda_takes_and_mixes_what_host_memory_does(wire: str) -> None:
         for flat in (there.flats[0], here.flats[0]):
             flat.mul_(0.99)
         store.carry_out(Stage(id, 0, size, form), frame)
-        assert store.is_finite(id)
+        assert store.staging.is_finite(id)
         store.carry_out(Mix(id, 0.5, form))
         here.mix(share, 0.5, form)
         store.carry_out(Release(number))

@@ -1,11 +1,9 @@
 """Shares that are mixed later: in order, each once, within the time there is."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import pytest
-
-from rumor.train.tensors.mixing import MIXINGS, Background, Mixer, Sliced, mixer
+from rumor.train.tensors.mixing import Sliced
 
 
 class Clock:
@@ -28,17 +26,12 @@ def share(log: list[str], name: str, slices: int, clock: Clock | None = None) ->
         yield
 
 
-def add(mixing: Mixer, log: list[str], name: str, slices: int, clock: Clock | None = None) -> None:
+def add(mixing: Sliced, log: list[str], name: str, slices: int, clock: Clock | None = None) -> None:
     mixing.add(share(log, name, slices, clock), lambda: log.append(f"{name} done"))
 
 
-def test_a_way_to_mix_is_found_by_its_name() -> None:
-    assert [type(mixer(name)).__name__ for name in MIXINGS] == ["NoneType", "Sliced", "Background"]
-
-
-@pytest.mark.parametrize("make", [Sliced, Background])
-def test_all_shares_are_mixed_in_order_and_each_once(make: Callable[[], Mixer]) -> None:
-    mixing = make()
+def test_all_shares_are_mixed_in_order_and_each_once() -> None:
+    mixing = Sliced()
     log: list[str] = []
     add(mixing, log, "a", 3)
     add(mixing, log, "b", 2)
@@ -47,7 +40,7 @@ def test_all_shares_are_mixed_in_order_and_each_once(make: Callable[[], Mixer]) 
     mixing.settle()
     mixing.advance(1.0, Clock())
     add(mixing, log, "c", 1)
-    mixing.close()
+    mixing.settle()
     assert log[-2:] == ["c0", "c done"]
     assert len(log) == 9
 
@@ -97,89 +90,31 @@ def test_one_call_goes_on_with_the_next_share() -> None:
     assert log == ["a0", "a done", "b0", "b1"]
 
 
-@pytest.mark.parametrize("make", [Sliced, Background])
-def test_no_more_than_a_few_shares_wait(make: Callable[..., Mixer]) -> None:
-    mixing = make(queued_max=2)
+def test_no_more_than_a_few_shares_wait() -> None:
+    mixing = Sliced(queued_max=2)
     log: list[str] = []
     for name in "abc":
         add(mixing, log, name, 2)
     assert log[:3] == ["a0", "a1", "a done"]
-    mixing.close()
+    mixing.settle()
     assert [entry for entry in log if "done" in entry] == ["a done", "b done", "c done"]
 
 
-def test_in_the_background_training_does_not_wait_until_it_settles() -> None:
-    mixing, go = Background(), threading.Event()
-    log: list[str] = []
-
-    def slow() -> Iterator[None]:
-        go.wait(30)
-        log.append("mixed")
-        yield
-
-    mixing.add(slow(), lambda: log.append("done"))
-    mixing.advance(1.0, Clock())
-    assert log == []
-    go.set()
-    mixing.settle()
-    assert log == ["mixed", "done"]
-    mixing.close()
-
-
-def test_another_thread_mixes_in_the_background() -> None:
-    mixing, threads = Background(), set()
-
-    def note() -> Iterator[None]:
-        threads.add(threading.get_ident())
-        yield
-
-    mixing.add(note(), lambda: None)
-    mixing.close()
-    assert threads
-    assert threading.get_ident() not in threads
-
-
-def test_what_fails_in_the_background_is_heard_of_once_and_the_rest_is_mixed() -> None:
-    mixing = Background()
-    log: list[str] = []
-
-    def broken() -> Iterator[None]:
-        yield
-        raise ArithmeticError("broken")
-
-    mixing.add(broken(), lambda: log.append("given back"))
-    add(mixing, log, "a", 1)
-    with pytest.raises(ArithmeticError, match="broken"):
-        mixing.settle()
-    mixing.settle()
-    assert log == ["given back", "a0", "a done"]
-    mixing.close()
-
-
-def test_nothing_starts_where_nothing_is_mixed() -> None:
-    before = threading.active_count()
-    mixing = Background()
-    mixing.settle()
-    mixing.close()
-    assert threading.active_count() == before
-
-
-@pytest.mark.parametrize("make", [Sliced, Background])
-def test_a_share_that_comes_after_the_end_is_not_lost(make: Callable[[], Mixer]) -> None:
-    mixing = make()
+def test_a_share_that_comes_after_the_end_is_not_lost() -> None:
+    mixing = Sliced()
     log: list[str] = []
     add(mixing, log, "a", 1)
-    mixing.close()
+    mixing.settle()
     add(mixing, log, "b", 1)
     mixing.settle()
     assert log == ["a0", "a done", "b0", "b done"]
 
 
-def test_one_thread_closes_while_another_mixes() -> None:
+def test_one_thread_settles_while_another_mixes() -> None:
     mixing = Sliced()
     log: list[str] = []
     add(mixing, log, "a", 2000)
-    other = threading.Thread(target=mixing.close)
+    other = threading.Thread(target=mixing.settle)
     other.start()
     for _ in range(100):
         mixing.advance(0.0, Clock())

@@ -20,10 +20,10 @@ from rumor.gossip.effects.effects import (
     Reclaim,
     Release,
     Send,
-    ShareId,
     Snapshot,
     Stage,
 )
+from rumor.gossip.types import ShareId
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.layout import SLICE_SIZE
@@ -63,7 +63,7 @@ def land(store: TensorStore, payload: Tensor, form: Form = WHOLE, share: ShareId
     for start in range(0, size, 4096):
         stop = min(start + 4096, size)
         stage = Stage(share, start, size, form)
-        with store.landing(stage, stop - start) as room:
+        with store.staging.landing(stage, stop - start) as room:
             assert len(room) == stop - start
             room[:] = payload[start:stop].numpy().data
         store.carry_out(stage)
@@ -92,7 +92,7 @@ def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
         assert frame is not None
         payload = torch.frombuffer(bytearray(frame), dtype=torch.uint8)
         land(receiver, payload, form, share)
-        assert receiver.is_finite(share)
+        assert receiver.staging.is_finite(share)
         receiver.carry_out(Mix(share, 0.25, form))
         expected.mix(payload, 0.25, form, shard)
         sender.carry_out(Release(shard))
@@ -114,7 +114,7 @@ def test_a_frame_that_lies_elsewhere_is_copied() -> None:
     for start, stop in ((0, half), (half, payload.numel())):
         frame = payload[start:stop].numpy().tobytes()
         store.carry_out(Stage(SHARE, start, payload.numel()), frame)
-    assert store.is_finite(SHARE)
+    assert store.staging.is_finite(SHARE)
     store.carry_out(Mix(SHARE, 1.0))
     assert torch.equal(vector.snapshot(), payload)
 
@@ -128,7 +128,7 @@ def test_frames_were_looked_at_when_they_landed(monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("looked at twice")
 
     monkeypatch.setattr(vector, "is_finite", never)
-    assert store.is_finite(SHARE)
+    assert store.staging.is_finite(SHARE)
 
 
 @pytest.mark.parametrize("place", [0, 3000, -1])
@@ -137,7 +137,7 @@ def test_a_frame_that_is_not_finite_spoils_the_share(place: int) -> None:
     store, payload = TensorStore(vector), vector.snapshot()
     payload.view(torch.float32)[: 40 * 100][place] = float("nan")
     land(store, payload)
-    assert not store.is_finite(SHARE)
+    assert not store.staging.is_finite(SHARE)
 
 
 def test_frames_that_cut_numbers_apart_are_looked_at_together() -> None:
@@ -146,7 +146,7 @@ def test_frames_that_cut_numbers_apart_are_looked_at_together() -> None:
     payload.view(torch.float32)[25] = float("inf")
     for start, stop in ((0, 101), (101, payload.numel())):
         store.carry_out(Stage(SHARE, start, payload.numel()), payload[start:stop].numpy().data)
-    assert not store.is_finite(SHARE)
+    assert not store.staging.is_finite(SHARE)
 
 
 def test_a_frame_whose_receiving_fails_does_not_count() -> None:
@@ -156,23 +156,23 @@ def test_a_frame_whose_receiving_fails_does_not_count() -> None:
     stage = Stage(SHARE, 0, size)
 
     def fail() -> None:
-        with store.landing(stage, size) as room:
+        with store.staging.landing(stage, size) as room:
             room[:4] = b"\xff\xff\xff\xff"
             raise OSError("the connection broke")
 
     with pytest.raises(OSError, match="broke"):
         fail()
-    assert not store.is_finite(SHARE)
-    with store.landing(stage, size) as room:
+    assert not store.staging.is_finite(SHARE)
+    with store.staging.landing(stage, size) as room:
         room[:] = payload.numpy().data
-    assert store.is_finite(SHARE)
+    assert store.staging.is_finite(SHARE)
 
 
 def test_a_frame_beyond_its_share_is_refused() -> None:
     store = TensorStore(Vector(model()))
     with (
         pytest.raises(LocalProtocolError, match="a frame from 64 to 192 of 128"),
-        store.landing(Stage(SHARE, 64, 128), 128),
+        store.staging.landing(Stage(SHARE, 64, 128), 128),
     ):
         raise AssertionError("it has no room")
 
@@ -181,40 +181,40 @@ def test_a_share_refused_while_its_frame_lands_keeps_its_memory_until_then() -> 
     vector = Vector(model())
     store, size = TensorStore(vector), vector.schema.share_bytes
     other = ShareId("c", 1, 1)
-    with store.landing(Stage(SHARE, 0, size), size) as room:
+    with store.staging.landing(Stage(SHARE, 0, size), size) as room:
         store.carry_out(Drop(SHARE))
         assert kept_buffers(vector) == 0
-        with store.landing(Stage(other, 0, size), size) as elsewhere:
+        with store.staging.landing(Stage(other, 0, size), size) as elsewhere:
             elsewhere[:] = bytes(size)
             room[:] = b"\x11" * size
             assert bytes(elsewhere) == bytes(size)
     assert kept_buffers(vector) == 1
-    assert not store.is_finite(SHARE)
-    assert store.is_finite(other)
+    assert not store.staging.is_finite(SHARE)
+    assert store.staging.is_finite(other)
 
 
 def test_a_frame_that_lands_after_its_share_was_refused_leaves_nothing_behind() -> None:
     vector = Vector(model())
     store, size = TensorStore(vector), vector.schema.share_bytes
     store.carry_out(Drop(SHARE))
-    with store.landing(Stage(SHARE, 0, size), size) as room:
+    with store.staging.landing(Stage(SHARE, 0, size), size) as room:
         room[:] = bytes(size)
-    assert not store.is_finite(SHARE)
+    assert not store.staging.is_finite(SHARE)
     assert kept_buffers(vector) == 1
-    assert not store._staging._staged
+    assert not store.staging._staged
 
 
 def test_what_was_decided_is_remembered_for_a_while_only() -> None:
     store = TensorStore(Vector(model()))
     for seq in range(3000):
         store.carry_out(Drop(ShareId("b", 1, seq)))
-    assert len(store._staging._gone) == 1024
+    assert len(store.staging._gone) == 1024
 
 
 def test_room_for_a_frame_cannot_be_written_to_later() -> None:
     vector = Vector(model())
     store = TensorStore(vector)
-    with store.landing(Stage(SHARE, 0, vector.schema.share_bytes), 64) as room:
+    with store.staging.landing(Stage(SHARE, 0, vector.schema.share_bytes), 64) as room:
         pass
     with pytest.raises(ValueError, match="released"):
         room[0] = 1
@@ -227,7 +227,7 @@ def test_staging_buffers_are_used_again() -> None:
     for seq in range(6):
         share = ShareId("b", 1, seq)
         land(store, payload, share=share)
-        places.add(store._staging.find(share).payload.data_ptr())
+        places.add(store.staging.find(share).payload.data_ptr())
         store.carry_out(Mix(share, 0.5) if seq % 2 else Drop(share))
     assert len(places) == 1
 
@@ -304,7 +304,7 @@ def segments() -> Iterator[SegmentPool]:
 
 
 @readable
-@pytest.mark.parametrize("mixing", ["step", "sliced", "background"])
+@pytest.mark.parametrize("mixing", ["step", "sliced"])
 @pytest.mark.parametrize("wire", ["float32", "int8"])
 def test_a_share_is_mixed_from_the_memory_of_its_sender(
     wire: str, mixing: Mixing, segments: SegmentPool
@@ -316,8 +316,8 @@ def test_a_share_is_mixed_from_the_memory_of_its_sender(
     form = Form(wire)
     size = form.size_bytes(vectors[0].schema, 0)
     sender.carry_out(Snapshot(1, "x", form, shown=True))
-    assert receiver.attach(Attach(SHARE, sender.segment_of(1), size, form))
-    assert receiver.is_finite(SHARE)
+    assert receiver.staging.attach(Attach(SHARE, sender.segment_of(1), size, form))
+    assert receiver.staging.is_finite(SHARE)
     receiver.carry_out(Mix(SHARE, 0.5, form))
     if mixing != "step":
         # The answer frees the memory, though the share may not be mixed yet.
@@ -355,8 +355,8 @@ def test_a_share_of_another_process_that_was_refused_meanwhile_is_not_kept(
     store = TensorStore(vector, None, segments, Attachments())
     store.carry_out(Snapshot(1, "x", shown=True))
     store.carry_out(Drop(SHARE))
-    assert store.attach(Attach(SHARE, store.segment_of(1), vector.schema.share_bytes))
-    assert not store.is_finite(SHARE)
+    assert store.staging.attach(Attach(SHARE, store.segment_of(1), vector.schema.share_bytes))
+    assert not store.staging.is_finite(SHARE)
     store.close()
 
 
@@ -365,8 +365,8 @@ def test_without_segments_nothing_is_shown_or_attached() -> None:
     store.carry_out(Snapshot(1, "x"))
     store.carry_out(Release(1, abandoned=True))
     assert store.segment_of(1) == ""
-    assert not store.attach(Attach(SHARE, "1:2:" + "0" * 32, 64))
-    assert not TensorStore(Vector(model()), attachments=Attachments()).attach(
+    assert not store.staging.attach(Attach(SHARE, "1:2:" + "0" * 32, 64))
+    assert not TensorStore(Vector(model()), attachments=Attachments()).staging.attach(
         Attach(SHARE, "nowhere", 64)
     )
     store.close()
@@ -388,12 +388,11 @@ def large() -> nn.Module:
     return model(0, 2 * SLICE_SIZE // 40 + 40)
 
 
-@pytest.mark.parametrize("mixing", ["sliced", "background"])
-def test_mixed_later_shares_have_the_same_bits_as_mixed_at_once(mixing: Mixing) -> None:
+def test_mixed_later_shares_have_the_same_bits_as_mixed_at_once() -> None:
     torch.manual_seed(0)
     module = large()
     vectors = [Vector(copy.deepcopy(module)) for _ in range(2)]
-    stores = [TensorStore(vectors[0]), TensorStore(vectors[1], mixing=mixing)]
+    stores = [TensorStore(vectors[0]), TensorStore(vectors[1], mixing="sliced")]
     clock, taken = Clock(), []
     payload = Vector(large()).snapshot().clone()
     for seq in range(1, 8):
@@ -431,7 +430,6 @@ def test_a_share_waits_for_its_turn_and_holds_its_buffer_meanwhile() -> None:
     assert kept_buffers(vector) == 1
 
 
-@pytest.mark.parametrize("mixing", ["sliced", "background"])
 @pytest.mark.parametrize(
     "effect",
     [
@@ -443,12 +441,13 @@ def test_a_share_waits_for_its_turn_and_holds_its_buffer_meanwhile() -> None:
     ids=["snapshot", "combine", "reclaim", "copy"],
 )
 def test_what_needs_the_whole_vector_first_finishes_what_is_queued(
-    mixing: Mixing, effect: Snapshot | Combine | Reclaim | Mix
+    effect: Snapshot | Combine | Reclaim | Mix,
 ) -> None:
     torch.manual_seed(0)
     vectors = [Vector(copy.deepcopy(large()), ("y",)) for _ in range(2)]
     payload = torch.zeros(vectors[0].schema.share_bytes, dtype=torch.uint8)
-    for vector, mode in zip(vectors, ("step", mixing), strict=True):
+    modes: tuple[Mixing, ...] = ("step", "sliced")
+    for vector, mode in zip(vectors, modes, strict=True):
         store = TensorStore(vector, mixing=mode)
         store.carry_out(Snapshot(1, "x"))
         for seq in (1, 2):
@@ -492,7 +491,7 @@ def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
     finally:
         arrived.put(None)
         thread.join()
-    assert not store._staging._staged
+    assert not store.staging._staged
     assert torch.isfinite(vector.flats[0]).all()
     assert float(vector.flats[0].abs().max()) < 1e-3
 

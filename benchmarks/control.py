@@ -1,36 +1,48 @@
-"""Two hosts on this machine, joined by a cable of limited speed: Linux network namespaces."""
+"""``control``: messages beside bulk, between two hosts that are joined by a cable of limited speed.
+
+Both hosts are network namespaces of this machine's Linux.
+"""
 
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from statistics import median
 from typing import Any, Final
 
 import torch
 import zmq
 
-from rumor.benchmarks.exchange import Flat, OnDemand
-from rumor.gossip import Envelope, GoSGD, Protocol, ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Send
-from rumor.gossip.effects.events import Event
-from rumor.gossip.wire.messages import Hello
-from rumor.train import Peer, PeerConfig
-
+from ..gossip import Envelope, GoSGD, Protocol, ProtocolConfig
+from ..gossip.effects.effects import Effect, Send
+from ..gossip.effects.events import Event
 from ..gossip.errors import RumorError
+from ..gossip.wire.messages import Hello
+from ..train import Peer, PeerConfig
+from .exchange import FRAME_BYTES, Flat, OnDemand
+from .results import Result, Row, percentile
 
-__all__ = ["Cable", "CableError", "HelloWatch", "cable", "far", "near", "plain_far", "plain_near"]
+__all__ = ["Cable", "CableError", "cable", "measure_control", "run_end"]
 
+_log = logging.getLogger("rumor.benchmarks")
 
 _COMMAND_S_MAX: Final = 20
 
 # Sockets' own buffers come before the cable's: what waits in the cable, everybody waits for.
 _QUEUE_MS: Final = 20
 _BURST_BYTES: Final = 32 * 1024
+
+_PORT: Final = 7700
+_END_S_MAX: Final = 240
+_GOSSIP_S: Final = 0.05
+_STEP_S: Final = 0.002
+_QUIET_S: Final = 0.5
 
 
 class CableError(RumorError):
@@ -89,13 +101,122 @@ def _run(*command: str) -> None:
         raise CableError(f"{' '.join(command[:4])} failed: {error}") from None
 
 
-_GOSSIP_S: Final = 0.05
-_STEP_S: Final = 0.002
-_QUIET_S: Final = 0.5
-_FRAME_BYTES: Final = 1 << 20
+def measure_control(
+    link_mb_s: float = 20,
+    size_mb: float = 40,
+    times: int = 3,
+    idle_s: float = 3.0,
+    bulk_mib: int = 8,
+    pings: int = 7,
+) -> Result:
+    """Time HELLOs and their answers between two hosts while one pushes large shares at the other.
+
+    Args:
+        link_mb_s: What the link between them carries, 10**6 bytes per second.
+        size_mb: Size of the float32 vector, 10**6 bytes.
+        times: How often it is pushed.
+        idle_s: How long HELLOs are timed without bulk, seconds.
+        bulk_mib: What plain ZeroMQ is given to send right before each ping, 2**20 bytes.
+        pings: Of plain ZeroMQ, without bulk and with it.
+    """
+    size_bytes = int(size_mb * 1e6) // 4 * 4
+    try:
+        with cable(link_mb_s * 1e6) as laid:
+            first, second = (f"tcp://{address}:{_PORT}" for address in laid.addresses)
+            _log.info("plain ZeroMQ on a link of %g MB/s", link_mb_s)
+            asked = {"address": first, "bulk_bytes": bulk_mib << 20, "times": pings}
+            plain = _run_ends(laid, "plain_", asked, {"address": first})
+            _log.info("rumor on a link of %g MB/s", link_mb_s)
+            asked = {"address": first, "size_bytes": size_bytes, "times": times, "idle_s": idle_s}
+            joining = {"address": second, "join": first, "size_bytes": size_bytes}
+            ours = _run_ends(laid, "", asked, joining)
+        rows = tuple(_rows(ours, plain, link_mb_s, bulk_mib))
+    except CableError as error:
+        _log.warning("%s", error)
+        rows = (Row(name="not measured", ours=0, reference=0, unit="ms", note=str(error)),)
+    return Result(
+        name="control",
+        title=f"Round trip of control messages on a link of {link_mb_s:g} MB/s, while shares of "
+        f"{size_mb:g} MB are pushed",
+        rows=rows,
+    )
 
 
-class HelloWatch:
+def _rows(
+    ours: Mapping[str, Any], plain: Mapping[str, Any], link_mb_s: float, bulk_mib: int
+) -> Iterator[Row]:
+    one_socket = "a ping of plain ZeroMQ on the socket that bulk goes over"
+    behind = f"{one_socket}, behind {bulk_mib} MiB"
+    idle_ms, bulk_ms = ([taken_s * 1e3 for taken_s in ours[way]] for way in ("idle_s", "bulk_s"))
+    plain_ms, behind_ms = (median(plain[way]) * 1e3 for way in ("idle_s", "bulk_s"))
+    counted = f"{len(bulk_ms)} HELLOs"
+    figures = {
+        "without bulk, median": (median(idle_ms), plain_ms, f"{one_socket}, with none"),
+        "under bulk, median": (median(bulk_ms), behind_ms, f"{behind}; {counted}"),
+        "under bulk, p99": (percentile(bulk_ms, 99), behind_ms, f"{behind}, median; {counted}"),
+        "under bulk, longest": (max(bulk_ms), behind_ms, f"{behind}, median; {counted}"),
+    }
+    for name, (figure, reference, note) in figures.items():
+        yield Row(name=name, ours=figure, reference=reference, unit="ms", note=note)
+    yield Row(
+        name="bulk meanwhile",
+        ours=ours["bytes_s"] / 1e6,
+        reference=link_mb_s,
+        unit="MB/s",
+        note="what the link carries, headers included",
+    )
+
+
+def _run_ends(
+    laid: Cable, kind: str, near: Mapping[str, Any], far: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Run both ends; what the near one found."""
+    with _end(laid, 1, f"{kind}far", far), _end(laid, 0, f"{kind}near", near) as process:
+        try:
+            out, _ = process.communicate(timeout=_END_S_MAX)
+        except subprocess.TimeoutExpired:
+            raise CableError(f"nothing came over it in {_END_S_MAX} s") from None
+    if process.returncode:
+        raise CableError(f"an end of it failed with status {process.returncode}")
+    return dict(json.loads(out.splitlines()[-1]))
+
+
+@contextmanager
+def _end(
+    laid: Cable, end: int, role: str, asked: Mapping[str, Any]
+) -> "Iterator[subprocess.Popen[str]]":
+    script = f"import sys; from {__name__} import run_end; run_end(*sys.argv[1:])"
+    process = subprocess.Popen(
+        laid.command(end, sys.executable, "-P", "-c", script, role, json.dumps(asked)),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_end(role: str, asked: str) -> None:
+    """Be one end of the cable, in a process of its own, and print what was found as JSON.
+
+    Args:
+        role: ``near``, ``far``, ``plain_near`` or ``plain_far``.
+        asked: The arguments of that role, as JSON.
+    """
+    torch.set_num_threads(1)
+    roles: dict[str, Callable[..., Any]] = {
+        "near": _near,
+        "far": _far,
+        "plain_near": _plain_near,
+        "plain_far": _plain_far,
+    }
+    print(json.dumps(roles[role](**json.loads(asked))), flush=True)
+
+
+class _HelloWatch:
     """Times HELLOs that want an answer, and their answers, at the protocol of this process."""
 
     def __init__(self) -> None:
@@ -133,20 +254,14 @@ def _wants_answer(effect: Effect | Event) -> bool:
     )
 
 
-def near(address: str, size_bytes: int, times: int, idle_s: float) -> dict[str, Any]:
+def _near(address: str, size_bytes: int, times: int, idle_s: float) -> dict[str, Any]:
     """Found a swarm, and push to the one that joins while HELLOs go to and fro.
-
-    Args:
-        address: Where to listen.
-        size_bytes: Of the float32 vector.
-        times: How often the vector is pushed.
-        idle_s: How long HELLOs are watched without any bulk first, seconds.
 
     Returns:
         ``idle_s`` and ``bulk_s``, round trips without and with bulk on its way; ``bytes_s``, what
         the bulk came to.
     """
-    watch, rule = HelloWatch(), OnDemand()
+    watch, rule = _HelloWatch(), OnDemand()
     with Peer(Flat(size_bytes // 4), _config(bind=address, rule=rule)) as peer:
         _admit(peer)
         watch.take()
@@ -161,7 +276,7 @@ def near(address: str, size_bytes: int, times: int, idle_s: float) -> dict[str, 
         return {"idle_s": idle, "bulk_s": watch.take(), "bytes_s": bytes_s}
 
 
-def far(address: str, join: str, size_bytes: int) -> None:
+def _far(address: str, join: str, size_bytes: int) -> None:
     """Join, and mix what comes until killed."""
     config = _config(bind=address, join=(join,), rule=GoSGD(0.0))
     with Peer(Flat(size_bytes // 4), config) as peer:
@@ -169,23 +284,14 @@ def far(address: str, join: str, size_bytes: int) -> None:
             _step_for(peer, 1.0)
 
 
-def plain_near(address: str, bulk_bytes: int, times: int) -> dict[str, Any]:
-    """Time pings on the one socket that bulk goes over, too.
-
-    Args:
-        address: Where to listen.
-        bulk_bytes: What is handed to the socket right before a ping.
-        times: How many pings, without bulk and with it.
-
-    Returns:
-        ``idle_s`` and ``bulk_s``, round trips.
-    """
-    frame = bytes(_FRAME_BYTES)
+def _plain_near(address: str, bulk_bytes: int, times: int) -> dict[str, Any]:
+    """Time pings on the one socket that bulk goes over, too; without bulk, and right behind it."""
+    frame = bytes(FRAME_BYTES)
     with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
         socket.bind(address)
         socket.recv()
         found: dict[str, Any] = {"idle_s": [], "bulk_s": []}
-        for name, frames in {"idle_s": 0, "bulk_s": bulk_bytes // _FRAME_BYTES}.items():
+        for name, frames in {"idle_s": 0, "bulk_s": bulk_bytes // FRAME_BYTES}.items():
             for _ in range(times):
                 for _ in range(frames):
                     socket.send(frame, copy=False)
@@ -196,13 +302,13 @@ def plain_near(address: str, bulk_bytes: int, times: int) -> dict[str, Any]:
         return found
 
 
-def plain_far(address: str) -> None:
+def _plain_far(address: str) -> None:
     """Answer pings until killed."""
     with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
         socket.connect(address)
         socket.send(b"here")
         while True:
-            if len(socket.recv(copy=False)) < _FRAME_BYTES:
+            if len(socket.recv(copy=False)) < FRAME_BYTES:
                 socket.send(b"pong")
 
 
@@ -220,7 +326,7 @@ def _admit(peer: Peer) -> None:
     while not quiet:
         before = peer.counters.bytes_sent
         _step_for(peer, _QUIET_S)
-        quiet = peer.counters.pushes > 0 and peer.counters.bytes_sent - before < _FRAME_BYTES
+        quiet = peer.counters.pushes > 0 and peer.counters.bytes_sent - before < FRAME_BYTES
 
 
 def _push(peer: Peer, rule: OnDemand) -> None:
@@ -234,14 +340,3 @@ def _step_for(peer: Peer, seconds: float) -> None:
     while time.monotonic() < end_s:
         time.sleep(_STEP_S)
         peer.step()
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    ends: dict[str, Callable[..., Any]] = {
-        "near": near,
-        "far": far,
-        "plain_near": plain_near,
-        "plain_far": plain_far,
-    }
-    print(json.dumps(ends[sys.argv[1]](**json.loads(sys.argv[2]))), flush=True)
