@@ -4,8 +4,8 @@
 # make test-browser    reports in a browser
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
-# make cover       branch coverage of protocol core and topologies, which must be complete
-# make campaign    what takes an hour: ten thousand seeds of faults, ten times as many examples, the slow tests
+# make cover       test-core, with branch coverage of protocol core and topologies, which must be complete
+# make campaign    what takes an hour: ten thousand seeds of faults, 25 times as many examples, the slow tests
 # make bench       speed, as ratios within one run (NAME="..." picks some)
 # make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
 # make reference   docs/reference/{commands,config,metrics}.md, from the code
@@ -27,10 +27,10 @@ TESTS   := test-core test-others test-cluster test-browser test-share
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) cover campaign bench soak gallery house reference rules stragglers studies wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench soak gallery house reference rules stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
-$(TESTS) cover campaign: export PYTHONDONTWRITEBYTECODE :=
+$(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: chromium help demo test $(TESTS) check cover campaign bench soak \
 	gallery house reference rules stragglers studies wires clean
@@ -48,10 +48,16 @@ CORE    := tests/gossip tests/topology
 COMMITS := $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 SHARE   ?= $(shell echo $$(($(COMMITS) % 16 + 1))/16)
 
+# Of `make test COVER=1`, too.
+COVERED := $(BIN)/coverage combine -q && $(BIN)/coverage report --show-missing --fail-under=100 \
+	--include='gossip/*,topology/*' --omit='gossip/transport*'
+
 test: test-core test-others
 
 test-core: .venv/.test
-	$(BIN)/python $(PYTEST) -n auto $(CORE) -m "not live and $(QUICK)"
+	$(if $(COVER),$(BIN)/coverage erase)
+	$(BIN)/python $(if $(COVER),-m coverage run) $(PYTEST) -n auto $(CORE) -m "not live and $(QUICK)"
+	$(if $(COVER),$(COVERED))
 
 # Real peers wait more than they compute: two tests of them at a time, on a single core too.
 test-others: .venv/.test
@@ -72,12 +78,8 @@ check: .venv/.check .types/rumor
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-cover: .venv/.test
-	$(BIN)/coverage erase
-	$(BIN)/coverage run $(PYTEST) -n auto $(CORE) -m "not live and $(QUICK)"
-	$(BIN)/coverage combine -q
-	$(BIN)/coverage report --show-missing --fail-under=100 --include='gossip/*,topology/*' \
-		--omit='gossip/transport*'
+cover:
+	$(MAKE) test-core COVER=1
 
 campaign: .venv/.test
 	$(BIN)/rumor fuzz --seeds 0-9999

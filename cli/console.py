@@ -1,9 +1,9 @@
 """What commands show on a terminal or in a log: progress, tables, figures with their meaning."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
@@ -11,19 +11,19 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from ..sim.study import StudyProgress
-
 __all__ = [
     "LINE_EVERY_S",
     "Progress",
     "Row",
+    "counted",
     "duration",
+    "named",
     "plain_table",
+    "print_json",
+    "print_path",
     "print_rows",
     "progress_on",
-    "study_progress_on",
-    "study_words",
+    "sized",
     "time_left",
 ]
 
@@ -31,6 +31,9 @@ LINE_EVERY_S = 5.0
 """Between two lines about the same, where nothing can be drawn in place."""
 
 BAR_EVERY_S = 0.1
+
+ESTIMATE_AFTER_S = 2.0
+"""Time on the wall before which an estimate of the rest would be a guess."""
 
 
 class Row(NamedTuple):
@@ -41,21 +44,31 @@ class Row(NamedTuple):
     words: str
 
 
-def plain_table(*columns: str, right: Iterable[str] = (), header: bool = True) -> Table:
+def plain_table(*columns: str, title: str | None = None, header: bool = True) -> Table:
     """Make a table without lines.
 
     Args:
-        columns: Their titles.
-        right: Those of numbers, which are aligned on the right and never folded.
-        header: Whether the titles are shown.
+        columns: Their titles, after a ``>`` for those of numbers, which are aligned on the right.
+            These and the first column are never folded.
+        title: Above it.
+        header: Whether the columns' titles are shown.
     """
     table = Table(
-        box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), show_header=header
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        title=title,
+        title_justify="left",
+        show_header=header,
+        header_style="dim",
     )
-    numbers = set(right)
-    for column in columns:
-        is_number = column in numbers
-        table.add_column(column, justify="right" if is_number else "left", no_wrap=is_number)
+    for index, column in enumerate(columns):
+        is_number = column.startswith(">")
+        table.add_column(
+            column.removeprefix(">"),
+            justify="right" if is_number else "left",
+            no_wrap=is_number or index == 0,
+        )
     return table
 
 
@@ -70,27 +83,34 @@ def print_rows(
         console: Where to.
         header: Titles of the three columns; none are shown unless given.
     """
-    table = plain_table(*(header or Row("name", "value", "words")), header=header is not None)
-    table.columns[0].no_wrap = True
+    table = plain_table(*(header or Row._fields), header=header is not None)
     if header is None:
         table.columns[0].style, table.columns[1].no_wrap = "dim", True
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(Text, row))
     console.print()
     console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table)
 
 
+def print_path(what: str, path: object, console: Console) -> None:
+    """Print where something is, on one line: a path that is folded cannot be copied."""
+    console.print(f"{what}: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def print_json(answer: Any) -> None:
+    """Print what ``--json`` promises: one line, and nothing in it that is not JSON."""
+    print(json.dumps(answer, allow_nan=False))
+
+
 class Progress(Protocol):
     """Shows how a computation goes."""
 
-    def is_due(self, wall_s: float) -> bool:
-        """Whether it is time to show something again, so long after the start."""
-
-    def show(self, done: float | None, words: str, line: str) -> None:
-        """Show how far it is.
+    def show(self, wall_s: float, done: float | None, words: str, line: str) -> None:
+        """Show how far it is, if it is time to.
 
         Args:
+            wall_s: Since its start, seconds.
             done: Of the total; None where nobody knows.
             words: Beside a bar, what matters most first: a narrow terminal cuts off the rest.
             line: The same where there is no bar.
@@ -118,35 +138,13 @@ def progress_on(
         return
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
+    columns: list[ProgressColumn] = [BarColumn(bar_width=24), MofNCompleteColumn()]
+    if total is None:
+        columns = [BarColumn(bar_width=16), TextColumn("{task.percentage:>3.0f}%")]
     with RichProgress(
-        *_columns(total, unit), console=console, auto_refresh=False, transient=True
+        *columns, TextColumn(unit), _Words(), console=console, auto_refresh=False, transient=True
     ) as bar:
         yield _Bar(bar, total)
-
-
-def time_left(done: float | None, wall_s: float, since_s: float) -> list[str]:
-    """Estimate how long a computation still takes, in words; nothing where that is a guess.
-
-    Args:
-        done: Part that is done, in [0, 1].
-        wall_s: Time that this took.
-        since_s: Time before which an estimate would be a guess.
-
-    >>> time_left(0.25, 10.0, 2.0)
-    ['about 30 s left']
-    """
-    if not done or wall_s < since_s:
-        return []
-    left_s = wall_s * (1 - done) / done
-    return [
-        f"about {round(left_s / 60)} min left" if left_s >= 100 else f"about {left_s:.0f} s left"
-    ]
-
-
-def _columns(total: int | None, unit: str) -> list[ProgressColumn]:
-    if total is None:
-        return [BarColumn(bar_width=16), TextColumn("{task.percentage:>3.0f}%"), _Words()]
-    return [BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(unit), _Words()]
 
 
 class _Lines:
@@ -158,14 +156,10 @@ class _Lines:
         if title:
             self.tell(title)
 
-    def is_due(self, wall_s: float) -> bool:
-        if wall_s < self._next_s:
-            return False
-        self._next_s = wall_s + LINE_EVERY_S
-        return True
-
-    def show(self, done: float | None, words: str, line: str) -> None:
-        self.tell(line)
+    def show(self, wall_s: float, done: float | None, words: str, line: str) -> None:
+        if wall_s >= self._next_s:
+            self._next_s = wall_s + LINE_EVERY_S
+            self.tell(f"{wall_s:.0f} s: {line}")
 
     def tell(self, sentence: str) -> None:
         print(sentence, file=self._stream, flush=True)
@@ -181,16 +175,11 @@ class _Bar:
         self._task = bar.add_task("", total=total, words="")
         self._next_s = 0.0
 
-    def is_due(self, wall_s: float) -> bool:
-        if wall_s < self._next_s:
-            return False
-        self._next_s = wall_s + BAR_EVERY_S
-        return True
-
-    def show(self, done: float | None, words: str, line: str) -> None:
-        if done is not None:
-            self._bar.update(self._task, total=self._total, completed=done)
-        self._bar.update(self._task, words=words, refresh=True)
+    def show(self, wall_s: float, done: float | None, words: str, line: str) -> None:
+        if wall_s >= self._next_s:
+            self._next_s = wall_s + BAR_EVERY_S
+            total = None if done is None else self._total
+            self._bar.update(self._task, total=total, completed=done, words=words, refresh=True)
 
     def tell(self, sentence: str) -> None:
         self._bar.console.print(Text(sentence, style="red"), soft_wrap=True)
@@ -206,39 +195,19 @@ class _Words(TextColumn):
         return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
 
 
-ShowStudy = Callable[["StudyProgress"], None]
-
-
-@contextmanager
-def study_progress_on(stream: TextIO) -> Iterator[ShowStudy]:
-    """Show a study on *stream*, in the way that it can.
+def time_left(done: float | None, wall_s: float) -> list[str]:
+    """Estimate how long a computation still takes, in words; nothing where that is a guess.
 
     Args:
-        stream: Usually stderr.
+        done: Part that is done, in [0, 1].
+        wall_s: Time that this took.
+
+    >>> time_left(0.25, 10.0)
+    ['about 30 s left']
     """
-    console = Console(file=stream)
-    if not console.is_terminal:
-        yield _study_lines(console)
-        return
-    columns = BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("trials"), _StudyWords()
-    with RichProgress(*columns, console=console, refresh_per_second=4, transient=True) as bar:
-        yield _study_bar(bar)
-
-
-def study_words(progress: "StudyProgress", since_s: float = 0.0) -> str:
-    """What is known of how it goes and when it ends, beside the number of trials.
-
-    Args:
-        progress: As it was told last.
-        since_s: How long ago that was, seconds.
-    """
-    parts = [f"{progress.failed} failed"] if progress.failed else []
-    if progress.left_s is not None and progress.to_do:
-        # A trial that takes longer than it was thought to is not over yet.
-        parts.append(f"about {duration(max(1.0, progress.left_s - since_s))} left")
-    if progress.trial is not None:
-        parts.append(f"last {progress.trial}")
-    return ", ".join(parts)
+    if not done or wall_s < ESTIMATE_AFTER_S:
+        return []
+    return [f"about {duration(wall_s * (1 - done) / done)} left"]
 
 
 def duration(seconds: float) -> str:
@@ -252,56 +221,32 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.2g} h"
 
 
-def _study_lines(console: Console) -> ShowStudy:
-    """Plain lines: one every few seconds at most, and one for the first failure."""
-    next_s = LINE_EVERY_S
-    failures = 0
+def sized(size_bytes: float) -> str:
+    """A number of bytes with a unit.
 
-    def show(progress: "StudyProgress") -> None:
-        nonlocal next_s, failures
-        if progress.failure is not None and not failures:
-            failures += 1
-            _tell_failure(console, progress)
-        if progress.wall_s >= next_s:
-            next_s = progress.wall_s + LINE_EVERY_S
-            done = f"{progress.trials - progress.to_do:,} of {progress.trials:,} trials"
-            line = ", ".join(filter(None, [done, study_words(progress)]))
-            print(f"{progress.wall_s:.0f} s: {line}", file=console.file, flush=True)
-
-    return show
+    >>> sized(4_000_000), sized(1.5e9), sized(12)
+    ('4 MB', '1.5 GB', '12 B')
+    """
+    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
+        if size_bytes >= 10**power:
+            return f"{size_bytes / 10**power:.4g} {unit}"
+    return f"{size_bytes:.4g} B"
 
 
-def _study_bar(bar: RichProgress) -> ShowStudy:
-    task = bar.add_task("", total=None, shown=None, at_s=0.0)
-    failures = 0
+def counted(count: int, name: str) -> str:
+    """A number of things.
 
-    def show(progress: "StudyProgress") -> None:
-        nonlocal failures
-        if progress.failure is not None and not failures:
-            failures += 1
-            _tell_failure(bar.console, progress)
-        done = progress.trials - progress.to_do
-        bar.update(
-            task, total=progress.trials, completed=done, shown=progress, at_s=time.monotonic()
-        )
-
-    return show
+    >>> counted(1, "trial"), counted(4_000, "trial")
+    ('1 trial', '4,000 trials')
+    """
+    return f"{count:,} {name}{'s' * (count != 1)}"
 
 
-def _tell_failure(console: Console, progress: "StudyProgress") -> None:
-    """The first failure at once: whoever watches may want to stop; the others at the end."""
-    console.print(Text(f"{progress.trial} failed: {progress.failure}"), soft_wrap=True)
+def named(items: Sequence[str], most: int = 5) -> str:
+    """The first of some names, and how many more there are.
 
-
-class _StudyWords(TextColumn):
-    """What there is room for, the time left as it runs down."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: Task) -> Text:
-        progress: StudyProgress | None = task.fields["shown"]
-        if progress is None:
-            return Text("")
-        told = study_words(progress, time.monotonic() - task.fields["at_s"])
-        return Text(told, no_wrap=True, overflow="ellipsis")
+    >>> named(["a", "b", "c"]), named(["a", "b", "c"], most=1)
+    ('a, b, c', 'a and 2 more')
+    """
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "fail", "reporting_errors"]
+__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "fail", "not_written", "reporting_errors"]
 
 FAILED = 1
 """Exit status: it ran and failed."""
@@ -57,7 +57,12 @@ def _is(error: Exception, module: str, name: str) -> bool:
 def _message_of(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory for this"
-    return str(error) or type(error).__name__
+    return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+
+
+def not_written(path: object, error: OSError) -> str:
+    """Say that a file or folder cannot be written, and why."""
+    return f"{path} cannot be written: {error.strerror or error}"
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -12,13 +12,15 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 
 from ..gossip.rules.registry import parameter_default, parameter_help, rules_help
+from .errors import reporting_errors
 
 __all__ = [
     "COMPUTING",
@@ -29,11 +31,12 @@ __all__ = [
     "OUTPUT",
     "SPEED",
     "TRAINING",
-    "Debug",
     "Json",
     "Setting",
     "Source",
+    "config_of",
     "given",
+    "option",
     "options_of",
     "read_settings",
 ]
@@ -57,10 +60,14 @@ Json = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
-Debug = Annotated[
-    bool,
-    typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT),
-]
+_DEBUG: Final = inspect.Parameter(
+    "debug",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT)
+    ],
+)
 
 _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     TRAINING: (
@@ -71,27 +78,38 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     SPEED: ("step_s", "pace", "speeds", "slow"),
     NETWORK: ("network", "latency_s", "bandwidth_mbit", "loss", "duplicates"),
     FAULTS: ("faults", "checkpoint_every_s"),
-    COMPUTING: ("engine", "decide", "threads", "window", "memory_gib"),
-    OUTPUT: ("out", "log_every", "eval_every", "checkpoint_every", "journal"),
+    COMPUTING: (
+        *("engine", "decide", "threads", "window", "memory_gib"),
+        *("processes", "shrink", "failures_max", "backend", "jobs"),
+    ),
+    OUTPUT: (
+        *("out", "resume", "log_every", "eval_every", "checkpoint_every", "journal"),
+        *("format", "no_plot", "no_report", "draw"),
+    ),
 }
 """Options that are not shown in the panel of their source."""
 
 _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "from_file": ("--from",),
+    "jobs": ("--jobs", "-j"),
+    "list_all": ("--list",),
+    "nodes": ("--nodes", "-n"),
     "peers": ("--peers", "-n"),
+    "shrink": ("--shrink/--no-shrink",),
     "workers": ("--workers", "-n"),
 }
-"""Options that have more than ``--`` and the field's name, or need it said."""
+"""Options that are not just ``--`` and the field's name."""
 
 _METAVARS: Final[Mapping[str, str]] = {
     "advertise": "HOST:PORT",
     "bandwidth": "RATE",
     "bind": "ADDRESS",
     "checkpoint_every": "INTERVAL",
+    "copy": "FILE.toml",
+    "degree": "D",
     "duplicates": "PART",
-    "emission": "NAME",
-    "engine": "NAME",
-    "decide": "NAME",
     "faults": "FILE.json",
+    "format": "npz|parquet",
     "join": "HOST:PORT",
     "loss": "PART",
     "lr_schedule": "SPEC",
@@ -100,20 +118,22 @@ _METAVARS: Final[Mapping[str, str]] = {
     "out": "DIR",
     "pace": "SPEC",
     "partition": "SPEC",
-    "prefetch": "N",
     "rendezvous": "DIR",
+    "resume": "DIR",
     "rule": "SPEC",
+    "seeds": "RANGE",
     "shard_order": "round-robin|random",
     "shards": "K",
-    "shards_per_push": "N",
     "slow": "PEER:FACTOR",
     "socks_proxy": "HOST:PORT",
     "speeds": "CLASSES",
-    "task": "NAME",
+    "target": "ACCURACY",
     "timing": "local|lan|wan",
+    "tolerance": "PART",
     "topology": "SPEC",
     "window": "STEPS",
     "wire": "FORMAT",
+    "without": "NAME,...",
 }
 """What help shows in place of a value, where the type alone or the unit says too little."""
 
@@ -124,7 +144,10 @@ _OF_RULES: Final[Mapping[str, Callable[[], tuple[str, str | None]]]] = {
 }
 """Help and default of what the rules themselves declare."""
 
-_UNITS: Final = {"_s": "S", "_s_min": "S", "_ms": "MS", "_mbit": "MBIT", "_gib": "GIB"}
+_PLAIN: Final[Mapping[Any, str]] = {int: "N", str: "NAME", Path: "FILE"}
+"""What it shows where nothing else is known."""
+
+_UNITS: Final = {"_s": "S", "_s_min": "S", "_ms": "MS", "_mbit": "MBIT", "_mb": "MB", "_gib": "GIB"}
 
 _ROOT: Final = Path(__file__).parents[1]
 """Where the layers lie side by side, in a checkout and in an installed package alike."""
@@ -137,9 +160,9 @@ _KINDS: Final[Mapping[str, Any]] = {
     "str": str,
 }
 
-_UNLESS_GIVEN: Final = re.compile(r"; (?P<words>[^;]+?),? unless given\b")
+_T = TypeVar("_T")
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+_UNLESS_GIVEN: Final = re.compile(r"; (?P<words>[^;]+?),? unless given\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,56 +187,76 @@ class Source:
     """A class, or where one is: ``train.config:RunConfig``."""
     panel: str
     """Of help, for all fields of which nothing else is known."""
-    only: Collection[str] = ()
-    """Names of the fields; all where none are given."""
     without: Collection[str] = ()
     """Names of fields that are no options."""
-    metavars: Mapping[str, str] | None = None
+    metavars: Mapping[str, str] = field(default_factory=dict)
     """What this command has in place of what is usual."""
+    own: Collection[str] = ()
+    """Names of fields that stay in its panel, though they are usually shown in another."""
     adds: bool = True
     """Whether its fields are options; if not, it only documents those of the sources before."""
 
     def settings(self) -> dict[str, Setting]:
         """The fields by name, in their order."""
         found = read_settings(self.owner)
-        return {
-            name: setting
-            for name, setting in found.items()
-            if name not in self.without and (not self.only or name in self.only)
-        }
+        return {name: found[name] for name in found if name not in self.without}
 
 
-def options_of(*sources: Source) -> Callable[[_F], _F]:
-    """Give a command the fields of dataclasses as options.
+def options_of(*sources: Source) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the fields of dataclasses as options, and ``--debug``.
 
     They stand where the function has ``**settings``, by which it gets them. Where two sources have
     a field of the same name, the first one's default counts, and the first docstring that there
-    is. A parameter that the function itself has stays as it is.
+    is. A parameter that the function itself has stays as it is. What the command raises becomes a
+    message and an exit status.
     """
 
-    def decorate(function: _F) -> _F:
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        named = {parameter.name for parameter in own}
-        found: dict[str, tuple[Setting, Source]] = {}
-        helps: dict[str, str] = {}
-        for source in sources:
-            for name, setting in source.settings().items():
-                if source.adds and name not in named:
-                    found.setdefault(name, (setting, source))
-                helps[name] = helps.get(name) or setting.help
-        names = {*named, *found}
+        found, helps = _collected(sources, {parameter.name for parameter in own})
+        names = {*(parameter.name for parameter in own), *found}
         made = [_parameter(*pair, helps[name], names) for name, pair in found.items()]
         # Help shows panels in the order in which they come first.
         made.sort(key=_place)
         first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
         last = [p for p in own if p.kind is p.KEYWORD_ONLY]
-        parameters = [*first, *made, *last]
-        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        function.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-        return function
+        parameters = [*first, *made, *last, _DEBUG]
+
+        @wraps(function)
+        def command(*, debug: bool = False, **arguments: Any) -> None:
+            for name, (setting, _) in found.items():
+                if setting.default == ():
+                    value = arguments[name] or ()
+                    arguments[name] = tuple(value) if setting.several else value
+            with reporting_errors(debug=debug):
+                function(**arguments)
+
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return command
 
     return decorate
+
+
+def _collected(
+    sources: Collection[Source], taken: Collection[str]
+) -> tuple[dict[str, tuple[Setting, Source]], dict[str, str]]:
+    """The fields that are options, by name, and the help of all fields."""
+    found: dict[str, tuple[Setting, Source]] = {}
+    helps: dict[str, str] = {}
+    for source in sources:
+        for name, setting in source.settings().items():
+            if source.adds and name not in taken:
+                found.setdefault(name, (setting, source))
+            helps[name] = helps.get(name) or setting.help
+    return found, helps
+
+
+def config_of(owner: type[_T], settings: Mapping[str, Any]) -> _T:
+    """Make a config of those *settings* that are its fields."""
+    names = {entry.name for entry in fields(cast(Any, owner))}
+    return owner(**{name: value for name, value in settings.items() if name in names})
 
 
 def given(context: typer.Context) -> set[str]:
@@ -232,7 +275,7 @@ def _parameter(
     name, kind, default, shown = setting.name, setting.kind, setting.default, None
     if name in _OF_RULES:
         help, shown = _OF_RULES[name]()
-    help = re.sub(r"``(\w+)``", lambda m: _option(m[1]) if m[1] in names else m[0], help)
+    help = re.sub(r"``(\w+)``", lambda m: option(m[1]) if m[1] in names else m[0], help)
     if setting.several:
         kind, default, shown = cast(Any, list)[kind], None, default or None
     elif default == ():
@@ -241,33 +284,40 @@ def _parameter(
     words = _UNLESS_GIVEN.search(help)
     if words is not None and default is None:
         shown, help = words["words"], help.replace(words[0], "")
-    option = typer.Option(
-        *_FLAGS.get(name, (_option(name),)),
-        metavar=_metavar(name, source),
+    declared = typer.Option(
+        *_FLAGS.get(name, (option(name),)),
+        metavar=None if kind is bool else _metavar(setting, source),
         help=help,
         show_default=shown or True,
-        rich_help_panel=next((p for p, of in _PANELS.items() if name in of), source.panel),
+        rich_help_panel=_panel(name, source),
     )
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=default,
         # The type is a value here, which type checkers take for a mistake.
-        annotation=cast(Any, Annotated)[kind | None if default is None else kind, option],
+        annotation=cast(Any, Annotated)[kind | None if default is None else kind, declared],
     )
+
+
+def _panel(name: str, source: Source) -> str:
+    usual = (panel for panel, names in _PANELS.items() if name in names)
+    return source.panel if name in source.own else next(usual, source.panel)
 
 
 def _place(parameter: inspect.Parameter) -> int:
     panel = parameter.annotation.__metadata__[0].rich_help_panel
-    return _ORDER.index(panel) if panel in _ORDER else len(_ORDER)
+    return _ORDER.index(panel) if panel in _ORDER else -1
 
 
-def _metavar(name: str, source: Source) -> str | None:
-    metavar = {**_METAVARS, **(source.metavars or {})}.get(name)
-    return metavar or next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+def _metavar(setting: Setting, source: Source) -> str | None:
+    name = setting.name
+    unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+    return {**_METAVARS, **source.metavars}.get(name) or unit or _PLAIN.get(setting.kind)
 
 
-def _option(name: str) -> str:
+def option(name: str) -> str:
+    """How a field is typed."""
     return "--" + name.replace("_", "-")
 
 

@@ -1,35 +1,13 @@
-"""The folder of a run: how it is named, taken so that no other run takes it, and checked."""
+"""The folder of a run: how it is named, and taken so that no other run takes it."""
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from ..gossip.errors import ConfigError
-
-__all__ = ["check_free", "new_folders", "taken_folder"]
-
-
-def check_free(folder: Path, traces: Sequence[str], what: str = "run") -> None:
-    """See that a folder holds no other run; other files may lie there.
-
-    Args:
-        folder: It need not exist.
-        traces: Files and folders that a run leaves; any of them there means that it is taken.
-        what: What is kept there.
-
-    Raises:
-        ConfigError: It is a file, or is taken.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out {folder} is a file: name a new folder")
-    if taken := [name for name in traces if (folder / name).exists()]:
-        raise ConfigError(
-            f"--out {folder} holds another {what} ({', '.join(taken)}): "
-            "name a new folder, or remove that one"
-        )
+__all__ = ["new_folders", "taken_folder"]
 
 
 def new_folders(task: str, kind: str = "") -> Iterator[Path]:

@@ -7,28 +7,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 
 from ..gossip.weight import from_units
-from .console import Row, print_rows, progress_on, time_left
+from .console import Row, named, print_path, print_rows, progress_on, sized, time_left
 
 if TYPE_CHECKING:
     from ..sim.batched.schedule import Progress
 
-__all__ = [
-    "describe_faults",
-    "describe_run",
-    "display_on",
-    "estimate",
-    "part",
-    "print_run",
-    "reached",
-]
-
-LISTED_MAX = 5
-"""Workers that a sentence names before it counts the rest."""
-
-WORTH_ESTIMATING_S = 1.0
-"""Time on the wall before which the estimate of the rest would be a guess."""
-
-UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+__all__ = ["describe_faults", "describe_run", "display_on", "part", "print_run", "reached"]
 
 
 @contextmanager
@@ -45,11 +29,10 @@ def display_on(
     with progress_on(stream, title) as display:
 
         def show(progress: "Progress") -> None:
-            if display.is_due(progress.wall_s):
-                done, left = part(progress, time_s), estimate(progress, time_s)
-                words = ", ".join([*left, *reversed(_measured(progress)), *_place(progress)])
-                line = ", ".join([reached(progress), *left])
-                display.show(done, words, f"{progress.wall_s:.0f} s: {line}")
+            done = part(progress, time_s)
+            left = time_left(done, progress.wall_s)
+            words = ", ".join([*left, *reversed(_measured(progress)), *_place(progress)])
+            display.show(progress.wall_s, done, words, ", ".join([reached(progress), *left]))
 
         yield show
 
@@ -70,14 +53,19 @@ def part(progress: "Progress", time_s: float | None = None) -> float | None:
     return min(1.0, max(parts)) if parts else None
 
 
-def estimate(progress: "Progress", time_s: float | None = None) -> list[str]:
-    """Estimate how long a run still takes, in words; nothing where that is a guess."""
-    return time_left(part(progress, time_s), progress.wall_s, WORTH_ESTIMATING_S)
-
-
 def reached(progress: "Progress") -> str:
     """Say how far a run has come."""
     return ", ".join([*_place(progress), *_measured(progress)])
+
+
+def _place(progress: "Progress") -> list[str]:
+    total = "" if progress.steps_total is None else f" of {progress.steps_total:,}"
+    return [f"step {progress.steps:,}{total}", f"virtual time {progress.time_s:.4g} s"]
+
+
+def _measured(progress: "Progress") -> list[str]:
+    known = {"loss": progress.loss, "accuracy": progress.accuracy}
+    return [f"{name} {value:.3f}" for name, value in known.items() if value is not None]
 
 
 def print_run(summary: dict[str, Any], console: Console) -> None:
@@ -93,8 +81,7 @@ def print_run(summary: dict[str, Any], console: Console) -> None:
     print_rows(describe(summary), describe_run(summary), console)
     if summary["out"] is not None:
         console.print()
-        # A path that is folded cannot be copied.
-        console.print(f"Folder: {summary['out']}", highlight=False, markup=False, soft_wrap=True)
+        print_path("Folder", summary["out"], console)
 
 
 def describe_run(summary: dict[str, Any]) -> list[Row]:
@@ -173,8 +160,8 @@ def _reached(summary: dict[str, Any]) -> Iterator[Row]:
 
 def _traffic(summary: dict[str, Any]) -> Iterator[Row]:
     seconds, sent = summary["virtual_time_s"], summary["bytes_sent"]
-    rate = f", {_bytes(sent / seconds)} per virtual second" if seconds else ""
-    yield Row("messages", f"{summary['messages']:,}", f"{_bytes(sent)}{rate}")
+    rate = f", {sized(sent / seconds)} per virtual second" if seconds else ""
+    yield Row("messages", f"{summary['messages']:,}", f"{sized(sent)}{rate}")
     skipped = summary["skipped"]
     more = f"; {skipped:,} more were skipped" if skipped else ""
     words = f"{summary['mixed']:,} shares were mixed in{more}"
@@ -193,11 +180,9 @@ def _waiting(summary: dict[str, Any]) -> Iterator[Row]:
 
 
 def _stopped(summary: dict[str, Any]) -> Iterator[Row]:
-    stopped = summary.get("stopped") or []
-    if stopped:
-        named = ", ".join(stopped[:LISTED_MAX])
-        more = f" and {len(stopped) - LISTED_MAX:,} more" if len(stopped) > LISTED_MAX else ""
-        yield Row("diverged", f"{len(stopped):,}", f"{named}{more}: loss or parameters not finite")
+    if stopped := summary.get("stopped"):
+        words = f"{named(stopped)}: loss or parameters not finite"
+        yield Row("diverged", f"{len(stopped):,}", words)
 
 
 def _speed(summary: dict[str, Any]) -> Row:
@@ -205,11 +190,6 @@ def _speed(summary: dict[str, Any]) -> Row:
     memory = f", at most {peak:,.0f} MiB of memory" if peak else ""
     words = f"{summary['steps']:,} steps in {summary['wall_s']:.3g} s{memory}"
     return Row("steps/s", f"{summary['steps_per_s']:,.0f}", words)
-
-
-def _bytes(count: float) -> str:
-    unit, name = next((pair for pair in UNITS if count >= pair[0]), UNITS[-1])
-    return f"{count / unit:.4g} {name}"
 
 
 def describe_faults(summary: dict[str, Any]) -> Iterator[Row]:
@@ -230,10 +210,9 @@ def describe_faults(summary: dict[str, Any]) -> Iterator[Row]:
     yield from _arrivals(summary, "restart", "restarts", "lives began anew")
     yield from _healing(summary)
     yield from _losses(summary)
-    stranded = summary["stranded"]
-    if stranded:
-        named = ", ".join(stranded[:5]) + (" and others" if len(stranded) > 5 else "")
-        yield Row("stranded", f"{len(stranded):,}", f"{named}: found no swarm, or stood still")
+    if stranded := summary["stranded"]:
+        words = f"{named(stranded)}: found no swarm, or stood still"
+        yield Row("stranded", f"{len(stranded):,}", words)
     rate = summary["membership_bytes_s"]
     words = "sent by each worker in a second, about who lives"
     yield Row("membership", f"{rate / 1e3:.3g} kB/s", words)
@@ -285,13 +264,3 @@ def _losses(summary: dict[str, Any]) -> Iterator[Row]:
         part = lost / from_units(summary["weight_units_expected"])
         founders = part * summary["weight_expected"]
         yield Row("weight lost", f"{founders:.4g}", "founders, with those that crashed or diverged")
-
-
-def _place(progress: "Progress") -> list[str]:
-    total = "" if progress.steps_total is None else f" of {progress.steps_total:,}"
-    return [f"step {progress.steps:,}{total}", f"virtual time {progress.time_s:.4g} s"]
-
-
-def _measured(progress: "Progress") -> list[str]:
-    known = {"loss": progress.loss, "accuracy": progress.accuracy}
-    return [f"{name} {value:.3f}" for name, value in known.items() if value is not None]

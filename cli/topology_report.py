@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from ..topology import Facts, Topology
-from .console import Row, print_rows
+from .console import Row, named, print_rows, sized
 
-__all__ = ["describe", "print_facts", "sized"]
+__all__ = ["describe", "print_facts"]
 
-LISTED_MAX = 8
+LISTED_MAX = 6
 """Nodes that a sentence names before it counts the rest."""
 
 NEAR_ONE = 1e-3
@@ -47,7 +47,7 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
     rows = [
         Row("pushes", _degrees(facts), _messages(facts)),
         Row("links", "directed" if facts.directed else "both ways", _direction(facts)),
-        Row("rounds", _period(facts), _periods(facts)),
+        Row("rounds", *_period(facts)),
         Row("diameter", _diameter(facts), _apart(facts)),
         Row("cut nodes", str(len(facts.articulation_points)), _cut_nodes(facts, names)),
         Row("cut links", str(len(facts.bridges)), _cut_links(facts, names)),
@@ -69,18 +69,6 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
     return rows
 
 
-def sized(size_bytes: float) -> str:
-    """A number of bytes with a unit.
-
-    >>> sized(4_000_000), sized(1.5e9), sized(12)
-    ('4 MB', '1.5 GB', '12 B')
-    """
-    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
-        if size_bytes >= 10**power:
-            return f"{size_bytes / 10**power:.4g} {unit}"
-    return f"{size_bytes:.4g} B"
-
-
 def _degrees(facts: Facts) -> str:
     if facts.degree_min == facts.degree_max:
         return f"{facts.degree_max}"
@@ -100,18 +88,14 @@ def _direction(facts: Facts) -> str:
     return "who pushes to another hears from it in the same round"
 
 
-def _period(facts: Facts) -> str:
-    if facts.period is None:
-        return "random"
-    return "all alike" if facts.period == 1 else f"{facts.period} in turn"
-
-
-def _periods(facts: Facts) -> str:
-    if facts.period is None:
-        return "each one is drawn anew; the same seed draws the same"
-    if facts.period == 1:
-        return "the graph does not change"
-    return f"round {facts.period} is round 0 again"
+def _period(facts: Facts) -> tuple[str, str]:
+    match facts.period:
+        case None:
+            return "random", "each one is drawn anew; the same seed draws the same"
+        case 1:
+            return "all alike", "the graph does not change"
+        case period:
+            return f"{period} in turn", f"round {period} is round 0 again"
 
 
 def _diameter(facts: Facts) -> str:
@@ -131,35 +115,26 @@ def _effective(facts: Facts) -> str:
 
 
 def _cut_nodes(facts: Facts, names: Sequence[str]) -> str:
-    if facts.n == 1:
-        return LONELY
     nodes = [_name(node, names) for node in facts.articulation_points]
-    if not nodes:
-        return "losing any one node leaves the others connected"
-    if len(nodes) == 1:
-        return f"losing {'' if names else 'node '}{nodes[0]} splits the graph"
-    return f"losing any of these splits the graph: {_listed(nodes)}"
+    one = "".join(nodes[:1]) if names else f"node {' '.join(nodes[:1])}"
+    return _cut(facts, nodes, one, "losing any one node leaves the others connected")
 
 
 def _cut_links(facts: Facts, names: Sequence[str]) -> str:
+    links = [f"{_name(a, names)}/{_name(b, names)}" for a, b in facts.bridges]
+    return _cut(facts, links, "".join(links[:1]), "losing any one link leaves all connected")
+
+
+def _cut(facts: Facts, found: Sequence[str], one: str, none: str) -> str:
     if facts.n == 1:
         return LONELY
-    links = [f"{_name(a, names)}/{_name(b, names)}" for a, b in facts.bridges]
-    if not links:
-        return "losing any one link leaves all connected"
-    if len(links) == 1:
-        return f"losing {links[0]} splits the graph"
-    return f"losing any of these splits the graph: {_listed(links)}"
+    if len(found) > 1:
+        return f"losing any of these splits the graph: {named(found, LISTED_MAX)}"
+    return f"losing {one} splits the graph" if found else none
 
 
 def _name(node: int, names: Sequence[str]) -> str:
     return names[node] if names else str(node)
-
-
-def _listed(items: Sequence[str]) -> str:
-    if len(items) <= LISTED_MAX:
-        return ", ".join(items)
-    return f"{', '.join(items[: LISTED_MAX - 2])} and {len(items) - LISTED_MAX + 2} more"
 
 
 def _eigenvalue(facts: Facts) -> str:

@@ -24,7 +24,7 @@ from PIL import Image
 from rumor.sim.study import Results, load_results
 from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
-from rumor.sim.study.format import count, listed, number, percent, spread
+from rumor.sim.study.format import count, listed, number, percent, sentence, spread
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.statistics import Difference, difference, holm, interval
 
@@ -155,16 +155,12 @@ def _table(comparison: Comparison) -> str:
     lines = [f"### {at}", ""] if at else []
     lines += [_row(columns), _row(["---", *["---:"] * (len(columns) - 2), "---"])]
     lines += [_row(_cells(row, comparison)) for row in comparison.rows]
-    lines += ["", _sentence(margin(comparison))]
+    lines += ["", sentence(margin(comparison))]
     return "\n".join(lines)
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
-
-
 def _cells(row: Row, comparison: Comparison) -> list[str]:
-    is_best = comparison.best is not None and row.label == comparison.best.label
+    is_best = row is comparison.rows[0]
     verdict = "as good as the best" if row.as_good_as_best and not is_best else ""
     return [
         row.label,

@@ -6,7 +6,7 @@ from hypothesis import settings
 from .sharing import part_of
 
 # Shared machines stall, and a timing is never asserted; the same source must give the same verdict.
-settings.register_profile("rumor", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("rumor", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("campaign", settings.get_profile("rumor"), max_examples=500)
 settings.load_profile("rumor")
 

@@ -56,7 +56,7 @@ def test_the_academic_version_in_the_docs_is_the_script() -> None:
 
 
 def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) -> None:
-    out, errors = start(str(EXAMPLES / "academic.py"), cwd=tmp_path).communicate(timeout=60)
+    out, errors = start(str(EXAMPLES / "academic.py"), cwd=tmp_path).communicate(timeout=600)
     assert "total weight 8.0: nothing is lost" in out, errors
     alone, together = map(float, re.findall(r"(?:alone|together) +([\d.]+)", out))
     assert together < alone / 3
@@ -78,9 +78,9 @@ def test_two_terminals_and_one_address(tmp_path: Path) -> None:
         found = re.search(r"at (tcp://\S+),", said)
         assert found, said
         with running("train.py", "--steps", "200", "--join", found[1], cwd=tmp_path) as second:
-            second_out, second_errors = second.communicate(timeout=150)
+            second_out, second_errors = second.communicate(timeout=600)
         first.send_signal(signal.SIGINT)
-        first_out, first_errors = first.communicate(timeout=60)
+        first_out, first_errors = first.communicate(timeout=600)
     for out, errors in ((first_out, first_errors), (second_out, second_errors)):
         accuracy, mixed = re.findall(r"accuracy ([\d.]+).*mixed in: (\d+)", out)[0]
         assert float(accuracy) >= 0.9, out

@@ -1,6 +1,5 @@
 """``rumor bench``: what things cost on this machine, as ratios within one run."""
 
-import json
 import logging
 import sys
 import time
@@ -12,58 +11,44 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...gossip.errors import ConfigError
-from ..errors import reporting_errors
-from ..options import Debug, Json
+from ..console import print_json
+from ..options import Json, options_of
 
 if TYPE_CHECKING:
     from ...benchmarks import Result
 
-__all__ = ["bench", "measure"]
+__all__ = ["bench"]
 
 
+@options_of()
 def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="Benchmarks to run, all unless given."),
     ] = None,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Measure speed: each figure beside a limit, or a plainer way, of the same run.
 
     Set OMP_NUM_THREADS=1, and run nothing else meanwhile: both sides of a comparison suffer alike,
     but figures scatter.
     """
-    with reporting_errors(debug=debug):
-        _say_progress()
-        results = measure(names or ())
-        if as_json:
-            print(json.dumps({"benchmarks": [result.as_json() for result in results]}))
-            return
-        _print(results)
-
-
-def measure(names: Sequence[str]) -> list["Result"]:
-    """Run benchmarks, and stamp them with today's date and how long each took.
-
-    Args:
-        names: Which; none for all.
-
-    Raises:
-        ConfigError: There is none of that name; nothing was run.
-    """
     from ...benchmarks import BENCHMARKS
 
-    for name in names:
+    for name in names or ():
         if name not in BENCHMARKS:
             raise ConfigError(f"unknown benchmark {name!r}. Valid names: {', '.join(BENCHMARKS)}")
+    _say_progress()
     today = datetime.now(UTC).date().isoformat()
     results = []
     for name in names or BENCHMARKS:
         start_s = time.perf_counter()
         result = BENCHMARKS[name]()
         results.append(replace(result, date=today, wall_s=time.perf_counter() - start_s))
-    return results
+    if as_json:
+        print_json({"benchmarks": [result.as_json() for result in results]})
+    else:
+        _print(results)
 
 
 def _print(results: Sequence["Result"]) -> None:

@@ -1,29 +1,28 @@
 """``rumor calibrate``: how fast real peers are, and the links between them, for a simulation."""
 
-import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ..console import plain_table
-from ..errors import FAILED, fail, reporting_errors
+from ..console import plain_table, print_json
+from ..errors import FAILED, fail, not_written
 from ..exchange import parse_rate
-from ..options import OUTPUT, Debug, Json, Source, options_of
+from ..options import OUTPUT, Json, Source, options_of
 
 if TYPE_CHECKING:
     from ...sim.calibration import Calibration, LiveRun, PeerPace
     from ...sim.models.network import NetworkConfig
     from ...train.runtime.probe import LinkProbe, Probe
 
-__all__ = ["calibrate", "network_between"]
+__all__ = ["CalibrateConfig", "calibrate", "network_between"]
 
 FILE = "calibration.json"
 
@@ -33,7 +32,37 @@ STEPS_MIN = 2
 """Of the slowest peer: fewer say nothing of its pace."""
 
 
-@options_of(Source("train.config:PeerConfig", MEASURING, only=("socks_proxy",)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateConfig:
+    """What is measured of running peers.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    join: tuple[str, ...] = ()
+    """A running peer: measure the links to all that train with it, and how fast these step, without
+    being one of them. May be given several times."""
+
+    watch_s: float = 10.0
+    """How long running peers are watched for their steps; not with LIVE_DIR."""
+
+    probe_mb: float = 16.0
+    """Most that is sent to each peer to measure its link, in millions of bytes."""
+
+    socks_proxy: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.watch_s <= 3600:
+            raise ConfigError(f"--watch-s is {self.watch_s:g}: it must be above 0 and at most 3600")
+        if not 0.1 <= self.probe_mb <= 1000:
+            raise ConfigError(f"--probe-mb is {self.probe_mb:g}: it must be from 0.1 to 1000")
+
+
+@options_of(
+    Source(CalibrateConfig, MEASURING),
+    Source("train.config:PeerConfig", MEASURING, adds=False),
+)
 def calibrate(
     folder: Annotated[
         Path | None,
@@ -44,34 +73,7 @@ def calibrate(
             show_default=False,
         ),
     ] = None,
-    join: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--join",
-            metavar="HOST:PORT",
-            help="A running peer: measure the links to all that train with it, and how fast these "
-            "step, without being one of them. May be given several times.",
-            rich_help_panel=MEASURING,
-        ),
-    ] = None,
-    watch_s: Annotated[
-        float,
-        typer.Option(
-            "--watch-s",
-            metavar="S",
-            help="How long running peers are watched for their steps; not with LIVE_DIR.",
-            rich_help_panel=MEASURING,
-        ),
-    ] = 10.0,
-    probe_mb: Annotated[
-        float,
-        typer.Option(
-            "--probe-mb",
-            metavar="MB",
-            help="Most that is sent to each peer to measure its link, in millions of bytes.",
-            rich_help_panel=MEASURING,
-        ),
-    ] = 16.0,
+    *,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -84,7 +86,6 @@ def calibrate(
         ),
     ] = None,
     as_json: Json = False,
-    debug: Debug = False,
     **settings: Any,
 ) -> None:
     """Measure real peers, and write a file that `rumor simulate --from FILE` starts from.
@@ -101,27 +102,22 @@ def calibrate(
     Exit status: 0 if it worked; 1 if a peer did not answer or the file could not be written; 2 for
     wrong arguments.
     """
-    with reporting_errors(debug=debug):
-        if folder is None and not join:
-            raise ConfigError("give the folder of a live run, or --join HOST:PORT, or both")
-        if not 0 < watch_s <= 3600:
-            raise ConfigError(f"--watch-s is {watch_s:g}: it must be above 0 and at most 3600")
-        if not 0.1 <= probe_mb <= 1000:
-            raise ConfigError(f"--probe-mb is {probe_mb:g}: it must be from 0.1 to 1000")
-        path = out or (Path(FILE) if folder is None else folder / FILE)
-        if folder is None or folder.is_dir():
-            _check_place(path)
-        found, links = _measure(
-            folder, join or [], watch_s, round(probe_mb * 1e6), settings["socks_proxy"]
-        )
-        complaint = _keep(found, path)
-        kept = None if complaint else path
-        if as_json:
-            print(json.dumps(_as_json(found, links, kept), allow_nan=False))
-        else:
-            _print(found, links, kept)
-        if complaint:
-            fail(complaint, FAILED)
+    if folder is None and not settings["join"]:
+        raise ConfigError("give the folder of a live run, or --join HOST:PORT, or both")
+    config = CalibrateConfig(**settings)
+    path = out or (folder or Path()) / FILE
+    if folder is None or folder.is_dir():
+        _check_place(path)
+    found, links = _measure(folder, config)
+    complaint = _keep(found, path)
+    kept = None if complaint else path
+    if as_json:
+        told = {"links": [asdict(link) for link in links], "out": kept and str(kept)}
+        print_json({**found.as_json(), **told})
+    else:
+        _print(found, links, kept, Console())
+    if complaint:
+        fail(complaint, FAILED)
 
 
 def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
@@ -143,31 +139,25 @@ def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
     )
 
 
-def _measure(
-    folder: Path | None,
-    join: Sequence[str],
-    watch_s: float,
-    bytes_max: int,
-    socks_proxy: str | None,
-) -> "tuple[Calibration, list[LinkProbe]]":
+def _measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
     run: LiveRun | None = None
     if folder is not None:
         from ...sim.calibration import read_live_run
 
         # Before anybody is bothered with questions.
         run = read_live_run(folder)
-    if not join:
-        assert run is not None
-        return _of_run(run, None), []
+        if not config.join:
+            return _of_run(run, None), []
     from ...train.runtime.probe import Probe
 
-    with Probe(socks_proxy=socks_proxy) as sounder:
-        addresses = _addresses(sounder, join)
+    with Probe(socks_proxy=config.socks_proxy) as sounder:
+        addresses = _addresses(sounder, config.join)
+        bytes_max = round(config.probe_mb * 1e6)
         links = [sounder.sound(address, bytes_max=bytes_max) for address in addresses]
         network = network_between(links)
         if run is not None:
             return _of_run(run, network), links
-        return _watched(sounder, addresses, watch_s, network), links
+        return _watched(sounder, addresses, config.watch_s, network), links
 
 
 def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
@@ -218,15 +208,6 @@ def _pace(id: str, before: tuple[float, int], after: tuple[float, int]) -> "Peer
     return PeerPace(id=id, step_s=(after[0] - before[0]) / steps, steps=steps)
 
 
-def _as_json(
-    found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    out = None if path is None else str(path)
-    return {**found.as_json(), "links": [asdict(link) for link in links], "out": out}
-
-
 def _check_place(path: Path) -> None:
     """See whether the file can be written, before anything is measured."""
     from ...sim.results.files import check_writable
@@ -243,21 +224,28 @@ def _keep(found: "Calibration", path: Path) -> str:
     try:
         found.write(path)
     except OSError as error:
-        return f"{path} cannot be written: {error.strerror or error}"
+        return not_written(path, error)
     return ""
 
 
-def _print(found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None) -> None:
-    console = Console()
-    table = plain_table()
-    for name in ("peer", "step", "varies by", "steps seen"):
-        table.add_column(name, justify="left" if name == "peer" else "right", no_wrap=True)
+def _print(
+    found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None, console: Console
+) -> None:
+    table = plain_table("peer", ">step", ">varies by", ">steps seen")
     for peer in found.peers:
         varies = f"{100 * peer.step_s_cv:.2g} %" if peer.step_s_cv else "-"
         table.add_row(Text(peer.id), f"{1000 * peer.step_s:.4g} ms", varies, f"{peer.steps:,}")
     console.print(table)
     if links:
-        console.print(_links_table(links))
+        table = plain_table("link to", ">round trip, least", ">mean", ">carries")
+        for link in links:
+            table.add_row(
+                Text(link.address.removeprefix("tcp://")),
+                f"{1000 * link.roundtrip_s:.3g} ms",
+                f"{1000 * link.roundtrip_s_mean:.3g} ms",
+                f"{link.bytes_s * 8e-6:,.3g} Mbit/s",
+            )
+        console.print(table)
     else:
         console.print(Text(f"network: {_network_in_words(found.network)}"))
     for note in found.notes:
@@ -266,20 +254,6 @@ def _print(found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None
         console.print()
         command = f"rumor simulate --from {path}"
         console.print(command, highlight=False, markup=False, soft_wrap=True)
-
-
-def _links_table(links: "Sequence[LinkProbe]") -> Table:
-    table = plain_table()
-    for name in ("link to", "round trip, least", "mean", "carries"):
-        table.add_column(name, justify="left" if name == "link to" else "right", no_wrap=True)
-    for link in links:
-        table.add_row(
-            Text(link.address.removeprefix("tcp://")),
-            f"{1000 * link.roundtrip_s:.3g} ms",
-            f"{1000 * link.roundtrip_s_mean:.3g} ms",
-            f"{link.bytes_s * 8e-6:,.3g} Mbit/s",
-        )
-    return table
 
 
 def _network_in_words(network: "NetworkConfig") -> str:

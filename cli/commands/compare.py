@@ -1,37 +1,44 @@
 """``rumor compare``: what a simulation predicted beside what real peers did."""
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..console import plain_table
-from ..errors import FAILED, reporting_errors
-from ..options import Debug, Json
+from ..console import plain_table, print_json
+from ..errors import FAILED
+from ..options import Json, Source, options_of
 
 if TYPE_CHECKING:
     from ...sim.calibration import LiveRun
     from ...sim.results.compare import Figure, SideBySide
 
-__all__ = ["compare", "print_side_by_side"]
+__all__ = ["CompareConfig", "compare"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareConfig:
+    """What is compared, and what counts as the same."""
+
+    target: float = 0.9
+    """The accuracy whose time is compared."""
+
+    tolerance: float = 0.2
+    """How far off a prediction may be: 0.2 is 20 %."""
+
+
+@options_of(Source(CompareConfig, "Options"))
 def compare(
     live: Annotated[
         Path, typer.Argument(metavar="LIVE_DIR", help="Of `rumor launch`, or of real peers.")
     ],
     simulated: Annotated[Path, typer.Argument(metavar="SIM_DIR", help="Of `rumor simulate`.")],
-    target: Annotated[
-        float, typer.Option(metavar="ACCURACY", help="The accuracy whose time is compared.")
-    ] = 0.9,
-    tolerance: Annotated[
-        float, typer.Option(metavar="PART", help="How far off a prediction may be: 0.2 is 20 %.")
-    ] = 0.2,
+    *,
     as_json: Json = False,
-    debug: Debug = False,
+    **settings: Any,
 ) -> None:
     """Put a live run and a simulation side by side, and say whether they agree.
 
@@ -42,39 +49,24 @@ def compare(
     Exit status: 0 if all that is judged is within --tolerance of the live run; 1 if not; 2 for
     wrong arguments.
     """
-    with reporting_errors(debug=debug):
-        from ...sim.calibration import read_live_run
-        from ...sim.results.compare import put_side_by_side, read_simulated
+    from ...sim.calibration import read_live_run
+    from ...sim.results.compare import put_side_by_side
+    from ...sim.results.run import Run
 
-        run = read_live_run(live)
-        found = put_side_by_side(
-            run,
-            read_simulated(simulated),
-            target=target,
-            tolerance=tolerance,
-            live_consensus=_consensus(run),
-        )
-        if as_json:
-            print(json.dumps(found.as_json(), allow_nan=False))
-        else:
-            print_side_by_side(found, Console())
+    run = read_live_run(live)
+    found = put_side_by_side(run, Run.load(simulated), live_consensus=_consensus(run), **settings)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print(found, Console())
     if not found.agrees:
         raise typer.Exit(FAILED)
 
 
-def print_side_by_side(found: "SideBySide", console: Console) -> None:
-    """Print all figures of both, and the verdict.
-
-    Args:
-        found: What was compared.
-        console: Where to.
-    """
-    table = plain_table()
-    table.add_column("", no_wrap=True)
-    for name in ("live", "simulated", "ratio"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _print(found: "SideBySide", console: Console) -> None:
+    """Print all figures of both, and the verdict."""
     percent = f"{100 * found.tolerance:g} %"
-    table.add_column(f"within {percent}", no_wrap=True)
+    table = plain_table("", ">live", ">simulated", ">ratio", f"within {percent}")
     for figure in found.figures:
         ratio = "-" if figure.ratio is None else f"{figure.ratio:.3f}"
         both = (_in_words(value, figure.unit) for value in (figure.live, figure.simulated))

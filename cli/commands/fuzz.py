@@ -6,10 +6,10 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -17,124 +17,88 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError
-from ..console import plain_table, progress_on, time_left
-from ..errors import FAILED, STOPPED, fail, reporting_errors
-from ..options import OUTPUT, Debug, Json
-from ..run_folder import check_free
+from ..console import counted, plain_table, print_json, progress_on, time_left
+from ..errors import FAILED, STOPPED, fail, not_written
+from ..options import Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.fuzz import Broken, Campaign, Order, Progress, Trial
+    from collections.abc import Sequence
 
-__all__ = [
-    "as_json",
-    "command_of",
-    "display_on",
-    "fuzz",
-    "parse_seeds",
-    "print_campaign",
-    "share",
-    "words",
-]
+    from ...sim.fuzz import Broken, Campaign, Order, Trial
+
+__all__ = ["FuzzConfig", "as_json", "command_of", "fuzz", "parse_seeds", "words"]
 
 SEEDS_MAX = 10_000_000
 
 RESULT = "campaign.json"
 """The file of a campaign's folder that has all that ``--json`` prints."""
 
-WORTH_ESTIMATING_S = 2.0
-"""Time on the wall before which the estimate of the rest would be a guess."""
 
-WHAT = "What is tried"
-HOW = "How it is tried"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuzzConfig:
+    """A campaign as it is asked for."""
+
+    seeds: str = "0-99"
+    """Which seeds: 17, 0-999, or several of both with commas between."""
+
+    workers: int = 6
+    """Peers that a swarm begins with: for each seed, a random number from 2 to this. With
+    ``faults``, exactly this many."""
+
+    faults: str | None = None
+    """What goes wrong, in place of what each seed draws: a file, or the list itself. Peers are
+    called p0, p1 and so on; drawn unless given."""
+
+    without: str | None = None
+    """Leave these options of the swarms at their plain values: founders, rules, ring, wide, frames,
+    shards, exact, bandwidth, memory, dial-out, clocks, tells, orderly; none unless given."""
+
+    plant: str | None = None
+    """Run a mutant, a protocol with a known bug, to see that it is found: no-deduplication or
+    lost-fence; none unless given."""
+
+    processes: int | None = None
+    """Seeds tried side by side, with the same result; one per core unless given."""
+
+    shrink: bool = True
+    """Make failures small: the fewest faults, peers and options that still fail."""
+
+    failures_max: int = 10
+    """Stop after so many seeds that fail."""
+
+    out: Path | None = None
+    """Keep the result, and faults and last events of every failure, in this folder; nothing is kept
+    unless given."""
+
+    def order(self) -> "Order":
+        """What a campaign is to do.
+
+        Raises:
+            ConfigError: A field is out of range, or names nothing.
+        """
+        from ...sim.fuzz import Order
+        from ...sim.kernel.faults import read_faults
+
+        return Order(
+            seeds=parse_seeds(self.seeds),
+            workers=self.workers,
+            without=tuple(filter(None, map(str.strip, (self.without or "").split(",")))),
+            faults=None if self.faults is None else read_faults(self.faults),
+            plant=self.plant,
+            shrinks=self.shrink,
+            failures_max=self.failures_max,
+            processes=_cores() if self.processes is None else self.processes,
+        )
 
 
-def fuzz(
-    seeds: Annotated[
-        str,
-        typer.Option(
-            metavar="RANGE",
-            help="Which seeds: 17, 0-999, or several of both with commas between.",
-            rich_help_panel=WHAT,
-        ),
-    ] = "0-99",
-    workers: Annotated[
-        int,
-        typer.Option(
-            "--workers",
-            "-n",
-            help="Peers that a swarm begins with: for each seed, a random number from 2 to this. "
-            "With --faults, exactly this many.",
-            rich_help_panel=WHAT,
-        ),
-    ] = 6,
-    faults: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|JSON",
-            help="What goes wrong, in place of what each seed draws: a file, or the list itself. "
-            "Peers are called p0, p1 and so on.",
-            show_default="drawn",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    without: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="Leave these options of the swarms at their plain values: founders, rules, ring, "
-            "wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells, orderly.",
-            show_default="none",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    plant: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Run a mutant, a protocol with a known bug, to see that it is found: "
-            "no-deduplication or lost-fence.",
-            show_default="none",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Seeds tried side by side; the result is the same.",
-            show_default="one per core",
-            rich_help_panel=HOW,
-        ),
-    ] = None,
-    shrink: Annotated[
-        bool,
-        typer.Option(
-            "--shrink/--no-shrink",
-            help="Make failures small: the fewest faults, peers and options that still fail.",
-            rich_help_panel=HOW,
-        ),
-    ] = True,
-    failures_max: Annotated[
-        int,
-        typer.Option(
-            "--failures-max",
-            metavar="N",
-            help="Stop after so many seeds that fail.",
-            rich_help_panel=HOW,
-        ),
-    ] = 10,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Keep the result, and faults and last events of every failure, in this folder.",
-            show_default="nothing is kept",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    as_json_line: Json = False,
-    debug: Debug = False,
-) -> None:
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@options_of(Source(FuzzConfig, "What is tried", metavars={"faults": "FILE|JSON"}))
+def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
     """Fuzz the protocol: inject random faults until an invariant breaks or none does.
 
     Each seed stands for a small swarm and a list of faults: loss, duplicates, old messages, cuts,
@@ -158,28 +122,20 @@ def fuzz(
     Exit status: 0 if nothing broke; 1 if something did; 2 for wrong arguments; 130 if it was
     stopped.
     """
-    with reporting_errors(debug=debug):
-        from ...sim.fuzz import Order
-        from ...sim.kernel.faults import read_faults
+    config = FuzzConfig(**settings)
+    order = config.order()
+    if config.out is not None:
+        from ...sim.results.files import check_folder
 
-        order = Order(
-            seeds=parse_seeds(seeds),
-            workers=workers,
-            without=tuple(name.strip() for name in (without or "").split(",") if name.strip()),
-            faults=None if faults is None else read_faults(faults),
-            plant=plant,
-            shrinks=shrink,
-            failures_max=failures_max,
-            processes=_cores() if processes is None else processes,
-        )
-        if out is not None:
-            _check_folder(out)
-        campaign = _run(order)
-        _show(campaign, order, line=as_json_line)
-        if out is not None:
-            _keep(campaign, order, out)
-        if campaign.broken:
-            raise typer.Exit(FAILED)
+        check_folder(config.out, [RESULT], "campaign")
+    told = as_json(_run(order), order)
+    _print_campaign(told, Console(stderr=as_json_line))
+    if as_json_line:
+        print_json(told)
+    if config.out is not None:
+        _keep(told, config.out)
+    if told["violations"]:
+        raise typer.Exit(FAILED)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -262,48 +218,31 @@ def _told(broken: "Broken", plant: str | None) -> dict[str, Any]:
 
 
 def _run(order: "Order") -> "Campaign":
-    """Run it, and tell stderr how it goes."""
-    from ...sim.fuzz import run_campaign
-
-    done, broke = 0, ""
-    try:
-        with display_on(sys.stderr, len(order.seeds)) as show:
-
-            def take(seeds: int, failed: "Sequence[Trial]") -> None:
-                nonlocal done, broke
-                done, broke = seeds, ", ".join(str(trial.seed) for trial in failed)
-                show(seeds, failed)
-
-            return run_campaign(order, take)
-    except KeyboardInterrupt:
-        failed = f", of which {broke} failed" if broke else ""
-        fail(f"stopped after {done} seeds{failed}; nothing was kept", STOPPED)
-
-
-@contextmanager
-def display_on(stream: TextIO, seeds: int) -> "Iterator[Progress]":
-    """Show how a campaign goes on *stream*, in the way that it can.
+    """Run it, and tell stderr how it goes.
 
     A seed that fails is told at once: a long campaign need not end before somebody looks at it.
-
-    Args:
-        stream: Usually stderr.
-        seeds: How many there are.
     """
-    began_s, told = time.monotonic(), 0
-    with progress_on(stream, total=seeds, unit="seeds") as display:
+    from ...sim.fuzz import run_campaign
 
-        def show(done: int, failed: "Sequence[Trial]") -> None:
-            nonlocal told
-            for trial in failed[told:]:
-                display.tell(_broke(trial))
-            told = len(failed)
-            wall_s = time.monotonic() - began_s
-            if display.is_due(wall_s):
-                known = words(done, seeds, told, wall_s)
-                display.show(done, known, f"{wall_s:.0f} s: {done:,} of {seeds:,} seeds, {known}")
+    began_s, seeds = time.monotonic(), len(order.seeds)
+    done, broken = 0, list[int]()
+    try:
+        with progress_on(sys.stderr, total=seeds, unit="seeds") as display:
 
-        yield show
+            def show(tried: int, failed: "Sequence[Trial]") -> None:
+                nonlocal done
+                done = tried
+                for trial in failed[len(broken) :]:
+                    broken.append(trial.seed)
+                    display.tell(_broke(trial))
+                wall_s = time.monotonic() - began_s
+                known = words(done, seeds, len(broken), wall_s)
+                display.show(wall_s, done, known, f"{done:,} of {seeds:,} seeds, {known}")
+
+            return run_campaign(order, show)
+    except KeyboardInterrupt:
+        failed = f", of which {', '.join(map(str, broken))} failed" if broken else ""
+        fail(f"stopped after {done} seeds{failed}; nothing was kept", STOPPED)
 
 
 def words(done: int, seeds: int, failed: int, wall_s: float) -> str:
@@ -312,7 +251,7 @@ def words(done: int, seeds: int, failed: int, wall_s: float) -> str:
     >>> words(100, 400, 0, 10.0)
     'none failed, about 30 s left'
     """
-    left = time_left(done / seeds, wall_s, WORTH_ESTIMATING_S)
+    left = time_left(done / seeds, wall_s)
     return ", ".join([f"{failed} failed" if failed else "none failed", *left])
 
 
@@ -322,45 +261,21 @@ def _broke(trial: "Trial") -> str:
     return f"seed {trial.seed} broke {failure.invariant} at {failure.at_s:.3f} s: {failure.what}"
 
 
-def _check_folder(out: Path) -> None:
-    """See whether a result can be kept there, before anything is tried."""
-    from ...sim.results.files import check_writable
-
-    check_free(out, [RESULT], "campaign")
-    check_writable(out)
-
-
-def _keep(campaign: "Campaign", order: "Order", out: Path) -> None:
+def _keep(told: dict[str, Any], out: Path) -> None:
     """Write what came of it; its figures were shown before."""
     from ...sim.results.files import staged
 
-    told = as_json(campaign, order)
     try:
         with staged(out, last=RESULT) as draft:
             _write(draft / RESULT, told)
             for violation in told["violations"]:
                 _write(draft / f"seed-{violation['seed']}.json", violation["faults"])
     except OSError as error:
-        fail(f"{out} cannot be written: {error.strerror or error}; no file was kept", FAILED)
+        fail(f"{not_written(out, error)}; no file was kept", FAILED)
 
 
 def _write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-
-
-def _show(campaign: "Campaign", order: "Order", *, line: bool) -> None:
-    from rich.console import Console
-
-    console = Console(stderr=line)
-    print_campaign(as_json(campaign, order), console)
-    if line:
-        print(json.dumps(as_json(campaign, order), allow_nan=False))
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 TABLE_SEEDS_MIN = 10
@@ -370,7 +285,7 @@ TRACE_LINES = 12
 LINE_CHARACTERS = 160
 
 
-def print_campaign(told: dict[str, Any], console: Console) -> None:
+def _print_campaign(told: dict[str, Any], console: Console) -> None:
     """Print what was met, what took longest, and what broke.
 
     Args:
@@ -396,10 +311,10 @@ def print_campaign(told: dict[str, Any], console: Console) -> None:
         console.print(Text("Nothing broke.", style="green"))
 
 
-def share(part: float) -> str:
+def _share(part: float) -> str:
     """A share of seeds; what is there never reads as nothing.
 
-    >>> share(0.5), share(0.0004), share(0.0), share(1.0)
+    >>> _share(0.5), _share(0.0004), _share(0.0), _share(1.0)
     ('50 %', '0.04 %', 'never', '100 %')
     """
     if part == 0:
@@ -411,17 +326,16 @@ def share(part: float) -> str:
 def _coverage(coverage: Mapping[str, float]) -> Table:
     from ...sim.fuzz.campaign import EVENT_COVERAGE
 
-    table = plain_table("event", "seeds", "what happened", right=["seeds"])
-    table.columns[0].no_wrap = True
+    table = plain_table("event", ">seeds", "what happened")
     for name, words in EVENT_COVERAGE.items():
         part = coverage.get(name, 0.0)
-        table.add_row(name, Text(share(part), style="" if part else "yellow"), words)
+        table.add_row(name, Text(_share(part), style="" if part else "yellow"), words)
     return table
 
 
 def _faults(coverage: Mapping[str, float]) -> str:
     kinds = {k.removeprefix("fault: "): v for k, v in coverage.items() if k.startswith("fault: ")}
-    return ", ".join(f"{kind} {share(part)}" for kind, part in kinds.items()) or "none"
+    return ", ".join(f"{kind} {_share(part)}" for kind, part in kinds.items()) or "none"
 
 
 def _print_violation(violation: dict[str, Any], told: dict[str, Any], console: Console) -> None:
@@ -441,8 +355,7 @@ def _print_violation(violation: dict[str, Any], told: dict[str, Any], console: C
             short = line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]}..."
             console.print(Text(short, style="dim"), soft_wrap=True)
     left = "What is left of it" if violation["shrunk"] else "Not made smaller"
-    faults, workers = len(violation["faults"]), violation["workers"]
-    counted = "1 fault" if faults == 1 else f"{faults} faults"
-    console.print(Text(f"{left}: {counted}, {workers} workers. Once more:"))
+    faults = counted(len(violation["faults"]), "fault")
+    console.print(Text(f"{left}: {faults}, {violation['workers']} workers. Once more:"))
     # A command that is folded cannot be copied.
     console.print(Text(violation["command"], style="cyan"), soft_wrap=True)

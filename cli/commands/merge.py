@@ -1,6 +1,5 @@
 """``rumor merge``: the models that peers left, made into one."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,15 +8,16 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.weight import from_units, in_units
-from ..errors import reporting_errors
+from ..console import print_json
 from ..launch.monitor import State, read_report
-from ..options import Debug, Json
+from ..options import Json, options_of
 
-__all__ = ["merge", "merge_folders", "peer_folders"]
+__all__ = ["merge"]
 
 MODEL = "model.safetensors"
 
 
+@options_of()
 def merge(
     folders: Annotated[
         list[Path],
@@ -31,48 +31,32 @@ def merge(
     ],
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Average the models of several peers, each weighted by the weight that it ended with.
 
     Peers that hold no weight, because they left, do not count unless nobody holds any;
     peers that failed never do.
     """
-    with reporting_errors(debug=debug):
-        result = merge_folders(folders, output, force=force)
-        if as_json:
-            print(json.dumps(result))
-            return
-        weights = {peer: from_units(told) for peer, told in result["weights_units"].items()}
-        total = sum(weights.values())
-        for peer, weight in weights.items():
-            print(f"{peer}: {weight / total:.4f} of the whole")
-        for peer in result["skipped"]:
-            print(f"{peer}: left out")
-        print(f"{output}: digest {result['digest']}")
-
-
-def merge_folders(folders: Sequence[Path], output: Path, *, force: bool) -> dict[str, Any]:
-    """Merge what lies in *folders* and write it.
-
-    Args:
-        folders: Of peers or of runs.
-        output: Where the merged model goes.
-        force: Whether it may overwrite.
-
-    Returns:
-        ``weights_units`` by peer, the ``skipped`` peers, ``digest`` and ``output``.
-
-    Raises:
-        ConfigError: There is nothing to merge, the models differ, or *output* is taken or has no
-            folder to lie in.
-        TrainingError: A model cannot be read.
-    """
     if output.exists() and not force:
         raise ConfigError(f"{output} is there already: give --force to overwrite it")
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise ConfigError(f"{output} cannot be written: name a file in a folder that exists")
-    peers = [peer for folder in folders for peer in peer_folders(folder)]
+    result = _merge(folders, output)
+    if as_json:
+        print_json(result)
+        return
+    weights = {peer: from_units(told) for peer, told in result["weights_units"].items()}
+    total = sum(weights.values())
+    for peer, weight in weights.items():
+        print(f"{peer}: {weight / total:.4f} of the whole")
+    for peer in result["skipped"]:
+        print(f"{peer}: left out")
+    print(f"{output}: digest {result['digest']}")
+
+
+def _merge(folders: Sequence[Path], output: Path) -> dict[str, Any]:
+    """Merge what lies in *folders*, write it, and say what ``--json`` prints."""
+    peers = [peer for folder in folders for peer in _peer_folders(folder)]
 
     from ...train.storage import merge as merged
 
@@ -92,12 +76,8 @@ def merge_folders(folders: Sequence[Path], output: Path, *, force: bool) -> dict
     }
 
 
-def peer_folders(folder: Path) -> list[Path]:
-    """The peers' folders that *folder* stands for: itself, or those of a run that have a model.
-
-    Raises:
-        ConfigError: It holds neither a model of a peer nor peers with models.
-    """
+def _peer_folders(folder: Path) -> list[Path]:
+    """The peers' folders that *folder* stands for: itself, or those of a run that have a model."""
     # First, because a finished run has a merged model too.
     if (folder / "peers").is_dir():
         peers = sorted(path.parent for path in folder.glob(f"peers/*/{MODEL}"))

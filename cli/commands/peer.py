@@ -6,23 +6,24 @@ import signal
 import sys
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import make_rule
-from ..errors import reporting_errors
+from ..console import print_json
 from ..exchange import ExchangeConfig
-from ..options import EXCHANGE, GOSSIP, OUTPUT, TRAINING, Debug, Json, Source, given, options_of
+from ..options import EXCHANGE, GOSSIP, TRAINING, Json, Source, config_of, given, option, options_of
 
 if TYPE_CHECKING:
     from ...train.config import PeerConfig
     from ...train.loop.trainer import RunConfig
 
 __all__ = [
+    "LifeConfig",
     "kept_options",
     "make_settings",
     "peer",
@@ -35,54 +36,37 @@ __all__ = [
 _FILE: Final = "options.json"
 
 # They are of one call.
-_NOT_KEPT: Final = ("resume", "out", "as_json", "debug")
+_NOT_KEPT: Final = ("resume", "out")
 
 # With another of these it would not be the same peer, training the same model on the same data.
 _FIXED: Final = ("task", "seed", "partition", "index", "count", "batch_size", "id", "shards")
 
-_EXCHANGE: Final = tuple(entry.name for entry in fields(ExchangeConfig))
 
-_RUN: Final = Source("train.config:RunConfig", TRAINING, without=("resume", "options"))
-_PEER: Final = Source(
-    "train.config:PeerConfig",
-    GOSSIP,
-    # Exchange and rule say these, and --checkpoint-every.
-    without=("rule", "shards", "mixing", "mix_budget_s", "protocol", "checkpoint"),
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeConfig:
+    """How one life of a peer begins."""
+
+    dial_only: bool = False
+    """Do not listen at all: a full member that others cannot dial."""
+
+    resume: Path | None = None
+    """Go on from the last checkpoint in DIR, the folder of a peer that was stopped or killed. Its
+    options need not be given again; ``join``, ``bind``, ``steps`` and such can be changed."""
 
 
 @options_of(
-    _RUN,
-    _PEER,
+    Source("train.config:RunConfig", TRAINING, without=("resume", "options")),
+    Source(
+        "train.config:PeerConfig",
+        GOSSIP,
+        # Exchange and rule say these, and --checkpoint-every.
+        without=("rule", "shards", "mixing", "mix_budget_s", "protocol", "checkpoint"),
+    ),
     Source("cli.exchange:RuleConfig", GOSSIP),
     Source("cli.exchange:ExchangeConfig", EXCHANGE),
+    Source(LifeConfig, GOSSIP),
 )
-def peer(
-    ctx: typer.Context,
-    *,
-    dial_only: Annotated[
-        bool,
-        typer.Option(
-            "--dial-only",
-            help="Do not listen at all: a full member that others cannot dial.",
-            rich_help_panel=GOSSIP,
-        ),
-    ] = False,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Go on from the last checkpoint in DIR, the folder of a peer that was stopped or "
-            "killed. Its options need not be given again; --join, --bind, --steps and such can be "
-            "changed.",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    as_json: Json = False,
-    debug: Debug = False,
-    **settings: Any,
-) -> None:
+def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Be one peer of a swarm: found one, or join by the address of any member.
 
     SIGTERM or Ctrl-C makes it leave, handing its weight to another peer; a second one ends it
@@ -91,16 +75,11 @@ def peer(
     Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
     arguments, a port in use among them.
     """
-    stop = threading.Event()
-    with reporting_errors(debug=debug):
-        # As one mapping, options can be kept for the next life, and taken up by it.
-        options = dict(ctx.params)
-        if resume is not None:
-            options = resumed_options(options, given(ctx))
-        run_config, peer_config = make_settings(options)
-        report = _run(run_config, peer_config, stop)
-        if as_json:
-            print(json.dumps(report))
+    if settings["resume"] is not None:
+        settings = resumed_options(settings, given(ctx) & {*settings})
+    report = _run(*make_settings(settings), threading.Event())
+    if as_json:
+        print_json(report)
 
 
 def stop_on_signals(stop: threading.Event) -> None:
@@ -156,24 +135,21 @@ def make_settings(options: Mapping[str, Any]) -> "tuple[RunConfig, PeerConfig]":
     if options["journal"] and options["out"] is None:
         raise ConfigError("--journal needs --out: name a folder for it")
     rule = make_rule(options["rule"], options["p"], options["emission"])
-    exchange = ExchangeConfig(**{name: options[name] for name in _EXCHANGE})
+    exchange = config_of(ExchangeConfig, options).settings()
+    settings = {
+        **options,
+        **exchange,
+        **{name: tuple(options[name] or ()) for name in ("advertise", "join")},
+        "rule": rule,
+        "bind": _binds(options),
+        "resume": options["resume"] is not None,
+        "options": kept_options(options),
+    }
     # torch takes a second to import: a typo is answered before.
     from ...train.config import PeerConfig
     from ...train.loop.trainer import RunConfig
 
-    peer_config = PeerConfig(
-        **{name: options[name] for name in _PEER.settings() if name != "bind"}
-        | exchange.settings()
-        | {name: tuple(options[name] or ()) for name in ("advertise", "join")},
-        bind=_binds(options),
-        rule=rule,
-    )
-    run_config = RunConfig(
-        **{name: options[name] for name in _RUN.settings()},
-        resume=options["resume"] is not None,
-        options=kept_options(options),
-    )
-    return run_config, peer_config
+    return config_of(RunConfig, settings), config_of(PeerConfig, settings)
 
 
 def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +185,7 @@ def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[
     for name in _FIXED:
         if name in given and options[name] != kept.get(name):
             raise ConfigError(
-                f"{_typed(name)} is {options[name]}, and was {kept.get(name)} in {folder}: a peer "
+                f"{option(name)} is {options[name]}, and was {kept.get(name)} in {folder}: a peer "
                 "that resumes goes on with the same"
             )
     if options["out"] not in (None, folder):
@@ -227,7 +203,3 @@ def _binds(options: Mapping[str, Any]) -> str | tuple[str, ...] | None:
     if options["dial_only"]:
         return None
     return tuple(options["bind"]) if options["bind"] else "tcp://127.0.0.1:*"
-
-
-def _typed(name: str) -> str:
-    return "--" + name.replace("_", "-")

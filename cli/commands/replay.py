@@ -1,24 +1,24 @@
 """``rumor replay``: live runs repeated from their journals, compared bit for bit."""
 
-import json
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from ..errors import FAILED, WRONG_ARGUMENTS, fail, reporting_errors
-from ..options import Debug, Json
+from ..console import plain_table, print_json, progress_on
+from ..errors import FAILED, WRONG_ARGUMENTS, fail
+from ..options import Json, options_of
 
 if TYPE_CHECKING:
     from ...sim.replay.result import PeerVerdict, Replay
 
 __all__ = ["replay"]
 
-SAY_EVERY_S = 5.0
 
-
+@options_of()
 def replay(
     folders: Annotated[
         list[Path],
@@ -28,7 +28,6 @@ def replay(
         ),
     ],
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Repeat a live run from its journals, and compare it with what it left, bit for bit.
 
@@ -39,17 +38,23 @@ def replay(
     Exit status: 0 if nothing differs; 1 if something does; 2 if there is no journal, or one
     cannot be read or lacks another that it depends on.
     """
-    with reporting_errors(debug=debug):
-        # torch takes a second to import.
-        from ...sim.replay.replay import replay as run_again
+    # torch takes a second to import.
+    from ...sim.replay.replay import replay as run_again
 
-        found = run_again(*folders, tell=_Teller())
+    began_s = time.monotonic()
+    with progress_on(sys.stderr) as display:
+
+        def tell(part: float, steps: int) -> None:
+            words = f"{part:.0%} of the journals, {steps:,} steps taken"
+            display.show(time.monotonic() - began_s, part, words, words)
+
+        found = run_again(*folders, tell=tell)
     for warning in found.warnings:
         print(f"warning: bits may differ: {warning}", file=sys.stderr)
     if as_json:
-        print(json.dumps(found.as_json(), allow_nan=False))
+        print_json(found.as_json())
     else:
-        _show(found)
+        _print(found, Console())
     if found.difference is not None:
         fail(f"the replay differs from the live run: {found.difference}", FAILED)
     if not found.identical:
@@ -57,32 +62,11 @@ def replay(
         fail(f"{stopped.id} cannot be replayed to its end: {stopped.why}", WRONG_ARGUMENTS)
 
 
-class _Teller:
-    """Says on stderr how far a replay is, every few seconds."""
-
-    def __init__(self) -> None:
-        self._due_s = time.monotonic() + SAY_EVERY_S
-
-    def __call__(self, part: float, steps: int) -> None:
-        if time.monotonic() >= self._due_s:
-            self._due_s = time.monotonic() + SAY_EVERY_S
-            print(f"{part:.0%} of the journals, {steps:,} steps taken", file=sys.stderr, flush=True)
-
-
-def _show(found: "Replay") -> None:
-    from rich.console import Console
-
-    from ..console import plain_table
-
-    table = plain_table()
-    table.add_column("peer", no_wrap=True)
-    for name in ("records", "steps", "shares mixed"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict")
+def _print(found: "Replay", console: Console) -> None:
+    table = plain_table("peer", ">records", ">steps", ">shares mixed", "verdict")
     for peer in found.peers:
         numbers = (f"{number:,}" for number in (peer.records, peer.steps, peer.mixed))
         table.add_row(peer.id, *numbers, _verdict(peer))
-    console = Console()
     console.print(table)
     if found.identical:
         steps = sum(peer.steps for peer in found.peers)

@@ -1,26 +1,44 @@
 """``rumor simulate``: many workers in one process, under virtual time."""
 
-import json
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
-from ..errors import FAILED, STOPPED, fail, reporting_errors
-from ..options import EXCHANGE, GOSSIP, OUTPUT, SPEED, Debug, Json, Source, given, options_of
+from ..console import print_json
+from ..errors import FAILED, STOPPED, fail, not_written
+from ..options import EXCHANGE, GOSSIP, SPEED, Json, Source, config_of, given, options_of
 from ..run_folder import new_folders, taken_folder
 
 if TYPE_CHECKING:
     from ...sim import Run, SimulationConfig
     from ...sim.batched.schedule import Progress
 
-__all__ = ["simulate", "start_from", "worked"]
+__all__ = ["SimulateConfig", "complaint", "simulate", "start_from"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateConfig:
+    """Where a simulation starts from, and what is kept of it."""
+
+    from_file: Path | None = None
+    """What `rumor calibrate` measured: paces, network and settings of real peers. Other options
+    override it; nothing unless given."""
+
+    out: Path | None = None
+    """The run's folder; runs/sim-TASK-TIME unless given."""
+
+    format: str = "npz"
+    """Of the files of arrays; parquet needs pyarrow."""
+
+    no_plot: bool = False
+    """Draw nothing."""
 
 
 @options_of(
@@ -32,45 +50,9 @@ __all__ = ["simulate", "start_from", "worked"]
         GOSSIP,
         metavars={"mixing": "NAME", "slow": "WORKER:FACTOR", "eval_every": "STEPS"},
     ),
+    Source(SimulateConfig, SPEED),
 )
-def simulate(
-    ctx: typer.Context,
-    *,
-    from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="What `rumor calibrate` measured: paces, network and settings of real peers. "
-            "Other options override it.",
-            show_default="nothing",
-            rich_help_panel=SPEED,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The run's folder.",
-            show_default="runs/sim-TASK-TIME",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    format: Annotated[
-        str,
-        typer.Option(
-            metavar="npz|parquet",
-            help="Of the files of arrays; parquet needs pyarrow.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = "npz",
-    no_plot: Annotated[
-        bool, typer.Option("--no-plot", help="Draw nothing.", rich_help_panel=OUTPUT)
-    ] = False,
-    as_json: Json = False,
-    debug: Debug = False,
-    **settings: Any,
-) -> None:
+def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Train one model with many simulated workers, and see how that would go on real ones.
 
     Workers decide by the code that real peers run, and compute real gradients. Only time and
@@ -98,34 +80,41 @@ def simulate(
     Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
-    with reporting_errors(debug=debug):
-        from ...sim import SimulationConfig
-        from ...sim.results.files import check_format
-        from ...train.tensors.buffers import keep_pages
+    from ...sim import SimulationConfig
+    from ...sim.results.files import check_format
+    from ...train.tensors.buffers import keep_pages
 
-        settings["slow"] = tuple(settings["slow"] or ())
-        config = SimulationConfig(**settings | {"faults": settings["faults"] or ()})
-        if from_file is not None:
-            config = start_from(from_file, config, given(ctx))
-        keep_pages()
-        check_format(format)
-        with _folder_of(out, config.task_name) as folder:
-            run = _run(config)
-            complaint = _keep(run, folder, format, picture=not no_plot)
-        _show(run, None if complaint else folder, as_json=as_json)
-        if complaint or (complaint := _complaint(run.summary)):
-            fail(complaint, FAILED)
+    own = config_of(SimulateConfig, settings)
+    config = config_of(SimulationConfig, settings)
+    if own.from_file is not None:
+        config = start_from(own.from_file, config, given(ctx))
+    keep_pages()
+    check_format(own.format)
+    with _folder_of(own.out, config.task_name) as folder:
+        run = _run(config)
+        unwritten = _keep(run, folder, own.format, picture=not own.no_plot)
+    summary = {**run.summary, "out": None if unwritten else str(folder)}
+    if as_json:
+        print_json(summary)
+    else:
+        from ..simulation_report import print_run
+
+        print_run(summary, Console())
+    if why := unwritten or complaint(run.summary):
+        fail(why, FAILED)
 
 
-def worked(summary: dict[str, Any]) -> bool:
-    """Whether a run counts as a success: no weight was lost, and somebody trained to the end."""
-    return not _complaint(summary)
+def complaint(summary: Any) -> str:
+    """Why a run did not work; empty where no weight was lost and somebody trained to the end."""
+    if summary["weight_units_total"] != summary["weight_units_expected"]:
+        return "the ledgers do not balance: weight was lost or created, which is a bug"
+    if len(summary["stopped"]) >= summary["workers"]:
+        return "all workers diverged: lower --lr, or raise --p"
+    return ""
 
 
 def _run(config: "SimulationConfig") -> "Run":
     """Simulate, and tell stderr how it goes."""
-    from dataclasses import asdict
-
     from ...sim import simulate as run_simulation
     from ...sim.results.title import describe
     from ..simulation_report import display_on, reached
@@ -150,31 +139,12 @@ def _keep(run: "Run", folder: Path, format: str, *, picture: bool) -> str:
     try:
         run.save(folder, format=format, picture=picture)
     except OSError as error:
-        return f"{folder} cannot be written: {error.strerror or error}; no file was kept"
+        return f"{not_written(folder, error)}; no file was kept"
     except ConfigError as error:
         # It was free when this one began.
         return f"{error}; no file was kept"
     except KeyboardInterrupt:
         fail("stopped while the files were written; nothing was kept", STOPPED)
-    return ""
-
-
-def _show(run: "Run", folder: Path | None, *, as_json: bool) -> None:
-    summary = {**run.summary, "out": None if folder is None else str(folder)}
-    if as_json:
-        print(json.dumps(summary, allow_nan=False))
-        return
-
-    from ..simulation_report import print_run
-
-    print_run(summary, Console())
-
-
-def _complaint(summary: Any) -> str:
-    if summary["weight_units_total"] != summary["weight_units_expected"]:
-        return "the ledgers do not balance: weight was lost or created, which is a bug"
-    if len(summary["stopped"]) >= summary["workers"]:
-        return "all workers diverged: lower --lr, or raise --p"
     return ""
 
 

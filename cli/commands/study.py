@@ -1,29 +1,28 @@
 """``rumor study``: a grid of simulations, in one command and one page."""
 
-import json
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ..console import duration, study_progress_on
-from ..errors import FAILED, STOPPED, fail, reporting_errors
-from ..options import OUTPUT, Debug, Json
+from ..console import counted, duration, plain_table, print_json, print_path, progress_on
+from ..errors import FAILED, STOPPED, fail, not_written
+from ..options import Json, Source, options_of
 
 if TYPE_CHECKING:
     from ...sim.study import Results, StudyPlan, StudyProgress
     from ...sim.study.analysis.ranking import Comparison, Row
 
-__all__ = ["outline", "study"]
+__all__ = ["StudyConfig", "display_on", "outline", "progress_words", "study"]
 
 ROWS_MAX = 12
 """Of one ranking; the report has them all."""
@@ -31,21 +30,43 @@ ROWS_MAX = 12
 PLACES_MAX = 3
 """Rankings, one for each place of the further axes; the report has them all."""
 
-_WHAT, _HOW = "What is done", "How it is computed"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyConfig:
+    """What is done with a study, and how it is computed."""
+
+    resume: bool = False
+    """Go on with what the folder holds: trials of the same arguments, files and code are not
+    computed again. The grid may have changed."""
+
+    target: float | None = None
+    """Accuracy that times and bytes are counted to, which changes no trial; the study's unless
+    given."""
+
+    dry_run: bool = False
+    """Check all trials, list them, estimate, and compute nothing."""
+
+    list_all: bool = False
+    """List the studies that come with rumor."""
+
+    copy: Path | None = None
+    """Copy the study's file there for you to change, and compute nothing."""
+
+    backend: str = "loky"
+    """loky (processes of this machine), dask:tcp://HOST:PORT, ray (whatever Ray finds, or a new one
+    on this machine) or ray:ADDRESS. The results are the same."""
+
+    jobs: int | None = None
+    """Trials computed side by side; as many as cores and memory allow unless given."""
+
+    out: Path | None = None
+    """The study's folder; runs/study-NAME unless given."""
+
+    no_report: bool = False
+    """Write tables only."""
 
 
-def _option(
-    help: str,
-    *names: str,
-    panel: str = _WHAT,
-    metavar: str | None = None,
-    default: str | bool = False,
-) -> Any:
-    return typer.Option(
-        *names, help=help, metavar=metavar, show_default=default, rich_help_panel=panel
-    )
-
-
+@options_of(Source(StudyConfig, "What is done"))
 def study(
     name: Annotated[
         str | None,
@@ -55,65 +76,9 @@ def study(
             show_default=False,
         ),
     ] = None,
-    resume: Annotated[
-        bool,
-        _option(
-            "Go on with what the folder holds: trials of the same arguments, files and code are "
-            "not computed again. The grid may have changed.",
-            "--resume",
-        ),
-    ] = False,
-    target: Annotated[
-        float | None,
-        _option(
-            "Accuracy that times and bytes are counted to. It changes no trial.",
-            metavar="ACCURACY",
-            default="the study's",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        _option("Check all trials, list them, estimate, and compute nothing.", "--dry-run"),
-    ] = False,
-    list_all: Annotated[bool, _option("List the studies that come with rumor.", "--list")] = False,
-    copy: Annotated[
-        Path | None,
-        _option(
-            "Copy the study's file there for you to change, and compute nothing.",
-            "--copy",
-            metavar="FILE.toml",
-        ),
-    ] = None,
-    backend: Annotated[
-        str,
-        _option(
-            "loky (processes of this machine), dask:tcp://HOST:PORT, ray (whatever Ray finds, or "
-            "a new one on this machine) or ray:ADDRESS. The results are the same.",
-            metavar="NAME",
-            panel=_HOW,
-            default=True,
-        ),
-    ] = "loky",
-    jobs: Annotated[
-        int | None,
-        _option(
-            "Trials computed side by side.",
-            "--jobs",
-            "-j",
-            metavar="N",
-            panel=_HOW,
-            default="as many as cores and memory allow",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        _option(
-            "The study's folder.", "--out", metavar="DIR", panel=OUTPUT, default="runs/study-NAME"
-        ),
-    ] = None,
-    no_report: Annotated[bool, _option("Write tables only.", "--no-report", panel=OUTPUT)] = False,
+    *,
     as_json: Json = False,
-    debug: Debug = False,
+    **settings: Any,
 ) -> None:
     """Compare topologies, rules, sizes, machines or networks, and see the answer on one page.
 
@@ -136,36 +101,40 @@ def study(
     finished is kept; 2 for wrong arguments, and then every trial that cannot run is listed; 130 if
     it was stopped, which keeps what was finished.
     """
-    with reporting_errors(debug=debug):
-        if as_json and (list_all or dry_run or copy is not None):
-            raise ConfigError("--json is for what a study came to: leave it out here")
-        if list_all:
-            _list()
-            return
-        if name is None:
-            raise ConfigError("say which study: a file that ends in .toml, or a name of --list")
-        if copy is not None:
-            _copy(name, copy)
-            return
-        _require_libraries(with_report=not no_report)
-        from ...sim.study import find_study
-        from ...sim.study.execution.store import check_folder
+    config = StudyConfig(**settings)
+    if as_json and (config.list_all or config.dry_run or config.copy is not None):
+        raise ConfigError("--json is for what a study came to: leave it out here")
+    if config.list_all:
+        _list()
+    elif name is None:
+        raise ConfigError("say which study: a file that ends in .toml, or a name of --list")
+    elif config.copy is not None:
+        _copy(name, config.copy)
+    else:
+        _require_libraries(with_report=not config.no_report)
+        _study(name, config, as_json=as_json)
 
-        found = find_study(name)
-        found = found if target is None else replace(found, target=target)
-        folder = out or Path("runs") / f"study-{found.name}"
-        check_folder(folder, resume=resume or dry_run)
-        plan = _plan(found, folder, backend, jobs)
-        if dry_run:
-            _print_plan(plan)
-            return
-        ending = _Ending(folder, with_report=not no_report)
-        results = _run(plan, folder, ending, resume=resume, debug=debug)
-        _print_results(results, folder, Console(stderr=as_json), ending.report)
-        if as_json:
-            print(json.dumps(_as_json(results, folder, ending.report), allow_nan=False))
-        if failed := len(results.failures):
-            fail(f"{_count(failed, 'trial')} failed; --resume tries them again", FAILED)
+
+def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
+    """Look a study through, compute it, and show what came of it."""
+    from ...sim.study import find_study
+    from ...sim.study.execution.store import check_folder
+
+    found = find_study(name)
+    found = found if config.target is None else replace(found, target=config.target)
+    folder = config.out or Path("runs") / f"study-{found.name}"
+    check_folder(folder, resume=config.resume or config.dry_run)
+    plan = _plan(found, folder, config.backend, config.jobs)
+    if config.dry_run:
+        _print_plan(plan)
+        return
+    ending = _Ending(folder, with_report=not config.no_report)
+    results = _run(plan, folder, ending, resume=config.resume)
+    _print_results(results, folder, Console(stderr=as_json), ending.report)
+    if as_json:
+        print_json(_as_json(results, folder, ending.report))
+    if failed := len(results.failures):
+        fail(f"{counted(failed, 'trial')} failed; --resume tries them again", FAILED)
 
 
 def _list() -> None:
@@ -173,11 +142,8 @@ def _list() -> None:
     from ...sim.study.study_file import built_in_studies, time_told
 
     console = Console()
-    table = _table()
-    table.add_column("name", style="bold", no_wrap=True)
-    table.add_column("trials", justify="right")
-    table.add_column("takes", no_wrap=True)
-    table.add_column("title")
+    table = plain_table("name", ">trials", "takes", "title")
+    table.columns[0].style, table.columns[2].no_wrap = "bold", True
     for found in built_in_studies():
         trials = sum(1 for _ in found.trials())
         table.add_row(*map(Text, (found.name, f"{trials:,}", time_told(found.name), found.title)))
@@ -203,7 +169,7 @@ def _copy(name: str, path: Path) -> None:
     except FileExistsError:
         raise ConfigError(f"{path} is there already: name a new file") from None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(not_written(path, error)) from None
     print(path)
 
 
@@ -246,7 +212,7 @@ def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPla
 
 def outline(plan: "StudyPlan") -> str:
     """Say in a line what is to be computed, and what that takes."""
-    parts = [f"{_count(len(plan.trials) + len(plan.bad), 'trial')} ({plan.shape})"]
+    parts = [f"{counted(len(plan.trials) + len(plan.bad), 'trial')} ({plan.shape})"]
     if plan.finished:
         parts.append(f"{plan.finished:,} finished before")
     if not plan.to_do:
@@ -266,11 +232,7 @@ def _print_plan(plan: "StudyPlan") -> None:
     """List all trials: which are finished, and what the others take."""
     took = dict(zip([one.key for one in plan.to_do], plan.seconds or (), strict=False))
     to_do = {one.key for one in plan.to_do}
-    table = _table()
-    for axis in plan.study.axes:
-        table.add_column(axis.name)
-    table.add_column("seed", justify="right")
-    table.add_column("", justify="right")
+    table = plain_table(*(axis.name for axis in plan.study.axes), ">seed", ">")
     for one in plan.trials:
         state = duration(took[one.key]) if one.key in took else "to do"
         state = state if one.key in to_do else "finished"
@@ -298,15 +260,13 @@ class _Ending:
             self.report = write_report(results, self._folder)
 
 
-def _run(
-    plan: "StudyPlan", folder: Path, ending: _Ending, *, resume: bool, debug: bool
-) -> "Results":
+def _run(plan: "StudyPlan", folder: Path, ending: _Ending, *, resume: bool) -> "Results":
     """Compute it, tell stderr how it goes, and write what came of it."""
     from ...sim.study import run_study
 
     last: StudyProgress | None = None
     try:
-        with study_progress_on(sys.stderr) as show:
+        with display_on(sys.stderr, len(plan.trials)) as show:
 
             def take(progress: "StudyProgress") -> None:
                 nonlocal last
@@ -320,13 +280,40 @@ def _run(
         fail(f"stopped; {_kept(last, folder, ending)}", STOPPED)
     except ConfigError:
         raise
-    except (OSError, RumorError) as error:
-        if debug:
-            raise
-        what = str(error)
-        if isinstance(error, OSError):
-            what = f"{folder} cannot be written: {error.strerror or error}"
-        fail(f"{what}; {_kept(last, folder, ending)}", FAILED)
+    except RumorError as error:
+        error.add_note(_kept(last, folder, ending))
+        raise
+    except OSError as error:
+        raise RumorError(f"{not_written(folder, error)}; {_kept(last, folder, ending)}") from error
+
+
+@contextmanager
+def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress"], None]]:
+    """Show how a study of so many trials goes on *stream*, in the way that it can."""
+    with progress_on(stream, total=trials, unit="trials") as display:
+        has_failed = False
+
+        def show(progress: "StudyProgress") -> None:
+            nonlocal has_failed
+            # The first failure at once: whoever watches may want to stop. The others at the end.
+            if progress.failure is not None and not has_failed:
+                has_failed = True
+                display.tell(f"{progress.trial} failed: {progress.failure}")
+            done, words = trials - progress.to_do, progress_words(progress)
+            line = ", ".join(filter(None, [f"{done:,} of {trials:,} trials", words]))
+            display.show(progress.wall_s, done, words, line)
+
+        yield show
+
+
+def progress_words(progress: "StudyProgress") -> str:
+    """What is known of how it goes and when it ends, beside the number of trials."""
+    parts = [f"{progress.failed} failed"] if progress.failed else []
+    if progress.left_s is not None and progress.to_do:
+        parts.append(f"about {duration(progress.left_s)} left")
+    if progress.trial is not None:
+        parts.append(f"last {progress.trial}")
+    return ", ".join(parts)
 
 
 def _kept(last: "StudyProgress | None", folder: Path, ending: _Ending) -> str:
@@ -362,8 +349,7 @@ def _print_results(results: "Results", folder: Path, console: Console, report: P
             console.print(Text(f"    {trial}"), soft_wrap=True)
     for what, path in (("Report", report), ("Folder", folder)):
         if path is not None:
-            # A path that is folded cannot be copied.
-            console.print(f"{what}: {path}", highlight=False, markup=False, soft_wrap=True)
+            print_path(what, path, console)
 
 
 def _print_comparison(comparison: "Comparison", console: Console) -> None:
@@ -371,10 +357,11 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
     metrics = [comparison.metric.name]
     if comparison.has_target:
         metrics = [*dict.fromkeys([*metrics, "bytes_to_target", "accuracy"])]
-    table = _table(title=f"{comparison.axis} by {comparison.metric.words}{at and f', {at}'}")
-    table.add_column(comparison.axis, style="bold", overflow="fold")
-    for head in _cells(comparison, None, metrics):
-        table.add_column(fill(head, 14), justify="right", no_wrap=True)
+    title = f"{comparison.axis} by {comparison.metric.words}{at and f', {at}'}"
+    heads = [f">{fill(head, 14)}" for head in _cells(comparison, None, metrics)]
+    table = plain_table(comparison.axis, *heads, title=title)
+    table.columns[0].style, table.columns[0].no_wrap = "bold", False
+    table.columns[0].overflow = "fold"
     for row in comparison.rows[:ROWS_MAX]:
         table.add_row(*map(Text, (row.label, *_cells(comparison, row, metrics))))
     console.print()
@@ -421,18 +408,3 @@ def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str,
         "out": str(folder),
         "report": None if report is None else str(report),
     }
-
-
-def _count(count: int, name: str) -> str:
-    return f"{count:,} {name}{'s' * (count != 1)}"
-
-
-def _table(title: str | None = None) -> Table:
-    return Table(
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        title=title,
-        title_justify="left",
-        header_style="dim",
-    )

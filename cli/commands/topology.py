@@ -1,9 +1,9 @@
 """``rumor topology``: who pushes to whom, and what follows from it."""
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,21 +18,10 @@ from ...topology.advise import Advice
 from ...topology.families.family import Family, Parameter
 from ...topology.families.registry import CATALOG
 from ...topology.spec import read
-from ..console import plain_table
-from ..errors import reporting_errors
-from ..options import OUTPUT, Debug, Json
+from ..console import plain_table, print_json
+from ..options import Json, Source, given, option, options_of
 
-__all__ = [
-    "about",
-    "advice_as_json",
-    "check_path",
-    "families_as_json",
-    "print_advice",
-    "print_families",
-    "topology",
-]
-
-ADVICE = "Advice"
+__all__ = ["TopologyConfig", "about", "check_path", "topology"]
 
 # Nodes from which a computation takes long enough to say so.
 LONG_FACTS, LONG_ADVICE = 20_000, 500
@@ -43,122 +32,106 @@ PAIRS_MAX = 50_000_000
 
 SHARE_MB_MAX = 1e12
 
-FLAGS = {
-    "n": "-n",
-    "seed": "--seed",
-    "mixing": "--mixing",
-    "gamma": "--gamma",
-    "share_mb": "--share-mb",
-    "draw": "--draw",
-    "degree": "--degree",
-    "weights": "--weights",
-}
-
 TAKEN = {
-    "a topology": ("n", "seed", "mixing", "gamma", "share_mb", "draw"),
-    "--advise": ("n", "seed", "share_mb", "degree", "weights"),
+    "a topology": ("nodes", "seed", "mixing", "gamma", "share_mb", "draw"),
+    "--advise": ("nodes", "seed", "share_mb", "degree", "weights"),
     "--list": (),
 }
 """What each of three questions takes, beside --json and --debug."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyConfig:
+    """What is asked about a topology, or about all.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    nodes: int | None = None
+    """How many nodes. May be left out where SPEC or a file says it."""
+
+    seed: int = 0
+    """Of random graphs and rounds."""
+
+    mixing: str | None = None
+    """Mixing weights: metropolis, uniform, lazy or fastest; the family's own unless given."""
+
+    gamma: float = 0.95
+    """Decay behind the effective number of neighbors, in [0, 1): the nearer to 1, the longer
+    training remembers."""
+
+    share_mb: float = 4.0
+    """Size of one push, in millions of bytes."""
+
+    draw: Path | None = None
+    """Draw a picture there, as .png, .svg or .pdf."""
+
+    list_all: bool = False
+    """Show all families and their parameters."""
+
+    advise: bool = False
+    """Rank families for N and a degree."""
+
+    degree: int | None = None
+    """Pushes of a node in a round, at most."""
+
+    weights: Path | None = None
+    """A graph whose edge weights are bandwidths in Mbit/s: rank by seconds."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share_mb <= SHARE_MB_MAX:
+            raise ConfigError(
+                f"--share-mb is {self.share_mb:g}: it must be in [0, {SHARE_MB_MAX:g}]"
+            )
+
+    @property
+    def share_bytes(self) -> int:
+        """Size of one push, bytes."""
+        return round(self.share_mb * 1e6)
+
+
+@options_of(Source(TopologyConfig, "What is asked", own=("seed",), metavars={"mixing": "NAME"}))
 def topology(
     context: typer.Context,
     spec: Annotated[
         str | None,
         typer.Argument(metavar="SPEC", help="As in ring, torus:rows=4,cols=8 or base-k:k=2."),
     ] = None,
-    n: Annotated[
-        int | None,
-        typer.Option(
-            "--nodes",
-            "-n",
-            metavar="N",
-            help="How many nodes. May be left out where SPEC or a file says it.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of random graphs and rounds.")] = 0,
-    mixing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Mixing weights: metropolis, uniform, lazy or fastest.",
-            show_default="the family's own",
-        ),
-    ] = None,
-    gamma: Annotated[
-        float,
-        typer.Option(
-            help="Decay behind the effective number of neighbors, in [0, 1): the nearer to 1, "
-            "the longer training remembers.",
-        ),
-    ] = 0.95,
-    share_mb: Annotated[
-        float, typer.Option(metavar="MB", help="Size of one push, in millions of bytes.")
-    ] = 4.0,
-    draw: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw a picture there, as .png, .svg or .pdf.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    show_list: Annotated[
-        bool, typer.Option("--list", help="Show all families and their parameters.")
-    ] = False,
-    show_advice: Annotated[
-        bool,
-        typer.Option("--advise", help="Rank families for N and a degree.", rich_help_panel=ADVICE),
-    ] = False,
-    degree: Annotated[
-        int | None,
-        typer.Option(
-            metavar="D", help="Pushes of a node in a round, at most.", rich_help_panel=ADVICE
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A graph whose edge weights are bandwidths in Mbit/s: rank by seconds.",
-            rich_help_panel=ADVICE,
-        ),
-    ] = None,
+    *,
     as_json: Json = False,
-    debug: Debug = False,
+    **settings: Any,
 ) -> None:
     """Say who pushes to whom in a topology, how fast that mixes, and what may break it.
 
     With --list, show which topologies there are; with --advise, which one to take.
     """
-    with reporting_errors(debug=debug):
-        if [spec is not None, show_list, show_advice].count(True) != 1:
-            raise ConfigError("give a topology, or --list, or --advise, and only one of them")
-        _check_given(
-            context, "--advise" if show_advice else "--list" if show_list else "a topology"
-        )
-        if not 0 <= share_mb <= SHARE_MB_MAX:
-            raise ConfigError(f"--share-mb is {share_mb:g}: it must be in [0, {SHARE_MB_MAX:g}]")
-        share_bytes = round(share_mb * 1e6)
-        if spec is not None:
-            _show_facts(_built(spec, n, seed, mixing, draw), gamma, share_bytes, draw, as_json)
-        elif show_list:
-            _show_list(as_json)
-        else:
-            _show_advice(n, degree, seed, weights, share_bytes, as_json)
+    config = TopologyConfig(**settings)
+    if [spec is not None, config.list_all, config.advise].count(True) != 1:
+        raise ConfigError("give a topology, or --list, or --advise, and only one of them")
+    asked = "--advise" if config.advise else "--list" if config.list_all else "a topology"
+    _check_given(given(context), asked)
+    if spec is not None:
+        _show_facts(spec, config, as_json=as_json)
+    elif config.advise:
+        _show_advice(config, as_json=as_json)
+    elif as_json:
+        print_json(_families_as_json())
+    else:
+        _print_families(Console())
 
 
-def _check_given(context: typer.Context, asked: str) -> None:
+def _check_given(typed: set[str], asked: str) -> None:
     """Refuse what would change nothing.
 
     Raises:
         ConfigError: Such an option is given.
     """
-    for name, flag in FLAGS.items():
-        source = context.get_parameter_source(name)
-        if name not in TAKEN[asked] and source is not None and source.name == "COMMANDLINE":
+    known = dict.fromkeys(name for taken in TAKEN.values() for name in taken)
+    for name in known:
+        if name in typed and name not in TAKEN[asked]:
             takers = " or ".join(question for question, taken in TAKEN.items() if name in taken)
+            flag = "-n" if name == "nodes" else option(name)
             raise ConfigError(f"{flag} goes with {takers}, not with {asked}")
 
 
@@ -182,22 +155,6 @@ def _check_size(spec: str, n: int | None) -> None:
         )
 
 
-def _built(
-    spec: str, n: int | None, seed: int, mixing: str | None, picture: Path | None
-) -> Topology:
-    """Everything that can be wrong is found before anything takes long."""
-    if picture is not None:
-        check_path(picture)
-    _check_size(spec, n)
-    _say(f"building {spec}", n or 0, LONG_FACTS)
-    built = parse(spec, n, seed=seed, mixing=mixing)
-    if picture is not None:
-        from ...topology.drawing import check_size
-
-        check_size(built)
-    return built
-
-
 def check_path(path: Path) -> None:
     """See whether a picture can be written there, before anything long is computed.
 
@@ -217,22 +174,30 @@ def check_path(path: Path) -> None:
         raise ConfigError(f"--draw {path}: name a file in a folder that exists")
 
 
-def _show_facts(
-    built: Topology, gamma: float, share_bytes: int, picture: Path | None, as_json: bool
-) -> None:
+def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
+    """Everything that can be wrong is found before anything takes long."""
+    if config.draw is not None:
+        check_path(config.draw)
+    _check_size(spec, config.nodes)
+    _say(f"building {spec}", config.nodes or 0, LONG_FACTS)
+    built = parse(spec, config.nodes, seed=config.seed, mixing=config.mixing)
+    if config.draw is not None:
+        from ...topology.drawing import check_size
+
+        check_size(built)
     _say(f"computing the facts of {built.n:,} nodes", built.n, LONG_FACTS)
-    known = facts(built, gamma=gamma, share_bytes=share_bytes)
+    known = facts(built, gamma=config.gamma, share_bytes=config.share_bytes)
     if as_json:
-        _print_json(known.as_json())
+        print_json(known.as_json())
     else:
         from ..topology_report import print_facts
 
         print_facts(built, known, Console())
     # Last, so that no picture that fails takes the facts with it.
-    if picture is not None:
-        _draw(built, known, picture)
+    if config.draw is not None:
+        _draw(built, known, config.draw)
         if not as_json:
-            print(f"\nPicture: {picture}")
+            print(f"\nPicture: {config.draw}")
 
 
 def _draw(built: Topology, known: Facts, picture: Path) -> None:
@@ -246,53 +211,43 @@ def _draw(built: Topology, known: Facts, picture: Path) -> None:
         raise RumorError(f"--draw {picture}: it cannot be written ({why})") from error
 
 
-def _show_list(as_json: bool) -> None:
-    if as_json:
-        _print_json(families_as_json())
-    else:
-        print_families(Console())
-
-
-def _show_advice(
-    n: int | None,
-    degree: int | None,
-    seed: int,
-    weights: Path | None,
-    share_bytes: int,
-    as_json: bool,
-) -> None:
+def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
     from ...topology.advise import advise, check_asked
-    from ...topology.families.files import read_graph
 
+    n, degree = config.nodes, config.degree
     if degree is None:
         raise ConfigError("--advise needs --degree: how many pushes of a node in a round")
-    bandwidth = None
-    if weights is not None:
-        try:
-            file = read_graph(weights, "bandwidth")
-        except TopologyError as error:
-            why = str(error).removeprefix(f"path={weights}: ")
-            raise ConfigError(f"--weights {weights}: {why}") from error
-        bandwidth, size = file.bandwidth, len(file.names)
-        n = size if n is None else n
-        if n != size:
-            raise ConfigError(f"--weights {weights}: it has {size} nodes, not {n}")
+    bandwidth, over = None, ""
+    if config.weights is not None:
+        n, bandwidth = _links(config.weights, n)
+        over = f", over the links of {config.weights.name}"
     if n is None:
         raise ConfigError("--advise needs -n: how many nodes")
     check_asked(n, degree, bandwidth)
     _say("looking at all families", n, LONG_ADVICE)
-    several = advise(n, degree, seed=seed, bandwidth=bandwidth, share_bytes=share_bytes)
+    several = advise(
+        n, degree, seed=config.seed, bandwidth=bandwidth, share_bytes=config.share_bytes
+    )
     if as_json:
-        _print_json(advice_as_json(n, degree, several))
+        print_json(_advice_as_json(n, degree, several))
         return
     pushes = "push" if degree == 1 else "pushes"
-    over = "" if weights is None else f", over the links of {weights.name}"
-    title = f"n = {n}, at most {degree} {pushes} of a node in a round{over}"
-    print_advice(title, several, Console())
+    _print_advice(f"n = {n}, at most {degree} {pushes} of a node in a round{over}", several)
 
 
-def _print_json(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer, allow_nan=False))
+def _links(path: Path, n: int | None) -> tuple[int, Any]:
+    """Of a file of weights: how many nodes there are, and the bandwidths between them."""
+    from ...topology.families.files import read_graph
+
+    try:
+        file = read_graph(path, "bandwidth")
+    except TopologyError as error:
+        why = str(error).removeprefix(f"path={path}: ")
+        raise ConfigError(f"--weights {path}: {why}") from error
+    size = len(file.names)
+    if n not in (None, size):
+        raise ConfigError(f"--weights {path}: it has {size} nodes, not {n}")
+    return size, file.bandwidth
 
 
 def _say(what: str, n: int, limit: int) -> None:
@@ -301,33 +256,27 @@ def _say(what: str, n: int, limit: int) -> None:
         print(f"{what} ...", file=sys.stderr, flush=True)
 
 
-def print_families(console: Console) -> None:
+def _print_families(console: Console) -> None:
     """Print each family with its parameters and its paper, then the mixing weights."""
-    console.print()
     console.print(
         Text(
-            "A topology is written as name or name:key=value,key=value, "
-            "as in torus:rows=4,cols=8 or base-k:k=2."
+            "\nA topology is written as name or name:key=value,key=value, "
+            "as in torus:rows=4,cols=8 or base-k:k=2.\n"
         )
     )
-    console.print()
-    table = plain_table(header=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
+    table = plain_table("", "", header=False)
     for name, family in CATALOG.items():
         table.add_row(Text(name, style="bold"), _described(family))
     console.print(table)
     console.print(Text("\nMixing weights, by --mixing (the family's own unless given):"))
-    weights = plain_table(header=False)
-    weights.add_column(no_wrap=True, min_width=max(map(len, CATALOG)))
-    weights.add_column()
+    weights = plain_table("", "", header=False)
+    weights.columns[0].min_width = max(map(len, CATALOG))
     for name, line in MIXINGS.items():
         weights.add_row(Text(name, style="bold"), Text(line))
     console.print(weights)
 
 
-def families_as_json() -> dict[str, Any]:
-    """The same as a dictionary that JSON can hold."""
+def _families_as_json() -> dict[str, Any]:
     families = [
         {
             "name": name,
@@ -378,14 +327,9 @@ WIDE = 110
 SPEC_WIDTH = 28
 
 
-def print_advice(title: str, several: Sequence[Advice], console: Console) -> None:
-    """Print what fits, best first, then what does not.
-
-    Args:
-        title: One line about what was asked.
-        several: In order.
-        console: Where to.
-    """
+def _print_advice(title: str, several: Sequence[Advice]) -> None:
+    """Print what fits, best first, then what does not."""
+    console = Console()
     fitting = [advice for advice in several if advice.facts is not None]
     console.print()
     console.print(Text(title, style="bold"))
@@ -395,31 +339,25 @@ def print_advice(title: str, several: Sequence[Advice], console: Console) -> Non
     if len(fitting) == len(several):
         return
     console.print(Text("\nThese do not fit:", style="bold"))
-    rest = plain_table(header=False)
-    rest.add_column(no_wrap=True)
-    rest.add_column()
+    rest = plain_table("", "", header=False)
     for advice in several[len(fitting) :]:
         rest.add_row(Text(advice.spec), Text(advice.why))
     console.print(rest)
 
 
-def advice_as_json(n: int, degree: int, several: Sequence[Advice]) -> dict[str, Any]:
-    """The same as a dictionary that JSON can hold."""
-    return {
-        "n": n,
-        "degree": degree,
-        "advice": [
-            {
-                "family": advice.family,
-                "spec": advice.spec,
-                "fits": advice.fits,
-                "why": advice.why,
-                "seconds_to_1e-3": advice.seconds,
-                "facts": None if advice.facts is None else advice.facts.as_json(),
-            }
-            for advice in several
-        ],
-    }
+def _advice_as_json(n: int, degree: int, several: Sequence[Advice]) -> dict[str, Any]:
+    advice = [
+        {
+            "family": advice.family,
+            "spec": advice.spec,
+            "fits": advice.fits,
+            "why": advice.why,
+            "seconds_to_1e-3": advice.seconds,
+            "facts": None if advice.facts is None else advice.facts.as_json(),
+        }
+        for advice in several
+    ]
+    return {"n": n, "degree": degree, "advice": advice}
 
 
 def _legend(fitting: Sequence[Advice]) -> str:
@@ -432,13 +370,11 @@ def _timed(fitting: Sequence[Advice]) -> bool:
 
 
 def _ranked(fitting: Sequence[Advice], width: int) -> Table:
-    table = plain_table()
-    table.add_column("topology", max_width=None if width >= WIDE else SPEC_WIDTH, overflow="fold")
-    if _timed(fitting):
-        table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("rounds", justify="right", no_wrap=True)
-    table.add_column("messages", justify="right", no_wrap=True)
-    table.add_column("why")
+    seconds = [">seconds"] if _timed(fitting) else []
+    table = plain_table("topology", *seconds, ">rounds", ">messages", "why")
+    first = table.columns[0]
+    first.no_wrap, first.overflow = False, "fold"
+    first.max_width = None if width >= WIDE else SPEC_WIDTH
     for advice in fitting:
         assert advice.facts is not None
         rounds = advice.facts.rounds_to_1e_3
@@ -449,7 +385,7 @@ def _ranked(fitting: Sequence[Advice], width: int) -> Table:
             "-" if rounds is None else f"{rounds * each:,.0f}",
             advice.why,
         ]
-        if _timed(fitting):
+        if seconds:
             cells.insert(1, "-" if advice.seconds is None else f"{advice.seconds:,.3g}")
         table.add_row(*(Text(cell) for cell in cells))
     return table

@@ -1,79 +1,61 @@
 """``rumor launch``: several peers on this machine, watched to their end."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from ..errors import FAILED, fail, reporting_errors
+from ..console import print_json
+from ..errors import FAILED, fail
 from ..exchange import ExchangeConfig
-from ..options import EXCHANGE, FAULTS, GOSSIP, OUTPUT, Debug, Json, Source, given, options_of
+from ..options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
 from .config import LaunchConfig, check
 from .display import display_on
 from .folder import PROGRAM, RunFolder, listening
 from .monitor import Monitor
-from .processes import ProcessGroup, supervise
-from .watchdog import Watchdog
+from .processes import ProcessGroup, watchdog
+from .supervisor import supervise
 
 if TYPE_CHECKING:
     from ...train.tasks.registry import Task
-    from .faults import FaultInjector
     from .proxy.proxies import Proxies
     from .resume import Resumption
     from .summary import Outcome
 
-__all__ = [
-    "complaint",
-    "launch",
-    "run_swarm",
-    "with_faults",
-    "worked",
-]
+__all__ = ["LaunchFiles", "complaint", "launch", "run_swarm", "with_faults"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFiles:
+    """What a launch reads."""
+
+    faults: Path | None = None
+    """What is done to peers and network, and when: a JSON list such as [{"at_s": 3, "kind":
+    "crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. Times count from when all peers
+    train. docs/reference/faults.md names the kinds; none unless given."""
+
+    resume: Path | None = None
+    """Go on with the run in that folder: all its peers from their last checkpoints, as they were,
+    or with another ``steps``, ``total_steps`` or ``lr``, say. None may still run; a new run unless
+    given."""
 
 
 @options_of(
+    Source(LaunchFiles, FAULTS, metavars={"faults": "FILE"}),
     Source("cli.launch.config:LaunchConfig", GOSSIP),
     Source("train.config:RunConfig", GOSSIP, adds=False),
     Source("train.config:PeerConfig", GOSSIP, adds=False),
     Source("cli.exchange:RuleConfig", GOSSIP, adds=False),
     Source("cli.exchange:ExchangeConfig", EXCHANGE),
 )
-def launch(
-    ctx: typer.Context,
-    *,
-    faults: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="What is done to peers and network, and when: a JSON list such as "
-            '[{"at_s": 3, "kind": "crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. '
-            "Times count from when all peers train. docs/reference/faults.md names the kinds.",
-            show_default="none",
-            rich_help_panel=FAULTS,
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Go on with the run in that folder: all its peers from their last checkpoints, as "
-            "they were, or with another --steps, --total-steps or --lr, say. None may still run.",
-            show_default="a new run",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    as_json: Json = False,
-    debug: Debug = False,
-    **settings: Any,
-) -> None:
+def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Train one model with several local processes, each a peer of its own.
 
     The launcher only starts and watches them: they find one another and go on without it, and
@@ -88,36 +70,26 @@ def launch(
     Exit status: 0 if at least one peer finished and every unit of weight is accounted for
     (peers that were killed or failed are named); 1 if not; 2 for wrong arguments.
     """
-    with reporting_errors(debug=debug):
-        settings["slow"] = tuple(settings["slow"] or ())
-        exchange = {entry.name: settings.pop(entry.name) for entry in fields(ExchangeConfig)}
-        config = LaunchConfig(**settings, exchange=ExchangeConfig(**exchange))
-        resumption = None
-        if resume is not None:
-            from .resume import read_run
+    exchange = config_of(ExchangeConfig, settings)
+    config = config_of(LaunchConfig, settings | {"exchange": exchange, "faults": ()})
+    resumption = None
+    if settings["resume"] is not None:
+        from .resume import read_run
 
-            resumption = read_run(resume, _typed(ctx))
-            config = resumption.config
-        if faults is not None:
-            config = with_faults(config, faults)
-        summary = run_swarm(config, resumption=resumption)
-        _show(summary, as_json=as_json)
-        if not worked(summary):
-            fail(complaint(summary), FAILED)
-
-
-def _typed(ctx: typer.Context) -> dict[str, Any]:
-    """What was typed of the settings of a run, by name."""
-    return {name: ctx.params[name] for name in given(ctx) - {"resume", "as_json", "debug"}}
-
-
-def _show(summary: dict[str, Any], *, as_json: bool) -> None:
+        typed = {name: settings[name] for name in given(ctx) & {*settings} - {"resume"}}
+        resumption = read_run(settings["resume"], typed)
+        config = resumption.config
+    if settings["faults"] is not None:
+        config = with_faults(config, settings["faults"])
+    summary = run_swarm(config, resumption=resumption)
     if as_json:
-        print(json.dumps(summary, allow_nan=False))
-        return
-    from .display import report
+        print_json(summary)
+    else:
+        from .display import report
 
-    report(summary, Console())
+        report(summary, Console())
+    if why := complaint(summary):
+        fail(why, FAILED)
 
 
 def with_faults(config: LaunchConfig, path: Path) -> LaunchConfig:
@@ -160,15 +132,21 @@ def run_swarm(
     task, out = check(config, resumes=resumption is not None)
     steps = config.steps or (None if config.total_steps else task.steps)
     title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
-    with _network_of(config, out, resumption) as network, _watchdog_of(config) as watchdog:
+    pauses = any(fault.kind in ("pause", "slow") for fault in config.faults)
+    waker = watchdog() if pauses else nullcontext()
+    with _network_of(config, out, resumption) as network, waker as awake:
         proxy = None if network is None else network.socks_proxy
         run_folder = RunFolder(config, steps, out, program, proxy)
         found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
-        group = ProcessGroup(found, watchdog)
+        group = ProcessGroup(found, awake)
         monitor = Monitor(group.places, group.processes, steps, config.total_steps)
         if resumption is not None:
             resumption.remind(monitor)
-        injector = _injector_of(config, group, monitor, run_folder, network)
+        injector = None
+        if config.faults:
+            from .faults import FaultInjector
+
+            injector = FaultInjector(config.faults, group, monitor, run_folder, network)
         started_s = time.monotonic()
         with display_on(sys.stderr, title) as display:
             views = supervise(group, monitor, display, injector)
@@ -181,30 +159,21 @@ def run_swarm(
     return _conclude(config, task, steps, out, wall_s, outcomes, records)
 
 
-def worked(summary: dict[str, Any]) -> bool:
-    """Whether a run counts as a success: somebody finished, the ledger balances, all is kept."""
-    finished = any(peer["state"] == "finished" for peer in summary["peers_detail"])
-    exact: bool = summary["weight_units_total"] == summary["weight_units_expected"]
-    return finished and exact and not summary["unwritten"]
-
-
 def complaint(summary: dict[str, Any]) -> str:
-    """Why a run did not work, in one line."""
-    said = [_complaint(summary)] if not worked(summary | {"unwritten": []}) else []
+    """Why a run did not work, in one line; empty where somebody finished, and all else is well."""
+    said = []
+    peers = summary["peers_detail"]
+    if summary["weight_units_total"] != summary["weight_units_expected"]:
+        said.append("the ledgers do not balance: weight was lost or created, which is a bug")
+    elif all(peer["state"] == "left" for peer in peers):
+        said.append("stopped before the end")
+    elif not any(peer["state"] == "finished" for peer in peers):
+        whys = [peer["why"] for peer in peers if peer["state"] == "failed" and peer["why"]]
+        first = f": {whys[0]}" if whys else ""
+        said.append(f"no peer finished{first} (logs: {summary['out']}/peers/*/log.txt)")
     if summary["unwritten"]:
         said.append(f"not written to {summary['out']}: {', '.join(summary['unwritten'])}")
     return "; ".join(said)
-
-
-def _complaint(summary: dict[str, Any]) -> str:
-    if summary["weight_units_total"] != summary["weight_units_expected"]:
-        return "the ledgers do not balance: weight was lost or created, which is a bug"
-    peers = summary["peers_detail"]
-    if all(peer["state"] == "left" for peer in peers):
-        return "stopped before the end"
-    whys = [peer["why"] for peer in peers if peer["state"] == "failed" and peer["why"]]
-    first = f": {whys[0]}" if whys else ""
-    return f"no peer finished{first} (logs: {summary['out']}/peers/*/log.txt)"
 
 
 @contextmanager
@@ -225,26 +194,6 @@ def _network_of(
         yield network
 
 
-def _watchdog_of(config: LaunchConfig) -> AbstractContextManager[Watchdog | None]:
-    """What wakes paused peers if this process is killed; nothing where no fault pauses any."""
-    stops = any(fault.kind in ("pause", "slow") for fault in config.faults)
-    return Watchdog() if stops else nullcontext()
-
-
-def _injector_of(
-    config: LaunchConfig,
-    group: ProcessGroup,
-    monitor: Monitor,
-    run_folder: RunFolder,
-    network: "Proxies | None",
-) -> "FaultInjector | None":
-    if not config.faults:
-        return None
-    from .faults import FaultInjector
-
-    return FaultInjector(config.faults, group, monitor, run_folder, network)
-
-
 def _conclude(
     config: LaunchConfig,
     task: "Task",
@@ -256,15 +205,14 @@ def _conclude(
 ) -> dict[str, Any]:
     from ...sim.results.live_plots import draw
     from ...train.storage.files import write_json
-    from .summary import balance, estimate, merge_outcomes, summarize
+    from .summary import estimate, merge_outcomes, summarize
 
     merged = merge_outcomes(outcomes, task)
     unwritten: list[str] = []
     if merged is not None:
         with _noting(unwritten, out / "model.safetensors") as path:
             merged.save(path)
-    balanced = balance(outcomes)
-    summary = summarize(config, steps, out, wall_s, outcomes, balanced, merged, faults)
+    summary = summarize(config, steps, out, wall_s, outcomes, merged, faults)
     summary["unwritten"] = unwritten
     with _noting(unwritten, out / "summary.json") as path:
         write_json(path, summary)

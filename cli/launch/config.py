@@ -12,7 +12,8 @@ from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ..exchange import ExchangeConfig
-from ..run_folder import check_free, new_folders
+from ..options import option
+from ..run_folder import new_folders
 
 if TYPE_CHECKING:
     from ...sim.kernel.faults import Fault
@@ -22,10 +23,6 @@ __all__ = ["LaunchConfig", "check", "parse_slow", "step_s_min"]
 
 STEP_S_MIN_SLOW = 0.02
 """A step's least time where --slow is given alone: well above what a small model takes."""
-
-# What a run leaves in its folder; any of them there means that the folder is taken.
-TRACES = ("peers", "rendezvous", "summary.json", "model.safetensors", "training.png")
-
 
 # What the launcher says to each peer in another way, or not at all.
 _OF_LAUNCHER: Final = frozenset(
@@ -111,11 +108,11 @@ class LaunchConfig:
         for name in ("peers", "steps", "total_steps", "batch_size", "log_every", "eval_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"--{_typed(name)} is {value}: it must be at least 1")
+                raise ConfigError(f"{option(name)} is {value}: it must be at least 1")
         for name in ("step_s_min", "linger_s", "leave_s"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
-                raise ConfigError(f"--{_typed(name)} is {value}: it must be 0 or more, in seconds")
+                raise ConfigError(f"{option(name)} is {value}: it must be 0 or more, in seconds")
         if self.journal and self.exchange.mixing != "step":
             raise ConfigError(
                 f"--mixing is {self.exchange.mixing}: with --journal it must be step, which a "
@@ -143,16 +140,13 @@ class LaunchConfig:
         return read_rule(self.rule, self.p, self.emission)
 
     def for_peers(self) -> dict[str, Any]:
-        """Fields that are options of a peer under the same name, by name."""
-        known = {
-            entry.name: (getattr(self, entry.name), entry.default)
+        """Fields that are set and are options of a peer under the same name, by name."""
+        left_out = {entry.name: entry.default for entry in fields(self) if entry.name in _LEFT_OUT}
+        return {
+            entry.name: value
             for entry in fields(self)
             if entry.name not in _OF_LAUNCHER
-        }
-        return {
-            name: value
-            for name, (value, default) in known.items()
-            if name not in _LEFT_OUT or value != default
+            and (value := getattr(self, entry.name)) not in (None, left_out.get(entry.name))
         }
 
     def ids(self) -> tuple[str, ...]:
@@ -234,9 +228,7 @@ def step_s_min(config: LaunchConfig, index: int) -> float:
 def _folder(config: LaunchConfig) -> Path:
     if config.out is None:
         return next(path for path in new_folders(config.task) if not path.exists())
-    check_free(config.out, TRACES)
+    from ...sim.results.files import check_folder
+
+    check_folder(config.out)
     return config.out
-
-
-def _typed(name: str) -> str:
-    return name.replace("_", "-")

@@ -1,29 +1,21 @@
 """A run of several peers on a terminal: a live table while it goes, a summary when it is over."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from ..console import plain_table
+from ..console import plain_table, progress_on
 from .monitor import PeerView, State
-from .processes import Display
 
-__all__ = [
-    "Lines",
-    "LiveTable",
-    "display_on",
-    "render",
-    "report",
-    "summarize",
-]
+__all__ = ["Display", "display_on", "render", "report", "summarize"]
 
-LINE_EVERY_S = 5.0
+Display = Callable[[Sequence[PeerView], Sequence[str], float], None]
+"""Shows where the peers are, what has happened to some of them, and how long the run takes."""
 
 COLORS = {
     State.STARTING: "dim",
@@ -48,79 +40,52 @@ def display_on(stream: TextIO, title: str) -> Iterator[Display]:
     """
     console = Console(file=stream)
     if not console.is_terminal:
-        yield Lines(stream, title)
+        with progress_on(stream, title) as lines:
+
+            def write(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
+                for sentence in news:
+                    lines.tell(sentence)
+                lines.show(elapsed_s, None, "", summarize(views))
+
+            yield write
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield LiveTable(live, title)
 
+        def draw(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
+            for sentence in news:
+                console.print(Text(sentence, style="yellow"))
+            live.update(render(title, views, elapsed_s, console.height), refresh=True)
 
-class LiveTable:
-    """A table that is drawn anew in place, with the news above it."""
-
-    def __init__(self, live: Live, title: str) -> None:
-        self._live = live
-        self._title = title
-
-    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
-        """Draw it."""
-        for sentence in news:
-            self._live.console.print(Text(sentence, style="yellow"))
-        height = self._live.console.height
-        self._live.update(render(self._title, views, elapsed_s, height), refresh=True)
-
-
-class Lines:
-    """Plain lines: one at the start, one every few seconds, one for each piece of news."""
-
-    def __init__(self, stream: TextIO, title: str) -> None:
-        self._stream = stream
-        self._next_s = LINE_EVERY_S
-        self._write(title)
-
-    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
-        """Write what is due."""
-        for sentence in news:
-            self._write(sentence)
-        if elapsed_s >= self._next_s:
-            self._next_s = elapsed_s + LINE_EVERY_S
-            self._write(summarize(views, elapsed_s))
-
-    def _write(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        yield draw
 
 
 def render(
     title: str, views: Sequence[PeerView], elapsed_s: float, height: int = 1000
 ) -> RenderableType:
     """Build the table: a row for each peer, as many as *height* lines hold."""
-    table = plain_table()
-    table.add_column("peer")
-    table.add_column("state", min_width=8)
-    table.add_column("", width=16)
-    for name, width in (("step", 9), ("steps/s", 7), ("loss", 7), ("accuracy", 8), ("weight", 7)):
-        table.add_column(name, justify="right", min_width=width, no_wrap=True)
-    table.add_column("pushes", justify="right")
-    table.add_column("live", justify="right")
+    widths = {"state": 8, "": 16, ">step": 9, ">steps/s": 7, ">loss": 7, ">accuracy": 8}
+    widths |= {">weight": 7, ">pushes": 6, ">live": 4}
+    table = plain_table("peer", *widths)
+    for column, width in zip(table.columns[1:], widths.values(), strict=True):
+        column.min_width = width
     shown = views[: max(1, height - FRAME_LINES)]
     for view in shown:
         table.add_row(*_cells(view))
     hidden = len(views) - len(shown)
-    parts: list[RenderableType] = [
+    notes = [f"and {hidden} more peers"] if hidden else []
+    notes += filter(None, [_waiting(views)])
+    return Group(
         Text.assemble((title, "bold"), (f"   {elapsed_s:.0f} s", "dim")),
         table,
-    ]
-    if hidden:
-        parts.append(Text(f"and {hidden} more peers", style="dim"))
-    if note := _waiting(views):
-        parts.append(Text(note, style="dim"))
-    return Group(*parts)
+        *(Text(note, style="dim") for note in notes),
+    )
 
 
-def summarize(views: Sequence[PeerView], elapsed_s: float) -> str:
+def summarize(views: Sequence[PeerView]) -> str:
     """One line about all peers.
 
-    >>> summarize([PeerView("peer-0", 500, State.TRAINING, 120, loss=0.25)], 7.0)
-    '7 s: step 120 of 500, loss 0.250, 1 training'
+    >>> summarize([PeerView("peer-0", 500, State.TRAINING, 120, loss=0.25)])
+    'step 120 of 500, loss 0.250, 1 training'
     """
     running = [view for view in views if view.state is State.TRAINING]
     among = running or [view for view in views if view.state is State.FINISHED] or views
@@ -133,7 +98,7 @@ def summarize(views: Sequence[PeerView], elapsed_s: float) -> str:
         parts.append(f"accuracy {sum(accuracies) / len(accuracies):.3f}")
     parts.append(", ".join(f"{n} {state}" for state, n in counts.items() if n))
     parts.extend(filter(None, [_waiting(views)]))
-    return f"{elapsed_s:.0f} s: " + ", ".join(parts)
+    return ", ".join(parts)
 
 
 def _waiting(views: Sequence[PeerView]) -> str:
@@ -161,9 +126,7 @@ def _cells(view: PeerView) -> list[RenderableType]:
         ),
         f"{view.step}/{view.steps}" if view.steps else str(view.step),
         _number(speed, ".0f" if speed and speed >= 100 else ".1f"),
-        _number(view.loss, ".4f"),
-        _number(view.accuracy, ".4f"),
-        _number(view.weight, ".4f"),
+        *(_number(value, ".4f") for value in (view.loss, view.accuracy, view.weight)),
         str(view.pushes),
         _number(view.live, "d"),
     ]
@@ -192,31 +155,21 @@ def report(summary: dict[str, Any], console: Console) -> None:
         console: Where to.
     """
     console.print()
-    console.print(_final_table(summary))
-    console.print()
-    for sentence in (_result(summary), _weight(summary), *_deaths(summary), _files(summary)):
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-
-
-def _final_table(summary: dict[str, Any]) -> Table:
-    table = plain_table()
-    table.add_column("peer", no_wrap=True)
-    table.add_column("state")
-    for name in ("steps", "steps/s", "accuracy", "test loss", "weight", "pushes", "skipped"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("steps", "steps/s", "accuracy", "test loss", "weight", "pushes", "skipped")
+    table = plain_table("peer", "state", *(f">{name}" for name in columns))
     for peer in summary["peers_detail"]:
         table.add_row(
             peer["id"],
             f"[{COLORS[State(peer['state'])]}]{peer['state']}[/]",
             str(peer["steps"]),
             _number(peer["steps_per_s"], ".1f"),
-            _number(peer["accuracy"], ".4f"),
-            _number(peer["loss"], ".4f"),
-            _number(peer["weight"], ".4f"),
-            str(peer["pushes"]),
-            str(peer["skipped"]),
+            *(_number(peer[name], ".4f") for name in ("accuracy", "loss", "weight")),
+            *(str(peer[name]) for name in ("pushes", "skipped")),
         )
-    return table
+    console.print(table)
+    console.print()
+    for sentence in (_result(summary), _weight(summary), *_deaths(summary), _files(summary)):
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def _result(summary: dict[str, Any]) -> str:

@@ -31,7 +31,6 @@ from .proxy.proxies import Proxies
 __all__ = [
     "NETWORK_KINDS",
     "FaultInjector",
-    "joiners",
     "need_network",
     "read_live_faults",
 ]
@@ -366,11 +365,6 @@ def read_live_faults(path: Path, peers: Sequence[str], *, journal: bool) -> tupl
 def need_network(faults: Sequence[Fault]) -> bool:
     """Whether some are done to the network, so that peers must dial through proxies."""
     return any(fault.kind in NETWORK_KINDS for fault in faults)
-
-
-def joiners(faults: Sequence[Fault]) -> int:
-    """How many newcomers there are to be."""
-    return sum(fault.count or 1 for fault in faults if fault.kind == "join")
 
 
 def _check(fault: Fault, *, journal: bool) -> None:

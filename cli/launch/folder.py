@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import split_address
+from ..options import option
 from .config import LaunchConfig, step_s_min
 
 __all__ = ["PROGRAM", "RENDEZVOUS", "Place", "RunFolder", "listening"]
@@ -153,15 +154,14 @@ class RunFolder:
 
     def _options(self, index: int) -> dict[str, Any]:
         config = self._config
-        told = {name: value for name, value in config.for_peers().items() if value is not None}
-        options = told | {
+        options = config.for_peers() | {
             "index": index % config.peers,
             "count": config.peers,
             "step_s_min": step_s_min(config, index),
         }
         if self._steps is not None:
             options["steps"] = self._steps
-        return {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+        return {option(name): value for name, value in options.items()}
 
 
 def listening(out: Path, port: int) -> str | None:

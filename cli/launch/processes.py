@@ -1,25 +1,15 @@
-"""The processes of a run: started, stopped, started again, and watched to their end."""
+"""The processes of a run: started, paused, stopped, and started again."""
 
 import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
+from typing import Final
 
 from .folder import Place
-from .monitor import Monitor, PeerView
-from .watchdog import Watchdog
 
-__all__ = [
-    "Display",
-    "Faults",
-    "Interrupt",
-    "ProcessGroup",
-    "supervise",
-]
+__all__ = ["ProcessGroup", "watchdog"]
 
 
 class ProcessGroup:
@@ -30,7 +20,9 @@ class ProcessGroup:
         watchdog: Wakes paused peers if this process is killed.
     """
 
-    def __init__(self, places: Iterable[Place], watchdog: Watchdog | None = None) -> None:
+    def __init__(
+        self, places: Iterable[Place], watchdog: "subprocess.Popen[bytes] | None" = None
+    ) -> None:
         self.places = list(places)
         """Of the last life of each."""
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -134,8 +126,10 @@ class ProcessGroup:
                 start_new_session=True,
             )
         try:
-            if self._watchdog is not None:
-                self._watchdog.watch_over(process.pid)
+            if self._watchdog is not None and self._watchdog.stdin is not None:
+                # Without a watchdog, a run goes on as well as one without faults would.
+                with suppress(BrokenPipeError):
+                    self._watchdog.stdin.write(f"{process.pid}\n".encode())
             # For users who want to stop or kill this one peer.
             (place.folder / "pid").write_text(f"{process.pid}\n")
         except BaseException:
@@ -151,110 +145,30 @@ def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", **inherited}
 
 
-LOOK_S = 0.2
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_WAKE: Final = 'while read -r pid; do pids="$pids $pid"; done; kill -CONT $pids; exit 0'
 
 
-class Display(Protocol):
-    """Shows how a run goes."""
+def watchdog() -> "subprocess.Popen[bytes]":
+    """Start a shell that outlives this process, and then wakes the peers that it was told of.
 
-    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
-        """Show where the peers are, and what has happened to some of them."""
-
-
-class Faults(Protocol):
-    """The part of `FaultInjector` that supervising needs."""
-
-    @property
-    def next_s(self) -> float:
-        """How long there is nothing to do, seconds."""
-
-    @property
-    def will_revive(self) -> bool:
-        """Whether somebody is down who will be started again."""
-
-    def update(self) -> list[str]:
-        """Do what is due, and say what it was."""
-
-    def cancel(self) -> None:
-        """Do nothing more."""
-
-
-class Interrupt:
-    """Handles Ctrl-C: the first one makes peers leave, the second kills them."""
-
-    def __init__(self, group: ProcessGroup) -> None:
-        self._group = group
-        self.count = 0
-
-    def __call__(self, number: int, frame: object) -> None:
-        """Handle a signal."""
-        self.count += 1
-        if self.count > 1:
-            self._group.kill_all()
-            return
-        print(
-            "\nstopping: peers hand their weight on and leave; once more kills them",
-            file=sys.stderr,
-        )
-        self._group.leave_all()
-
-
-def supervise(
-    group: ProcessGroup, monitor: Monitor, display: Display, faults: Faults | None = None
-) -> list[PeerView]:
-    """Start all processes, and watch them until the last one has ended.
-
-    Args:
-        group: The peers, none of which was started yet.
-        monitor: Sees them.
-        display: Shows it.
-        faults: What is done to them.
+    It learns of the launcher's end from its stdin, a pipe that only the launcher holds open: the
+    system closes it, however the launcher ends. To a process that is not paused, and to another one
+    that has got the number of a peer, SIGCONT does nothing.
 
     Returns:
-        How each was seen to end, in the order of the group.
+        The shell, which reads a process number in each line.
 
     Raises:
-        OSError: A process could not be started; those that were are killed.
+        OSError: It cannot be started.
     """
-    interrupt = Interrupt(group)
-    started_s = time.monotonic()
-    try:
-        with _handling(interrupt):
-            group.start()
-            while not monitor.over or (faults is not None and faults.will_revive):
-                news = _wait(faults, group, interrupt) + monitor.update()
-                display.show(monitor.views, news, time.monotonic() - started_s)
-    except BaseException:
-        group.kill_all()
-        group.wait()
-        raise
-    return monitor.views
-
-
-def _wait(faults: Faults | None, group: ProcessGroup, interrupt: Interrupt) -> list[str]:
-    """Do what is due until it is time to look again; says what it was."""
-    news: list[str] = []
-    look_s = time.monotonic() + LOOK_S
-    while (rest_s := look_s - time.monotonic()) > 0:
-        if faults is None:
-            time.sleep(rest_s)
-        else:
-            if interrupt.count:
-                faults.cancel()
-                # Of a peer that was being paused while the signal came.
-                group.release_all()
-            news += faults.update()
-            time.sleep(min(rest_s, faults.next_s))
-    return news
-
-
-@contextmanager
-def _handling(interrupt: Interrupt) -> Iterator[None]:
-    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return subprocess.Popen(
+        ("/bin/sh", "-c", _WAKE),
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Neither what is typed at the terminal nor what is sent to the launcher's group is meant
+        # for it; nor does it keep anybody's folder busy.
+        start_new_session=True,
+        cwd="/",
+    )

@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule
 from ...train.storage.ledger_file import ledger_paths
 from ..exchange import ExchangeConfig
+from ..options import option
 from .config import LaunchConfig
 from .folder import Place, RunFolder
 from .monitor import Life, LifeEnd, Monitor, State, Tail, life_in, read_report
@@ -141,10 +142,11 @@ class Resumption:
     changes: tuple[str, ...]
     """Options that peers are told beside what they kept."""
 
-    _ends: dict[str, list[LifeEnd]] = field(default_factory=dict)
+    ends: Mapping[str, Sequence[LifeEnd]]
+    """How the lives of each peer ended, by its name."""
 
     def again(self, run_folder: RunFolder, config: LaunchConfig) -> list[Place]:
-        """RunFolder for the next life of each peer.
+        """Make a place for the next life of each peer.
 
         Args:
             run_folder: Of the run that goes on.
@@ -153,15 +155,12 @@ class Resumption:
         changes = self.changes
         if config.exchange.no_shared_memory:
             changes = (*changes, "--no-shared-memory")
-        # What they said of their ends is read before it is taken away.
-        told = read_life_ends(run_folder.out)
-        self._ends.update({place.id: life_ends_of(place, told) for place in self.places})
         return [run_folder.next_life(place, kept=True, changes=changes) for place in self.places]
 
     def remind(self, monitor: Monitor) -> None:
-        """Tell who watches the run what its peers were before; after `again`."""
+        """Tell who watches the run what its peers were before."""
         for index, place in enumerate(self.places):
-            for end in self._ends[place.id]:
+            for end in self.ends[place.id]:
                 monitor.recall(index, end)
 
 
@@ -176,9 +175,9 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
         ConfigError: There is no run, some of its peers still run, or it cannot go on with that.
     """
     if refused := sorted(set(typed) - {*CHANGEABLE, "faults"}):
-        allowed = ", ".join(map(_option, CHANGEABLE))
+        allowed = ", ".join(map(option, CHANGEABLE))
         raise ConfigError(
-            f"{_option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
+            f"{option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
             f"but for {allowed}"
         )
     folders = _folders(out)
@@ -199,11 +198,13 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
     first = kept[places[0].id]
     _require_resumable(out, places, str(first.get("rule", "gosgd")))
     changes = {name: value for name, value in typed.items() if name in CHANGEABLE}
+    told = read_life_ends(out)
     return Resumption(
         config=_config(out, first | changes),
         places=tuple(places),
         through_proxies=any(options.get("socks_proxy") for options in kept.values()),
-        changes=tuple(f"{_option(name)}={value}" for name, value in changes.items()),
+        changes=tuple(f"{option(name)}={value}" for name, value in changes.items()),
+        ends={place.id: life_ends_of(place, told) for place in places},
     )
 
 
@@ -294,7 +295,3 @@ def _config(out: Path, options: Mapping[str, Any]) -> LaunchConfig:
         return LaunchConfig(**own, peers=options["count"], exchange=exchange, out=out)
     except (TypeError, LookupError) as error:
         raise ConfigError(f"--resume {out}: it is of another version of rumor: {error}") from None
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

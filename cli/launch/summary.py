@@ -43,6 +43,14 @@ __all__ = [
 ]
 
 
+FIGURES: Mapping[str, float | None] = {
+    **dict.fromkeys(("steps_per_s", "accuracy", "loss")),
+    **dict.fromkeys(("messages", "bytes_sent", "pushes", "skipped", "refusals"), 0),
+}
+"""What is told of each peer, and what stands where it is not known. Accuracy and loss are those
+that it measured last on held-out data."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """One peer's end, from what it left on disk."""
@@ -53,15 +61,8 @@ class Outcome:
     why: str
     """What ended it, where it did not finish."""
     steps: int
-    steps_per_s: float | None
-    accuracy: float | None
-    loss: float | None
-    """On held-out data, like the accuracy; the last ones that it measured."""
-    messages: int
-    bytes_sent: int
-    pushes: int
-    skipped: int
-    refusals: int
+    figures: Mapping[str, Any]
+    """Those of `FIGURES`."""
     accounts: tuple[Account, ...]
     """What the ledger of its last life says, by shard; empty where it never opened one."""
     model: SavedModel | None
@@ -108,10 +109,7 @@ class Death:
     """Of the peer."""
     life: int
     """Which of its lives, counted from 1."""
-    state: State
-    """How that one ended."""
-    why: str
-    step: int
+    end: LifeEnd
     weight: int
     """What it held, and its escrow that nobody accepted."""
 
@@ -139,32 +137,14 @@ class Balance:
 def balance(outcomes: Sequence[Outcome]) -> Balance:
     """Account for all weight that was founded, from the ledgers alone."""
     accounts = [account for o in outcomes for account in (*o.earlier_accounts, *o.accounts)]
-    dead = [
-        (outcome, number, end, end.lives)
-        for outcome in outcomes
-        for number, end in enumerate((*outcome.earlier, *_last(outcome)), 1)
-    ]
     deaths = tuple(
-        Death(
-            outcome=outcome,
-            life=number,
-            state=end.state,
-            why=end.why,
-            step=end.step,
-            weight=audit(accounts, lives).died,
-        )
-        for outcome, number, end, lives in dead
+        Death(outcome=outcome, life=life, end=end, weight=audit(accounts, end.lives).died)
+        for outcome in outcomes
+        for life, end in enumerate((*outcome.earlier, *[outcome.end] * outcome.is_dead), 1)
     )
     shards = max((len(outcome.accounts) for outcome in outcomes), default=1)
-    whole = audit(accounts, frozenset().union(*(lives for *_, lives in dead)))
+    whole = audit(accounts, frozenset().union(*(death.end.lives for death in deaths)))
     return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
-
-
-def _last(outcome: Outcome) -> tuple[LifeEnd, ...]:
-    """The last life of a peer, where it is a death; none where it ended in order."""
-    if not outcome.is_dead:
-        return ()
-    return (outcome.end,)
 
 
 def read_outcome(place: Place, view: PeerView) -> Outcome:
@@ -180,22 +160,15 @@ def read_outcome(place: Place, view: PeerView) -> Outcome:
     folders = (*place.earlier, place.folder)
     rows = tuple(row for folder in folders for row in Tail(folder / "metrics.jsonl").rows())
     earlier, accounts = _accounts(place, view)
-    figures = _last_figures(rows, view) | (read_report(place.folder) or {})
+    known = _last_figures(rows, view) | (read_report(place.folder) or {})
     path = place.folder / "model.safetensors"
     return Outcome(
         index=place.index,
         id=place.id,
         state=view.state,
         why=view.why,
-        steps=figures["steps"],
-        steps_per_s=figures.get("steps_per_s"),
-        accuracy=figures.get("accuracy"),
-        loss=figures.get("loss"),
-        messages=figures.get("messages", 0),
-        bytes_sent=figures.get("bytes_sent", 0),
-        pushes=figures.get("pushes", 0),
-        skipped=figures.get("skipped", 0),
-        refusals=figures.get("refusals", 0),
+        steps=known["steps"],
+        figures={name: known.get(name, default) for name, default in FIGURES.items()},
         accounts=accounts,
         model=open_model(path) if path.exists() else None,
         rows=rows,
@@ -300,7 +273,8 @@ class Merged:
         Raises:
             OSError: It cannot be written; what was there still is.
         """
-        save_model(path, self.state, _header(self.weights, self.digest))
+        held = ",".join(f"{peer}:{in_units(weight)}" for peer, weight in self.weights.items())
+        save_model(path, self.state, {"merged_from": held, "digest": self.digest})
 
 
 def merge_outcomes(outcomes: Sequence[Outcome], task: Task) -> Merged | None:
@@ -336,13 +310,16 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task) -> Merged | None:
     )
 
 
+_SETTINGS = ("task", "topology", "peers", "seed", "total_steps", "lr_schedule", "partition")
+"""Of a run, that its summary repeats."""
+
+
 def summarize(
     config: LaunchConfig,
     steps: int | None,
     out: Path,
     wall_s: float,
     outcomes: Sequence[Outcome],
-    balance: Balance,
     merged: Merged | None,
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
@@ -354,7 +331,6 @@ def summarize(
         out: The run's folder.
         wall_s: From the first process's start to the last one's end, seconds.
         outcomes: Of all peers.
-        balance: Where the weight is.
         merged: The merged model, where there is one.
         faults: What was done to peers and network, and when.
 
@@ -362,40 +338,39 @@ def summarize(
         JSON values only: what is not finite or not known is None.
     """
     rule = config.rule_spec.make()
+    weight = balance(outcomes)
     evaluation = merged.evaluation if merged else Evaluation(loss=math.nan, accuracy=None)
     return {
-        "task": config.task,
+        **{name: getattr(config, name) for name in _SETTINGS},
         "rule": rule.name,
         "rule_spec": str(config.rule_spec),
-        "topology": config.topology,
-        "peers": config.peers,
-        "seed": config.seed,
         "steps": steps,
-        "total_steps": config.total_steps,
-        "lr_schedule": config.lr_schedule,
         "p": getattr(rule, "p", None),
         "emission": getattr(rule, "emission", config.emission),
         "exchange": config.exchange.as_json(),
-        "partition": config.partition,
         "accuracy": _finite(evaluation.accuracy),
         "loss": _finite(evaluation.loss),
         "consensus_distance": _finite(merged.consensus_distance) if merged else None,
-        "weight_total": founders(balance.weight_total) / balance.shards,
-        "weight_expected": founders(balance.weight_expected) / balance.shards,
-        "weight_units_total": in_units(balance.weight_total),
-        "weight_units_expected": in_units(balance.weight_expected),
-        "messages": sum(outcome.messages for outcome in outcomes),
-        "bytes_sent": sum(outcome.bytes_sent for outcome in outcomes),
+        "weight_total": founders(weight.weight_total) / weight.shards,
+        "weight_expected": founders(weight.weight_expected) / weight.shards,
+        "weight_units_total": in_units(weight.weight_total),
+        "weight_units_expected": in_units(weight.weight_expected),
+        "messages": _sum("messages", outcomes),
+        "bytes_sent": _sum("bytes_sent", outcomes),
         "wall_s": round(wall_s, 3),
-        "steps_per_s": round(sum(outcome.steps_per_s or 0 for outcome in outcomes), 3),
+        "steps_per_s": round(_sum("steps_per_s", outcomes), 3),
         "digest": merged.digest if merged else None,
-        "merged_by": _merged_by(merged),
+        "merged_by": merged and ("weight" if merged.by_weight else "equally"),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
-        "dead": [_loss(death) for death in balance.deaths],
-        "ledger": {name: in_units(part) for name, part in asdict(balance.audit).items()},
+        "dead": [_loss(death) for death in weight.deaths],
+        "ledger": {name: in_units(part) for name, part in asdict(weight.audit).items()},
         "faults": list(faults),
         "out": str(out),
     }
+
+
+def _sum(name: str, outcomes: Sequence[Outcome]) -> Any:
+    return sum(outcome.figures[name] or 0 for outcome in outcomes)
 
 
 def _detail(outcome: Outcome) -> dict[str, Any]:
@@ -407,16 +382,9 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "lives": len(outcome.earlier) + 1,
         "ends": [_end(end) for end in (*outcome.earlier, outcome.end)],
         "steps": outcome.steps,
-        "steps_per_s": _finite(outcome.steps_per_s),
-        "accuracy": _finite(outcome.accuracy),
-        "loss": _finite(outcome.loss),
+        **{name: _finite(value) for name, value in outcome.figures.items()},
         "weight": outcome.weight_founders,
         "weight_units": in_units(outcome.weight),
-        "messages": outcome.messages,
-        "bytes_sent": outcome.bytes_sent,
-        "pushes": outcome.pushes,
-        "skipped": outcome.skipped,
-        "refusals": outcome.refusals,
     }
 
 
@@ -436,23 +404,12 @@ def _loss(death: Death) -> dict[str, Any]:
         "peer": death.outcome.index,
         "id": death.outcome.id,
         "life": death.life,
-        "state": str(death.state),
-        "why": death.why,
-        "step": death.step,
+        "state": str(death.end.state),
+        "why": death.end.why,
+        "step": death.end.step,
         "weight": founders(death.weight) / shards,
         "weight_units": in_units(death.weight),
     }
-
-
-def _merged_by(merged: Merged | None) -> str | None:
-    if merged is None:
-        return None
-    return "weight" if merged.by_weight else "equally"
-
-
-def _header(weights: dict[str, int], name: str) -> dict[str, str]:
-    listed = ",".join(f"{peer}:{in_units(held)}" for peer, held in weights.items())
-    return {"merged_from": listed, "digest": name}
 
 
 def _finite(value: float | None) -> float | None:

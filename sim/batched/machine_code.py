@@ -33,6 +33,10 @@ def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     return types.float32(types.float32, types.float32, types.float32), generate
 
 
+# To a type checker, it still takes the context.
+_fused: Any = _fma
+
+
 @numba.njit(nogil=True, cache=True)
 def carry_out(
     x: Floats,
@@ -55,11 +59,11 @@ def carry_out(
                     x[worker, k] = shares[room, k]
             elif part < _HALF:
                 for k in range(start, stop):
-                    x[worker, k] = _fma(part, shares[room, k] - x[worker, k], x[worker, k])
+                    x[worker, k] = _fused(part, shares[room, k] - x[worker, k], x[worker, k])
             else:
                 rest = part - _ONE
                 for k in range(start, stop):
-                    x[worker, k] = _fma(rest, shares[room, k] - x[worker, k], shares[room, k])
+                    x[worker, k] = _fused(rest, shares[room, k] - x[worker, k], shares[room, k])
 
 
 @numba.njit(nogil=True, cache=True)
@@ -84,11 +88,11 @@ def take_steps(
         for k in range(x.shape[1]):
             slope = gradients[at, k]
             if decay != _ZERO:
-                slope = _fma(x[worker, k], decay, slope)
+                slope = _fused(x[worker, k], decay, slope)
             if momentum != _ZERO:
                 if steps[at] > 0:
                     slope = momenta[worker, k] * momentum + slope
                 momenta[worker, k] = slope
-            x[worker, k] = _fma(slope, -lr, x[worker, k])
+            x[worker, k] = _fused(slope, -lr, x[worker, k])
             spoilt += x[worker, k] * _ZERO
     return spoilt

@@ -7,6 +7,7 @@ do, by fused multiply-adds; whether that holds on this machine is tried before t
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ class RowPasses:
         if self._pool is None:
             machine_code.carry_out(*given, 0, n)
         else:
-            parts = zip(cuts, cuts[1:], strict=False)
+            parts = pairwise(cuts)
             list(self._pool.map(lambda part: machine_code.carry_out(*given, *part), parts))
         _note(self._slots, rows)
 

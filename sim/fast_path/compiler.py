@@ -37,7 +37,7 @@ def can_compile() -> bool:
 @cache
 def compiled() -> Decider:
     """Machine code of the very same text; kept on disk for the next process."""
-    import numba
+    numba = _numba()
 
     event = numba.types.Tuple([numba.float64, *[numba.int64] * 8])
 
@@ -50,7 +50,7 @@ def compiled() -> Decider:
 @cache
 def _compile(tables: Any) -> ModuleType:
     """All functions of `decisions`, compiled for one type of tables."""
-    import numba
+    numba = _numba()
 
     types = {"int": numba.int64, "float": numba.float64, "Tables": tables, "None": numba.void}
     module = _second_copy()
@@ -64,6 +64,13 @@ def _compile(tables: Any) -> ModuleType:
             made = numba.njit(signature, cache=True, error_model="python")(function)
             setattr(module, function.__name__, made)
     return module
+
+
+def _numba() -> Any:
+    """It ships types, but hardly any for what makes types."""
+    import numba
+
+    return numba
 
 
 def _type_name(hint: Any) -> str:

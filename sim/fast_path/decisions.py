@@ -39,7 +39,7 @@ FULL: Final = 4
 BEYOND: Final = 5
 """Something is due that only the protocols can decide."""
 
-# Kinds of events, and of messages. Priorities as a fleet's: messages first, then alarms, then steps.
+# Kinds of events, and of messages. Of those of one time, messages come first, then alarms.
 PUSH: Final = 0
 ACK: Final = 1
 QUERY: Final = 2
@@ -142,7 +142,7 @@ class Tables(NamedTuple):
 
     # Columns of integers: the graph, in which directed edges have numbers.
     offsets: int
-    """Where a worker's neighbors in a round begin: row ``worker * period + round``, and one more."""
+    """Where a worker's neighbors in a round begin: row ``worker * period + round``; one more."""
     neighbors: int
     source: int
     to: int
@@ -543,7 +543,7 @@ def _uniform(t: Tables, worker: int) -> float:
     """A number in [0, 1), as numpy's ``Generator.random`` draws it."""
     at = worker * t.words_each + t.ints[t.word + worker]
     t.ints[t.word + worker] += 1
-    return float((t.ints[t.high + at] << 21) | (t.ints[t.low + at] >> 11)) * 2.0**-53
+    return float((int(t.ints[t.high + at]) << 21) | (int(t.ints[t.low + at]) >> 11)) * 2.0**-53
 
 
 def _below(t: Tables, worker: int, n: int) -> int:

@@ -146,7 +146,7 @@ class FastFleet:
                 break
         self.now = float(self._tables.floats[self._tables.clock])
         self.over = why == decisions.OVER
-        return why != decisions.STEPS
+        return bool(why != decisions.STEPS)
 
     @property
     def steps(self) -> int:
@@ -266,7 +266,7 @@ class FastFleet:
             outgoing_max=_OUTGOING_MAX,
             staged_max=protocol.staged_max,
             steps_each=_NO_STEPS if plan.steps is None else plan.steps,
-            period=topology.period,
+            period=topology.period or 1,
             words_each=words_each,
             durations_each=durations_each,
             **_sizes(plan),

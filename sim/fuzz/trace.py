@@ -7,6 +7,7 @@ effect is written as a code of its own and the numbers, identifiers and bytes th
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 
 from ...gossip.effects import effects as of
 from ...gossip.effects import events
@@ -74,6 +75,11 @@ def canonical(detail: object) -> str:
     >>> canonical(of.Mix(of.ShareId("a", 1, 7), 0.5))
     '(mix,(a,1,7,0),0.5,(float32,0,0))'
     """
+    kind: type = type(detail)
+    names = _field_names(kind)
+    if names is not None:
+        code = [_CODES[kind]] if kind in _CODES else []
+        return f"({','.join(code + [canonical(getattr(detail, name)) for name in names])})"
     match detail:
         case Enum():
             return canonical(detail.value)
@@ -87,10 +93,12 @@ def canonical(detail: object) -> str:
             return str(detail)
         case Sequence():
             return f"({','.join(map(canonical, detail))})"
-    if not is_dataclass(detail):
-        raise TypeError(f"a trace has no form for {type(detail).__name__}")
-    code = [_CODES[type(detail)]] if type(detail) in _CODES else []
-    return f"({','.join(code + [canonical(getattr(detail, f.name)) for f in fields(detail)])})"
+    raise TypeError(f"a trace has no form for {type(detail).__name__}")
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 def tell(detail: object) -> str:

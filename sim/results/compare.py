@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,9 +12,9 @@ from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import make_rule
 from ...topology import TopologyError, parse
 from ..calibration import LivePeer, LiveRun
-from .files import SERIES, WORKERS, read_arrays, read_summary
+from .run import Run
 
-__all__ = ["Figure", "SideBySide", "Simulated", "put_side_by_side", "read_simulated"]
+__all__ = ["Figure", "SideBySide", "put_side_by_side"]
 
 _MEDIAN: Final = 2
 """Which of the five quantiles of a simulation's series that is."""
@@ -77,55 +76,16 @@ class SideBySide:
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as values that JSON has."""
-        return {
-            "seconds": self.seconds,
-            "tolerance": self.tolerance,
-            "agrees": self.agrees,
-            "figures": [
-                {
-                    "name": figure.name,
-                    "unit": figure.unit,
-                    "live": figure.live,
-                    "simulated": figure.simulated,
-                    "ratio": figure.ratio,
-                    "judged": figure.judged,
-                    "agrees": figure.agrees(self.tolerance),
-                }
-                for figure in self.figures
-            ],
-            "differences": list(self.differences),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
-    """The folder of a simulation."""
-
-    folder: Path
-    summary: Mapping[str, Any]
-    series: Mapping[str, NDArray[Any]]
-    workers: Mapping[str, NDArray[Any]]
-
-
-def read_simulated(folder: Path | str) -> Simulated:
-    """Read the folder of ``rumor simulate``.
-
-    Raises:
-        ConfigError: It is none.
-    """
-    folder = Path(folder)
-    summary = read_summary(folder)
-    return Simulated(
-        folder=folder,
-        summary=summary,
-        series=read_arrays(folder / SERIES),
-        workers=read_arrays(folder / WORKERS),
-    )
+        figures = [
+            asdict(one) | {"ratio": one.ratio, "agrees": one.agrees(self.tolerance)}
+            for one in self.figures
+        ]
+        return asdict(self) | {"agrees": self.agrees, "figures": figures}
 
 
 def put_side_by_side(
     live: LiveRun,
-    simulated: Simulated,
+    simulated: Run,
     *,
     target: float = 0.9,
     tolerance: float = 0.2,
@@ -155,13 +115,13 @@ def put_side_by_side(
         raise ConfigError(f"tolerance is {tolerance:g}: it must be above 0")
     if len(live.peers) != simulated.summary.get("workers"):
         raise ConfigError(
-            f"{live.folder} is of {len(live.peers)} peers, and {simulated.folder} of "
+            f"{live.folder} is of {len(live.peers)} peers, and the simulation of "
             f"{simulated.summary.get('workers')} workers: compare runs of as many"
         )
     times = simulated.series["time_s"]
     seconds = min(live.trained_s, float(times[-1]))
     if not seconds > 0:
-        raise ConfigError(f"{simulated.folder} has not moved in time: there is nothing to compare")
+        raise ConfigError("the simulation has not moved in time: there is nothing to compare")
     return SideBySide(
         seconds=seconds,
         tolerance=tolerance,
@@ -175,38 +135,29 @@ def put_side_by_side(
     )
 
 
-def _rates(live: LiveRun, simulated: Simulated, seconds: float) -> list[Figure]:
+def _rates(live: LiveRun, simulated: Run, seconds: float) -> list[Figure]:
     series, n = simulated.series, len(live.peers)
     steps = sum(live.steps(peer, seconds) for peer in live.peers)
-    taken = Figure(
-        name="steps/s",
-        unit="1/s",
-        live=steps / seconds,
-        simulated=n * _at(series, "steps", seconds) / seconds,
-    )
     sent, gossip = (live.bytes_sent(seconds, membership=only) for only in (False, True))
     there = _at(series, "bytes_sent", seconds)
     told = _at(series, "membership_bytes", seconds) if "membership_bytes" in series else 0.0
-    whole = Figure(
-        name="bytes/s",
-        unit="B/s",
-        live=None if sent is None else sent / seconds,
-        simulated=there / seconds,
-    )
-    if sent is None or gossip is None:
-        return [taken, whole]
-    # Without faults a simulation knows who lives, so that nobody has to say it.
-    shares = Figure(
-        name="bytes/s without membership",
-        unit="B/s",
-        live=(sent - gossip) / seconds,
-        simulated=(there - told) / seconds,
-        judged=False,
-    )
-    return [taken, whole, shares]
+
+    def rate(name: str, unit: str, found: float | None, other: float, judged: bool) -> Figure:
+        per_s = None if found is None else found / seconds
+        return Figure(name=name, unit=unit, live=per_s, simulated=other / seconds, judged=judged)
+
+    rates = [
+        rate("steps/s", "1/s", steps, n * _at(series, "steps", seconds), True),
+        rate("bytes/s", "B/s", sent, there, True),
+    ]
+    if sent is not None and gossip is not None:
+        # Without faults a simulation knows who lives, so that nobody has to say it.
+        shares = "bytes/s without membership"
+        rates.append(rate(shares, "B/s", sent - gossip, there - told, False))
+    return rates
 
 
-def _of_peers(live: LiveRun, simulated: Simulated) -> list[Figure]:
+def _of_peers(live: LiveRun, simulated: Run) -> list[Figure]:
     """Steps per second of each peer, where all stopped at once, so that a count says a rate."""
     steps, end_s = simulated.workers["steps"], float(simulated.series["time_s"][-1])
     if len(set(steps.tolist())) == 1 and len(live.peers) > 1:
@@ -222,7 +173,7 @@ def _of_peers(live: LiveRun, simulated: Simulated) -> list[Figure]:
     ]
 
 
-def _reached(live: LiveRun, simulated: Simulated, target: float) -> Figure:
+def _reached(live: LiveRun, simulated: Run, target: float) -> Figure:
     series = simulated.series
     predicted = None
     if "accuracy_quantiles" in series:
@@ -232,7 +183,7 @@ def _reached(live: LiveRun, simulated: Simulated, target: float) -> Figure:
 
 
 def _quality(
-    live: LiveRun, simulated: Simulated, seconds: float, live_consensus: float | None
+    live: LiveRun, simulated: Run, seconds: float, live_consensus: float | None
 ) -> list[Figure]:
     summary = live.summary or {}
     found = []

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -177,21 +177,23 @@ TRACES = (
 )
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, traces: Sequence[str] = TRACES, what: str = "run") -> None:
     """See whether a run can be written there, before anything long is computed.
 
     Args:
         folder: What need not exist yet; files of other names may lie there.
+        traces: Files and folders any of which means that it is taken.
+        what: What leaves these.
 
     Raises:
         ConfigError: It is a file, holds another run, or cannot be made or written to.
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: name a new folder")
-    taken = [name for name in TRACES if (folder / name).exists()]
+    taken = [name for name in traces if (folder / name).exists()]
     if taken:
         raise ConfigError(
-            f"{folder} holds another run ({', '.join(taken)}): "
+            f"{folder} holds another {what} ({', '.join(taken)}): "
             "name a new folder, or remove that one"
         )
     check_writable(folder)

@@ -139,10 +139,8 @@ def _faults(summary: Mapping[str, Any]) -> list[Mark]:
 def _title(summary: Mapping[str, Any]) -> str:
     unit = "per step" if summary["emission"] == "per-step" else "per second"
     rate = "" if summary["p"] is None else f" with p = {summary['p']:g} {unit}"
-    return (
-        f"{summary['task']}, {summary['peers']} peers, {summary['topology']}, "
-        f"{summary['rule']}{rate}"
-    )
+    what = (summary["task"], f"{summary['peers']} peers", summary["topology"], summary["rule"])
+    return ", ".join(map(str, what)) + rate
 
 
 def _label(summary: Mapping[str, Any], index: int) -> str:

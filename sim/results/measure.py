@@ -13,8 +13,6 @@ from ..batched.weights import UNITS_PER_FOUNDER
 
 __all__ = ["Curves"]
 
-_OF_GROUPS = ("loss_of_groups", "accuracy_of_groups")
-
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -37,25 +35,23 @@ class Curves:
         self._before = reading
 
     def series(self) -> dict[str, NDArray[np.float64]]:
-        """All curves, float64, first axis ``n_points``."""
-        names = self._points[0]
-        found = {
-            name: np.array([point[name] for point in self._points], np.float64)
-            for name in names
-            if name not in _OF_GROUPS
-        }
-        for name in _OF_GROUPS:
-            most = max(len(point.get(name, ())) for point in self._points)
-            if most:
-                found[name] = np.full((len(self._points), most), np.nan)
-                for row, point in zip(found[name], self._points, strict=True):
-                    row[: len(point.get(name, ()))] = point.get(name, ())
-        return found
+        """All curves, float64, first axis ``n_points``; NaN where a point has no value."""
+        names = dict.fromkeys(name for point in self._points for name in point)
+        return {name: self._curve(name) for name in names}
+
+    def _curve(self, name: str) -> NDArray[np.float64]:
+        points = [point.get(name, np.nan) for point in self._points]
+        values = [np.atleast_1d(point) for point in points]
+        curve = np.full((len(values), max(map(len, values))), np.nan)
+        for row, value in zip(curve, values, strict=True):
+            row[: len(value)] = value
+        return curve if any(map(np.ndim, points)) else curve[:, 0]
 
     def _of_values(self, reading: Reading, values: Models | VectorRows) -> dict[str, Any]:
         present = reading.present
         if present is not None and not len(present):
-            return _of_nobody(values)
+            # All are down: there is no model to measure.
+            return {}
         found: dict[str, Any] = {"consensus_distance": values.consensus_distance(present)}
         if isinstance(values, VectorRows):
             return found | {"disagreement": values.disagreement(present)}
@@ -69,27 +65,18 @@ class Curves:
 
     def _of_groups(self, reading: Reading, values: Models) -> dict[str, Any]:
         """Each group's own merged model, while a partition lasts."""
-        found: dict[str, Any] = {name: [] for name in _OF_GROUPS}
+        losses, accuracies = [], []
         for group in reading.groups:
             units = np.zeros_like(reading.weight_units)
             units[list(group)] = reading.weight_units[list(group)]
-            if not units.any():
-                evaluation = Evaluation(loss=np.nan, accuracy=np.nan)
-            else:
+            evaluation = Evaluation(loss=np.nan, accuracy=np.nan)
+            if units.any():
                 evaluation = values.evaluate(values.merged(units))
-            found["loss_of_groups"].append(evaluation.loss)
+            losses.append(evaluation.loss)
             if evaluation.accuracy is not None:
-                found["accuracy_of_groups"].append(evaluation.accuracy)
-        return found
-
-
-def _of_nobody(values: Models | VectorRows) -> dict[str, Any]:
-    """A moment at which all are down: there is no model to measure."""
-    if isinstance(values, VectorRows):
-        return {"consensus_distance": np.nan, "disagreement": np.nan}
-    names = ("loss", "accuracy") if values.task.accuracy is not None else ("loss",)
-    nothing = {name: np.nan for name in ("consensus_distance", *names)}
-    return nothing | {f"{name}_quantiles": np.full(len(_QUANTILES), np.nan) for name in names}
+                accuracies.append(evaluation.accuracy)
+        found = {"loss_of_groups": losses, "accuracy_of_groups": accuracies}
+        return {name: figures for name, figures in found.items() if figures}
 
 
 def _of_fleet(reading: Reading, before: Reading | None) -> dict[str, Any]:

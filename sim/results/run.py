@@ -1,15 +1,25 @@
 """What a simulation came to: figures, curves over virtual time, every worker, the merged model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...gossip import Audit, PeerId, Rule
+from ...gossip.weight import founders, in_units
 from ...train.storage.merge import digest, save_model
+from ..batched.models import Models
+from ..batched.schedule import Ending
+from ..batched.values import peak_rss_mib
+from ..batched.vector_tasks import VectorRows
+from ..config import SimulationConfig
+from ..kernel.faults import Fault, faults_as_json
 from .files import (
     MODEL,
     PICTURE,
@@ -25,25 +35,12 @@ from .files import (
     write_arrays,
     write_summary,
 )
+from .measure import Curves
 from .plots import draw
 from .title import describe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-from collections.abc import Sequence
-from hashlib import blake2b
-
-import torch
-
-from ...gossip import Audit, PeerId, Rule
-from ...gossip.weight import founders, in_units
-from ..batched.models import Models
-from ..batched.schedule import Ending
-from ..batched.values import peak_rss_mib
-from ..batched.vector_tasks import VectorRows
-from ..config import SimulationConfig
-from ..kernel.faults import Fault, faults_as_json
-from .measure import Curves
 
 __all__ = ["Run", "digest_of", "summarize", "time_to"]
 
@@ -178,8 +175,6 @@ def time_to(series: Mapping[str, NDArray[np.float64]], accuracy: float) -> float
     return float(series["time_s"][reached[0]]) if len(reached) else None
 
 
-DIGEST_BYTES = 16
-
 # What measuring finds is summed up with as many threads as torch likes; it names no run.
 _EXACT = ("time_s", "steps", "messages", "bytes_sent", "pushes", "skipped", "mixed")
 
@@ -194,7 +189,7 @@ def digest_of(
     Returns:
         32 hexadecimal digits (BLAKE2b).
     """
-    hash = blake2b(digest_size=DIGEST_BYTES)
+    hash = blake2b(digest_size=16)
     if isinstance(values, Models):
         for part in values.rows.x:
             hash.update(part.contiguous().view(torch.uint8).numpy().data)
@@ -206,6 +201,10 @@ def digest_of(
         hash.update(np.ascontiguousarray(workers[name]).data)
     return hash.hexdigest()
 
+
+# Settings that a summary has where they were given.
+_NETWORK = ("latency_s", "bandwidth_mbit", "loss", "duplicates")
+_EXCHANGE = ("shards_per_push", "shard_order", "exact", "push_mbit")
 
 # Virtual time at which the merged model was first measured to be so good.
 _ACCURACIES = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -243,7 +242,7 @@ def summarize(
         "seed": config.seed,
         "partition": config.partition if isinstance(values, Models) else None,
         "network": config.network if isinstance(config.network, str) else "its own",
-        **_changes(config),
+        **_given(config, _NETWORK, "network_"),
         "pace": config.pace,
         "speeds": config.speeds,
         "slow": list(config.slow),
@@ -253,7 +252,7 @@ def summarize(
         "mixing": config.mixing,
         "wire": config.wire,
         "shards": config.shards,
-        **_exchange(config),
+        **_given(config, _EXCHANGE),
         "steps": steps,
         "accuracy": _last(series, "accuracy"),
         "loss": _last(series, "loss"),
@@ -278,19 +277,19 @@ def summarize(
         "digest": digest_of(values, series, workers),
         "model_digest": None if model is None else digest(model),
     }
-    if "disagreement" in series:
-        summary["disagreement"] = _last(series, "disagreement")
-        is_noisy = isinstance(values, VectorRows) and values.task.noise
-        summary["disagreement_stationary"] = (
-            _stationary(series["disagreement"]) if is_noisy else None
-        )
+    if isinstance(values, VectorRows):
+        found = series["disagreement"]
+        settled = found[int(len(found) * (1 - _STATIONARY)) :]
+        summary["disagreement"] = float(found[-1])
+        summary["disagreement_stationary"] = float(settled.mean()) if values.task.noise else None
     return Run(summary=summary, series=series, workers=workers, model=model)
 
 
-def _changes(config: SimulationConfig) -> dict[str, Any]:
-    names = ("latency_s", "bandwidth_mbit", "loss", "duplicates")
-    given = {f"network_{name}": getattr(config, name) for name in names}
-    return {name: value for name, value in given.items() if value is not None}
+def _given(config: SimulationConfig, names: Sequence[str], prefix: str = "") -> dict[str, Any]:
+    """Those settings that are not the usual ones."""
+    usual = SimulationConfig()
+    found = {name: getattr(config, name) for name in names}
+    return {f"{prefix}{k}": v for k, v in found.items() if v != getattr(usual, k)}
 
 
 def _of_faults(
@@ -307,11 +306,14 @@ def _of_faults(
     after = ending.fault_report
     if after is None:
         return found
-    end_s = float(series["time_s"][-1])
+    end_s, groups = float(series["time_s"][-1]), series.get("accuracy_of_groups")
+    if groups is not None:
+        # As it was measured last while one was cut off.
+        groups = groups[np.isfinite(groups).any(axis=1)][-1].tolist()
     return found | {
         "timing": config.timing,
         "faults": faults_as_json(faults),
-        "accuracy_of_groups": _last_of_groups(series),
+        "accuracy_of_groups": groups,
         "faults_after_end": sum(fault.at_s > end_s for fault in faults),
         **after.figures(),
         "stranded": [ids[worker] for worker in after.stranded],
@@ -319,23 +321,6 @@ def _of_faults(
         "weight_units_stranded": in_units(ending.audit.stranded),
         "weight_units_died": in_units(ending.audit.died),
     }
-
-
-def _last_of_groups(series: dict[str, Any]) -> list[float] | None:
-    """Accuracy of each group's merged model, as it was measured last while one was cut off."""
-    values = series.get("accuracy_of_groups")
-    if values is None:
-        return None
-    found: list[float] = values[np.isfinite(values).any(axis=1)][-1].tolist()
-    return found
-
-
-def _exchange(config: SimulationConfig) -> dict[str, Any]:
-    """How shares were exchanged, as far as that was asked for."""
-    usual = SimulationConfig()
-    names = ("shards_per_push", "shard_order", "exact", "push_mbit")
-    given = {name: getattr(config, name) for name in names}
-    return {name: value for name, value in given.items() if value != getattr(usual, name)}
 
 
 def _weights(audit: Audit, shards: int) -> dict[str, Any]:
@@ -365,12 +350,6 @@ def _idle(series: dict[str, Any]) -> float:
     lasted_s = np.diff(series["time_s"], prepend=0.0)
     total_s = float(lasted_s.sum())
     return float((series["idle"] * lasted_s).sum()) / total_s if total_s else 0.0
-
-
-def _stationary(disagreement: Any) -> float:
-    """Mean over the later half of the measurements."""
-    start = int(len(disagreement) * (1 - _STATIONARY))
-    return float(disagreement[start:].mean())
 
 
 def _last(series: dict[str, Any], name: str) -> float | None:

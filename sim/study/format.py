@@ -12,14 +12,14 @@ __all__ = [
     "listed",
     "named",
     "number",
+    "of_seeds",
     "percent",
     "place",
-    "plain",
     "scale_of",
+    "sentence",
     "shown",
     "signed",
     "spread",
-    "times",
 ]
 
 # Units that are larger or smaller than the one that values have, the largest first: from which
@@ -100,15 +100,6 @@ def percent(value: float | None) -> str:
     return f"{number(100 * value, 4 if 0.99 < value < 1 else 3)} %"
 
 
-def times(ratio: float) -> str:
-    """How many times as much; two digits do, but near 1.
-
-    >>> times(1.034), times(1.234), times(14.4), times(1043.0)
-    ('1.03 times', '1.2 times', '14 times', '1,000 times')
-    """
-    return f"{number(ratio, 3 if 0.9 < ratio < 1.1 else 2)} times"
-
-
 def count(n: int, one: str, several: str | None = None) -> str:
     """So many of something.
 
@@ -116,6 +107,15 @@ def count(n: int, one: str, several: str | None = None) -> str:
     ('1 seed', '3 seeds', '2 studies')
     """
     return f"1 {one}" if n == 1 else f"{n:,} {several or one + 's'}"
+
+
+def of_seeds(n: int, asked: int) -> str:
+    """How many seeds there are of those that there should be.
+
+    >>> of_seeds(1, 3)
+    '1 of 3 seeds have a result'
+    """
+    return f"{n} of {count(asked, 'seed')} {'has' if asked == 1 else 'have'} a result"
 
 
 def listed(names: Sequence[str], at_most: int = 4) -> str:
@@ -173,13 +173,13 @@ def signed(value: float) -> str:
     return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def plain(label: str) -> str:
-    """A label on one line: a line break must not break the sentence that it stands in.
+def sentence(text: str) -> str:
+    """A clause as a sentence.
 
-    >>> plain("half\\n slow")
-    'half slow'
+    >>> sentence("a ring is best")
+    'A ring is best.'
     """
-    return " ".join(label.split())
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def named(axis: str, label: str) -> str:
@@ -192,7 +192,8 @@ def named(axis: str, label: str) -> str:
     >>> named("speeds", "1x:50%,4x:50%")
     '"1x:50%,4x:50%"'
     """
-    label = plain(label)
+    # A line break must not break the sentence that it stands in.
+    label = " ".join(label.split())
     if _is_number(label) or label in ("true", "false"):
         return f"{axis} = {label}"
     # In a list of names its commas would look like the list's.

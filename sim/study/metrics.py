@@ -102,30 +102,21 @@ def metrics_known(results: Results) -> tuple[Metric, ...]:
     return tuple(metric for metric in known.values() if metric.hidden_by not in known)
 
 
-def _end(name: str) -> Source:
-    return lambda result, target: result.summary.get(name)
-
-
-def _target(curve: str) -> Source:
-    return lambda result, target: result.at_target(curve, target)
-
-
-def _fact(name: str) -> Source:
-    return lambda result, target: result.facts.get(name)
-
-
 def _to_target(name: str, words: str, curve: str, unit: str, **more: Any) -> Metric:
-    return Metric(
-        name=name, words=words, source=_target(curve), unit=unit, target_curve=curve, **more
-    )
+    def source(result: Result, target: float) -> Any:
+        return result.at_target(curve, target)
+
+    return Metric(name=name, words=words, source=source, unit=unit, target_curve=curve, **more)
 
 
 def _at_end(name: str, words: str, unit: str = "", **more: Any) -> Metric:
-    return Metric(name=name, words=words, source=_end(name), unit=unit, **more)
+    return Metric(
+        name=name, words=words, source=lambda one, _: one.summary.get(name), unit=unit, **more
+    )
 
 
 def _of_graph(name: str, words: str) -> Metric:
-    return Metric(name=name, words=words, source=_fact(name))
+    return Metric(name=name, words=words, source=lambda one, _: one.facts.get(name))
 
 
 _GAP = "how far apart models are"

@@ -1,17 +1,12 @@
 """What came of a trial, and of all trials of a study."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from .study import Study, Trial
 
-__all__ = [
-    "CURVES",
-    "Result",
-    "Results",
-    "seeds_tried",
-]
+__all__ = ["CURVES", "Result", "Results", "seeds_tried"]
 
 CURVES: Final = (
     *("time_s", "steps", "loss", "accuracy", "consensus_distance", "disagreement", "messages"),
@@ -86,17 +81,8 @@ class Results:
 
     def where(self, **labels: str) -> "Results":
         """Only the results whose trials stand at these points of these axes."""
-        return Results(
-            study=self.study,
-            results=tuple(_standing_at(self.results, labels)),
-            failures=self.failures,
-        )
-
-
-def _standing_at(results: Iterable[Result], labels: Mapping[str, str]) -> Iterator[Result]:
-    for result in results:
-        if all(result.trial.labels[axis] == label for axis, label in labels.items()):
-            yield result
+        there = (one for one in self.results if labels.items() <= one.trial.labels.items())
+        return replace(self, results=tuple(there))
 
 
 def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...], frozenset[int]]:
@@ -112,7 +98,7 @@ def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...]
     asked: dict[tuple[str, ...], set[int]] = {}
     tried = {result.trial.seed for result in results.where(**at).results}
     for trial in results.study.trials():
-        if all(trial.labels[axis] == label for axis, label in at.items()):
+        if at.items() <= trial.labels.items():
             asked.setdefault(trial.group, set()).add(trial.seed)
             if str(trial) in results.failures:
                 tried.add(trial.seed)

@@ -96,10 +96,7 @@ def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
     >>> round(found.mean, 3), round(found.p, 4), found.pairs
     (1.0, 0.0033, 3)
     """
-    deltas = _deltas(a, b)
-    n = len(deltas)
-    variance = float(deltas.var(ddof=1)) if n > 1 else math.nan
-    return _judged(deltas, variance, n - 1)
+    return differences([a], b)[0]
 
 
 def differences(
@@ -148,12 +145,9 @@ def differences(
     freedom_max = _freedom_max(freedom)
     found: list[Difference] = []
     for delta, variance, own in zip(deltas, variances, freedom, strict=True):
-        if math.isinf(prior_freedom):
-            shared = prior
-        elif own > 0:
+        shared = prior
+        if own > 0 and math.isfinite(prior_freedom):
             shared = (prior_freedom * prior + own * variance) / (prior_freedom + own)
-        else:
-            shared = prior
         found.append(_judged(delta, float(shared), min(prior_freedom + own, max(own, freedom_max))))
     return tuple(found)
 
@@ -196,23 +190,16 @@ def _deltas(a: Mapping[int, float], b: Mapping[int, float]) -> NDArray[np.float6
 
 
 def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Difference:
+    from scipy.special import stdtr
+
     n = len(deltas)
     mean = float(deltas.mean()) if n else math.nan
     if n == 0 or math.isnan(variance) or freedom < 1:
         return Difference(mean=mean, low=math.nan, high=math.nan, p=math.nan, pairs=n)
     error = math.sqrt(variance / n)
     half = quantile(freedom) * error
-    return Difference(
-        mean=mean, low=mean - half, high=mean + half, p=_p(mean, error, freedom), pairs=n
-    )
-
-
-def _p(mean: float, error: float, freedom: float) -> float:
-    from scipy.special import stdtr
-
-    if error == 0:
-        return 1.0 if mean == 0 else 0.0
-    return float(2 * stdtr(freedom, -abs(mean) / error))
+    p = float(2 * stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
+    return Difference(mean=mean, low=mean - half, high=mean + half, p=p, pairs=n)
 
 
 def quantile(freedom: float) -> float:

@@ -19,6 +19,7 @@ __all__ = [
     "Point",
     "Study",
     "Trial",
+    "with_tuples",
 ]
 
 # Tables hold them as 64-bit integers.
@@ -33,6 +34,11 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
 _NUMBER: Final = re.compile(
     r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%|x|ms|s)?", re.IGNORECASE
 )
+
+
+def with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as `rumor.sim.SimulationConfig` takes them: a tuple where JSON has a list."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from ..config import SimulationConfig
-from .study import Axis, Condition, Point, Study
+from .study import Axis, Condition, Point, Study, with_tuples
 
 __all__ = [
     "RUNNER_SETTINGS",
@@ -88,19 +88,19 @@ def read_study(path: Path) -> Study:
 
 def _study(name: str, content: Mapping[str, Any]) -> Study:
     _check_keys(content, _KEYS, "")
-    settings = _table(content, "settings")
+    settings = _given(content, "settings", {}, "a table, [settings]")
     _check_keys(settings, SETTINGS, "settings")
-    grid = _table(content, "grid")
+    grid = _given(content, "grid", {}, "a table, [grid]")
     axes = tuple(_axis(axis, values) for axis, values in grid.items())
     return Study(
         name=name,
-        title=_text(content, "title", name),
-        question=_text(content, "question", ""),
-        settings=_usable(settings),
+        title=_given(content, "title", name, "a text").strip(),
+        question=_given(content, "question", "", "a text").strip(),
+        settings=with_tuples(settings),
         axes=axes,
         seeds=_seeds(content.get("seeds", _SEEDS)),
         skip=tuple(_conditions(content.get("skip", []), [axis.name for axis in axes])),
-        target=_number(content.get("target", 0.9), "target"),
+        target=float(_given(content, "target", 0.9, "a number")),
     )
 
 
@@ -115,7 +115,7 @@ def _axis(name: str, values: object) -> Axis:
     if values and all(isinstance(value, dict) and "name" in value for value in values):
         return Axis(name, tuple(_point(where, value) for value in values))
     _check_keys({name: values}, SETTINGS, "grid")
-    return Axis(name, tuple(Point(_label(value), _usable({name: value})) for value in values))
+    return Axis(name, tuple(Point(_label(value), with_tuples({name: value})) for value in values))
 
 
 def _point(where: str, table: Mapping[str, Any]) -> Point:
@@ -124,14 +124,7 @@ def _point(where: str, table: Mapping[str, Any]) -> Point:
     if not isinstance(label, str) or not label.strip():
         raise ConfigError(f"{where} has the name {_shown(label)}: it must be a text")
     _check_keys(settings, SETTINGS, f"{where}, {label}")
-    return Point(" ".join(label.split()), _usable(settings))
-
-
-def _usable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as `SimulationConfig` takes them: it has a tuple where TOML has a list."""
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-    }
+    return Point(" ".join(label.split()), with_tuples(settings))
 
 
 def _conditions(tables: object, axes: Iterable[str]) -> Iterable[Condition]:
@@ -159,24 +152,13 @@ def _seeds(given: object) -> tuple[int, ...]:
     )
 
 
-def _table(content: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = content.get(key, {})
-    if not isinstance(found, dict):
-        raise ConfigError(f"{key} is {_shown(found)}: it must be a table, [{key}]")
-    return found
-
-
-def _text(content: Mapping[str, Any], key: str, unless_given: str) -> str:
+def _given(content: Mapping[str, Any], key: str, unless_given: Any, form: str) -> Any:
+    """A value of the same type as the usual one, or an integer for a float."""
     found = content.get(key, unless_given)
-    if not isinstance(found, str):
-        raise ConfigError(f"{key} is {_shown(found)}: it must be a text")
-    return found.strip()
-
-
-def _number(value: object, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{key} is {_shown(value)}: it must be a number")
-    return float(value)
+    kinds = (int, float) if isinstance(unless_given, float) else (type(unless_given),)
+    if type(found) not in kinds:
+        raise ConfigError(f"{key} is {_shown(found)}: it must be {form}")
+    return found
 
 
 def _label(value: object) -> str:

@@ -56,11 +56,11 @@ def kiln(*arguments: str) -> tuple[dict[str, Any], str]:
 
 def test_each_field_is_an_option_with_its_type_and_default() -> None:
     got, _ = kiln()
-    plain = {"heat_s": 2.5, "glaze": False, "pots": None, "depth": None, "out": None}
+    plain = {"heat_s": 2.5, "glaze": False, "pots": (), "depth": None, "out": None}
     assert got == {**plain, "loud": False, "given": set()}
     typed = ["--heat-s=7", "--glaze", "--pots=a", "--pots=b", "--depth=3", "--out=x", "--loud"]
     got, _ = kiln(*typed)
-    assert (got["heat_s"], got["glaze"], got["pots"], got["depth"]) == (7.0, True, ["a", "b"], 3)
+    assert (got["heat_s"], got["glaze"], got["pots"], got["depth"]) == (7.0, True, ("a", "b"), 3)
     assert (got["out"], got["loud"]) == (Path("x"), True)
     assert got["given"] == {"heat_s", "glaze", "pots", "depth", "out", "loud"}
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.cli.run_folder import check_free, new_folders, taken_folder
-from rumor.gossip.errors import ConfigError
+from rumor.cli.run_folder import new_folders, taken_folder
 
 
 def test_a_name_says_what_was_trained_and_when_and_never_runs_out(
@@ -29,14 +28,3 @@ def test_a_folder_in_which_nothing_was_kept_is_gone(tmp_path: Path) -> None:
     with taken_folder(iter([tmp_path / "runs" / "a"])) as folder:
         assert folder.is_dir()
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_folder_is_refused_where_it_is_a_file_or_holds_a_run(tmp_path: Path) -> None:
-    check_free(tmp_path / "new", ["model"])
-    (tmp_path / "other").touch()
-    check_free(tmp_path, ["model"])
-    with pytest.raises(ConfigError, match="other is a file"):
-        check_free(tmp_path / "other", ["model"])
-    (tmp_path / "model").touch()
-    with pytest.raises(ConfigError, match=r"holds another campaign \(model\)"):
-        check_free(tmp_path, ["peers", "model"], "campaign")

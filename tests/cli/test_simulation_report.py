@@ -68,7 +68,9 @@ def test_what_did_not_come_about_is_said() -> None:
     assert found["crashes"][1] == "nobody has noticed"
     assert "none was admitted" in found["joins"][1]
     assert found["healed"][0] == "no"
-    assert found["stranded"][0] == "7" and "and others" in found["stranded"][1]
+    assert (
+        found["stranded"][0] == "7" and "peer-4 and 2 more: found no swarm" in found["stranded"][1]
+    )
     assert "weight lost" not in found
 
 

@@ -110,6 +110,7 @@ class Crowd:
             neighbors=neighbors,
             train=self._train,
             step_s=step_s,
+            digests=False,
         )
         self.network = Network(seed, peers, weather, hulls=False, linger_s=LINGER_S)
         for peer, values in zip(self.ids, starts(n), strict=True):

@@ -13,10 +13,18 @@ from .mutate import Mutant, mutants_of
 
 __all__ = ["COMMIT", "LIST", "MODULES", "draw", "load"]
 
-COMMIT = "62639e4"
+COMMIT = "22399f1"
 """The sources that the frozen list was drawn from."""
 
-MODULES = ("outbox", "inbox", "roster", "turn", "admission", "departure", "protocol")
+MODULES = (
+    "exchange/outgoing",
+    "exchange/incoming",
+    "membership/table",
+    "protocol/context",
+    "protocol/join",
+    "protocol/leave",
+    "protocol/protocol",
+)
 LIST = Path(__file__).with_name("mutants.json")
 
 _SEED = 14

@@ -102,8 +102,8 @@ class Tests:
         """What `covering` has noted, by module."""
         coverage = CoverageData(str(data))
         coverage.read()
-        files = {Path(name): name for name in coverage.measured_files()}
-        lines = {path.stem: coverage.contexts_by_lineno(name) for path, name in files.items()}
+        files = {_module(name): name for name in coverage.measured_files()}
+        lines = {module: coverage.contexts_by_lineno(name) for module, name in files.items()}
         return cls(lines, dict(json.loads(line) for line in times.read_text().splitlines()))
 
     def of(self, mutant: Mutant) -> list[str]:
@@ -279,6 +279,11 @@ def _attempt(mutant: Mutant, bench: Bench, tests: Sequence[str], limit_s: float)
         return "survived", ""
     failed = _FAILED.search(output)
     return "killed", failed[1] if failed else output[-200:]
+
+
+def _module(file: str) -> str:
+    """Name of a file of the core as mutants have it, such as ``exchange/incoming``."""
+    return file.rpartition("/gossip/")[2].removesuffix(".py")
 
 
 def _environment(tree: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rumor.gossip import ProtocolConfig, Rule
 from rumor.sim import NetworkConfig, VectorTask
-from rumor.sim.batched.schedule import Reading, schedule
+from rumor.sim.batched.schedule import ByProtocols, Reading, schedule
 from rumor.sim.batched.vector_tasks import VectorRows
 from rumor.sim.kernel.links import Links
 from rumor.sim.kernel.plan import FleetPlan

@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = ("scipy", "networkx", "matplotlib", "cvxpy", "torch")
 
 
@@ -18,8 +16,7 @@ def loaded_after(program: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "program",
+NAMES_AND_NEIGHBORS = "\n".join(
     [
         "import rumor.topology",
         "from rumor.topology.families import CATALOG; [f.summary for f in CATALOG.values()]",
@@ -28,10 +25,12 @@ def loaded_after(program: str) -> list[str]:
         "from rumor.topology import LiveTopology as T; T('torus', 0)('abcdefgh', 'a', 1)",
         "from rumor.topology import parse; parse('one-peer-exponential', 8).neighbors(3, 2)",
         "from rumor.topology import over; over('random-matching', 0, 'a').neighbors(0)",
-    ],
+    ]
 )
-def test_names_help_and_neighbors_need_neither_scipy_nor_networkx(program: str) -> None:
-    assert loaded_after(program) == []
+
+
+def test_names_help_and_neighbors_need_neither_scipy_nor_networkx() -> None:
+    assert loaded_after(NAMES_AND_NEIGHBORS) == []
 
 
 def test_a_matrix_needs_scipy_alone() -> None:

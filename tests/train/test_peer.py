@@ -54,7 +54,7 @@ class Member:
 
     def end(self) -> None:
         self.halt.set()
-        self._thread.join(30)
+        self._thread.join(600)
         assert not self._thread.is_alive()
 
 
@@ -102,7 +102,7 @@ def test_founders_agree_and_no_unit_is_lost(tmp_path: Path) -> None:
         for i in range(4)
     ]
     for member in members:
-        member._thread.join(40)
+        member._thread.join(600)
         assert member.error is None
     account = audit(
         account for i in range(4) for account in read_ledger(tmp_path / f"p{i}" / "ledger.jsonl")

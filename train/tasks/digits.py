@@ -1,6 +1,6 @@
 """The tasks ``digits`` and ``mnist``: handwritten digits, small and larger."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -26,11 +26,8 @@ def digits() -> Task:
 
     Source: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI 1998.
     """
-    # Here, because importing scikit-learn takes a second that the other tasks need not pay.
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
-    data = _split(pixels, labels, white=16, n_test=360)
+    (train, labels), (test, test_labels) = _digits()
+    data = (train.clone(), labels.clone()), (test.clone(), test_labels.clone())
     return _task("digits", data, n_hidden=32, lr=0.1, steps=600)
 
 
@@ -64,6 +61,16 @@ def mnist() -> Task:
 
 
 _Pair = tuple[Tensor, Tensor]
+
+
+@cache
+def _digits() -> tuple[_Pair, _Pair]:
+    """Images and labels, read once by a process however many swarms it simulates."""
+    # Here, because importing scikit-learn takes a second that the other tasks need not pay.
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    return _split(pixels, labels, white=16, n_test=360)
 
 
 def _split(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,11 @@ _BOUNDS: Final = {"accuracy": (0.0, 1.0), "loss": (-np.inf, np.inf)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """The mean curve of a group's seeds, and what is around it; all of one length."""
+    """The mean curve of a group's seeds, and what is around it; all of one length.
+
+    That is a 95 % interval of the mean at each place; of two seeds, which are too few for one, the
+    lower and the higher.
+    """
 
     x: tuple[float, ...]
     """Ascending, over the range that all seeds cover."""
@@ -34,10 +38,6 @@ class Band:
 
     n: int
     """Seeds."""
-
-    kind: Literal["interval", "range", "single"]
-    """What the band is: a 95 % interval of the mean at each place, the least and the most of too
-    few seeds for that, or nothing, for there is one seed only."""
 
 
 def band(results: Sequence[Result], y: str, x: str = "time_s") -> Band | None:
@@ -69,7 +69,6 @@ def band(results: Sequence[Result], y: str, x: str = "time_s") -> Band | None:
         low=tuple(low.tolist()),
         high=tuple(high.tolist()),
         n=len(rows),
-        kind=_kind(len(rows)),
     )
 
 
@@ -102,9 +101,3 @@ def _around(
     half = quantile(len(rows) - 1) * rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
     low, high = np.maximum(mean - half, least), np.minimum(mean + half, most)
     return np.minimum(low, mean), np.maximum(high, mean)
-
-
-def _kind(seeds: int) -> Literal["interval", "range", "single"]:
-    if seeds == 1:
-        return "single"
-    return "range" if seeds < _SEEDS_MIN else "interval"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..format import count, listed, named, number, place
+from ..format import count, listed, named, number, place, sentence
 from ..results import Results
 from .ranking import Comparison, Row, comparisons
 
@@ -79,12 +79,10 @@ def _gap(comparison: Comparison, row: Row) -> str:
         mean, low, high = 1 / mean, 1 / high, 1 / low
     elif not metric.is_ratio and not metric.lower_is_better:
         mean, low, high = -mean, -high, -low
-    scale, unit = (1.0, "times") if metric.is_ratio else (1.0, metric.unit)
-    if unit == "%":
-        scale, unit = 100.0, "points"
+    scale, unit = comparison.gap_unit
     between = f"{number(low * scale, 2)} to {number(high * scale, 2)}"
-    shown = f"{number(mean * scale)} {unit}".strip()
-    return f"{shown} (95 %: {between}, p = {number(row.p, 2)})"
+    times = "times" if metric.is_ratio else unit
+    return f"{number(mean * scale)} {times}".strip() + f" (95 %: {between}, p = {number(row.p, 2)})"
 
 
 def _everywhere(
@@ -94,8 +92,8 @@ def _everywhere(
 ) -> str:
     """A clause for each place, or, of many places, a summary."""
     if len(found) > _PLACES_MAX:
-        return _sentence(summary(found))
-    return _sentence("; ".join(_where(one) + clause(one) for one in found))
+        return sentence(summary(found))
+    return sentence("; ".join(_where(one) + clause(one) for one in found))
 
 
 def _best_of_many(found: Sequence[Comparison]) -> str:
@@ -137,7 +135,7 @@ def _arrivals(found: Sequence[Comparison]) -> str:
     lacking += [named(one.axis, label) for one in found for label in one.missing]
     if lacking:
         told.append(f"results are missing of {_counted(lacking, len(found))}")
-    return _sentence("; ".join(told))
+    return sentence("; ".join(told))
 
 
 def _counted(names: Iterable[str], places: int) -> str:
@@ -161,7 +159,3 @@ def _named(comparison: Comparison, row: Row) -> str:
 
 def _where(comparison: Comparison) -> str:
     return f"with {place(comparison.at)}, " if comparison.at else ""
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..metrics import FACTS, METRICS, Metric, values_of
 from ..results import Result, Results, seeds_tried
+from ..statistics import Interval, interval
 from ..study import Axis, Point, Study
 
 __all__ = ["Prediction", "Spot", "graph_axis", "predictions"]
@@ -38,9 +39,9 @@ class Spot:
     x: float
     """The fact, mean over seeds."""
 
-    y: float | None
-    """What was observed, mean over seeds; None where some seed never reached the target, has no
-    such figure, or, of figures at the target, no result."""
+    found: Interval | None
+    """What was observed, over seeds; None where some seed never reached the target, has no such
+    figure, or, of figures at the target, no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +64,6 @@ class Prediction:
     p: float
     """How often chance alone gives one as large, with two sides."""
 
-    pearson: float
-    """Correlation of the values, or of their logarithms (`logs`), without the groups that never
-    reached the target; NaN for fewer than three."""
-
-    logs: bool
-    """Whether `pearson` is of logarithms: all values are positive."""
-
     n: int
     """Groups."""
 
@@ -84,7 +78,7 @@ class Prediction:
     @property
     def censored(self) -> tuple[str, ...]:
         """Groups that did not always reach the target."""
-        return tuple(spot.label for spot in self.spots if spot.y is None)
+        return tuple(spot.label for spot in self.spots if spot.found is None)
 
 
 def graph_axis(study: Study) -> Axis | None:
@@ -130,10 +124,10 @@ def _predictions(results: Results, axis: Axis) -> Iterator[Prediction]:
         seeds = seeds_tried(results, dict(at))
         for metric in _observable():
             observed = {
-                label: _observed(found, metric, target, seeds[found[0].trial.group])
+                label: _observed(found, metric, target, len(seeds[found[0].trial.group]))
                 for label, found in groups.items()
             }
-            if any(value is not None for value in observed.values()):
+            if any(observed.values()):
                 yield from _of_facts(groups, observed, metric, dict(at))
 
 
@@ -158,23 +152,23 @@ def _places(
 
 
 def _observed(
-    found: Sequence[Result], metric: Metric, target: float, seeds: Collection[int]
-) -> float | None:
-    """Mean over seeds; None where some result has none, or, at the target, a seed is missing."""
+    found: Sequence[Result], metric: Metric, target: float, seeds: int
+) -> Interval | None:
+    """Over seeds; None where some result has none, or, at the target, a seed is missing."""
     values = values_of(found, metric, target)
-    needed = len(found) if not metric.to_target else len(seeds)
-    return sum(values.values()) / len(values) if len(values) >= needed else None
+    needed = seeds if metric.to_target else len(found)
+    return interval(values.values()) if len(values) >= needed else None
 
 
 def _of_facts(
     groups: Mapping[str, Sequence[Result]],
-    observed: Mapping[str, float | None],
+    observed: Mapping[str, Interval | None],
     metric: Metric,
     at: Mapping[str, str],
 ) -> Iterator[Prediction]:
     for fact, source in FACTS.items():
         spots = [
-            Spot(label=label, x=x, y=observed[label])
+            Spot(label=label, x=x, found=observed[label])
             for label, found in groups.items()
             if (x := _fact(found, source)) is not None
         ]
@@ -195,58 +189,32 @@ def _prediction(
     x = np.array([spot.x for spot in spots])
     # Who has no figure is the worst, and that is the least where more is better.
     worst = math.inf if metric.lower_is_better else -math.inf
-    y = np.array([worst if spot.y is None else spot.y for spot in spots])
+    y = np.array([worst if spot.found is None else spot.found.mean for spot in spots])
     rho, p = _spearman(x, y)
-    known = np.isfinite(y)
-    logs = bool((x[known] > 0).all() and (y[known] > 0).all())
-    pair = (np.log(x[known]), np.log(y[known])) if logs else (x[known], y[known])
     return Prediction(
-        fact=fact,
-        metric=metric,
-        at=at,
-        rho=rho,
-        p=p,
-        pearson=_correlation(*pair),
-        logs=logs,
-        n=len(spots),
-        spots=tuple(spots),
+        fact=fact, metric=metric, at=at, rho=rho, p=p, n=len(spots), spots=tuple(spots)
     )
 
 
 def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     """Rank correlation, and its p: exact for few values, else by Student's t."""
-    from scipy.special import stdtr
-    from scipy.stats import rankdata
+    from scipy.stats import rankdata, spearmanr
 
-    ranks = rankdata(x), rankdata(y)
-    rho, n = _correlation(*ranks), len(x)
-    if math.isnan(rho):
-        return rho, math.nan
-    if n <= _EXACT_MAX:
-        return rho, _exact(*ranks)
-    if abs(rho) >= 1:
-        return rho, 0.0
-    t = abs(rho) * math.sqrt((n - 2) / (1 - rho**2))
-    return rho, float(2 * stdtr(n - 2, -t))
-
-
-def _exact(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Part of all orders of *y* that agree, or disagree, with *x* at least as much."""
-    x, y = x - x.mean(), y - y.mean()
+    if np.ptp(x) == 0 or np.all(y == y[0]):
+        return math.nan, math.nan
+    rho, p = spearmanr(x, y)
+    if len(x) > _EXACT_MAX:
+        return float(rho), float(p)
+    # Part of all orders of y that agree, or disagree, with x at least as much.
+    x, y = (ranks - ranks.mean() for ranks in (rankdata(x), rankdata(y)))
     sums = y[_orders(len(y))] @ x
     # Sums that are equal on paper may differ by rounding.
-    return float((np.abs(sums) >= abs(float(y @ x)) - 1e-9).mean())
+    return float(rho), float((np.abs(sums) >= abs(float(y @ x)) - 1e-9).mean())
 
 
 @cache
 def _orders(n: int) -> NDArray[np.intp]:
     return np.array(list(permutations(range(n))), np.intp)
-
-
-def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return math.nan
-    return float(np.clip(np.corrcoef(x, y)[0, 1], -1, 1))
 
 
 def _varies(axis: Axis, name: str) -> bool:

@@ -6,19 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
-from ..format import count
 from ..metrics import METRICS, Metric, values_of
 from ..results import Result, Results, seeds_tried
 from ..statistics import Difference, Interval, differences, holm, interval
 
-__all__ = [
-    "SIGNIFICANT",
-    "Comparison",
-    "Row",
-    "compare",
-    "comparisons",
-    "facets",
-]
+__all__ = ["SIGNIFICANT", "Comparison", "Row", "compare", "comparisons"]
 
 SIGNIFICANT: Final = 0.05
 """Differences with a smaller p, corrected, are more than noise."""
@@ -36,9 +28,6 @@ class Row:
 
     label: str
     """Of the point."""
-
-    group: tuple[str, ...]
-    """Its key in `Results.groups`."""
 
     n: int
     """Seeds that there are results of."""
@@ -67,24 +56,8 @@ class Row:
     """Whether the gap is within the noise, or there is none; always False where one seed only
     says nothing about noise, but for the best."""
 
-    @property
-    def always_reached(self) -> bool:
-        """Whether all seeds reached the target, and none is missing."""
-        return not self.missing and 0 < self.n == self.reached
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether it is behind the best by more than the noise; False where that is not known."""
-        return self.p < SIGNIFICANT
-
-    @property
-    def seeds(self) -> str:
-        """How many seeds there are, where some are missing: ``1 of 3 seeds have a result``."""
-        verb = "has" if self.n + self.missing == 1 else "have"
-        return f"{self.n} of {count(self.n + self.missing, 'seed')} {verb} a result"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comparison:
     """The points of the first axis, at one place of all others."""
 
@@ -93,6 +66,9 @@ class Comparison:
 
     at: Mapping[str, str]
     """Where: a label for each further axis."""
+
+    groups: Mapping[str, tuple[Result, ...]]
+    """Results there, by the label of their point, in order."""
 
     metric: Metric
     """What they are ranked by. No ratio where some figure is 0 or less, as a loss may be: these
@@ -112,21 +88,15 @@ class Comparison:
     """Whether there is more than one seed, so that differences can be held against the noise."""
 
     @property
-    def best(self) -> Row | None:
-        """The first; None without results."""
-        return self.rows[0] if self.rows else None
-
-    @property
     def ranked(self) -> tuple[Row, ...]:
         """The best, and those that can be held against it: they have the figure, and lack no seed
         unless the best does too. The survivors among seeds that failed are no fair sample."""
-        return tuple(row for row in self.rows if _rank(row, self.metric)[0] == self._standing)
-
-    @property
-    def _standing(self) -> float:
-        """The first number of the best's rank; that of those without a figure is none."""
-        first = _rank(self.rows[0], self.metric)[0] if self.rows else _UNRANKED
-        return first if first < _UNRANKED else math.nan
+        firsts = [_rank(row, self.metric)[0] for row in self.rows]
+        return tuple(
+            row
+            for row, first in zip(self.rows, firsts, strict=True)
+            if first == firsts[0] != _UNRANKED
+        )
 
     @property
     def unknown(self) -> tuple[Row, ...]:
@@ -137,11 +107,6 @@ class Comparison:
     def incomplete(self) -> tuple[Row, ...]:
         """Those that lack seeds."""
         return tuple(row for row in self.rows if row.missing)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether some lack seeds, and reach the target with all that they have."""
-        return any(row.missing and row.reached == row.n for row in self.rows)
 
     @property
     def tied(self) -> tuple[Row, ...]:
@@ -161,26 +126,27 @@ class Comparison:
         return tuple(row for row in self.rows if 0 < row.reached < row.n)
 
     @property
+    def gap_unit(self) -> tuple[float, str]:
+        """What to multiply gaps by to show them, and their unit; none for factors."""
+        if self.metric.is_ratio:
+            return 1.0, ""
+        return (100.0, "points") if self.metric.unit == "%" else (1.0, self.metric.unit)
+
+    @property
     def has_target(self) -> bool:
         """Whether the task has an accuracy at all."""
         return any("accuracy" in row.figures for row in self.rows)
 
 
-def facets(results: Results) -> tuple[dict[str, str], ...]:
-    """Every place of the axes behind the first at which there are results, in order."""
+def comparisons(results: Results) -> tuple[Comparison, ...]:
+    """Compare the points of the first axis at every place of the others that has results."""
     axes = results.study.axes[1:]
-    there = {tuple(result.trial.group[1:]) for result in results.results}
-    places = product(*(axis.labels for axis in axes))
+    there = {result.trial.group[1:] for result in results.results}
     return tuple(
-        {axis.name: label for axis, label in zip(axes, place, strict=True)}
-        for place in places
+        compare(results, at=dict(zip([axis.name for axis in axes], place, strict=True)))
+        for place in product(*(axis.labels for axis in axes))
         if place in there
     )
-
-
-def comparisons(results: Results) -> tuple[Comparison, ...]:
-    """Compare the points of the first axis at every place of the others."""
-    return tuple(compare(results, at=at) for at in facets(results))
 
 
 def compare(
@@ -197,25 +163,24 @@ def compare(
     """
     study, at = results.study, dict(at or {})
     groups = {group[0]: found for group, found in results.where(**at).groups().items()}
-    axis = study.axes[0]
+    groups = {label: groups[label] for label in study.axes[0].labels if label in groups}
     seeds = seeds_tried(results, at)
     rows = [
-        _row(groups[label], study.target, len(seeds[groups[label][0].trial.group]))
-        for label in axis.labels
-        if label in groups
+        _row(found, study.target, len(seeds[found[0].trial.group])) for found in groups.values()
     ]
     by = METRICS[metric] if metric else _preferred(rows)
     rows.sort(key=lambda row: _rank(row, by))
     found = Comparison(
-        axis=axis.name,
+        axis=study.axes[0].name,
         at=at,
+        groups=groups,
         metric=by,
         target=study.target,
         rows=tuple(rows),
         missing=tuple(group[0] for group in seeds if group[0] not in groups),
         noise_known=any(row.n > 1 for row in rows),
     )
-    return _with_gaps(found, groups)
+    return _with_gaps(found)
 
 
 def _row(found: Sequence[Result], target: float, seeds: int) -> Row:
@@ -229,7 +194,6 @@ def _row(found: Sequence[Result], target: float, seeds: int) -> Row:
             figures[name] = interval(values.values())
     return Row(
         label=found[0].trial.group[0],
-        group=found[0].trial.group,
         n=len(found),
         missing=max(0, seeds - len(found)),
         reached=reached,
@@ -254,21 +218,18 @@ def _rank(row: Row, metric: Metric) -> tuple[float, ...]:
     return (float(row.missing > 0), found.mean if metric.lower_is_better else -found.mean)
 
 
-def _with_gaps(found: Comparison, groups: Mapping[str, Sequence[Result]]) -> Comparison:
+def _with_gaps(found: Comparison) -> Comparison:
     """Hold everyone that can be compared against the first."""
     if not found.ranked:
         return found
-    metric, target = found.metric, found.target
+    metric, target, groups = found.metric, found.target, found.groups
     best, *others = found.ranked
     values = [values_of(groups[row.label], metric, target) for row in found.ranked]
     if min(value for group in values for value in group.values()) <= 0:
         # Nothing is a factor of zero, and a loss may be less.
         metric = replace(metric, is_ratio=False)
-    gaps = _gaps_to_first(
-        values,
-        is_ratio=metric.is_ratio,
-        resolution=_resolution(groups[best.label], metric, target),
-    )
+    resolution = _resolution(groups[best.label], metric, target)
+    gaps = _gaps_to_first(values, is_ratio=metric.is_ratio, resolution=resolution)
     n = len(found.ranked)
     corrected = holm([gap.p for gap in gaps], family=n * (n - 1) // 2)
     rows = [replace(best, as_good_as_best=True)]
@@ -309,14 +270,7 @@ def _gaps_to_first(
     first, *others = [
         {seed: math.log(max(value, least)) for seed, value in group.items()} for group in values
     ]
-    return tuple(map(_as_ratio, differences(others, first, resolution=resolution)))
-
-
-def _as_ratio(gap: Difference) -> Difference:
-    return Difference(
-        mean=math.exp(gap.mean),
-        low=math.exp(gap.low),
-        high=math.exp(gap.high),
-        p=gap.p,
-        pairs=gap.pairs,
+    return tuple(
+        replace(gap, mean=math.exp(gap.mean), low=math.exp(gap.low), high=math.exp(gap.high))
+        for gap in differences(others, first, resolution=resolution)
     )

@@ -1,42 +1,37 @@
 """Where trials are computed: processes of this machine, or those of a Dask or Ray cluster.
 
-The only module that knows joblib, Dask and Ray. Joblib has backends for both clusters, but of what
-was killed there its generator never hears, and waits for good. What these send from process to
-process they pickle, so that a study trusts its cluster as it trusts its own machine; all that we
+The only module that knows joblib's loky, Dask and Ray. Joblib has backends for both clusters, but
+of what was killed there its generator never hears, and waits for good. What these send from process
+to process they pickle, so that a study trusts its cluster as it trusts its own machine; all that we
 let them carry is the name of one function, and text.
 """
 
 import os
 import socket
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from logging import ERROR
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ....gossip.errors import ConfigError, RumorError, TransportError
 
-__all__ = ["Backend", "Lost", "WorkerLost", "answers", "one_by_one", "read_backend"]
+__all__ = ["Backend", "Lost", "answers", "read_backend"]
 
 _NEEDS: Final = {"loky": "joblib", "dask": "distributed", "ray": "ray"}
 _CONNECT_S: Final = 10
-_LOOK_S: Final = 5
-_WITHOUT_WORKERS_S: Final = 60
 _FORMS: Final = "loky (processes of this machine), dask:tcp://HOST:PORT, ray or ray:ADDRESS"
 
+# Processes compute on one core each, side by side.
+_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Run = Callable[[str], str]
 
 
-class WorkerLost(RumorError):
-    """A worker process has ended in the middle of a trial."""
-
-
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """In place of an answer: a cluster's processes that took this order, or one beside it, were
-    killed."""
+    """In place of an answer: the process that took this order, or one beside it, was killed."""
 
     order: str
 
@@ -79,6 +74,27 @@ def read_backend(text: str) -> Backend:
     return Backend(kind=kind, address=address or None)
 
 
+class Pool(NamedTuple):
+    """Processes that take orders, whoever started them."""
+
+    width: Callable[[], int]
+    """How many there are now, at least one."""
+
+    submit: Callable[[str], Any]
+    """Hand out an order; gives a future."""
+
+    wait: Callable[[list[Any]], Iterable[Any]]
+    """Those futures that are done, at least one."""
+
+    result: Callable[[Any], str]
+    """The answer of a future that is done."""
+
+    killed: tuple[type[Exception], ...]
+    """What `result` raises where the process was killed."""
+
+    cancel: Callable[[list[Any]], object]
+
+
 def answers(
     backend: Backend, run: Run, orders: Sequence[str], jobs: int | None
 ) -> Generator[str | Lost]:
@@ -88,152 +104,96 @@ def answers(
         backend: Where.
         run: A function of a module, which other processes find by its name.
         orders: What it is called with, once with each.
-        jobs: Processes; None for as many as a cluster has.
+        jobs: Processes; None for as many as a cluster has. One of this machine is this one itself.
 
     Yields:
         Answers, as they come; an answer that was taken is not computed again whatever happens.
 
     Raises:
-        WorkerLost: One of this machine's processes was killed.
         TransportError: A cluster cannot be reached, or has failed, or processes cannot be started.
     """
     if not orders:
         return
-    if backend.kind == "dask":
-        yield from _over_dask(backend.address, run, orders, jobs)
-    elif backend.kind == "ray":
-        yield from _over_ray(backend.address, run, orders, jobs)
-    elif jobs == 1:
-        with _as_failure("this process"):
+    with _as_failure(backend):
+        if backend.is_local and jobs == 1:
             yield from map(run, orders)
-    else:
-        yield from _side_by_side(run, orders, jobs or -1, "2 * n_jobs")
+            return
+        with _POOLS[backend.kind](backend.address, run, jobs) as pool:
+            yield from _side_by_side(pool, orders)
 
 
-def one_by_one(run: Run, orders: Sequence[str]) -> Generator[str]:
-    """Carry out orders in order, each in a process that may be killed.
-
-    Raises:
-        WorkerLost: It was.
-        TransportError: It cannot be started.
-    """
-    if orders:
-        yield from _side_by_side(run, orders, 2, 1)
-
-
-def _side_by_side(run: Run, orders: Sequence[str], jobs: int, at_once: str | int) -> Generator[str]:
-    from joblib import Parallel, delayed, parallel_config
-
-    with _loky(), parallel_config(backend="loky", inner_max_num_threads=1, n_jobs=jobs):
-        # One at a time: what comes in batches would be lost in batches.
-        parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch=at_once)
-        found = parallel(delayed(run)(order) for order in orders)
-        with closing(found):
-            yield from found
+def _side_by_side(pool: Pool, orders: Sequence[str]) -> Generator[str | Lost]:
+    waiting = list(reversed(orders))
+    under_way: dict[Any, str] = {}
+    try:
+        while waiting or under_way:
+            # One each: of what waits in a process that is killed nobody would know.
+            while waiting and len(under_way) < pool.width():
+                order = waiting.pop()
+                under_way[pool.submit(order)] = order
+            for future in pool.wait(list(under_way)):
+                order = under_way.pop(future)
+                try:
+                    answer: str | Lost = pool.result(future)
+                except pool.killed:
+                    answer = Lost(order)
+                yield answer
+    finally:
+        with suppress(Exception):
+            pool.cancel(list(under_way))
 
 
 @contextmanager
-def _loky() -> Iterator[None]:
-    from joblib.externals.loky import get_reusable_executor
+def _loky(address: None, run: Run, jobs: int | None) -> Iterator[Pool]:
+    from concurrent.futures import wait
+
+    from joblib.externals import loky
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
+    workers, env = jobs or loky.cpu_count(), dict.fromkeys(_THREADS, "1")
     try:
-        with _as_failure("loky"):
-            try:
-                yield
-            except BrokenProcessPool as error:
-                raise WorkerLost(
-                    "a worker process was killed; perhaps it took too much memory"
-                ) from error
+        yield Pool(
+            width=lambda: workers,
+            # After one was killed, these are new processes.
+            submit=lambda order: loky.get_reusable_executor(workers, env=env).submit(run, order),
+            wait=lambda futures: wait(futures, return_when="FIRST_COMPLETED").done,
+            result=lambda future: future.result(),
+            killed=(BrokenProcessPool,),
+            cancel=lambda futures: None,
+        )
     finally:
-        get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
+        loky.get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
-def _over_dask(
-    address: str | None, run: Run, orders: Sequence[str], jobs: int | None
-) -> Generator[str | Lost]:
-    from distributed import Client
+@contextmanager
+def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
+    from distributed import Client, wait
     from distributed.scheduler import KilledWorker
 
+    any_of: Any = wait
     try:
         client: Any = Client(address, timeout=_CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TypeError) as error:
         raise TransportError(f"there is no Dask scheduler at {address}: {error}") from error
-    with _as_failure("Dask"), client:
+    with client:
         if not client.nthreads():
             raise TransportError(f"the Dask cluster at {address} has no workers")
-        waiting = list(reversed(orders))
-        under_way: dict[Any, str] = {}
-        try:
-            while waiting or under_way:
-                # One each: a process computes one trial at a time, however many threads it has.
-                while waiting and len(under_way) < (jobs or len(client.nthreads()) or 1):
-                    order = waiting.pop()
-                    under_way[client.submit(run, order, pure=False)] = order
-                for future in _done(client, list(under_way), address):
-                    order = under_way.pop(future)
-                    if isinstance(future.exception(), KilledWorker):
-                        yield Lost(order)
-                    else:
-                        yield future.result()
-        finally:
-            with suppress(Exception):
-                client.cancel(list(under_way))
-
-
-def _done(client: Any, futures: list[Any], address: str | None) -> list[Any]:
-    """Wait for one of Dask's futures at least, as long as somebody is there to compute it.
-
-    Raises:
-        TransportError: All workers have been away for long: Dask itself would wait for good.
-    """
-    from distributed import wait
-
-    away_s = 0
-    while away_s < _WITHOUT_WORKERS_S:
-        with suppress(TimeoutError):
-            found: Any = wait(futures, _LOOK_S, "FIRST_COMPLETED")  # type: ignore[no-untyped-call]
-            return list(found.done)
-        # A worker that was killed is soon replaced, where it has a nanny.
-        away_s = 0 if client.nthreads() else away_s + _LOOK_S
-    raise TransportError(f"the Dask cluster at {address} has no workers any more")
-
-
-def _over_ray(
-    address: str | None, run: Run, orders: Sequence[str], jobs: int | None
-) -> Generator[str | Lost]:
-    import ray
-    from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
-
-    killed = (NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError)
-    with _ray(address), _as_failure("Ray"):
-        # Tried again by us, alone: it may have been the one beside it.
-        there = ray.remote(max_retries=0)(run)
-        cores = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        free = jobs or int(cores.get("CPU", 0)) or 1
-        waiting = list(reversed(orders))
-        under_way: dict[Any, str] = {}
-        try:
-            while waiting or under_way:
-                while waiting and len(under_way) < free:
-                    order = waiting.pop()
-                    under_way[there.remote(order)] = order
-                (done, *_), _ = ray.wait(list(under_way))
-                order = under_way.pop(done)
-                try:
-                    answer = ray.get(done)
-                except killed:
-                    answer = Lost(order)
-                yield answer
-        finally:
-            with suppress(Exception):
-                for reference in under_way:
-                    ray.cancel(reference, force=True)
+        yield Pool(
+            # A process computes one trial at a time, however many threads it has.
+            width=lambda: jobs or len(client.nthreads()) or 1,
+            submit=lambda order: client.submit(run, order, pure=False),
+            # While all workers are away, it waits for others to come.
+            wait=lambda futures: any_of(futures, return_when="FIRST_COMPLETED").done,
+            result=lambda future: future.result(),
+            killed=(KilledWorker,),
+            cancel=client.cancel,
+        )
 
 
 @contextmanager
-def _ray(address: str | None) -> Iterator[None]:
+def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
     import ray
+    from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
     is_ours = not ray.is_initialized()
     if is_ours:
@@ -245,7 +205,18 @@ def _ray(address: str | None) -> Iterator[None]:
         except (OSError, ValueError, RuntimeError) as error:
             raise TransportError(f"there is no Ray cluster at {address}: {error}") from error
     try:
-        yield
+        cores = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        workers = jobs or int(cores.get("CPU", 0)) or 1
+        # Tried again by us, alone: it may have been the one beside it.
+        there = ray.remote(max_retries=0)(run)
+        yield Pool(
+            width=lambda: workers,
+            submit=there.remote,
+            wait=lambda references: ray.wait(references)[0],
+            result=ray.get,
+            killed=(NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError),
+            cancel=lambda references: [ray.cancel(one, force=True) for one in references],
+        )
     finally:
         if is_ours:
             ray.shutdown()
@@ -264,7 +235,7 @@ def _require_listener(address: str | None) -> None:
 
 
 @contextmanager
-def _as_failure(what: str) -> Iterator[None]:
+def _as_failure(backend: Backend) -> Iterator[None]:
     """Whatever processes or a cluster raise is a failure of theirs: trials do not raise.
 
     An ``OSError`` too, which to others is one of the study's folder.
@@ -275,4 +246,7 @@ def _as_failure(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         text = str(error).strip().partition("\n")[0]
-        raise TransportError(f"{what} failed: {type(error).__name__}: {text}") from error
+        raise TransportError(f"{backend.kind} failed: {type(error).__name__}: {text}") from error
+
+
+_POOLS: Final[Mapping[str, Any]] = {"loky": _loky, "dask": _dask, "ray": _ray}

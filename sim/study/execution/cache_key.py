@@ -1,16 +1,14 @@
 """Names of trials: the same arguments, files and code, the same name."""
 
 import json
-import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from hashlib import blake2b
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +18,7 @@ from ....topology.spec import Spec, read
 from ...config import SimulationConfig
 from ...kernel.faults import faults_as_json
 from ...simulate import given
+from ..study import with_tuples
 from ..study_file import RUNNER_SETTINGS
 
 __all__ = ["code_version", "config_of", "settings_as_json", "trial_key", "versions"]
@@ -28,17 +27,19 @@ __all__ = ["code_version", "config_of", "settings_as_json", "trial_key", "versio
 # installed wheel alike.
 _ROOT: Final = Path(__file__).parents[3]
 
-# What computes a trial; what is made of its result afterwards changes none.
-_FOLDERS: Final = (
-    *("gossip", "topology", "train", "sim"),
-    *(":!sim/study/report", ":!sim/study/analysis"),
-)
+# What computes a trial, in these folders; what is made of its result afterwards changes none.
+_FOLDERS: Final = ("gossip", "topology", "train", "sim")
+_AFTERWARDS: Final = ("sim/study/report", "sim/study/analysis")
 
 # What draws graphs, multiplies matrices and reads data has a say in a result's last bits.
 _LIBRARIES: Final = (
     *("cvxpy", "mlxtend", "msgpack", "networkx", "numpy"),
     *("safetensors", "scikit-learn", "scipy", "torch", "xxhash"),
 )
+
+
+_WHEN_LOADED: Final[dict[Path, str]] = {}
+"""The hash that was seen first after a user's module was loaded."""
 
 
 def trial_key(settings: Mapping[str, Any]) -> str:
@@ -78,12 +79,8 @@ def config_of(settings: Mapping[str, Any]) -> SimulationConfig:
             close = get_close_matches(name, known, n=1)
             hint = f", did you mean {close[0]!r}?" if close else ""
             raise ConfigError(f"there is no setting {name!r}{hint}")
-    # Where SimulationConfig has a tuple, JSON and TOML have a list.
-    usable: dict[str, Any] = {
-        name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()
-    }
     try:
-        return SimulationConfig(**usable)
+        return SimulationConfig(**with_tuples(settings))
     except TypeError as error:
         raise ConfigError(f"a setting is of the wrong kind: {error}") from error
 
@@ -108,16 +105,17 @@ def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
 
 @cache
 def code_version() -> str:
-    """Hash the state of this project's code, the versions of the libraries, and the processor.
+    """Hash this project's code, the versions of the libraries, and the processor.
 
     Found once per process, since loaded code does not change with the files.
 
     Returns:
         32 hexadecimal digits (BLAKE2b).
     """
-    return _hash([_git_state(_ROOT) or _wheel_state(), versions()])
+    return _hash([_sources_state(_ROOT), versions()])
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that compute; empty for one that is not there.
 
@@ -133,42 +131,17 @@ def versions() -> dict[str, str]:
     return found | {name: _version(name) for name in _LIBRARIES}
 
 
-def _git_state(root: Path) -> list[str] | None:
-    """What git knows of the product's folders, and what differs from that; None without git."""
-    top = _git(root, "rev-parse", "--show-toplevel")
-    # A wheel may be installed inside somebody else's repository.
-    if top is None or Path(top.strip()).resolve() != root.resolve():
-        return None
-    staged = _git(root, "ls-files", "--stage", "--", *_FOLDERS)
-    changes = _git(root, "diff", "--binary", "--no-ext-diff", "--", *_FOLDERS)
-    new = _git(root, "ls-files", "--others", "--exclude-standard", "--", *_FOLDERS)
-    if not staged or changes is None or new is None:
-        return None
-    others = [f"{name} {_hash_file(name, root / name)}" for name in new.splitlines()]
-    return [staged, changes, *others]
+def _sources_state(root: Path) -> dict[str, str]:
+    """The hash of every module that has a say in a result, by its path."""
+    paths = [path for folder in _FOLDERS for path in _modules(root / folder, root).items()]
+    return {
+        name: _hash_file(name, path) for name, path in paths if not name.startswith(_AFTERWARDS)
+    }
 
 
-def _git(root: Path, *arguments: str) -> str | None:
-    try:
-        # It must not write to the repository, as it does to refresh its index.
-        environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
-        done = subprocess.run(
-            ["git", *arguments], cwd=root, env=environment, capture_output=True, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return None if done.returncode else done.stdout.decode(errors="replace")
-
-
-def _wheel_state() -> list[str]:
-    """The version, and the hashes of modules that the installer recorded."""
-    try:
-        found = distribution("rumor")
-    except PackageNotFoundError:
-        return []
-    record = (found.read_text("RECORD") or "").splitlines()
-    # Other lines, such as those of scripts, depend on where it was installed.
-    return [found.version, *sorted(line for line in record if ".py,sha256=" in line)]
+def _modules(folder: Path, root: Path) -> dict[str, Path]:
+    """All modules in a folder, by their paths from *root* on."""
+    return {path.relative_to(root).as_posix(): path for path in sorted(folder.rglob("*.py"))}
 
 
 def _version(name: str) -> str:
@@ -206,16 +179,15 @@ def _hash_own(what: str, module: str) -> str:
     Raises:
         ConfigError: It cannot be read, or this process has loaded other code.
     """
-    top = module.partition(".")[0]
-    sources = _sources(Path.cwd(), top)
-    now = _hash({str(name): _hash_file(what, path) for name, path in sources.items()})
+    sources = _sources(Path.cwd(), module.partition(".")[0])
+    now = _hash({name: _hash_file(what, path) for name, path in sources.items()})
     if module in sys.modules:
         loaded = Path(str(sys.modules[module].__file__)).resolve()
         if loaded not in {path.resolve() for path in sources.values()}:
             raise ConfigError(
                 f"{what} {module}: this process (start it anew) has loaded {loaded} as {module}"
             )
-        if _hash_when_loaded(loaded, now) != now:
+        if _WHEN_LOADED.setdefault(loaded, now) != now:
             raise ConfigError(
                 f"{what} {module}: its code has changed since this process (start it anew)"
                 " loaded it"
@@ -223,17 +195,7 @@ def _hash_own(what: str, module: str) -> str:
     return now
 
 
-@cache
-def _known_hashes() -> dict[Path, str]:
-    return {}
-
-
-def _hash_when_loaded(loaded: Path, now: str) -> str:
-    """The hash that was seen first after a module was loaded."""
-    return _known_hashes().setdefault(loaded, now)
-
-
-def _sources(folder: Path, top: str) -> dict[Path, Path]:
+def _sources(folder: Path, top: str) -> dict[str, Path]:
     """The files of a module or package, by their names inside it: in *folder*, or installed."""
     place = folder / top
     if not place.is_dir() and not (folder / f"{top}.py").is_file():
@@ -245,9 +207,7 @@ def _sources(folder: Path, top: str) -> dict[Path, Path]:
             raise ConfigError(f"task {top}: there is no such module in {folder}")
         origin = Path(spec.origin)
         place = origin.parent if origin.name == "__init__.py" else origin.with_suffix("")
-    if place.is_dir():
-        return {path.relative_to(place): path for path in sorted(place.rglob("*.py"))}
-    return {Path(f"{top}.py"): place.with_suffix(".py")}
+    return _modules(place, place) or {f"{top}.py": place.with_suffix(".py")}
 
 
 def _hash_file(what: str, path: Path) -> str:

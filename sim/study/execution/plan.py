@@ -1,34 +1,24 @@
 """What a study takes, before it runs: trials that cannot run, those finished, time and memory."""
 
-import json
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
-from ....gossip.errors import ConfigError, TransportError
+from ....gossip.errors import ConfigError
 from ...batched.engines import alone, usable_cores
 from ...batched.values import free_gib
 from ...simulate import Simulation
 from ..study import Study
-from .backends import Backend, WorkerLost, one_by_one, read_backend
+from .backends import Backend, read_backend
 from .cache_key import config_of
 from .check import InvalidTrial, InvalidTrials, ReadyTrial, check_trials
 from .store import Store
-from .worker import at_work
 
-__all__ = [
-    "StudyPlan",
-    "estimate_s",
-    "plan_study",
-    "time_trial",
-    "work_of",
-]
+__all__ = ["StudyPlan", "estimate_s", "plan_study", "work_of"]
 
 # Processes load torch and the data before they compute.
 _START_S = 5.0
@@ -45,11 +35,10 @@ _TIMED = 3
 # Timing other rules would take longer than it is worth.
 _KINDS_MAX = 6
 
+_Key = TypeVar("_Key")
+
 Known = Mapping[str, float]
 """Seconds that finished trials took, by their names."""
-
-# A task and a rule.
-_Kind = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +76,12 @@ class StudyPlan:
 
     @property
     def shape(self) -> str:
-        """How the number of trials comes about, in words."""
-        return _shape(self.study, len(self.trials) + len(self.bad))
+        """How many points and seeds there are, and how many trials were left out, in words."""
+        study, trials = self.study, len(self.trials) + len(self.bad)
+        axes = [*((axis.name, len(axis.points)) for axis in study.axes), ("seed", len(study.seeds))]
+        whole = math.prod(count for _, count in axes)
+        left_out = f", {whole - trials} left out" if trials < whole else ""
+        return " x ".join(_plural(name, count) for name, count in axes) + left_out
 
     @property
     def finished(self) -> int:
@@ -171,19 +164,12 @@ def _jobs(trials: int, memory_gib: float) -> int:
     return max(1, min(usable_cores(), fit, trials))
 
 
-def _shape(study: Study, trials: int) -> str:
-    """How many points and seeds there are, and how many trials were left out.
+def _plural(name: str, count: int) -> str:
+    """So many points of an axis.
 
     >>> _plural("topology", 28), _plural("workers", 2), _plural("rule", 1)
     ('28 topologies', '2 workers', '1 rule')
     """
-    axes = [(axis.name, len(axis.points)) for axis in study.axes] + [("seed", len(study.seeds))]
-    whole = math.prod(count for _, count in axes)
-    left_out = f", {whole - trials} left out" if trials < whole else ""
-    return " x ".join(_plural(name, count) for name, count in axes) + left_out
-
-
-def _plural(name: str, count: int) -> str:
     if count == 1 or name.endswith(("s", "data")) or len(name) <= _SHORT:
         return f"{count} {name}"
     return f"{count} {name.removesuffix('y')}ies" if name.endswith("y") else f"{count} {name}s"
@@ -200,19 +186,22 @@ def estimate_s(
         took_s: how long each took.
 
     Returns:
-        Seconds of each trial; None where even timing runs failed.
+        Seconds of each trial; None where timing runs failed, or a task is the user's own.
     """
-    rates = {what: _rate(these, took_s) for what, these in _by_kind(finished).items()}
-    alike = {
-        group: mean(took_s[trial.key] for trial in these) for group, these in _by_group(finished)
+    by_kind, by_group = _grouped(finished, _kind), _grouped(finished, lambda one: one.trial.group)
+    rates = {
+        kind: sum(took_s[one.key] for one in these) / sum(map(work_of, these))
+        for kind, these in by_kind.items()
     }
-    kinds = list(_by_kind(trials).items())[:_KINDS_MAX]
-    rates |= _timed({what: these for what, these in kinds if what not in rates})
+    alike = {group: mean(took_s[one.key] for one in these) for group, these in by_group.items()}
+    for kind, these in list(_grouped(trials, _kind).items())[:_KINDS_MAX]:
+        if kind not in rates and (rate := _timed(min(these, key=work_of))) is not None:
+            rates[kind] = rate
     if not rates:
         return None
     worst = max(rates.values())
     return [
-        alike.get(trial.trial.group, work_of(trial) * rates.get((trial.task, trial.rule), worst))
+        alike.get(trial.trial.group, work_of(trial) * rates.get(_kind(trial), worst))
         for trial in trials
     ]
 
@@ -222,77 +211,31 @@ def work_of(trial: ReadyTrial) -> float:
     return trial.steps * float(trial.settings["workers"])
 
 
-def _by_kind(trials: Iterable[ReadyTrial]) -> dict[_Kind, list[ReadyTrial]]:
-    found: dict[_Kind, list[ReadyTrial]] = {}
+def _kind(trial: ReadyTrial) -> tuple[str, str]:
+    return trial.task, trial.rule
+
+
+def _grouped(
+    trials: Iterable[ReadyTrial], key: Callable[[ReadyTrial], _Key]
+) -> dict[_Key, list[ReadyTrial]]:
+    found: dict[_Key, list[ReadyTrial]] = {}
     for trial in trials:
-        found.setdefault((trial.task, trial.rule), []).append(trial)
+        found.setdefault(key(trial), []).append(trial)
     return found
 
 
-def _by_group(trials: Iterable[ReadyTrial]) -> Iterable[tuple[tuple[str, ...], list[ReadyTrial]]]:
-    found: dict[tuple[str, ...], list[ReadyTrial]] = {}
-    for trial in trials:
-        found.setdefault(trial.trial.group, []).append(trial)
-    return found.items()
-
-
-def _rate(trials: Sequence[ReadyTrial], took_s: Known) -> float:
-    """Seconds for each step of each worker."""
-    return sum(took_s[trial.key] for trial in trials) / sum(work_of(trial) for trial in trials)
-
-
-def _timed(kinds: Mapping[_Kind, Sequence[ReadyTrial]]) -> dict[_Kind, float]:
-    """Run a little of the smallest trial of each kind; seconds for each step of each worker."""
-    rates: dict[_Kind, float] = {}
-    guests: dict[_Kind, ReadyTrial] = {}
-    for what, trials in kinds.items():
-        trial = min(trials, key=work_of)
-        if ":" in trial.task:
-            guests[what] = trial
-        elif (whole_s := _whole_s(trial.settings, trial.steps)) is not None:
-            rates[what] = whole_s / work_of(trial)
+def _timed(trial: ReadyTrial) -> float | None:
+    """Run a little of a trial: what it takes for each step of each worker, seconds."""
     # What a user wrote may do whatever it likes to a process: not to this one.
-    orders = [_order(trial) for trial in guests.values()]
-    with suppress(WorkerLost, TransportError), closing(one_by_one(time_trial, orders)) as answers:
-        for (what, trial), answer in zip(guests.items(), answers, strict=False):
-            if (whole_s := json.loads(answer)) is not None:
-                rates[what] = whole_s / work_of(trial)
-    return rates
-
-
-def _order(trial: ReadyTrial) -> str:
-    return json.dumps(
-        {
-            "settings": trial.settings,
-            "steps": trial.steps,
-            "folder": str(Path.cwd()),
-            "parent": os.getpid(),
-        }
-    )
-
-
-def time_trial(order: str) -> str:
-    """What a process does that times a trial.
-
-    Args:
-        order: JSON, its ``settings`` and ``steps``, and what `at_work` is told.
-
-    Returns:
-        JSON: what the whole trial would take, seconds; null where that cannot be told.
-    """
-    told = json.loads(order)
-    with at_work(told):
-        return json.dumps(_whole_s(told["settings"], told["steps"]))
-
-
-def _whole_s(settings: Mapping[str, Any], steps: float) -> float | None:
-    every = max(1, math.ceil(steps / _EVALUATIONS))
-    short_s, long_s = (_run_s(settings, every * times, every) for times in (1, 1 + _TIMED))
+    if ":" in trial.task:
+        return None
+    every = max(1, math.ceil(trial.steps / _EVALUATIONS))
+    short_s, long_s = (_run_s(trial.settings, every * times, every) for times in (1, 1 + _TIMED))
     if short_s is None or long_s is None:
         return None
     per_step_s = max(0.0, long_s - short_s) / (_TIMED * every)
     # What a run costs at its start is spread over its steps.
-    return short_s + per_step_s * max(0.0, steps - every)
+    return (short_s + per_step_s * max(0.0, trial.steps - every)) / work_of(trial)
 
 
 def _run_s(settings: Mapping[str, Any], steps: int, every: int) -> float | None:

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from ....gossip.errors import ConfigError, RumorError
 from ..results import Result, Results
 from ..study import Study, Trial
-from .backends import Lost, WorkerLost, answers, one_by_one
+from .backends import Lost, answers
 from .check import ReadyTrial
 from .plan import StudyPlan, plan_study, work_of
 from .store import Store, check_folder, locked, read_folder, write_folder
@@ -160,96 +160,70 @@ class _Run:
         self._show = progress
         self._start_s = time.monotonic()
         self._folder = Path.cwd()
-        self._work = dict(
-            zip(
-                [trial.key for trial in plan.to_do],
-                plan.seconds or [work_of(trial) for trial in plan.to_do],
-                strict=True,
-            )
-        )
+        work = plan.seconds or [work_of(trial) for trial in plan.to_do]
+        self._work = dict(zip([trial.key for trial in plan.to_do], work, strict=True))
         # Two trials may have one name, where two points come to the same arguments.
         self._count = Counter(trial.key for trial in plan.trials)
         self._waiting = {trial.key: trial for trial in plan.to_do}
-        self._done: list[ReadyTrial] = []
         self._took_s: dict[str, float] = {}
 
     def go(self) -> None:
         """Compute all that is to do."""
         self._tell(None, None)
-        while self._waiting:
-            # Whichever of those under way it was: alone, it shows.
-            for trial in self._side_by_side(list(self._waiting.values())):
-                self._try_alone(trial)
+        # Whichever of those that were killed together it was: alone, it shows.
+        for trial in self._compute(list(self._waiting.values()), self._plan.jobs):
+            for lost in self._compute([trial], 2 if self._plan.backend.is_local else 1):
+                self._fail(lost.key, _KILLED)
 
-    def _side_by_side(self, trials: Sequence[ReadyTrial]) -> list[ReadyTrial]:
-        """Compute trials, as far as they come; those that may have killed their process."""
-        plan, orders = self._plan, self._orders(trials)
-        try:
-            # With several jobs even a single trial has a process of its own, which it may kill.
-            lost = self._take(answers(plan.backend, run_trial, orders, plan.jobs))
-        except WorkerLost:
-            return list(self._waiting.values())[: plan.jobs]
-        return [self._waiting[key] for key in lost]
-
-    def _try_alone(self, trial: ReadyTrial) -> None:
-        backend, orders = self._plan.backend, self._orders([trial])
-        local = backend.is_local
-        texts = one_by_one(run_trial, orders) if local else answers(backend, run_trial, orders, 1)
-        try:
-            is_lost = bool(self._take(texts))
-        except WorkerLost:
-            is_lost = True
-        if is_lost:
-            self._fail(trial.key, _KILLED)
-
-    def _orders(self, trials: Sequence[ReadyTrial]) -> list[str]:
-        alone = not self._plan.backend.is_local or self._plan.jobs == 1
-        parent = None if alone else os.getpid()
-        return [order_of(trial.key, trial.settings, self._folder, parent) for trial in trials]
-
-    def _take(self, texts: Generator[str | Lost] | Generator[str]) -> list[str]:
-        """Keep what comes; names of the trials that were lost."""
-        lost: list[str] = []
+    def _compute(self, trials: Sequence[ReadyTrial], jobs: int | None) -> list[ReadyTrial]:
+        """Compute trials side by side, and keep what comes; those whose processes were killed."""
+        is_local = self._plan.backend.is_local
+        parent = os.getpid() if is_local and jobs != 1 else None
+        orders = [order_of(one.key, one.settings, self._folder, parent) for one in trials]
+        lost: list[ReadyTrial] = []
         # Left before its end, it stops the processes that still compute.
-        with closing(texts):
-            for text in texts:
+        with closing(answers(self._plan.backend, run_trial, orders, jobs)) as found:
+            for text in found:
                 if isinstance(text, Lost):
-                    lost.append(json.loads(text.order)["key"])
-                    continue
-                answer = json.loads(text)
-                if "stranger" in answer:
-                    raise RumorError(answer["stranger"])
-                if "failure" in answer:
-                    self._fail(answer["key"], answer["failure"])
+                    lost.append(self._waiting[json.loads(text.order)["key"]])
                 else:
-                    self._store.put(answer["key"], answer["record"])
-                    self._took_s[answer["key"]] = answer["record"]["wall_s"]
-                    self._finish(answer["key"], None)
+                    self._keep(json.loads(text))
         return lost
+
+    def _keep(self, answer: Mapping[str, Any]) -> None:
+        key = answer["key"]
+        if "stranger" in answer:
+            raise RumorError(answer["stranger"])
+        if "failure" in answer:
+            self._fail(key, answer["failure"])
+            return
+        self._store.put(key, answer["record"])
+        self._took_s[key] = answer["record"]["wall_s"]
+        self._finish(key, None)
 
     def _fail(self, key: str, why: str) -> None:
         self.failures[key] = why
         self._finish(key, why)
 
     def _finish(self, key: str, why: str | None) -> None:
-        trial = self._waiting.pop(key)
-        self._done.append(trial)
-        self._tell(trial, why)
+        self._tell(self._waiting.pop(key).trial, why)
 
-    def _tell(self, trial: ReadyTrial | None, why: str | None) -> None:
+    def _tell(self, trial: Trial | None, why: str | None) -> None:
         if self._show is None:
             return
-        trials, wall_s = len(self._plan.trials), time.monotonic() - self._start_s
+        trials, finished = len(self._plan.trials), self._plan.finished
         failed = sum(self._count[key] for key in self.failures)
+        waiting = sum(self._count[key] for key in self._waiting)
+        wall_s = time.monotonic() - self._start_s
         self._show(
             StudyProgress(
                 trials=trials,
-                finished=self._plan.finished,
-                done=sum(self._count[trial.key] for trial in self._done) - failed,
+                finished=finished,
+                done=trials - finished - failed - waiting,
                 failed=failed,
                 wall_s=wall_s,
                 left_s=self._left_s(wall_s),
-                trial=None if trial is None else trial.trial,
+                trial=trial,
                 failure=why,
             )
         )
@@ -261,23 +235,10 @@ class _Run:
         left = sum(self._work[key] for key in self._waiting)
         done = sum(self._work[key] for key in self._took_s)
         # By what trials took: processes take long to start, and then no more.
-        took_s = sum(self._took_s.values())
-        if plan.jobs is None:
-            return wall_s * left / done
-        if plan.seconds is None:
-            return took_s * left / done / plan.jobs
-        # The first trial of a process loads libraries: it says little of the others.
-        believed_s = 2 * plan.jobs * sum(plan.seconds) / len(plan.seconds)
-        return left * (took_s + believed_s) / (done + believed_s) / plan.jobs
+        took_s = wall_s if plan.jobs is None else sum(self._took_s.values()) / plan.jobs
+        return took_s * left / done
 
 
 def _result(trial: Trial, key: str, record: Mapping[str, Any]) -> Result:
-    return Result(
-        trial=trial,
-        key=key,
-        summary=record["summary"],
-        series={name: tuple(values) for name, values in record["series"].items()},
-        facts=record["facts"],
-        wall_s=record["wall_s"],
-        peak_rss_mib=record["peak_rss_mib"],
-    )
+    series = {name: tuple(values) for name, values in record["series"].items()}
+    return Result(trial=trial, key=key, **{**record, "series": series})

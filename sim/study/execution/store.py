@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ from ....gossip.errors import ConfigError
 from ....train.storage.files import drafted, remove_drafts, write_json
 from ...kernel.faults import Fault, faults_as_json
 from ...results.files import check_writable
-from ..study import Axis, Condition, Point, Study
+from ..study import Axis, Condition, Point, Study, with_tuples
 
 __all__ = [
     "STUDY",
@@ -28,8 +29,6 @@ TRIALS: Final = "cells"
 """Their folder inside a study's."""
 
 _FORMAT: Final = 1
-_PARTS: Final = {"summary": dict, "series": dict, "facts": dict, "wall_s": float,
-                 "peak_rss_mib": float}  # fmt: skip
 
 
 class Store:
@@ -53,13 +52,13 @@ class Store:
         path = self._folder / f"{key}.json"
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            record: dict[str, Any] = content["record"]
+            if content == _entry(key, record):
+                return record
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError):
-            content = None
-        if _is_whole(content, key):
-            record: dict[str, Any] = content["record"]
-            return record
+        except (OSError, ValueError, RecursionError, LookupError, TypeError):
+            pass
         if path not in self.torn:
             self.torn.append(path)
         return None
@@ -76,9 +75,9 @@ class Store:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{key}.json"
-        content = {"format": _FORMAT, "key": key, "digest": _digest(key, record), "record": record}
         with drafted(path) as draft:
-            draft.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
+            text = json.dumps(_entry(key, record), allow_nan=False)
+            draft.write_text(text + "\n", encoding="utf-8")
 
     def tidy(self) -> None:
         """Remove what a killed process left unfinished."""
@@ -90,21 +89,12 @@ class Store:
         return sum(path.stem not in known for path in self._folder.glob("*.json"))
 
 
-def _is_whole(content: Any, key: str) -> bool:
-    if not isinstance(content, dict) or not isinstance(content.get("record"), dict):
-        return False
-    record = content["record"]
-    return (
-        (content.get("format"), content.get("key")) == (_FORMAT, key)
-        and all(isinstance(record.get(part), kind) for part, kind in _PARTS.items())
-        and content.get("digest") == _digest(key, record)
-    )
-
-
-def _digest(key: str, record: Mapping[str, Any]) -> str:
+def _entry(key: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file has, with a digest that tells whether it is as it was written."""
     # Numbers are written so that they are read back to the bit.
     text = json.dumps([_FORMAT, key, record], sort_keys=True)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    return {"format": _FORMAT, "key": key, "digest": digest, "record": record}
 
 
 _LOCK: Final = ".lock"
@@ -172,13 +162,8 @@ def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any 
     Raises:
         OSError: It cannot be written; what was there still is.
     """
-    told = {
-        "format": _FORMAT,
-        "study": _as_json(study),
-        "cells": list(keys),
-        "failures": dict(failures or {}),
-    }
-    write_json(folder / STUDY, told)
+    told = {"format": _FORMAT, "study": _as_json(study), "cells": list(keys)}
+    write_json(folder / STUDY, told | {"failures": dict(failures or {})})
 
 
 def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
@@ -207,24 +192,15 @@ def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
 
 
 def _as_json(study: Study) -> dict[str, Any]:
-    return {
-        "name": study.name,
-        "title": study.title,
-        "question": study.question,
+    told = {field.name: getattr(study, field.name) for field in fields(Study)}
+    axes = {
+        axis.name: [{"label": p.label, "settings": _plain(p.settings)} for p in axis.points]
+        for axis in study.axes
+    }
+    return told | {
         "settings": _plain(study.settings),
-        "axes": [
-            {
-                "name": axis.name,
-                "points": [
-                    {"label": point.label, "settings": _plain(point.settings)}
-                    for point in axis.points
-                ],
-            }
-            for axis in study.axes
-        ],
-        "seeds": list(study.seeds),
+        "axes": [{"name": name, "points": points} for name, points in axes.items()],
         "skip": [dict(condition.wanted) for condition in study.skip],
-        "target": study.target,
     }
 
 
@@ -238,24 +214,14 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _study(told: Mapping[str, Any]) -> Study:
-    axes = tuple(
-        Axis(
-            axis["name"], tuple(Point(p["label"], _settings(p["settings"])) for p in axis["points"])
-        )
+    axes = {
+        axis["name"]: tuple(Point(p["label"], with_tuples(p["settings"])) for p in axis["points"])
         for axis in told["axes"]
-    )
-    return Study(
-        name=told["name"],
-        title=told["title"],
-        question=told["question"],
-        settings=_settings(told["settings"]),
-        axes=axes,
-        seeds=tuple(told["seeds"]),
-        skip=tuple(Condition(wanted) for wanted in told["skip"]),
-        target=told["target"],
-    )
-
-
-def _settings(told: Mapping[str, Any]) -> dict[str, Any]:
-    """As `read_study` gives them: what JSON has as a list is a tuple."""
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
+    }
+    changed = {
+        "settings": with_tuples(told["settings"]),
+        "axes": tuple(Axis(name, points) for name, points in axes.items()),
+        "seeds": tuple(told["seeds"]),
+        "skip": tuple(Condition(wanted) for wanted in told["skip"]),
+    }
+    return Study(**{**told, **changed})

@@ -25,12 +25,7 @@ from ...results.files import as_json
 from ...simulate import simulate
 from .cache_key import code_version, config_of, trial_key, versions
 
-__all__ = [
-    "at_work",
-    "compute",
-    "order_of",
-    "run_trial",
-]
+__all__ = ["compute", "order_of", "run_trial"]
 
 # A process has one working directory and one number of torch threads.
 _ONE_AT_A_TIME = threading.Lock()
@@ -58,7 +53,7 @@ def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | 
             "key": key,
             "settings": dict(settings),
             "code": code_version(),
-            "versions": _versions(),
+            "versions": versions(),
             "folder": str(folder),
             "parent": parent,
         }
@@ -77,7 +72,9 @@ def run_trial(order: str) -> str:
         raised for a trial that cannot run: others may.
     """
     told = json.loads(order)
-    with at_work(told):
+    if told["parent"] is not None:
+        _belong_to(told["parent"])
+    with _ONE_AT_A_TIME, _inside(told["folder"]):
         try:
             answer = _answer(told)
         except (RumorError, TopologyError, OSError) as error:
@@ -87,19 +84,6 @@ def run_trial(order: str) -> str:
         except Exception as error:  # whatever a user's task does
             answer = {"failure": _told(error)}
     return json.dumps({"key": told["key"], **answer}, allow_nan=False)
-
-
-@contextmanager
-def at_work(told: Mapping[str, Any]) -> Iterator[None]:
-    """Be a worker process while it carries out an order.
-
-    Args:
-        told: ``folder`` and ``parent``, as `order_of` has them.
-    """
-    if told["parent"] is not None:
-        _belong_to(told["parent"])
-    with _ONE_AT_A_TIME, _inside(told["folder"]):
-        yield
 
 
 def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,19 +99,14 @@ def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
     return {"record": found}
 
 
-def _difference(versions: Mapping[str, str]) -> str:
+def _difference(asked: Mapping[str, str]) -> str:
     """What this process has otherwise than the one that asked."""
     others = [
-        f"{name} is {own or 'missing'} there, {versions.get(name) or 'missing'} here"
-        for name, own in _versions().items()
-        if versions.get(name, "") != own
+        f"{name} is {own or 'missing'} there, {asked.get(name) or 'missing'} here"
+        for name, own in versions().items()
+        if asked.get(name, "") != own
     ]
     return "; ".join(others) or _CHANGED
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return versions()
 
 
 def _check(key: str, settings: Mapping[str, Any]) -> None:

@@ -1,38 +1,36 @@
-"""Every chart of a report, declared once: the page and the pictures draw the same panels."""
+"""Every chart of a report, as panels and matrices, and its graphs."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final
 
+from ....topology import parse
+from ....topology.layout import SKETCH_NODES_MAX, Sketch, sketch
 from ..analysis.curves import Band, band
-from ..analysis.heatmap import Heatmap, heatmap
-from ..analysis.predictors import Prediction, graph_axis, predictions
-from ..analysis.ranking import Comparison, Row
-from ..format import listed, scale_of, signed
+from ..analysis.predictors import Prediction, predictions
+from ..analysis.ranking import Comparison
+from ..format import listed, of_seeds, scale_of, signed
 from ..metrics import FACTS, METRICS, Metric, metrics_known, values_of
-from ..results import Results
+from ..results import Result, Results, seeds_tried
 from ..statistics import Interval, interval
-from ..study import Axis
-from .facets import Facet, key_of
+from ..study import Axis, Study
+from .panels import COLORS, Matrix, Panel, Scale, Series, finite, is_wide, scale_over, shades, short
 
 __all__ = [
     "PLACES",
-    "Matrix",
-    "Panel",
-    "Scale",
-    "Series",
     "correlations",
     "curve_panels",
     "curves_of",
+    "graphs_of",
     "heatmaps",
-    "log_ticks",
+    "key_of",
     "number_axis",
     "places_of",
     "prediction_panels",
     "ranking_panels",
     "response_panel",
+    "sketch_of",
     "standing",
 ]
 
@@ -48,84 +46,22 @@ _CLOCKS: Final = frozenset(
     ("speeds", "slow", "pace", "time_s", "emission", "latency_s", "bandwidth_mbit", "faults")
 ) | {"loss"}
 
-_COLORS = 7
 _STANDING_MAX = 6
 _POINTS_MAX = 120
-_WIDE = 10.0
-_TICKS_MIN, _TICKS_MAX = 3, 7
 
 # Differences that take all colors: relative to the largest figure, and of fractions.
 _RATIO_MIN, _FRACTIONS_MIN = 0.3, 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """An axis of a panel."""
-
-    title: str
-    low: float
-    high: float
-    is_log: bool = False
-    suffix: str = ""
-    """Behind the figures of its ticks."""
-
-    ticks: tuple[tuple[float, str], ...] = ()
-    """Where ticks are and what they say; left to the drawing library if empty."""
+def key_of(study: Study, at: Mapping[str, str]) -> str:
+    """Positions of labels on the axes that they are of, as in ``0-2``; ``all`` for none."""
+    axes = {axis.name: axis.labels for axis in study.axes}
+    return "-".join(str(axes[name].index(label)) for name, label in at.items()) or "all"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A line, or points, with intervals."""
-
-    label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float | None, ...] = ()
-    """Ends of intervals, along y, or along x where the panel is one of rows."""
-
-    high: tuple[float | None, ...] = ()
-    color: str = "dim"
-    """``c0`` to ``c6``, ``shade:`` and a part of a scale of colors, or a color's name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """One chart."""
-
-    kind: str
-    """``curves`` (lines with bands), ``points``, ``linked`` (points on a line with error bars) or
-    ``rows`` (labels down, values across)."""
-
-    title: str
-    note: str = ""
-    """Beside the title."""
-
-    x: Scale
-    y: Scale
-    series: tuple[Series, ...]
-    target: float | None = None
-    """Where the target lies on the y axis."""
-
-    remarks: tuple[tuple[float, str], ...] = ()
-    """Words in place of values: at which row, or, of curves, at the bottom."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
-    """A table of colors with a figure in each."""
-
-    title: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    shades: tuple[tuple[float | None, ...], ...]
-    """From 0 to 1; None where there is no figure."""
-
-    texts: tuple[tuple[str, ...], ...]
-
-
-def curves_of(results: Results) -> tuple[Metric, ...]:
+def curves_of(results: Iterable[Result]) -> tuple[Metric, ...]:
     """The metrics whose curves a study is about: how good models are, and how far apart."""
-    there = {name for result in results.results for name in result.series}
+    there = {name for result in results for name in result.series}
     known = [
         metric
         for metric in METRICS.values()
@@ -134,39 +70,40 @@ def curves_of(results: Results) -> tuple[Metric, ...]:
     return tuple(sorted(known, key=lambda metric: metric.preference or 0))
 
 
-def places_of(results: Results) -> tuple[str, ...]:
+def places_of(study: Study) -> tuple[str, ...]:
     """What curves may be drawn over; first what tells the trials of this study apart."""
-    study = results.study
     points = [point for axis in study.axes for point in axis.points]
     given = set(study.settings).union(*(point.settings for point in points))
     return ("time_s", "steps", "bytes_sent") if given & _CLOCKS else tuple(PLACES)
 
 
-def standing(facets: Sequence[Facet]) -> dict[str, str]:
+def standing(study: Study, found: Sequence[Comparison]) -> dict[str, str]:
     """Labels of the first axis that stand out among many lines, and their colors.
 
-    All of a few; else the best of every facet, and the last of the first to show how far it goes.
+    All of a few; else the best of every place, and the last of the first to show how far it goes.
     """
-    main = facets[0].results.study.axes[0]
+    main = study.axes[0]
     ordered = main.numbers is not None and len(main.points) > 2
-    if len(main.points) <= (2 * _STANDING_MAX if ordered else _COLORS):
-        labels: Iterable[str] = main.labels
-    else:
-        ranked = [[row.label for row in facet.comparison.rows] for facet in facets]
-        wanted = [label for one in ranked for label in one[: 4 if len(facets) == 1 else 2]]
+    labels: Collection[str] = main.labels
+    if len(labels) > (2 * _STANDING_MAX if ordered else COLORS):
+        ranked = [[row.label for row in comparison.rows] for comparison in found]
+        wanted = [label for one in ranked for label in one[: 4 if len(found) == 1 else 2]]
         labels = dict.fromkeys([*list(dict.fromkeys(wanted))[: _STANDING_MAX - 1], ranked[0][-1]])
-    return dict(zip(labels, _colors(len(tuple(labels)), ordered=ordered), strict=True))
+    return dict(zip(labels, shades(len(labels), ordered=ordered), strict=True))
 
 
-def curve_panels(facet: Facet, place: str, colors: dict[str, str]) -> list[Panel]:
+def curve_panels(comparison: Comparison, place: str, colors: Mapping[str, str]) -> list[Panel]:
     """For each curve of a study a panel with a line for each point of the first axis."""
-    return [_curve_panel(facet, metric, place, colors) for metric in curves_of(facet.results)]
+    metrics = curves_of(one for found in comparison.groups.values() for one in found)
+    return [_curve_panel(comparison, metric, place, colors) for metric in metrics]
 
 
-def _curve_panel(facet: Facet, metric: Metric, place: str, colors: dict[str, str]) -> Panel:
+def _curve_panel(
+    comparison: Comparison, metric: Metric, place: str, colors: Mapping[str, str]
+) -> Panel:
     bands = {
         label: drawn
-        for label, found in facet.groups.items()
+        for label, found in comparison.groups.items()
         if (drawn := band(found, metric.name, place)) is not None
     }
     is_log = metric.is_logarithmic
@@ -181,16 +118,16 @@ def _curve_panel(facet: Facet, metric: Metric, place: str, colors: dict[str, str
     ]
     # What stands out is drawn last, above the rest.
     series.sort(key=lambda one: one.label in colors)
-    target = facet.results.study.target / times if metric.name == "accuracy" else None
+    target = comparison.target / times if metric.name == "accuracy" else None
     x, y = [0.0, *(v for one in series for v in one.x)], [v for one in series for v in one.y]
-    name = METRICS[metric.name].title.removeprefix("Final ")
+    name = metric.title.removeprefix("Final ")
     return Panel(
         kind="curves",
         title=name[:1].upper() + name[1:],
         note=f"{metric.curve}, logarithmic" if is_log else metric.curve,
-        x=_scale(f"{title}, {unit}" if unit else title, x, room=0.0),
-        y=_scale("", [*y, *([] if target is None else [target])], is_log=is_log,
-                 suffix=" %" if metric.unit == "%" else ""),
+        x=scale_over(f"{title}, {unit}" if unit else title, x, room=0.0),
+        y=scale_over("", [*y, *([] if target is None else [target])], is_log=is_log,
+                     suffix=" %" if metric.unit == "%" else ""),
         series=tuple(series),
         target=target,
         remarks=((0.0, f"0, all alike: {listed(alike)}"),) if alike else (),
@@ -208,66 +145,61 @@ def _line(label: str, drawn: Band, size: float, times: float, is_log: bool, colo
     # The last evaluation is what everybody looks at.
     kept = sorted({*there[::step], there[-1]})
     least = min(drawn.mean[i] for i in there) / 10 if is_log else -math.inf
-    has_band = drawn.kind != "single"
+    banded = kept if drawn.n > 1 else ()
     return Series(
         label=label,
-        x=tuple(_short(drawn.x[i] / size) for i in kept),
-        y=tuple(_short(drawn.mean[i] / times) for i in kept),
-        low=tuple(_short(max(drawn.low[i], least) / times) for i in kept) if has_band else (),
-        high=tuple(_short(drawn.high[i] / times) for i in kept) if has_band else (),
+        x=tuple(short(drawn.x[i] / size) for i in kept),
+        y=tuple(short(drawn.mean[i] / times) for i in kept),
+        low=tuple(short(max(drawn.low[i], least) / times) for i in banded),
+        high=tuple(short(drawn.high[i] / times) for i in banded),
         color=color,
     )
 
 
-def ranking_panels(facet: Facet) -> list[Panel]:
+def ranking_panels(comparison: Comparison) -> list[Panel]:
     """What rows are ranked by, and the traffic that goes with it: means with intervals."""
-    comparison = facet.comparison
     traffic = "bytes_to_target" if comparison.metric.to_target else "bytes_sent"
     metrics = dict.fromkeys((comparison.metric.name, traffic))
     return [_ranking_panel(comparison, METRICS[name]) for name in metrics]
 
 
 def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
-    rows = comparison.rows
-    means = [row.figures[metric.name].mean for row in rows if metric.name in row.figures]
+    there = [
+        (at, row, row.figures[metric.name])
+        for at, row in enumerate(comparison.rows)
+        if metric.name in row.figures
+    ]
+    means = [found.mean for _, _, found in there]
     most = max(means, default=1.0)
     unit, size = scale_of(metric.unit, most)
     is_log = metric.is_ratio and bool(means) and min(means) > 0 and most / min(means) > 30
     # Room for the intervals, but not for one that would squeeze all the others.
-    found = [row.figures[metric.name] for row in rows if metric.name in row.figures]
-    ends = [min(one.high, 1.6 * abs(most)) for one in found if math.isfinite(one.high)]
+    ends = [min(one.high, 1.6 * abs(most)) for _, _, one in there if math.isfinite(one.high)]
     values = [value / size for value in (*means, *ends)]
     if not is_log and metric.lower_is_better:
         values.append(0.0)
-    series = [
-        _dot(at, row, row.figures[metric.name], size)
-        for at, row in enumerate(rows)
-        if metric.name in row.figures
-    ]
-    labels = [*(row.label for row in rows), *comparison.missing]
+    labels = [*(row.label for row in comparison.rows), *comparison.missing]
     return Panel(
         kind="rows",
         title=metric.title,
         note="logarithmic" if is_log else "",
-        x=_scale("" if unit == "%" else unit, values, is_log=is_log,
-                 suffix=" %" if unit == "%" else ""),
+        x=scale_over("" if unit == "%" else unit, values, is_log=is_log,
+                     suffix=" %" if unit == "%" else ""),
         y=Scale(title="", low=len(labels) - 0.5, high=-0.5,
                 ticks=tuple((float(at), label) for at, label in enumerate(labels))),
-        series=tuple(series),
+        series=tuple(
+            Series(
+                label=row.label,
+                x=(short(found.mean / size),),
+                y=(float(at),),
+                low=(finite(found.low, size),),
+                high=(finite(found.high, size),),
+                color="accent" if row.as_good_as_best else "dim",
+            )
+            for at, row, found in there
+        ),
         remarks=tuple(_remarks(comparison, metric)),
     )  # fmt: skip
-
-
-def _dot(at: int, row: Row, found: Interval, size: float) -> Series:
-    ends = [_finite(found.low, size), _finite(found.high, size)]
-    return Series(
-        label=row.label,
-        x=(_short(found.mean / size),),
-        y=(float(at),),
-        low=(ends[0],),
-        high=(ends[1],),
-        color="accent" if row.as_good_as_best else "dim",
-    )
 
 
 def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, str]]:
@@ -288,44 +220,43 @@ def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, st
         yield len(comparison.rows) + at, "no result"
 
 
-def number_axis(results: Results) -> Axis | None:
+def number_axis(study: Study) -> Axis | None:
     """The first axis of at least three numbers; None where there is none."""
-    return next((a for a in results.study.axes if len(a.points) > 2 and a.numbers), None)
+    return next((a for a in study.axes if len(a.points) > 2 and a.numbers), None)
 
 
 def response_panel(results: Results, metric: Metric) -> Panel:
     """How a metric depends on an axis of numbers: a line for every combination of the others."""
-    axis = number_axis(results)
+    axis = number_axis(results.study)
     assert axis is not None and axis.numbers is not None
     lines = list(_responses(results, metric, axis))
     means = [found.mean for _, points in lines for _, found in points]
-    is_log = metric.is_ratio and _is_wide(means)
+    is_log = metric.is_ratio and is_wide(means)
     unit, size = scale_of(metric.unit, max(means, default=0.0))
-    few = len(lines) <= _COLORS
+    few = len(lines) <= COLORS
     least = min(means) / 2 if is_log else -math.inf
     series = [
         Series(
             label=label,
             x=tuple(at for at, _ in points),
-            y=tuple(_short(found.mean / size) for _, found in points),
-            low=tuple(_finite(max(found.low, least), size) for _, found in points),
-            high=tuple(_finite(found.high, size) for _, found in points),
+            y=tuple(short(found.mean / size) for _, found in points),
+            low=tuple(finite(max(found.low, least), size) for _, found in points),
+            high=tuple(finite(found.high, size) for _, found in points),
             color=f"c{index}" if few else "dim",
         )
         for index, (label, points) in enumerate(lines)
     ]
     known = [v for one in series for v in (*one.y, *one.low, *one.high) if v is not None]
-    title = f"{metric.title}, {unit}" if unit else metric.title
     return Panel(
         kind="linked",
         title=metric.title,
-        x=_scale(
+        x=scale_over(
             axis.name,
             axis.numbers,
-            is_log=min(axis.numbers) > 0 and max(axis.numbers) / min(axis.numbers) >= _WIDE,
+            is_log=min(axis.numbers) > 0 and max(axis.numbers) / min(axis.numbers) >= 10,
             ticks=tuple(zip(axis.numbers, axis.labels, strict=True)),
         ),
-        y=_scale(title, known, is_log=is_log),
+        y=scale_over(f"{metric.title}, {unit}" if unit else metric.title, known, is_log=is_log),
         series=tuple(series),
     )
 
@@ -349,43 +280,76 @@ def _responses(
             yield ", ".join(labels) or axis.name, points
 
 
-def heatmaps(results: Results, at: dict[str, str]) -> dict[str, Matrix]:
-    """For each metric that a study has, its means over the first two axes, at a place of others."""
-    if len(results.study.axes) < 2 or len(results.study.axes[1].points) < 2:
+def heatmaps(results: Results, at: Mapping[str, str]) -> dict[str, Matrix]:
+    """For each metric that a study has, its means over the first two axes.
+
+    Args:
+        results: Of a study.
+        at: A label for each further axis.
+    """
+    study = results.study
+    if len(study.axes) < 2 or len(study.axes[1].points) < 2:
         return {}
-    found = {one.name: heatmap(results, one.name, at=at) for one in metrics_known(results)}
-    return {
-        name: _matrix(one)
-        for name, one in found.items()
-        if one is not None and any(value is not None for row in one.values for value in row)
-    }
+    down, across = study.axes[:2]
+    groups, asked = results.groups(), seeds_tried(results, at)
+    further = tuple(at[axis.name] for axis in study.axes[2:])
+    found: dict[str, Matrix] = {}
+    for metric in metrics_known(results):
+        entries = [
+            [_entry(groups.get(place, ()), asked.get(place), metric, study.target)
+             for place in ((row, column, *further) for column in across.labels)]
+            for row in down.labels
+        ]  # fmt: skip
+        if any(isinstance(entry, float) for row in entries for entry in row):
+            found[metric.name] = _matrix(metric, down.labels, across.labels, entries)
+    return found
 
 
-def _matrix(found: Heatmap) -> Matrix:
-    known = [value for row in found.values for value in row if value is not None]
-    least, most = min(known), max(known)
-    if found.metric.is_ratio and _is_wide(known):
-        span, middle = math.log(most / least), math.log(most * least) / 2
-        shades = [[None if v is None else math.log(v) for v in row] for row in found.values]
-    else:
-        # Entries that hardly differ have hardly different colors.
-        smallest = _FRACTIONS_MIN if found.metric.unit == "%" else _RATIO_MIN * abs(most)
-        span, middle = max(most - least, smallest) or 1.0, (least + most) / 2
-        shades = [list(row) for row in found.values]
+def _entry(
+    found: Sequence[Result], asked: Collection[int] | None, metric: Metric, target: float
+) -> float | str:
+    """A mean over seeds, or why there is none."""
+    if asked is None:
+        return "left out"
+    if not found:
+        return "no result"
+    values = values_of(found, metric, target)
+    if metric.to_target and values and len(found) < len(asked):
+        return of_seeds(len(found), len(asked))
+    if len(values) == len(found):
+        return sum(values.values()) / len(values)
+    if not metric.to_target:
+        return "none"
+    return f"{len(values)} of {len(found)} seeds reached it" if values else "never reached"
+
+
+def _matrix(
+    metric: Metric,
+    rows: tuple[str, ...],
+    columns: tuple[str, ...],
+    entries: Sequence[Sequence[float | str]],
+) -> Matrix:
+    known = [value for row in entries for value in row if isinstance(value, float)]
+    is_log = metric.is_ratio and is_wide(known)
+    low, high = (math.log(v) if is_log else v for v in (min(known), max(known)))
+    # Entries that hardly differ have hardly different colors.
+    least = _FRACTIONS_MIN if metric.unit == "%" else _RATIO_MIN * abs(high)
+    span = high - low if is_log else max(high - low, least) or 1.0
+
+    def shade(value: float) -> float:
+        return short(0.5 + ((math.log(value) if is_log else value) - (low + high) / 2) / span)
+
     return Matrix(
-        title=found.metric.title,
-        rows=found.rows,
-        columns=found.columns,
+        title=metric.title,
+        rows=rows,
+        columns=columns,
         shades=tuple(
-            tuple(None if v is None else _short(0.5 + (v - middle) / span) for v in row)
-            for row in shades
+            tuple(None if isinstance(v, str) else shade(v) for v in row) for row in entries
         ),
         texts=tuple(
-            tuple(why if value is None else found.metric.shown(value)
-                  for value, why in zip(values, missing, strict=True))
-            for values, missing in zip(found.values, found.missing, strict=True)
+            tuple(v if isinstance(v, str) else metric.shown(v) for v in row) for row in entries
         ),
-    )  # fmt: skip
+    )
 
 
 def correlations(found: Sequence[Prediction]) -> Matrix:
@@ -398,21 +362,21 @@ def correlations(found: Sequence[Prediction]) -> Matrix:
         title="Rank correlations",
         rows=tuple(FACTS[fact].words for fact in facts),
         columns=tuple(METRICS[name].title for name in names),
-        shades=tuple(tuple(_finite(abs(rho)) for rho in row) for row in rhos),
+        shades=tuple(tuple(finite(abs(rho)) for rho in row) for row in rhos),
         texts=tuple(tuple(signed(r) if math.isfinite(r) else "–" for r in row) for row in rhos),
     )
 
 
 def prediction_panels(
-    results: Results, colors: dict[str, str]
+    results: Results, colors: Mapping[str, str]
 ) -> dict[str, list[tuple[Prediction, Panel]]]:
     """The scatter plot behind every correlation, by place: the strongest first."""
-    found: dict[str, list[Prediction]] = {}
+    found: dict[str, list[tuple[Prediction, Panel]]] = {}
     for one in predictions(results):
-        found.setdefault(key_of(results, one.at), []).append(one)
+        panel = _scatter(one, colors)
+        found.setdefault(key_of(results.study, one.at), []).append((one, panel))
     return {
-        key: [(one, _scatter(results, one, colors)) for one in sorted(several, key=_weakness)]
-        for key, several in found.items()
+        key: sorted(panels, key=lambda pair: _weakness(pair[0])) for key, panels in found.items()
     }
 
 
@@ -420,102 +384,61 @@ def _weakness(one: Prediction) -> float:
     return -abs(one.rho) if math.isfinite(one.rho) else 1.0
 
 
-def _scatter(results: Results, one: Prediction, colors: dict[str, str]) -> Panel:
-    graphs, groups, target = graph_axis(results.study), results.groups(), results.study.target
-    assert graphs is not None
-    spots = [(spot.label, spot.x, spot.y) for spot in one.spots if spot.y is not None]
-    unit, size = scale_of(one.metric.unit, max((y for _, _, y in spots), default=0.0))
-    x, y = [x for _, x, _ in spots], [y / size for _, _, y in spots]
-    series = []
-    for label, at, mean in spots:
-        here = {**one.at, graphs.name: label}
-        group = groups[tuple(here[axis.name] for axis in results.study.axes)]
-        found = interval(values_of(group, one.metric, target).values())
-        series.append(
-            Series(
-                label=label,
-                x=(_short(at),),
-                y=(_short(mean / size),),
-                low=(_finite(found.low, size),),
-                high=(_finite(found.high, size),),
-                color=colors.get(label, "dim"),
-            )
-        )
+def _scatter(one: Prediction, colors: Mapping[str, str]) -> Panel:
+    found = [(spot, spot.found) for spot in one.spots if spot.found is not None]
+    unit, size = scale_of(one.metric.unit, max((mean.mean for _, mean in found), default=0.0))
+    x, y = [spot.x for spot, _ in found], [mean.mean / size for _, mean in found]
     return Panel(
         kind="points",
         title=f"ρ = {signed(one.rho)}",
-        x=_scale(one.words, x, is_log=_is_wide(x)),
-        y=_scale(f"{one.metric.title}, {unit}" if unit else one.metric.title, y,
-                 is_log=one.metric.is_ratio and _is_wide(y), room=0.12),
-        series=tuple(series),
+        x=scale_over(one.words, x, is_log=is_wide(x)),
+        y=scale_over(f"{one.metric.title}, {unit}" if unit else one.metric.title, y,
+                     is_log=one.metric.is_ratio and is_wide(y), room=0.12),
+        series=tuple(
+            Series(
+                label=spot.label,
+                x=(short(spot.x),),
+                y=(short(mean.mean / size),),
+                low=(finite(mean.low, size),),
+                high=(finite(mean.high, size),),
+                color=colors.get(spot.label, "dim"),
+            )
+            for spot, mean in found
+        ),
     )  # fmt: skip
 
 
-def _scale(
-    title: str,
-    values: Sequence[float],
-    *,
-    is_log: bool = False,
-    suffix: str = "",
-    ticks: tuple[tuple[float, str], ...] = (),
-    room: float = 0.06,
-) -> Scale:
-    """An axis that all values are on, with some room around them."""
-    usable = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
-    if not usable:
-        return Scale(title=title, low=0.1 if is_log else 0.0, high=1.0, is_log=is_log, ticks=ticks)
-    low, high = min(usable), max(usable)
-    if is_log:
-        factor = max((high / low) ** room, 1.1 if room else 1.0)
-        low, high = low / factor, high * factor
-        ticks = ticks or tuple((tick, _tick(tick)) for tick in log_ticks(low, high))
-    else:
-        extra = room * (high - low) or (0.1 * abs(high) or 0.1)
-        low, high = (low if low == 0 or not room else low - extra), high + (extra if room else 0)
-        high = high if high > low else low + 1
-    return Scale(title=title, low=low, high=high, is_log=is_log, suffix=suffix, ticks=ticks)
+def graphs_of(results: Results) -> dict[str, Result]:
+    """A result on each graph, by what to call the graph."""
+    found: dict[tuple[str, int, str], Result] = {}
+    for result in results.results:
+        facts = result.facts
+        if facts:  # there are none of a graph on which workers never agree
+            key = (str(facts.get("spec")), int(facts.get("n", 0)), str(facts.get("mixing")))
+            found.setdefault(key, result)
+    named: dict[str, Result] = {}
+    for (spec, n, mixing), result in found.items():
+        several = len({key[1] for key in found}) > 1
+        mixed = len({key[2] for key in found if key[:2] == (spec, n)}) > 1
+        name = _label(results, result) or spec
+        name += f", n = {n}" if several else ""
+        name += f", {mixing}" if mixed else ""
+        named.setdefault(name, result)
+    return named
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers for a logarithmic axis: three at least where there is room for them.
-
-    >>> log_ticks(0.03, 0.6), log_ticks(0.2, 5000)
-    ([0.05, 0.1, 0.2, 0.5], [1.0, 10.0, 100.0, 1000.0])
-    """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found: list[float] = []
-    for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
-        ticks = (float(f"{step}e{power}") for power in powers for step in steps)
-        found = [tick for tick in ticks if low <= tick <= high]
-        if len(found) >= _TICKS_MIN:
-            break
-    return found[:: -(-len(found) // _TICKS_MAX)] if found else found
+def sketch_of(result: Result) -> Sketch | None:
+    """The graph that a trial ran on; None if it has too many nodes to draw."""
+    facts = result.facts
+    n, seed = int(facts["n"]), int(facts["seed"])
+    if n > SKETCH_NODES_MAX:
+        return None
+    return sketch(parse(str(facts["spec"]), n, seed=seed, mixing=facts.get("mixing")))
 
 
-def _tick(value: float) -> str:
-    """In few letters, so that ticks do not touch."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if 10 * size <= value < 1000 * size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"
-
-
-def _colors(count: int, *, ordered: bool) -> list[str]:
-    """Names of colors; numbers have shades of one scale, from the first to the last."""
-    if ordered and count > 2:
-        return [f"shade:{i / (count - 1):.3f}" for i in range(count)]
-    return [f"c{i % _COLORS}" for i in range(count)]
-
-
-def _is_wide(values: Sequence[float]) -> bool:
-    """Whether they span more than a linear axis can show."""
-    return bool(values) and min(values) > 0 and max(values) / min(values) > _WIDE
-
-
-def _short(value: float) -> float:
-    """Nobody sees more digits, and they are most of the page's data."""
-    return float(f"{value:.4g}")
-
-
-def _finite(value: float, size: float = 1.0) -> float | None:
-    return _short(value / size) if math.isfinite(value) else None
+def _label(results: Results, result: Result) -> str | None:
+    """Of the point that sets the topology alone; None where something else changes with it."""
+    for axis in results.study.axes:
+        if all(set(point.settings) == {"topology"} for point in axis.points):
+            return result.trial.labels[axis.name]
+    return None

@@ -3,9 +3,8 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from importlib.resources import files
-from itertools import count as counter
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,64 +12,35 @@ from typing import Any
 from ....train.storage.files import drafted
 from ..analysis.findings import findings, margin
 from ..analysis.predictors import Prediction, graph_axis
-from ..analysis.ranking import Comparison, Row
+from ..analysis.ranking import Comparison, Row, comparisons
 from ..execution.cache_key import code_version, versions
-from ..format import count, listed, number, percent, signed
+from ..format import count, listed, number, of_seeds, percent, sentence, signed
 from ..metrics import METRICS, Metric, metrics_known
-from ..results import Result, Results
+from ..results import Results
 from ..study import Axis, Study, Trial
 from .charts import (
     PLACES,
-    Matrix,
-    Panel,
     correlations,
     curve_panels,
+    graphs_of,
     heatmaps,
+    key_of,
     number_axis,
     places_of,
     prediction_panels,
     ranking_panels,
     response_panel,
+    sketch_of,
     standing,
 )
 from .commands import asked, command
-from .facets import Facet, facets_of, key_of, missing_of
-from .graphs import graphs_of, sketch_of
+from .panels import Matrix, Panel
 from .pictures import draw_pictures
 
 __all__ = ["page", "write_report"]
 
 # Chance is judged at one place in a thousand at most.
 _P_LEAST = 0.001
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Figure:
-    """A chart on the page."""
-
-    key: str
-    show: str
-    title: str
-    note: str = ""
-    words: str = ""
-    height: int
-    width: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Section:
-    """A part of the page with its heading, and a sentence on how to read it."""
-
-    key: str
-    link: str
-    title: str
-    words: str
-    choosers: list[tuple[str, str, dict[str, str], str]] = field(default_factory=list)
-    figures: list[_Figure] = field(default_factory=list)
-    is_wide: bool = False
-    notes: list[tuple[str, str]] = field(default_factory=list)
-    cards: list[dict[str, Any]] = field(default_factory=list)
-    tables: list[dict[str, Any]] = field(default_factory=list)
 
 
 def write_report(results: Results, folder: Path) -> Path:
@@ -88,9 +58,8 @@ def write_report(results: Results, folder: Path) -> Path:
     Raises:
         OSError: It cannot be written; an older page is kept.
     """
-    facets = facets_of(results)
-    if facets:
-        draw_pictures(results, facets, folder / "pictures")
+    if results.results:
+        draw_pictures(results, folder / "pictures")
     path = folder / "report.html"
     with drafted(path) as draft:
         draft.write_text(page(results), encoding="utf-8")
@@ -102,9 +71,9 @@ def page(results: Results) -> str:
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
-    study, facets = results.study, facets_of(results)
-    book = _Book(results, facets)
-    sections = list(book.sections()) if facets else []
+    study, found = results.study, comparisons(results)
+    book = _Book(results, found)
+    sections = list(book.sections()) if found else []
     template = Environment(autoescape=True, trim_blocks=True).from_string(_asset("page.html"))
     libraries = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
     return template.render(
@@ -112,38 +81,38 @@ def page(results: Results) -> str:
         css=_asset("page.css"),
         warning=_warning(results),
         failures=results.failures,
-        findings=findings(results) if results.results else (),
+        findings=findings(results) if found else (),
         facts=_facts(results),
         further={str(at): _choices(axis) for at, axis in enumerate(study.axes[1:])},
         axes={str(at): _choices(axis) for at, axis in enumerate(study.axes)},
         seeds={str(seed): str(seed) for seed in study.seeds},
-        missing=missing_of(results, facets) if facets else (),
+        missing=_missing(study, found) if found else (),
         sections=sections,
         asked=list(asked(study)),
         commands={_trial_key(study, trial): command(trial) for trial in study.trials()},
         code_version=code_version(),
         libraries=libraries,
         data=_inside_script({"figures": book.figures, "standing": book.colors}),
-        plotly=get_plotlyjs() if facets else "",
+        plotly=get_plotlyjs() if found else "",
         script=_asset("page.js"),
     )
 
 
 class _Book:
-    """The sections of a page, and the charts in them."""
+    """The sections of a page, as its template has them, and the charts in them."""
 
-    def __init__(self, results: Results, facets: Sequence[Facet]) -> None:
+    def __init__(self, results: Results, found: Sequence[Comparison]) -> None:
         self.figures: dict[str, Any] = {}
         """What the page's script draws, by key."""
-        self.colors = standing(facets) if facets else {}
+        self.colors = standing(results.study, found) if found else {}
         """Labels that stand out, and their colors."""
         self._results = results
-        self._facets = facets
-        self._numbers = counter()
+        self._study = results.study
+        self._places = {key_of(self._study, one.at): one for one in found}
 
-    def sections(self) -> Iterator[_Section]:
+    def sections(self) -> Iterator[dict[str, Any]]:
         """All that the study is good for, in order."""
-        is_about_graphs = graph_axis(self._results.study) is not None
+        is_about_graphs = graph_axis(self._study) is not None
         graphs = list(self._graphs())
         yield self._curves()
         yield self._ranking()
@@ -155,154 +124,132 @@ class _Book:
         # One graph for all is worth a look, but a later one.
         yield from () if is_about_graphs else graphs
 
-    def _figure(self, show: str, drawn: Panel | Matrix, words: str = "") -> _Figure:
-        key = f"figure-{next(self._numbers)}"
+    def _figure(self, show: str, drawn: Panel | Matrix, words: str = "") -> dict[str, Any]:
+        key = f"figure-{len(self.figures)}"
         self.figures[key] = asdict(drawn)
+        figure = {"key": key, "show": show, "title": drawn.title, "words": words}
         if isinstance(drawn, Matrix):
             height, width = 50 + 30 * len(drawn.rows), 150 + 92 * len(drawn.columns)
-            return _Figure(
-                key=key, show=show, title=drawn.title, height=height, width=width, words=words
-            )
+            return figure | {"height": height, "width": width}
         height = 76 + 25 * len(drawn.y.ticks) if drawn.kind == "rows" else 340
-        return _Figure(
-            key=key, show=show, title=drawn.title, note=drawn.note, height=height, words=words
-        )
+        return figure | {"height": height, "note": drawn.note}
 
-    def _curves(self) -> _Section:
-        results = self._results
-        seeds = len(results.study.seeds)
-        around = f"Lines are means over {seeds} seeds, bands are their 95 % intervals."
+    def _curves(self) -> dict[str, Any]:
+        seeds = len(self._study.seeds)
+        words = f"Lines are means over {seeds} seeds, bands are their 95 % intervals."
         if seeds < 3:
-            around = "Lines are means of two seeds, bands reach from one to the other."
+            words = "Lines are means of two seeds, bands reach from one to the other."
         if seeds == 1:
-            around = "There is one seed, so how much of a difference is noise is not known."
-        if len(self.colors) < len(results.study.axes[0].points):
-            around += " The best stand out; choose others by name, or click a line."
-        places = places_of(results)
+            words = "There is one seed, so how much of a difference is noise is not known."
+        if len(self.colors) < len(self._study.axes[0].points):
+            words += " The best stand out; choose others by name, or click a line."
+        over = places_of(self._study)
         figures = [
-            self._figure(f"facet={facet.key} x={place}", panel)
-            for facet in self._facets
-            for place in places
-            for panel in curve_panels(facet, place, self.colors)
+            self._figure(f"facet={key} x={place}", panel)
+            for key, comparison in self._places.items()
+            for place in over
+            for panel in curve_panels(comparison, place, self.colors)
         ]
-        choosers = [("x", "Over", {place: PLACES[place][0] for place in places}, "")]
-        return _Section(key="curves", link="Curves", title="How it went", words=around,
-                        figures=figures, choosers=choosers)  # fmt: skip
+        choosers = [("x", "Over", {place: PLACES[place][0] for place in over}, "")]
+        return {"key": "curves", "link": "Curves", "title": "How it went", "words": words,
+                "figures": figures, "choosers": choosers}  # fmt: skip
 
-    def _ranking(self) -> _Section:
-        to_target = any(facet.comparison.metric.to_target for facet in self._facets)
-        target = percent(self._results.study.target)
+    def _ranking(self) -> dict[str, Any]:
+        to_target = any(comparison.metric.to_target for comparison in self._places.values())
         words = (
             "Dots are means, lines are 95 % intervals over seeds. Blue: as good as the best, "
             "within the noise."
         )
-        if len(self._results.study.seeds) == 1:
+        if len(self._study.seeds) == 1:
             words = "One seed only: which differences are noise is not known."
-        return _Section(
-            key="ranking",
-            link="Ranking",
-            title=f"How soon it is {target} accurate" if to_target else "Who is ahead",
-            words=words,
-            figures=[
-                self._figure(f"facet={facet.key}", panel)
-                for facet in self._facets
-                for panel in ranking_panels(facet)
+        soon = f"How soon it is {percent(self._study.target)} accurate"
+        return {
+            "key": "ranking",
+            "link": "Ranking",
+            "title": soon if to_target else "Who is ahead",
+            "words": words,
+            "figures": [
+                self._figure(f"facet={key}", panel)
+                for key, comparison in self._places.items()
+                for panel in ranking_panels(comparison)
             ],
-            notes=[
-                (f"facet={one.key}", _capitalized(margin(one.comparison))) for one in self._facets
-            ],
-        )
+            "notes": [(f"facet={key}", sentence(margin(one))) for key, one in self._places.items()],
+        }
 
-    def _predictions(self) -> Iterator[_Section]:
-        results = self._results
-        found = prediction_panels(results, self.colors)
-        graphs = graph_axis(results.study)
+    def _predictions(self) -> Iterator[dict[str, Any]]:
+        found = prediction_panels(self._results, self.colors)
+        graphs = graph_axis(self._study)
         if not found or graphs is None:
             return
-        own = graphs.name != results.study.axes[0].name
+        own = graphs.name != self._study.axes[0].name
         place = "place" if own else "facet"
-        others = [axis for axis in results.study.axes if axis.name != graphs.name]
-        choosers = [
-            ("place", axis.name, _choices(axis)["choices"], str(at))
-            for at, axis in enumerate(others)
-            if own and len(found) > 1
-        ]
-        every = [one for several in found.values() for one, _ in several]
-        keys: dict[tuple[str, str], str] = {}
-        names: dict[str, str] = {}
-        for one in every:
-            key = keys.setdefault((one.fact, one.metric.name), str(len(keys)))
-            names[key] = f"{one.words} and {one.metric.words}"
-        choosers.append(("pair", "Show", names, ""))
+        others = [axis for axis in self._study.axes if axis.name != graphs.name]
+        choosers = _choosers("place", others) if own and len(found) > 1 else []
+        pairs = {(one.fact, one.metric.name): f"{one.words} and {one.metric.words}"
+                 for several in found.values() for one, _ in several}  # fmt: skip
+        keys = {pair: str(at) for at, pair in enumerate(pairs)}
+        names = {keys[pair]: words for pair, words in pairs.items()}
         figures = []
         for key, several in found.items():
-            figures.append(
-                self._figure(f"{place}={key}", correlations([one for one, _ in several]))
-            )
-            figures += [
-                self._figure(
-                    f"{place}={key} pair={keys[one.fact, one.metric.name]}", panel, _chance(one)
-                )
-                for one, panel in several
-            ]
-        yield _Section(
-            key="predictions",
-            link="Predictions",
-            title="What the graph predicts",
-            words="Rank correlation (Spearman's ρ) of facts that are known before anything is "
+            matrix = correlations([one for one, _ in several])
+            figures.append(self._figure(f"{place}={key}", matrix))
+            for one, panel in several:
+                pair = keys[one.fact, one.metric.name]
+                figures.append(self._figure(f"{place}={key} pair={pair}", panel, _chance(one)))
+        yield {
+            "key": "predictions",
+            "link": "Predictions",
+            "title": "What the graph predicts",
+            "words": "Rank correlation (Spearman's ρ) of facts that are known before anything is "
             "trained with what came out, over all graphs, and the points behind one of them. The "
             "more one tries, the more chance finds: p is of one alone.",
-            choosers=choosers,
-            figures=figures,
-        )
+            "choosers": [*choosers, ("pair", "Show", names, "")],
+            "figures": figures,
+        }
 
-    def _response(self) -> Iterator[_Section]:
-        axis, metrics = number_axis(self._results), metrics_known(self._results)
+    def _response(self) -> Iterator[dict[str, Any]]:
+        axis, metrics = number_axis(self._study), metrics_known(self._results)
         if axis is None or not metrics:
             return
         words = "Dots are means over seeds, bars their 95 % intervals."
         if any(metric.to_target for metric in metrics):
             words += " Where not every seed reaches the target there is no dot."
-        yield _Section(
-            key="response",
-            link="Response",
-            title=f"What {axis.name} does",
-            words=words,
-            choosers=[("response", "Show", _titles(metrics), "")],
-            figures=[
+        yield {
+            "key": "response",
+            "link": "Response",
+            "title": f"What {axis.name} does",
+            "words": words,
+            "choosers": [("response", "Show", {one.name: one.title for one in metrics}, "")],
+            "figures": [
                 self._figure(f"response={one.name}", response_panel(self._results, one))
                 for one in metrics
             ],
-        )
+        }
 
-    def _heatmaps(self) -> Iterator[_Section]:
-        study = self._results.study
+    def _heatmaps(self) -> Iterator[dict[str, Any]]:
+        further = self._study.axes[2:]
         figures, names = [], {}
-        for labels in product(*(axis.labels for axis in study.axes[2:])):
-            at = {axis.name: label for axis, label in zip(study.axes[2:], labels, strict=True)}
-            place = f" heat-place={key_of(self._results, at)}" if at else ""
+        for labels in product(*(axis.labels for axis in further)):
+            at = {axis.name: label for axis, label in zip(further, labels, strict=True)}
+            place = f" heat-place={key_of(self._study, at)}" if at else ""
             for name, matrix in heatmaps(self._results, at).items():
                 names[name] = METRICS[name].title
                 figures.append(self._figure(f"heat={name}{place}", matrix))
         if not figures:
             return
-        further = [
-            ("heat-place", axis.name, _choices(axis)["choices"], str(at))
-            for at, axis in enumerate(study.axes[2:])
-        ]
-        rows, columns = (axis.name for axis in study.axes[:2])
-        yield _Section(
-            key="heat",
-            link="Combinations",
-            title="Every combination",
-            words=f"Means over seeds, {rows} by {columns}. The stronger the color, the larger the "
-            "figure.",
-            choosers=[("heat", "Show", names, ""), *further],
-            figures=figures,
-            is_wide=True,
-        )
+        rows, columns = (axis.name for axis in self._study.axes[:2])
+        yield {
+            "key": "heat",
+            "link": "Combinations",
+            "title": "Every combination",
+            "words": f"Means over seeds, {rows} by {columns}. The stronger the color, the larger "
+            "the figure.",
+            "choosers": [("heat", "Show", names, ""), *_choosers("heat-place", further)],
+            "figures": figures,
+            "is_wide": True,
+        }
 
-    def _graphs(self) -> Iterator[_Section]:
+    def _graphs(self) -> Iterator[dict[str, Any]]:
         found = graphs_of(self._results)
         if not found:
             return
@@ -312,32 +259,37 @@ class _Book:
                 " Where links change from round to round, those of the first are drawn in blue and "
                 "those of others in gray."
             )
-        if len(self._results.study.seeds) > 1:
+        if len(self._study.seeds) > 1:
             words += " Graphs that are drawn at random are those of the first seed."
-        title = "The graphs" if len(found) > 1 else "The graph"
-        yield _Section(
-            key="graphs",
-            link="Graphs" if len(found) > 1 else "Graph",
-            title=title,
-            words=words,
-            cards=[_card(name, result) for name, result in found.items()],
-        )
+        link = "Graphs" if len(found) > 1 else "Graph"
+        cards = [
+            {"name": name, "sketch": sketch_of(result), "nodes": f"{int(result.facts['n']):,}",
+             "lines": list(_lines(result.facts))}
+            for name, result in found.items()
+        ]  # fmt: skip
+        yield {"key": "graphs", "link": link, "title": f"The {link.lower()}", "words": words,
+               "cards": cards}  # fmt: skip
 
-    def _table(self) -> _Section:
+    def _table(self) -> dict[str, Any]:
         words = (
             "Means over seeds ± 95 % intervals (Student's t). Whether a difference to the best is "
             "noise is judged pair by pair on the same seeds, corrected for there being several "
             "(Holm, 5 %)."
         )
-        if len(self._results.study.seeds) == 1:
+        if len(self._study.seeds) == 1:
             words = "One seed each, so no intervals, and no word on what is noise."
-        return _Section(
-            key="table",
-            link="Figures",
-            title="All figures",
-            words=words,
-            tables=[_table_of(facet) for facet in self._facets],
-        )
+        tables = [{"show": f"facet={key}", **_table_of(self._results, comparison)}
+                  for key, comparison in self._places.items()]  # fmt: skip
+        return {"key": "table", "link": "Figures", "title": "All figures", "words": words,
+                "tables": tables}  # fmt: skip
+
+
+def _missing(study: Study, found: Sequence[Comparison]) -> list[str]:
+    """Keys of the combinations that a reader may choose, and that have no results."""
+    places = product(*(range(len(axis.points)) for axis in study.axes[1:]))
+    there = {key_of(study, comparison.at) for comparison in found}
+    keys = ("-".join(map(str, at)) or "all" for at in places)
+    return [key for key in keys if key not in there]
 
 
 def _warning(results: Results) -> str:
@@ -363,26 +315,26 @@ def _facts(results: Results) -> dict[str, str]:
     return known
 
 
-def _table_of(facet: Facet) -> dict[str, Any]:
-    comparison = facet.comparison
+def _table_of(results: Results, comparison: Comparison) -> dict[str, Any]:
+    rows = comparison.rows
+    there = (one for found in comparison.groups.values() for one in found)
     metrics = [
         metric
-        for metric in metrics_known(facet.results)
+        for metric in metrics_known(replace(results, results=tuple(there)))
         # What is 0 everywhere says nothing, unless it is what rows are ranked by.
-        if any(row.figures[metric.name].mean for row in comparison.rows
-               if metric.name in row.figures) or metric.name == comparison.metric.name
-    ]  # fmt: skip
+        if metric.name == comparison.metric.name
+        or any(row.figures[metric.name].mean for row in rows if metric.name in row.figures)
+    ]
     heads = [comparison.axis, "Against the best", *(["Seeds at target"] * comparison.has_target)]
-    rows = []
-    for rank, row in enumerate(comparison.rows, 1):
+    lines = []
+    for rank, row in enumerate(rows, 1):
         # Whoever sorts by name gets the ranking back.
         cells: list[tuple[Any, str]] = [(rank, row.label), (rank, _standing(rank, row, comparison))]
         if comparison.has_target:
             cells.append((row.reached, f"{row.reached} of {row.n}"))
         cells += [_cell(row, metric) for metric in metrics]
-        rows.append({"is_even": row.as_good_as_best, "cells": cells})
-    heads += [metric.title for metric in metrics]
-    return {"show": f"facet={facet.key}", "heads": heads, "rows": rows}
+        lines.append({"is_even": row.as_good_as_best, "cells": cells})
+    return {"heads": heads + [metric.title for metric in metrics], "rows": lines}
 
 
 def _cell(row: Row, metric: Metric) -> tuple[str, str]:
@@ -398,7 +350,7 @@ def _standing(rank: int, row: Row, comparison: Comparison) -> str:
     """How a row compares with the first, in words."""
     metric = comparison.metric
     if row.missing:
-        return row.seeds
+        return of_seeds(row.n, row.n + row.missing)
     if metric.name not in row.figures:
         return "target not always reached" if metric.to_target else "no figure"
     if rank == 1:
@@ -407,37 +359,22 @@ def _standing(rank: int, row: Row, comparison: Comparison) -> str:
         return "as good, within the noise"
     if row.gap is None:
         return ""
-    scale, unit = (1.0, "×") if metric.is_ratio else (1.0, metric.unit)
-    if unit == "%":
-        scale, unit = 100.0, "points"
+    scale, unit = comparison.gap_unit
     low, high = row.gap.low * scale, row.gap.high * scale
     around = f" ({number(low)} to {number(high)})" if math.isfinite(low) else "; noise unknown"
-    return f"{number(row.gap.mean * scale)} {unit}".strip() + around
+    return f"{number(row.gap.mean * scale)} {unit or '×'}".strip() + around
 
 
 def _chance(one: Prediction) -> str:
     """A correlation, and how sure it is."""
     p = "p < 0.001" if one.p < _P_LEAST else f"p = {number(one.p, 2)}"
-    parts = [f"ρ = {signed(one.rho)} ({p}, {count(one.n, 'graph')})"]
-    if math.isfinite(one.pearson):
-        of = "logarithms" if one.logs else "values"
-        parts.append(f"Pearson's r of the {of} {signed(one.pearson)}")
-    text = f"{', '.join(parts)}."
+    text = f"ρ = {signed(one.rho)} ({p}, {count(one.n, 'graph')})."
     if one.censored:
         verb = "does" if len(one.censored) == 1 else "do"
         text += (
             f" {listed(one.censored)} {verb} not always reach the target: ranked last, not drawn."
         )
     return text
-
-
-def _card(name: str, result: Result) -> dict[str, Any]:
-    return {
-        "name": name,
-        "sketch": sketch_of(result),
-        "nodes": f"{int(result.facts['n']):,}",
-        "lines": list(_lines(result.facts)),
-    }
 
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -464,17 +401,14 @@ def _choices(axis: Axis) -> dict[str, Any]:
     return {"name": axis.name, "choices": {str(i): text for i, text in enumerate(axis.labels)}}
 
 
-def _titles(metrics: Sequence[Metric]) -> dict[str, str]:
-    return {metric.name: metric.title for metric in metrics}
+def _choosers(name: str, axes: Sequence[Axis]) -> list[tuple[str, str, dict[str, str], str]]:
+    """One for each axis; what is chosen is the position on all of them."""
+    return [(name, axis.name, _choices(axis)["choices"], str(at)) for at, axis in enumerate(axes)]
 
 
 def _trial_key(study: Study, trial: Trial) -> str:
     places = [str(axis.labels.index(trial.labels[axis.name])) for axis in study.axes]
     return "-".join([*places, str(trial.seed)])
-
-
-def _capitalized(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _inside_script(data: dict[str, Any]) -> str:

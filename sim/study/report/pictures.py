@@ -13,24 +13,23 @@ import numpy as np
 
 from ....topology.layout import Sketch
 from ....train.storage.files import drafted
+from ...results.curves import STYLE, new_figure
+from ..analysis.ranking import comparisons
 from ..format import number
 from ..metrics import METRICS
 from ..results import Result, Results
 from .charts import (
-    Matrix,
-    Panel,
-    Scale,
-    Series,
     curve_panels,
+    graphs_of,
     heatmaps,
     number_axis,
     prediction_panels,
     ranking_panels,
     response_panel,
+    sketch_of,
     standing,
 )
-from .facets import Facet
-from .graphs import graphs_of, sketch_of
+from .panels import Matrix, Panel, Scale, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,22 +46,14 @@ _COLORS: Final = {
 _SHADES: Final = ("#3a3f96", "#16857f", "#b98200")
 _DIM, _MUTED = _COLORS["dim"], _COLORS["muted"]
 
-_STYLE: Any = {
-    "font.size": 9.5,
+_STYLE: Any = STYLE | {
     "axes.edgecolor": _MUTED,
     "axes.labelcolor": _DIM,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.spines.left": False,
-    "axes.titlelocation": "left",
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
     "grid.color": "#e1e5ea",
-    "grid.linewidth": 0.8,
     "text.color": _COLORS["ink"],
-    "text.parse_math": False,
     "xtick.color": _MUTED,
     "ytick.color": _MUTED,
     "xtick.labelcolor": _DIM,
@@ -81,12 +72,11 @@ _DARK_FROM = 0.72
 _Part = TypeVar("_Part")
 
 
-def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> list[Path]:
+def draw_pictures(results: Results, folder: Path) -> list[Path]:
     """Draw them all.
 
     Args:
-        results: Of a study.
-        facets: Of them, at least one.
+        results: Of a study, at least one.
         folder: Where they go; it is made. Older pictures that this study no longer has are removed.
 
     Returns:
@@ -97,7 +87,7 @@ def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> li
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, draw in _pictures(results, facets):
+    for name, draw in _pictures(results):
         path = folder / f"{name}.png"
         draw(path)
         paths.append(path)
@@ -106,28 +96,25 @@ def draw_pictures(results: Results, facets: Sequence[Facet], folder: Path) -> li
     return paths
 
 
-def _pictures(
-    results: Results, facets: Sequence[Facet]
-) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    colors = standing(facets)
-    for of, several in _parted(facets):
-        curves = [(facet.title, curve_panels(facet, "time_s", colors)) for facet in several]
-        yield f"curves{of}", partial(_draw_grid, curves, height=2.9)
-        rows = [(facet.title, ranking_panels(facet)) for facet in several]
-        yield f"ranking{of}", partial(_draw_grid, rows, height=None)
-    predicted = [
-        (", ".join(panels[0][0].at.values()), _strongest(panels))
-        for panels in prediction_panels(results, {}).values()
-    ]
-    for of, some in _parted(predicted):
-        yield f"predictions{of}", partial(_draw_grid, some, height=3.3)
-    if number_axis(results) is not None:
-        metric = facets[0].comparison.metric
+def _pictures(results: Results) -> Iterator[tuple[str, Callable[[Path], None]]]:
+    study, places = results.study, comparisons(results)
+    colors, metric = standing(study, places), places[0].metric
+    for of, several in _parted(places):
+        titles = [", ".join(one.at.values()) for one in several]
+        curves = [curve_panels(one, "time_s", colors) for one in several]
+        yield f"curves{of}", partial(_draw_grid, titles, curves, height=2.9)
+        rows = [ranking_panels(one) for one in several]
+        yield f"ranking{of}", partial(_draw_grid, titles, rows, height=None)
+    for of, panels in _parted(list(prediction_panels(results, {}).values())):
+        titles = [", ".join(one[0][0].at.values()) for one in panels]
+        strongest = [_strongest(one) for one in panels]
+        yield f"predictions{of}", partial(_draw_grid, titles, strongest, height=3.3)
+    if number_axis(study) is not None:
         other = "bytes_to_target" if metric.to_target else "consensus_distance"
-        panels = [response_panel(results, one) for one in (METRICS[metric.name], METRICS[other])]
-        yield "response", partial(_draw_grid, [("", panels)], height=3.6)
-    tables = heatmaps(results, {axis.name: axis.labels[0] for axis in results.study.axes[2:]})
-    wanted = (facets[0].comparison.metric.name, "accuracy", "consensus_distance")
+        responses = [response_panel(results, METRICS[name]) for name in (metric.name, other)]
+        yield "response", partial(_draw_grid, [""], [responses], height=3.6)
+    tables = heatmaps(results, {axis.name: axis.labels[0] for axis in study.axes[2:]})
+    wanted = (metric.name, "accuracy", "consensus_distance")
     if found := [tables[name] for name in dict.fromkeys(wanted) if name in tables]:
         yield "heat", partial(_draw_heatmaps, found[:2])
     if graphs := graphs_of(results):
@@ -148,17 +135,17 @@ def _strongest(panels: Sequence[tuple[Any, Panel]]) -> list[Panel]:
 
 
 def _draw_grid(
-    rows: Sequence[tuple[str, Sequence[Panel]]], path: Path, *, height: float | None
+    titles: Sequence[str], rows: Sequence[Sequence[Panel]], path: Path, *, height: float | None
 ) -> None:
     """A row of panels for each title; rows of labels are as high as they need to be."""
-    heights = [height or 0.85 + 0.2 * len(panels[0].y.ticks) for _, panels in rows]
-    columns = max(len(panels) for _, panels in rows)
+    heights = [height or 0.85 + 0.2 * len(panels[0].y.ticks) for panels in rows]
+    columns = max(map(len, rows))
     with _paper(_WIDTH, sum(heights) + 0.3) as figure:
         grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
         for axes in grid.flat:
             axes.set_axis_off()
         drawn = []
-        for line, (where, panels) in zip(grid, rows, strict=True):
+        for line, where, panels in zip(grid, titles, rows, strict=True):
             for axes, panel in zip(line, panels, strict=False):
                 axes.set_axis_on()
                 _draw(axes, panel, where, is_first=axes is line[0])
@@ -177,22 +164,25 @@ def _draw(axes: "Axes", panel: Panel, where: str, *, is_first: bool) -> None:
         _draw_series(axes, panel, one)
     for at, text in panel.remarks:
         if panel.kind == "rows":
-            place: Any = {"xy": (0.02, at), "xycoords": ("axes fraction", "data"), "va": "center"}
+            _write(axes, text, (0.02, at), va="center")
         else:
-            place = {"xy": (0.01, 0.02), "xycoords": "axes fraction"}
-        axes.annotate(text, fontsize=8, color=_DIM, **place)
+            axes.annotate(text, (0.01, 0.02), xycoords="axes fraction", fontsize=8, color=_DIM)
     if panel.target is not None:
         axes.axhline(panel.target, color=_DIM, linewidth=0.8, linestyle=":")
-        axes.annotate(
-            f"target {panel.target:g} %", (0.01, panel.target), fontsize=8, color=_DIM,
-            xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points",
-        )  # fmt: skip
+        place = (0.01, panel.target)
+        _write(axes, f"target {panel.target:g} %", place, xytext=(0, 2), textcoords="offset points")
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
     if panel.kind == "rows":
         axes.grid(axis="y", visible=False)
         if not is_first:
             axes.set_yticklabels([])
+
+
+def _write(axes: "Axes", text: str, place: tuple[float, float], **style: Any) -> None:
+    """Write something at a part of the width and a value of the y axis."""
+    coordinates: Any = ("axes fraction", "data")
+    axes.annotate(text, place, xycoords=coordinates, fontsize=8, color=_DIM, **style)
 
 
 def _draw_series(axes: "Axes", panel: Panel, one: Series) -> None:
@@ -258,8 +248,7 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
     # What was pushed up only goes back by half, so that a heap stays around its middle.
-    excess = sum(new - places[index] for new, index in zip(moved, order, strict=True))
-    shift = excess / max(1, len(moved))
+    shift = sum(moved) / max(1, len(moved)) - sum(places) / max(1, len(places))
     found = [0.0] * len(places)
     for new, index in zip(moved, order, strict=True):
         found[index] = new - shift
@@ -294,8 +283,8 @@ def _draw_matrix(axes: "Axes", found: Matrix) -> None:
     axes.set_xticks(range(len(found.columns)), found.columns)
     axes.set_yticks(range(len(found.rows)), found.rows)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
-    axes.set_xticks([i - 0.5 for i in range(1, len(found.columns))], minor=True)
-    axes.set_yticks([i - 0.5 for i in range(1, len(found.rows))], minor=True)
+    axes.set_xticks(np.arange(1, len(found.columns)) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, len(found.rows)) - 0.5, minor=True)
     axes.tick_params(which="minor", length=0)
     axes.grid(visible=False)
     axes.grid(which="minor", color="white", linewidth=2)
@@ -348,16 +337,12 @@ def _color(name: str) -> str:
 @contextmanager
 def _paper(width: float, height: float) -> "Iterator[Figure]":
     """An empty figure, inches wide and high."""
-    # The object-oriented way: no backend, no state that outlives the call.
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     with rc_context(_STYLE), warnings.catch_warnings():
         # A name that is very long, or in letters that no font here has, is still a name.
         warnings.simplefilter("ignore", UserWarning)
-        figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(width, height, "constrained", dpi=_DPI)
         yield figure
 
 

@@ -174,7 +174,7 @@ def peer() -> Iterator[Peer]:
     assert inside.wait(30)
     yield found
     halt.set()
-    thread.join(30)
+    thread.join(600)
     assert not thread.is_alive()
 
 

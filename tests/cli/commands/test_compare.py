@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.sim.results.run import Run
 
+from ...forked import forked_peers
 from ...sim.live_folders import leave_run
 from ...sim.made_up import made_up
 
@@ -110,7 +111,8 @@ def test_from_real_peers_to_the_verdict(tmp_path: Path, monkeypatch: pytest.Monk
         ["calibrate", "live", "-o", "peers.json"],
         ["simulate", "--from", "peers.json", "--no-plot", "--out", "sim"],
     ):
-        done = runner.invoke(app, command)
+        with forked_peers():
+            done = runner.invoke(app, command)
         assert done.exit_code == 0, done.output
     # However busy this machine is: how far off that makes a prediction is for a person to judge.
     said = json.loads(compare("live", "sim", "--target", "0.5", "--json").stdout)

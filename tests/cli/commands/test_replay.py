@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from rumor.cli import console
 from rumor.cli.app import app
-from rumor.cli.commands import replay as command
 from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.launch.folder import RunFolder
+from rumor.gossip.errors import ConfigError
 from rumor.train import PeerConfig, RunConfig, run
 
 
@@ -99,9 +102,12 @@ def test_a_launch_tells_its_peers_to_keep_journals(tmp_path: Path, journal: bool
         assert ("--journal" in place.command) is journal
 
 
-def test_progress_is_told_every_few_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "SAY_EVERY_S", 0.0)
-    command._Teller()(0.25, 1200)
-    assert capsys.readouterr().err == "25% of the journals, 1,200 steps taken\n"
+def test_progress_is_told_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_again(*folders: Path, tell: Callable[[float, int], None]) -> None:
+        tell(0.25, 1200)
+        raise ConfigError("that is enough")
+
+    monkeypatch.setattr(console, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(import_module("rumor.sim.replay.replay"), "replay", run_again)
+    said = replay("live")[2]
+    assert said.startswith("0 s: 25% of the journals, 1,200 steps taken\n")

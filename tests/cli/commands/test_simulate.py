@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 import rumor.sim
 from rumor.cli.app import app, load
-from rumor.cli.commands.simulate import worked
-from rumor.cli.simulation_report import describe_run, display_on, estimate, part, reached
+from rumor.cli.commands.simulate import complaint
+from rumor.cli.console import time_left
+from rumor.cli.simulation_report import describe_run, display_on, part, reached
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
 from rumor.sim.batched.schedule import Progress
@@ -250,7 +251,7 @@ def test_all_workers_diverged_is_a_failure_and_one_is_a_line(fake: Fake) -> None
     fake.run = made_up(workers=2, points=3, stopped=["peer-1"])
     result = simulate("--no-plot")
     assert result.exit_code == 0 and "peer-1: loss or parameters not finite" in result.stdout
-    assert worked(fake.run.summary)
+    assert not complaint(fake.run.summary)
 
 
 def test_the_table_says_when_accuracies_were_reached_and_when_not() -> None:
@@ -288,7 +289,7 @@ def test_special_values_have_words_of_their_own() -> None:
     [
         (Progress(100, 400, 2.0, 6.0, None, None), None, 0.25, ["about 18 s left"]),
         (Progress(100, None, 2.0, 6.0, None, None), 3.0, 2 / 3, ["about 3 s left"]),
-        (Progress(100, None, 4.0, 6.0, None, None), 3.0, 1.0, ["about 0 s left"]),
+        (Progress(100, None, 4.0, 6.0, None, None), 3.0, 1.0, ["about 1 s left"]),
         (Progress(0, 400, 0.0, 6.0, None, None), None, 0.0, []),
         (Progress(100, 400, 2.0, 0.5, None, None), None, 0.25, []),
         (Progress(100, None, 2.0, 6.0, None, None), None, None, []),
@@ -298,7 +299,7 @@ def test_the_rest_is_estimated_from_what_is_done(
     progress: Progress, time_s: float | None, done: float | None, left: list[str]
 ) -> None:
     assert part(progress, time_s) == done
-    assert estimate(progress, time_s) == left
+    assert time_left(part(progress, time_s), progress.wall_s) == left
 
 
 def test_what_was_not_measured_is_not_said() -> None:
@@ -313,7 +314,7 @@ def test_plain_lines_come_every_few_seconds() -> None:
     lines = stream.getvalue().splitlines()
     assert lines[0] == "a run"
     assert [line.partition(" s:")[0] for line in lines[1:]] == ["5", "10", "700"]
-    assert lines[1].endswith("about 167 min left")
+    assert lines[1].endswith("about 2.8 h left")
 
 
 class Terminal(io.StringIO):

@@ -4,6 +4,7 @@ import errno
 import json
 import re
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.launch.command import complaint, run_swarm, worked
+from rumor.cli.launch.command import complaint, run_swarm
 from rumor.cli.launch.faults import FaultInjector
-from rumor.cli.launch.watchdog import Watchdog
+from rumor.cli.launch.processes import watchdog
 from rumor.sim.kernel.faults import Fault, read_faults, resolve
 
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
@@ -118,7 +119,7 @@ def test_debug_shows_the_traceback() -> None:
 
 def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> None:
     summary = run_fakes(tmp_path / "run", steps=100)
-    assert worked(summary)
+    assert not complaint(summary)
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
     picture = (tmp_path / "run" / "training.png").read_bytes()
     assert picture.startswith(PNG) and len(picture) > 10_000
@@ -139,7 +140,7 @@ def test_a_killed_peer_is_named_with_the_weight_that_died_with_it(
 ) -> None:
     fate(monkeypatch, peer_2="kill")
     summary = run_fakes(tmp_path / "run", steps=100)
-    assert worked(summary)
+    assert not complaint(summary)
     (dead,) = summary["dead"]
     assert (dead["id"], dead["state"], dead["why"]) == ("peer-2", "killed", "SIGKILL")
     assert (dead["step"], dead["weight_units"]) == (50, 2**40)
@@ -157,7 +158,7 @@ def test_a_failed_peer_is_named_and_the_rest_count(
 ) -> None:
     fate(monkeypatch, peer_0="fail")
     summary = run_fakes(tmp_path / "run", steps=100)
-    assert worked(summary)
+    assert not complaint(summary)
     assert summary["dead"][0]["why"] == "the loss is not finite"
     assert torch.equal(
         load_file(tmp_path / "run" / "model.safetensors")["weight"], torch.full((1, 32), 2.0)
@@ -170,7 +171,7 @@ def test_a_run_in_which_nobody_finished_did_not_work(
 ) -> None:
     fate(monkeypatch, peer_0=end, peer_1=end)
     summary = run_fakes(tmp_path / "run", peers=2, steps=100)
-    assert not worked(summary)
+    assert complaint(summary)
     assert summary["digest"] is None and summary["accuracy"] is None
     assert len(summary["dead"]) == 2
     assert (tmp_path / "run" / "summary.json").exists()
@@ -192,7 +193,7 @@ def test_progress_goes_to_stderr_in_plain_lines_where_it_is_no_terminal(
 
 def test_ledgers_that_do_not_balance_are_a_failure(tmp_path: Path) -> None:
     summary = run_fakes(tmp_path / "run", peers=2, steps=100)
-    assert not worked(summary | {"weight_units_total": summary["weight_units_total"] + 1})
+    assert complaint(summary | {"weight_units_total": summary["weight_units_total"] + 1})
 
 
 def with_file(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple[Fault, ...]:
@@ -224,7 +225,7 @@ def test_a_peer_that_is_killed_and_resumed_lives_twice_in_one_folder(
         {"at_s": 0.2, "kind": "restart", "peer": 1},
     )
     summary = run_fakes(tmp_path / "run", peers=2, steps=500, faults=faults)
-    assert worked(summary)
+    assert not complaint(summary)
     assert [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]] == [
         ("finished", 1),
         ("finished", 2),
@@ -254,7 +255,7 @@ def test_all_are_killed_at_once_and_come_back_with_nothing(
         ("peer-1", 1),
     ]
     assert summary["ledger"]["founded"] == summary["ledger"]["died"] == 2 * 2**40
-    assert worked(summary)
+    assert not complaint(summary)
     folders = {path.name for path in (tmp_path / "run" / "peers").iterdir()}
     assert folders == {"peer-0", "peer-1", "peer-0.life-2", "peer-1.life-2"}
 
@@ -271,7 +272,7 @@ def test_a_newcomer_is_one_of_the_run_and_a_leaver_no_death(
     summary = run_fakes(tmp_path / "run", peers=2, steps=800, faults=faults)
     states = {peer["id"]: peer["state"] for peer in summary["peers_detail"]}
     assert states == {"peer-0": "left", "peer-1": "finished", "join-1": "finished"}
-    assert summary["dead"] == [] and worked(summary)
+    assert summary["dead"] == [] and not complaint(summary)
     assert summary["faults"][2]["done"] == []
     # It says when that was, which may be a little later than was asked for.
     assert re.search(r"fault at 0\.\d s: join-1 starts", capfd.readouterr().err)
@@ -295,7 +296,7 @@ def test_a_file_that_cannot_be_written_costs_only_itself(
     no_room(monkeypatch, name)
     summary = run_fakes(tmp_path / "run", peers=2, steps=50)
     assert summary["loss"] > 0 and summary["unwritten"] == [f"{name} (No space left on device)"]
-    assert not worked(summary)
+    assert complaint(summary)
     left = {path.name for path in (tmp_path / "run").iterdir() if path.is_file()}
     assert left == {"model.safetensors", "summary.json", "training.png"} - {name}
 
@@ -331,26 +332,21 @@ def test_why_nobody_finished_is_said_beside_what_was_not_written(
 
 
 @pytest.mark.parametrize("kind", ["pause", "slow", "crash"])
-def test_a_guard_is_kept_where_peers_are_to_be_stopped(
+def test_a_watchdog_runs_where_peers_are_to_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    told: list[list[int]] = []
+    started: list[Popen[bytes]] = []
 
-    class Kept(Watchdog):
-        def __init__(self) -> None:
-            super().__init__()
-            told.append([])
+    def noted() -> Popen[bytes]:
+        started.append(watchdog())
+        return started[-1]
 
-        def watch_over(self, pid: int) -> None:
-            told[-1].append(pid)
-
-    monkeypatch.setattr("rumor.cli.launch.command.Watchdog", Kept)
+    monkeypatch.setattr("rumor.cli.launch.command.watchdog", noted)
     # Later than the run takes: only who is told of whom counts here.
     fault = {"at_s": 60, "kind": kind, "peer": 1} | ({"factor": 2} if kind == "slow" else {})
     faults = resolve(read_faults(json.dumps([fault])), ["peer-0", "peer-1"])
     run_fakes(tmp_path / "run", peers=2, steps=50, faults=faults)
-    pids = [int(path.read_text()) for path in sorted(tmp_path.glob("run/peers/*/pid"))]
-    assert told == ([] if kind == "crash" else [pids])
+    assert [one.returncode for one in started] == ([] if kind == "crash" else [0])
 
 
 def test_a_run_without_faults_opens_no_proxy(
@@ -358,4 +354,4 @@ def test_a_run_without_faults_opens_no_proxy(
 ) -> None:
     monkeypatch.delattr("rumor.cli.launch.proxy.proxies.Proxies")
     summary = run_fakes(tmp_path / "run", peers=2, steps=50)
-    assert summary["faults"] == [] and worked(summary)
+    assert summary["faults"] == [] and not complaint(summary)

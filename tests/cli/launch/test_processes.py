@@ -1,5 +1,6 @@
 """The launcher's processes: how they end, and who wakes stopped ones if the launcher is killed."""
 
+import io
 import json
 import os
 import signal
@@ -8,14 +9,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.display import Display
 from rumor.cli.launch.folder import Place, RunFolder
 from rumor.cli.launch.monitor import Monitor, PeerView, State
-from rumor.cli.launch.processes import Display, ProcessGroup, supervise
-from rumor.cli.launch.watchdog import Watchdog, start_of, wake_orphans
+from rumor.cli.launch.processes import ProcessGroup, watchdog
+from rumor.cli.launch.supervisor import supervise
 
 from .fakes import FAKE_PEER
 
@@ -27,7 +31,7 @@ class PressCtrlC:
         self._files = [place.folder / "ready" for place in places]
         self._times = times
 
-    def show(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
+    def __call__(self, views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
         if self._times and all(file.exists() for file in self._files):
             self._times -= 1
             os.kill(os.getpid(), signal.SIGINT)
@@ -112,7 +116,7 @@ def test_a_run_is_not_over_while_somebody_is_to_be_started_again(
     group = ProcessGroup(RunFolder(LaunchConfig(peers=1), 10, tmp_path, FAKE_PEER).found())
     monitor = Monitor(group.places, group.processes, 10)
     (view,) = supervise(
-        group, monitor, PressCtrlC(group.places, times=0), once := Once(group, monitor)
+        group, monitor, PressCtrlC(group.places, times=0), cast(Any, once := Once(group, monitor))
     )
     assert [end.why for end in view.earlier] == ["SIGKILL"] and view.why == "SIGKILL"
     assert not once.cancelled
@@ -134,29 +138,19 @@ def test_after_a_ctrl_c_nothing_more_is_done_to_peers_and_the_paused_hear_it(
 
     pause = Pause(group, monitor)
     pause.will_revive = False
-    views = supervise(group, monitor, PressCtrlC(places, times=1), pause)
+    views = supervise(group, monitor, PressCtrlC(places, times=1), cast(Any, pause))
     assert [view.state for view in views] == [State.LEFT, State.LEFT]
     assert pause.cancelled
-
-
-class Witness:
-    """Stands in for a watchdog, and notes whom it was told of."""
-
-    def __init__(self) -> None:
-        self.told: list[int] = []
-
-    def watch_over(self, pid: int) -> None:
-        self.told.append(pid)
 
 
 def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_path: Path) -> None:
     place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
     (tmp_path / "pid").mkdir()  # as on a full disk, nothing can be written there
-    witness = Witness()
-    group = ProcessGroup([place], witness)  # type: ignore[arg-type]
+    told = io.BytesIO()
+    group = ProcessGroup([place], cast(Any, SimpleNamespace(stdin=told)))
     with pytest.raises(OSError):
         group.start()
-    (started,) = witness.told
+    started = int(told.getvalue())
     with pytest.raises(ProcessLookupError):
         os.kill(started, 0)
     assert group.processes == []
@@ -164,30 +158,15 @@ def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_pa
 
 LAUNCHER = """
 import os, signal, subprocess, sys
-from rumor.cli.launch.watchdog import Watchdog
+from rumor.cli.launch.processes import watchdog
 
-watchdog = Watchdog()
+pipe = watchdog().stdin
 peer = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$; echo awake"], start_new_session=True)
 print(peer.pid, flush=True)
-watchdog.watch_over(peer.pid)
+pipe.write(f"{peer.pid}\\n".encode())
 os.waitpid(peer.pid, os.WUNTRACED)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-@pytest.fixture
-def sleeper() -> "Iterator[subprocess.Popen[bytes]]":
-    """A process that stands still."""
-    with subprocess.Popen(["/bin/sleep", "60"]) as process:
-        process.send_signal(signal.SIGSTOP)
-        os.waitpid(process.pid, os.WUNTRACED)
-        yield process
-        process.kill()
-
-
-def goes_on(process: "subprocess.Popen[bytes]") -> bool:
-    pid, _ = os.waitpid(process.pid, os.WCONTINUED | os.WNOHANG)
-    return pid == process.pid
 
 
 def test_a_peer_that_stands_still_goes_on_when_its_launcher_is_killed() -> None:
@@ -196,31 +175,11 @@ def test_a_peer_that_stands_still_goes_on_when_its_launcher_is_killed() -> None:
         peer = int(launcher.stdout.readline())
         try:
             # Its end is when the peer has ended, too: it has the other side.
-            said, _ = launcher.communicate(timeout=60)
+            said, _ = launcher.communicate(timeout=600)
         except subprocess.TimeoutExpired:
             os.kill(peer, signal.SIGKILL)
             raise
     assert (launcher.returncode, said) == (-signal.SIGKILL, b"awake\n")
-
-
-def test_one_that_is_still_the_same_is_woken(sleeper: "subprocess.Popen[bytes]") -> None:
-    wake_orphans([f"{sleeper.pid} {start_of(sleeper.pid)}\n"])
-    assert goes_on(sleeper)
-
-
-def test_another_process_of_the_same_number_is_left_alone(
-    sleeper: "subprocess.Popen[bytes]",
-) -> None:
-    wake_orphans([f"{sleeper.pid} {start_of(os.getpid())}1\n", f"{sleeper.pid} \n"])
-    assert not goes_on(sleeper)
-
-
-def test_who_has_ended_is_no_trouble(sleeper: "subprocess.Popen[bytes]") -> None:
-    started = start_of(sleeper.pid)
-    sleeper.kill()
-    sleeper.wait()
-    assert start_of(sleeper.pid) == ""
-    wake_orphans([f"{sleeper.pid} {started}\n"])
 
 
 def inodes(folder: Path) -> Iterator[int]:
@@ -230,37 +189,45 @@ def inodes(folder: Path) -> Iterator[int]:
             yield path.stat().st_ino
 
 
-def test_a_guard_is_told_of_all_that_are_started_and_no_peer_holds_its_pipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_watchdog_is_told_of_all_that_are_started_and_no_peer_holds_its_pipe(
+    tmp_path: Path,
 ) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(Watchdog, "watch_over", lambda watchdog, pid: told.append(pid))
     place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
-    with Watchdog() as watchdog:
-        group = ProcessGroup([place], watchdog)
+    read, write = os.pipe()
+    with open(read, "rb") as reader, open(write, "wb", buffering=0) as pipe:
+        group = ProcessGroup([place], cast(Any, SimpleNamespace(stdin=pipe)))
         group.start()
         group.add(place)
         group.kill(0)
         group.restart(0, place)
-        pipe = watchdog._process.stdin
-        assert pipe is not None
         try:
             for process in group.processes:
                 folder = Path(f"/proc/{process.pid}/fd")
                 if folder.exists():
                     held = list(inodes(folder))
-                    assert held and os.fstat(pipe.fileno()).st_ino not in held
+                    assert held and os.fstat(write).st_ino not in held
         finally:
             group.kill_all()
             group.wait()
-    assert len(told) == 3 and {process.pid for process in group.processes} < set(told)
-    # It has ended by itself.
-    assert watchdog._process.returncode == 0
+        pipe.close()
+        told = {int(line) for line in reader}
+    assert len(told) == 3 and {process.pid for process in group.processes} < told
 
 
-def test_a_run_goes_on_without_a_guard_that_was_killed() -> None:
-    with Watchdog() as watchdog:
-        watchdog._process.kill()
-        watchdog._process.wait()
-        for _ in range(3):
-            watchdog.watch_over(os.getpid())
+def test_a_run_goes_on_without_a_watchdog_that_was_killed(tmp_path: Path) -> None:
+    place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/true",))
+    with watchdog() as waker:
+        waker.kill()
+        waker.wait()
+        group = ProcessGroup([place, place, place], waker)
+        group.start()
+        group.wait()
+    assert [process.returncode for process in group.processes] == [0, 0, 0]
+
+
+def test_a_watchdog_ends_with_the_run_whoever_has_ended_before() -> None:
+    with watchdog() as waker, subprocess.Popen(["/bin/true"]) as ended:
+        assert waker.stdin is not None
+        ended.wait()
+        waker.stdin.write(f"{ended.pid}\n".encode())
+    assert waker.returncode == 0

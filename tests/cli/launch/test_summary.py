@@ -9,7 +9,7 @@ import pytest
 
 from rumor.cli.launch.folder import Place
 from rumor.cli.launch.monitor import LifeEnd, PeerView, State
-from rumor.cli.launch.summary import Outcome, balance, estimate, read_outcome
+from rumor.cli.launch.summary import FIGURES, Outcome, balance, estimate, read_outcome
 from rumor.gossip import ONE, UNIT, Account, Entry, Kind
 
 
@@ -29,14 +29,7 @@ def outcome(index: int, state: State, account: Account | None) -> Outcome:
         state=state,
         why="",
         steps=10,
-        steps_per_s=1.0,
-        accuracy=None,
-        loss=None,
-        messages=0,
-        bytes_sent=0,
-        pushes=0,
-        skipped=0,
-        refusals=0,
+        figures=FIGURES,
         accounts=() if account is None else (account,),
         model=None,
         rows=(),
@@ -167,7 +160,7 @@ def test_each_life_that_was_killed_is_a_death_of_its_own() -> None:
     zero = account("peer-0", accepted(ONE // 2, "peer-1"), *gave)
     one = with_former(outcome(1, State.FINISHED, third), first, second)
     result = balance([outcome(0, State.FINISHED, zero), one])
-    assert [(death.life, death.weight, death.step) for death in result.deaths] == [
+    assert [(death.life, death.weight, death.end.step) for death in result.deaths] == [
         (1, ONE // 2, 5),
         (2, ONE // 4, 5),
     ]

@@ -253,7 +253,7 @@ def test_a_finish_comes_but_once() -> None:
 
 def test_merging_brings_the_models_together() -> None:
     config = replace(ProtocolConfig(), merge_rounds=40)
-    network = Network(5, Peers(rule=lambda peer: GoSGD(0.0), config=config))
+    network = Network(5, Peers(rule=lambda peer: GoSGD(0.0), config=config, digests=False))
     for peer in "abcd":
         network.start(peer, seeds=tuple("abcd"), founders=4)
     network.run(5.0)
@@ -268,7 +268,9 @@ def test_merging_brings_the_models_together() -> None:
 def test_one_that_has_merged_pushes_no_more_though_a_round_trip_takes_many_turns() -> None:
     """Else there would always be a share under way, and it would fall quiet by chance alone."""
     config = ProtocolConfig(merge_rounds=3, found_s=0.5)
-    peers = Peers(rule=lambda peer: GoSGD(1.0), config=config, step_s=lambda peer: 0.005)
+    peers = Peers(
+        rule=lambda peer: GoSGD(1.0), config=config, step_s=lambda peer: 0.005, digests=False
+    )
     network = Network(0, peers, NetworkFaults(delay_s=0.2))
     ids = ("a", "b", "c")
     for id in ids:

@@ -15,9 +15,12 @@ from rumor.sim.fuzz import Campaign, Order, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.network import Network, Peers
 
-# They meet all that is rare; the first seeds are those of tests/sim/fuzz/test_trace.py.
-SEEDS = range(10, 55)
-MORE = (*range(10), *range(55, 310))
+# They meet all that is rare, and each is short.
+SEEDS = (
+    *(10, 11, 12, 13, 14, 18, 19, 21, 24, 27, 28, 29, 30, 31, 32, 35, 36, 37, 40, 41, 43, 44, 45),
+    *(47, 48, 50, 51, 52, 106, 107, 114, 118, 123, 125),
+)
+MORE = tuple(seed for seed in range(310) if seed not in SEEDS)
 
 
 def campaign_of(seeds: Sequence[int], workers: int) -> Campaign:
@@ -33,7 +36,6 @@ def complaints(campaign: Campaign) -> list[str]:
 
 @pytest.fixture(scope="module")
 def campaign() -> Campaign:
-    """As many seeds as it takes to meet all that is rare."""
     return campaign_of(SEEDS, 6)
 
 
@@ -49,22 +51,24 @@ def test_the_campaign_met_everything_that_must_happen_sometimes(campaign: Campai
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_two_hundred_more_seeds() -> None:
-    assert complaints(campaign_of(MORE, 6)) == []
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("part", range(6))
+def test_three_hundred_seeds(part: int) -> None:
+    assert complaints(campaign_of(MORE[part::6], 6)) == []
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("first", range(10_000, 12_000, 500))
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("first", range(10_000, 12_000, 50))
 def test_two_thousand_more_seeds(first: int) -> None:
-    assert complaints(campaign_of(range(first, first + 500), 6)) == []
+    assert complaints(campaign_of(range(first, first + 50), 6)) == []
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_larger_swarms() -> None:
-    assert complaints(campaign_of(range(20_000, 20_300), 16)) == []
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("first", range(20_000, 20_300, 10))
+def test_larger_swarms(first: int) -> None:
+    assert complaints(campaign_of(range(first, first + 10), 16)) == []
 
 
 def test_taking_one_fault_away_shifts_no_random_number_of_another_link() -> None:

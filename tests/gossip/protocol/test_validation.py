@@ -149,11 +149,13 @@ def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushe
     assert scene.sent(effects, Ack) == [Ack(1, 0)]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
+)
 def test_peers_that_found_apart_and_meet_end_in_one_swarm_or_in_two_with_roots(seed: int) -> None:
     network = Network(
         seed,
-        Peers(rule=lambda peer: GoSGD(0.5)),
+        Peers(rule=lambda peer: GoSGD(0.5), digests=False),
         NetworkFaults(loss=0.1, duplicates=0.1, replays=0.05, delay_s=0.02),
     )
     network.start("a", anchor=ANCHOR)

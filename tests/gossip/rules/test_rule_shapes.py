@@ -16,7 +16,7 @@ from ..shapes import D2, RelaySum
 BAD = NetworkFaults(loss=0.15, duplicates=0.1, delay_s=0.02)
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 
-ROUNDS = 40
+ROUNDS = 16
 LR = 0.1
 SLOPES = np.linspace(0.2, 1.0, 6)[:, None]
 OPTIMA = np.random.default_rng(0).normal(size=(6, SIZE))
@@ -51,7 +51,7 @@ def history(
         after[host.id].append(host.vector.x.copy())
         host.vector.registers["x"] = before_step(host.id, len(after[host.id]) - 1, host.vector.x)
 
-    peers = Peers(rule=rule, config=CONFIG, neighbors=ring, train=train)
+    peers = Peers(rule=rule, config=CONFIG, neighbors=ring, train=train, digests=False)
     network = Network(7, peers, weather, hulls=False)
     for peer, values in zip(IDS, START, strict=True):
         others = tuple(other for other in IDS if other != peer)

@@ -77,7 +77,7 @@ def test_the_allocator_is_told_or_left_alone() -> None:
     """In a process of its own, for it concerns all of one."""
     script = "from rumor.train.tensors.buffers import keep_pages; print(keep_pages())"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=600
     )
     assert done.stdout.strip() in ("True", "False")
 

@@ -56,15 +56,15 @@ def test_an_error_over_there_is_raised_here() -> None:
 def test_a_run_that_is_scheduled_ahead_has_the_digest_of_one_that_is_not() -> None:
     digests = {
         simulate(
-            workers=200,
-            steps=101,
+            workers=64,
+            steps=65,
             p=0.3,
             topology="ring",
             engine="batched",
             threads=threads,
             network="lossy",
             pace="lognormal:cv=0.5",
-            eval_every=100,
+            eval_every=64,
         ).summary["digest"]
         for threads in (1, 2, 3)
     }

@@ -57,8 +57,7 @@ def plain() -> dict[str, Run]:
 @pytest.mark.parametrize(
     "change",
     [
-        {"window": 5},
-        {"threads": 2},
+        {"threads": 2, "window": 5},
         {"engine": "batched", "threads": 2, "window": 11},
     ],
     ids=str,
@@ -85,7 +84,8 @@ for settings in {settings!r}:
 
 def test_another_process_finds_the_same_bits(plain: dict[str, Run]) -> None:
     """Whatever the order of hashes, and however many threads torch would like to take."""
-    program = PROGRAM.format(settings=[SETTINGS | case for case in CASES.values()])
+    names = ("bfloat16", "topk shards", "exact", "pairs")
+    program = PROGRAM.format(settings=[SETTINGS | CASES[name] for name in names])
     found = subprocess.run(
         [sys.executable, "-c", program],
         env=os.environ
@@ -93,9 +93,9 @@ def test_another_process_finds_the_same_bits(plain: dict[str, Run]) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=600,
     )
-    assert found.stdout.split() == [run.summary["digest"] for run in plain.values()]
+    assert found.stdout.split() == [plain[name].summary["digest"] for name in names]
 
 
 @pytest.mark.parametrize("wire", ["float32", "int8"])

@@ -69,7 +69,7 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
             "numbers": st.sampled_from([8, 2_400]),
             "seed": st.integers(0, 1000),
             "staged_max": st.sampled_from([1, 2, 8]),
-            "rule": st.sampled_from(["gosgd", "gosgd:outstanding_max=1", "gosgd:outstanding_max=5"]),
+            "rule": st.sampled_from(["gosgd"] + [f"gosgd:outstanding_max={most}" for most in (1, 5)]),
         }
     )
 

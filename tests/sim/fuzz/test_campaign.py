@@ -30,15 +30,15 @@ def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
         f"for seed in {SEEDS}: print(run(draw(seed, 3)).invariants.digest)"
     )
     expected = [digest(seed) for seed in SEEDS]
-    for hash_seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        assert done.stdout.split() == expected
+    hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.split() == expected
 
 
 def test_seeds_have_digests_of_their_own() -> None:
@@ -51,7 +51,8 @@ def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
 
 
 def test_the_result_hangs_on_no_number_of_processes() -> None:
-    seeds = tuple(range(1000))
+    # The third part of four seeds is more than is needed to find a failure.
+    seeds = tuple(range(12))
     one, two = (
         run_campaign(Order(seeds=seeds, plant="lost-fence", failures_max=1, processes=processes))
         for processes in (1, 2)

@@ -3,7 +3,6 @@
 import json
 import shutil
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,8 @@ from rumor.sim.replay.result import Replay, Verdict, first_difference
 from rumor.train.storage.inputs import Attached, Receive, Step
 from rumor.train.storage.journal import JOURNAL, JournalFile
 from rumor.train.storage.journal_records import Began, Decided, Fingerprint, Trained, unpack
+
+from ...forked import forked, forked_peers
 
 # Everything that could make two runs differ: chance of three kinds in a step, and buffers, one of
 # them of integers, one that counts evaluations too.
@@ -67,7 +68,6 @@ def large():
     )
 """
 
-RUMOR = (sys.executable, "-m", "rumor.cli")
 QUICK = ("--task", "noisytask:noisy", "--p", "0.5", "--eval-every", "7", "--journal")
 
 Reframe = Callable[[int, bytes], bytes]
@@ -93,8 +93,9 @@ def swarm(place: Path) -> Path:
 
 
 def launched(*options: str) -> None:
-    """Run a swarm to its end; the launcher is this process: one less that loads torch."""
-    ended = CliRunner().invoke(app, ["launch", *QUICK, *options])
+    """Run a swarm to its end; nobody loads torch for it."""
+    with forked_peers():
+        ended = CliRunner().invoke(app, ["launch", *QUICK, *options])
     assert ended.exit_code == 0, ended.output
 
 
@@ -308,19 +309,16 @@ def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> None:
     # In the same run: shares in another format, and of a part of the model only.
     settings = ("--wire", "int8", "--shards", "3", "--linger-s", "0.2", "--step-s-min", "0.05")
-    common = (*RUMOR, "peer", *QUICK, *settings, "--rendezvous", "meet")
-    founder = subprocess.Popen(
-        [*common, "--id", "old", "--steps", "4000", "--out", "two/old"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    common = ("rumor", "peer", *QUICK, *settings, "--rendezvous", "meet")
+    log = place / "log.txt"
+    founder = forked(log, *common, "--id", "old", "--steps", "4000", "--out", "two/old")
     while steps_of(place / "two" / "old" / JOURNAL) < 10:
-        assert founder.poll() is None, founder.communicate()[1]
+        assert founder.poll() is None, log.read_text()
         time.sleep(0.05)
-    joiner = [*common, "--id", "new", "--seed", "5", "--steps", "20", "--out", "two/new"]
-    assert subprocess.run(joiner, capture_output=True, timeout=150).returncode == 0
+    joiner = ("--id", "new", "--seed", "5", "--steps", "20", "--out", "two/new")
+    assert forked(log, *common, *joiner).wait() == 0, log.read_text()
     founder.terminate()
-    founder.communicate(timeout=60)
+    founder.wait()
     found = replay(place / "two" / "old", place / "two" / "new")
     assert found.identical and all(peer.compared for peer in found.peers)
     new, old = found.peers

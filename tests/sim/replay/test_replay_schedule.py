@@ -46,7 +46,7 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Path:
         peer.start()
     try:
         for peer in peers:
-            peer.join(100)
+            peer.join(600)
         assert [peer.exitcode for peer in peers] == [0, 0]
     finally:
         for peer in peers:

@@ -10,7 +10,8 @@ import pytest
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim.calibration import LiveRun, read_live_run
-from rumor.sim.results.compare import Figure, Simulated, put_side_by_side, read_simulated
+from rumor.sim.results.compare import Figure, put_side_by_side
+from rumor.sim.results.run import Run
 
 from ..live_folders import leave_run
 from ..made_up import made_up
@@ -22,7 +23,7 @@ def live_run(folder: Path, **options: Any) -> LiveRun:
     return read_live_run(leave_run(folder, PACES, **options))
 
 
-def simulated(**changes: Any) -> Simulated:
+def simulated(**changes: Any) -> Run:
     """What a perfect simulation of `live_run` leaves."""
     time_s = np.linspace(0.0, 30.0, 301)
     steps = (300.0 * 3 + 100.0) / 4 * time_s / 30
@@ -35,15 +36,14 @@ def simulated(**changes: Any) -> Simulated:
         "consensus_distance": np.full(301, 0.1),
     }
     summary = {"workers": 4, "accuracy": 0.96, "loss": 0.1, "task": "digits", "seed": 1}
-    return Simulated(
-        folder=Path("sim"),
+    return Run(
         summary=summary,
         series=series | changes,
         workers={"steps": np.array([300, 300, 300, 100])},
     )
 
 
-def figures(live: LiveRun, other: Simulated, **arguments: Any) -> dict[str, Figure]:
+def figures(live: LiveRun, other: Run, **arguments: Any) -> dict[str, Figure]:
     found = put_side_by_side(live, other, **arguments).figures
     return {figure.name: figure for figure in found}
 
@@ -146,7 +146,7 @@ def test_a_topology_that_cannot_be_made_again_is_passed_over(tmp_path: Path) -> 
 
 def test_runs_of_different_sizes_are_not_compared(tmp_path: Path) -> None:
     other = replace(simulated(), summary={"workers": 64})
-    with pytest.raises(ConfigError, match="is of 4 peers, and sim of 64 workers"):
+    with pytest.raises(ConfigError, match="is of 4 peers, and the simulation of 64 workers"):
         put_side_by_side(live_run(tmp_path / "run"), other)
 
 
@@ -174,11 +174,11 @@ def test_as_json_it_is_strict(tmp_path: Path) -> None:
 def test_the_folder_of_a_simulation_is_read(tmp_path: Path) -> None:
     run = made_up(workers=4)
     run.save(tmp_path / "sim", picture=False)
-    found = read_simulated(tmp_path / "sim")
+    found = Run.load(tmp_path / "sim")
     assert found.summary["workers"] == 4
     assert np.array_equal(found.series["time_s"], run.series["time_s"])
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run of the simulator"):
-        read_simulated(tmp_path)
+        Run.load(tmp_path)

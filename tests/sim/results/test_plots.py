@@ -9,8 +9,7 @@ import pytest
 from matplotlib import get_backend, rcParams
 from matplotlib.figure import Figure
 
-from rumor.sim.results.curves import set_scale
-from rumor.sim.results.plots import draw
+from rumor.sim.results.plots import draw, set_scale
 from rumor.sim.results.run import Run
 
 from ..made_up import made_up
@@ -69,7 +68,16 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+QUICK = {"one worker", "a hundred thousand", "never finite", "infinite", "no points", "a long name"}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(run, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, run in RUNS.items()
+    ],
+)
 def test_any_run_has_a_picture(tmp_path: Path, run: Run) -> None:
     # Coarsely, which is what takes the time; the layout is the same.
     run.plot().savefig(tmp_path / "training.png", dpi=30)

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from rumor.sim.study.analysis.findings import findings
-from rumor.sim.study.analysis.ranking import compare
+from rumor.sim.study.analysis.ranking import compare, comparisons
 from rumor.sim.study.metrics import METRICS, Metric
 from rumor.sim.study.report.charts import curves_of, heatmaps, response_panel
-from rumor.sim.study.report.facets import facets_of
 from rumor.sim.study.report.page import page
 from rumor.sim.study.results import Result
 from rumor.sim.study.tables import write_tables
@@ -49,7 +48,7 @@ def test_a_metric_from_outside_is_compared_drawn_and_written_everywhere(
     assert heatmaps(results, {})["regret"].title == "Regret of learning"
     assert response_panel(results, own).y.title == "Regret of learning, s"
     text = page(results)
-    assert text.count("Regret of learning</button>") == len(facets_of(results))
+    assert text.count("Regret of learning</button>") == len(comparisons(results))
     assert '<option value="regret">Regret of learning</option>' in text
 
 
@@ -58,7 +57,7 @@ def test_a_metric_with_a_curve_from_outside_has_a_curve(monkeypatch: pytest.Monk
         name="idle", words="final idleness", source=area, curve="of all workers", preference=9
     )
     monkeypatch.setitem(METRICS, "idle", metric)
-    assert curves_of(results_of({"rule": ["gosgd"]}))[-1] is metric
+    assert curves_of(results_of({"rule": ["gosgd"]}).results)[-1] is metric
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,9 @@ def test_epidemic_with_an_oracle(n: int, s: int) -> None:
     assert found.contraction == pytest.approx((1 - s / (n - 1)) / (s + 1), abs=1e-9)
 
 
-@pytest.mark.parametrize(("n", "s"), [(8, 1), (16, 1), (64, 3), (256, 8)])
+@pytest.mark.parametrize(
+    ("n", "s"), [(8, 1), (16, 1), (64, 3), pytest.param(256, 8, marks=pytest.mark.slow)]
+)
 def test_epidemic_where_each_draws_alone(n: int, s: int) -> None:
     """De Vos et al., NeurIPS 2023, EL-Local: at most (1 - (1 - s/(n-1))^n) / s - 1 / (n-1).
 
@@ -143,7 +145,7 @@ def left_of_one_epidemic(n: int, s: int, seed: int) -> float:
     return float(np.square(centered).sum() / (n - 1))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
 def test_random_regular_graphs_are_near_the_best_there_is(seed: int) -> None:
     """Friedman 2008: the second eigenvalue of (I + A) / (d + 1) nears (1 + 2 sqrt(d-1)) / (d+1)."""
     found = facts(parse("random-regular:d=4", 2000, seed=seed))

@@ -53,7 +53,7 @@ def started(folder: Path, *, resume: bool) -> list[BaseProcess]:
 
 
 def until(condition: Callable[[], bool], processes: Sequence[BaseProcess]) -> None:
-    give_up_s = time.monotonic() + 60
+    give_up_s = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < give_up_s, "it never came"
         assert all(process.is_alive() for process in processes), "one ended early"
@@ -77,7 +77,7 @@ def restarted(tmp_path: Path) -> Path:
     rows = [len(read_metrics(tmp_path / id / "metrics.jsonl")) for id in IDS]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     for process in started(tmp_path, resume=True):
-        process.join(60)
+        process.join(600)
         assert process.exitcode == 0
     return tmp_path
 

@@ -19,7 +19,7 @@ from rumor.train.storage.ledger_file import read_ledger
 
 pytestmark = pytest.mark.live
 
-QUICK: dict[str, Any] = {"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 1.5, "found_s": 0.3}
+QUICK: dict[str, Any] = {"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 4.0, "found_s": 0.3}
 
 
 class Member:
@@ -64,7 +64,7 @@ class Member:
 def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
     members = [Member(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
     for member in members:
-        member.thread.join(60)
+        member.thread.join(600)
         assert not member.thread.is_alive() and member.error is None
     account = audit(
         account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
@@ -90,7 +90,7 @@ for parameter in model.parameters():
     nn.init.zeros_(parameter)
 config = PeerConfig(
     id="victim", rule="dpsgd", rendezvous=Path(sys.argv[1]) / "meeting", founders=3,
-    protocol=ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=1.5, found_s=0.3),
+    protocol=ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=4.0, found_s=0.3),
 )
 with Peer(model, config) as peer:
     while True:
@@ -104,7 +104,7 @@ def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path
     command = [sys.executable, "-c", VICTIM, str(tmp_path)]
     victim = subprocess.Popen(command)
     try:
-        give_up_s = time.monotonic() + 60
+        give_up_s = time.monotonic() + 600
         while min(member.taken for member in members) < 10:
             assert time.monotonic() < give_up_s and victim.poll() is None
             time.sleep(0.01)
@@ -112,7 +112,7 @@ def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path
         victim.send_signal(signal.SIGKILL)
         victim.wait()
     for member in members:
-        member.thread.join(30)
+        member.thread.join(600)
         assert isinstance(member.error, TrainingError)
         assert "victim died in round " in str(member.error)
         assert "dpsgd cannot go on without it" in str(member.error)
@@ -121,7 +121,7 @@ def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path
 def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> None:
     members = [Member(number, tmp_path, "allreduce", steps=10**6, count=2) for number in range(2)]
     try:
-        give_up_s = time.monotonic() + 30
+        give_up_s = time.monotonic() + 600
         while min(member.taken for member in members) < 3:
             assert time.monotonic() < give_up_s
             time.sleep(0.01)
@@ -140,5 +140,5 @@ def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> Non
             member._steps = 0
             member.peer.stop.set()
         for member in members:
-            member.thread.join(30)
+            member.thread.join(600)
     assert not any(member.thread.is_alive() for member in members)

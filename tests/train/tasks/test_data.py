@@ -37,7 +37,7 @@ class Watched(Sampler):
 
     def wait_for(self, step: int) -> None:
         with self.noted:
-            assert self.noted.wait_for(lambda: step in self.asked, timeout=60)
+            assert self.noted.wait_for(lambda: step in self.asked, timeout=600)
 
 
 def threads() -> list[str]:
@@ -68,10 +68,10 @@ def test_no_more_are_prepared_than_was_said() -> None:
     ahead = loader(sampler, 3)
     ahead.take(0)
     sampler.wait_for(3)
-    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=60).not_done
+    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=600).not_done
     ahead.take(1)
     sampler.wait_for(4)
-    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=60).not_done
+    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=600).not_done
     assert sampler.asked == [0, 1, 2, 3, 4]
     ahead.close()
 

@@ -75,7 +75,8 @@ def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
         weather,
         step_s=lambda peer: pace.get(peer, 0.05),
     )
-    crowd.run(500.0, steps=25)
+    # Two have few shares of which one could be fenced.
+    crowd.run(500.0, steps=25 if n == 2 else 14)
     silence(crowd)
     kept = starts(n).mean(axis=0) + crowd.moved / n
     np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)

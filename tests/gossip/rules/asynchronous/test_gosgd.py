@@ -62,7 +62,7 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
 def adaptive_pushes(delay_s: float) -> int:
     """Pushes of two peers in 250 s of 1 s steps, where a message takes so long."""
     rules = {peer: GoSGD(0.5, emission="adaptive") for peer in ("a", "b")}
-    peers = Peers(rule=rules.__getitem__, step_s=lambda peer: 1.0)
+    peers = Peers(rule=rules.__getitem__, step_s=lambda peer: 1.0, digests=False)
     network = Network(0, peers, NetworkFaults(delay_s=delay_s))
     for peer in rules:
         network.start(peer, seeds=tuple(rules), founders=2)
@@ -112,14 +112,14 @@ def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     """Kempe, Dobra and Gehrke 2003: the invariant of Push-Sum."""
     ids = tuple(f"p{index}" for index in range(n))
     rules = {peer: GoSGD(0.5) for peer in ids}
-    peers = Peers(rule=rules.__getitem__, neighbors=neighbors, config=PATIENT)
+    peers = Peers(rule=rules.__getitem__, neighbors=neighbors, config=PATIENT, digests=False)
     network = Network(n, peers, NetworkFaults(delay_s=0.001))
     for peer in ids:
         network.start(peer, seeds=ids, founders=n)
     start = [host.vector.x.copy() for host in network.running()]
     events = count()
     # A tree of 7 takes longest; to look after every event would take longer than the events.
-    network.run(60.0, lambda: next(events) % 256 == 0 and spread(network.running()) < 1e-7)
+    network.run(60.0, lambda: next(events) % 256 == 0 and spread(network.running()) < 1e-5)
     for rule in rules.values():
         rule.p = 0.0
     network.run(network.now + 2.0)
@@ -128,7 +128,7 @@ def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     assert all(not host.ledger.outstanding for host in hosts)
     assert sum(host.ledger.weight for host in hosts) == n * ONE
     np.testing.assert_allclose(total, np.sum(start, axis=0), rtol=0, atol=1e-12)
-    assert spread(hosts) < 1e-6
+    assert spread(hosts) < 1e-4
 
 
 def test_a_step_pushes_before_it_mixes() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -162,12 +163,13 @@ def test_it_is_the_published_algorithm_on_numerators_and_weights(spec: str) -> N
 def test_without_training_all_find_the_mean_of_where_they_began(spec: str) -> None:
     """Kempe, Dobra and Gehrke 2003: sums of x and w are kept, so that z tends to the mean."""
     ids = tuple(f"p{index}" for index in range(7))
-    peers = Peers(rule=rule, neighbors=View(spec, 0), config=PATIENT)
+    peers = Peers(rule=rule, neighbors=View(spec, 0), config=PATIENT, digests=False)
     network = Network(5, peers, NetworkFaults(delay_s=0.001))
     for peer in ids:
         network.start(peer, seeds=ids, founders=7)
     start = np.mean([host.vector.x for host in network.running()], axis=0)
-    network.run(20.0)
+    events = count()
+    network.run(20.0, lambda: next(events) % 256 == 0 and spread(network.running()) < 1e-5)
     hosts = network.running()
     assert spread(hosts) < 1e-5
     np.testing.assert_allclose(hosts[0].vector.x, start, rtol=0, atol=1e-5)

@@ -35,7 +35,7 @@ def test_where_all_are_evaluated_together_the_mean_is_that_of_each_evaluation() 
     assert found.mean == pytest.approx(rows.mean(axis=0))
     middle = interval(rows[:, 20])
     assert (found.low[20], found.high[20]) == pytest.approx((middle.low, middle.high))
-    assert (found.n, found.kind) == (3, "interval")
+    assert found.n == 3
 
 
 def test_between_evaluations_curves_are_straight() -> None:
@@ -68,9 +68,9 @@ def test_only_what_all_seeds_cover_is_shown() -> None:
 def test_two_seeds_have_a_range_and_one_has_nothing_around_it() -> None:
     a, b = {"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (0, 1), "loss": (3, 6)}
     two = known(band(trials(a, b), "loss"))
-    assert (two.kind, two.low, two.mean, two.high) == ("range", (1, 2), (2, 4), (3, 6))
+    assert (two.n, two.low, two.mean, two.high) == (2, (1, 2), (2, 4), (3, 6))
     one = known(band(trials(a), "loss"))
-    assert (one.kind, one.low, one.mean, one.high) == ("single", (1, 2), (1, 2), (1, 2))
+    assert (one.n, one.low, one.mean, one.high) == (1, (1, 2), (1, 2), (1, 2))
 
 
 def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.sim.study.analysis.findings import margin
-from rumor.sim.study.analysis.ranking import compare, comparisons, facets
+from rumor.sim.study.analysis.ranking import SIGNIFICANT, compare, comparisons
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Result, Results
 from rumor.sim.study.study import Condition, Point
@@ -92,7 +92,7 @@ def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
     found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
     assert [row.label for row in found.rows] == ["gosgd", "sgp"]
     lucky = found.rows[1]
-    assert (lucky.reached, lucky.n, lucky.always_reached) == (2, 3, False)
+    assert (lucky.reached, lucky.n, lucky.missing) == (2, 3, 0)
     assert not {"time_to_target_s", "bytes_to_target", "steps_to_target"} & lucky.figures.keys()
     assert not lucky.as_good_as_best
     assert found.sometimes == (lucky,)
@@ -185,22 +185,21 @@ def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
         {"topology": ["ring", "complete"], "partition": ["shared", "dirichlet:0.1"], "p": [0.1, 1]},
         leave_out=lambda trial: trial.labels["p"] == "1" and trial.labels["partition"] == "shared",
     )
-    assert facets(results) == (
+    found = comparisons(results)
+    assert [one.at for one in found] == [
         {"partition": "shared", "p": "0.1"},
         {"partition": "dirichlet:0.1", "p": "0.1"},
         {"partition": "dirichlet:0.1", "p": "1"},
-    )
-    found = comparisons(results)
-    assert [one.at for one in found] == list(facets(results))
+    ]
     assert all(len(one.rows) == 2 for one in found)
     assert found[1].metric.name == "time_to_target_s"
 
 
 def test_without_results_there_is_nobody_and_no_place() -> None:
     results = results_of({"rule": RULES}, lambda labels: None)
-    assert facets(results) == ()
+    assert comparisons(results) == ()
     found = compare(results)
-    assert (found.best, found.rows, found.tied) == (None, (), ())
+    assert (found.rows, found.ranked, found.tied) == ((), (), ())
     assert found.missing == tuple(RULES)
     assert margin(found) == "there is no final consensus distance to compare"
 
@@ -246,9 +245,7 @@ def test_a_survivor_of_seeds_that_diverged_is_not_first() -> None:
     assert found.metric.name == "time_to_target_s"
     survivor = found.rows[1]
     assert (survivor.n, survivor.missing, survivor.reached) == (1, 2, 1)
-    assert not survivor.always_reached
     assert "time_to_target_s" not in survivor.figures
-    assert survivor.seeds == "1 of 3 seeds have a result"
     assert found.ranked == (found.rows[0],)
     assert found.incomplete == (survivor,)
 
@@ -292,7 +289,7 @@ def test_pairs_that_share_one_seed_say_nothing_about_the_noise() -> None:
     )
     found = compare(replace(results, results=kept), metric="accuracy")
     assert [row.label for row in found.unknown] == ["sgp"]
-    assert not found.rows[1].is_behind
+    assert math.isnan(found.rows[1].p)
     assert margin(found) == ("too few seeds in common to tell gosgd from sgp")
 
 
@@ -315,7 +312,7 @@ def test_losses_below_zero_differ_by_no_factor() -> None:
     assert not found.metric.is_ratio
     assert behind.gap is not None
     assert behind.gap.mean == pytest.approx(89.83, abs=0.01)
-    assert behind.is_behind and not behind.as_good_as_best
+    assert behind.p < SIGNIFICANT and not behind.as_good_as_best
 
 
 def test_agreement_that_is_perfect_but_for_rounding_is_as_good() -> None:
@@ -323,7 +320,7 @@ def test_agreement_that_is_perfect_but_for_rounding_is_as_good() -> None:
     ends: Ends = {"gosgd": 0.0, "sgp": (1e-16, 1.1e-16, 1.2e-16), "dpsgd": (0.1, 0.11, 0.12)}
     found = compare(_with(results, "consensus_distance", ends), metric="consensus_distance")
     assert [row.label for row in found.tied] == ["sgp"]
-    assert found.rows[2].is_behind
+    assert found.rows[2].p < SIGNIFICANT
 
 
 def _surviving(diverged: tuple[int, ...]) -> Results:

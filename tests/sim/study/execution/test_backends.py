@@ -75,7 +75,7 @@ def cannot_fork(*arguments: object, **settings: object) -> str:
 def test_processes_that_cannot_be_started_are_no_matter_of_the_folder(
     jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("joblib.Parallel", cannot_fork)
+    monkeypatch.setattr("joblib.externals.loky.get_reusable_executor", cannot_fork)
     with pytest.raises(TransportError, match=r"failed: BlockingIOError: .*temporarily unavail"):
         list(answers(read_backend("loky"), cannot_fork, ["a", "b"], jobs))
 
@@ -101,22 +101,19 @@ def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_pa
     )
     (tmp_path / "main.py").write_text(
         "from deadly import deadly\n"
-        "from rumor.sim.study.execution.backends import "
-        "WorkerLost, answers, one_by_one, read_backend\n"
+        "from rumor.sim.study.execution.backends import answers, read_backend\n"
         "if __name__ == '__main__':\n"
-        "    try:\n"
-        "        list(answers(read_backend('loky'), deadly, ['a', 'die', 'b'], 2))\n"
-        "    except WorkerLost as error:\n"
-        "        print(error)\n"
-        "    print(list(one_by_one(deadly, ['b', 'c'])))\n"
+        "    print(list(answers(read_backend('loky'), deadly, ['die'], 2)))\n"
+        "    found = answers(read_backend('loky'), deadly, ['a', 'die', 'b', 'c'], 2)\n"
+        "    print(*sorted(map(str, found)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
-    assert done.stdout.splitlines() == [
-        "a worker process was killed; perhaps it took too much memory",
-        "['b', 'c']",
-    ], done.stderr
+    lost, found = done.stdout.splitlines()
+    assert lost == "[Lost(order='die')]", done.stderr
+    # One beside it may be lost with it; the others have new processes.
+    assert "Lost(order='die')" in found and found.endswith("c"), done.stderr
 
 
 @pytest.fixture
@@ -201,26 +198,6 @@ def test_a_trial_that_kills_its_dask_worker_fails_alone(
 ) -> None:
     results = run_study(read_study(deadly), Path("a"), backend=f"dask:{dask_cluster}")
     assert_only_the_second_failed(results)
-
-
-@pytest.mark.live
-@pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore")
-def test_a_dask_cluster_whose_workers_are_gone_ends_the_study(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-    monkeypatch.setattr(module, "_LOOK_S", 0.2)
-    monkeypatch.setattr(module, "_WITHOUT_WORKERS_S", 0.4)
-    with distributed.LocalCluster(
-        n_workers=1, processes=False, dashboard_address=None, silence_logs="ERROR"
-    ) as cluster:
-        found = answers(read_backend(f"dask:{cluster.scheduler_address}"), pid_of, ["a", "b"], None)
-        assert str(next(found)).startswith("a ")
-        cluster.scale(0)
-        cluster.sync(cluster._correct_state)
-        with pytest.raises(TransportError, match="has no workers any more"):
-            next(found)
 
 
 @pytest.mark.live

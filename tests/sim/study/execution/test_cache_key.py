@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -155,42 +154,28 @@ def test_settings_that_are_not_valid_are_refused(settings: dict[str, Any], messa
         trial_key(settings)
 
 
-def git(folder: Path, *arguments: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True)
-
-
-def test_code_is_told_by_what_git_knows_of_the_product(tmp_path: Path) -> None:
+def test_code_is_told_by_the_modules_that_compute(tmp_path: Path) -> None:
     for folder in ("gossip", "topology", "train", "sim/study/report", "docs"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "code.py").write_text("x = 1\n")
-    assert module._git_state(tmp_path) is None
-    git(tmp_path, "init")
-    git(tmp_path, "add", ".")
-    states = [module._git_state(tmp_path)]
-    for path in ("docs/code.py", "sim/study/report/code.py", "docs/new.py"):
+    states = [module._sources_state(tmp_path)]
+    for path in ("docs/code.py", "sim/study/report/code.py", "docs/new.py", "gossip/notes.txt"):
         (tmp_path / path).write_text("x = 2\n")
-        assert module._git_state(tmp_path) == states[0]
+        assert module._sources_state(tmp_path) == states[0]
     for path in ("gossip/code.py", "train/code.py", "sim/new.py"):
         (tmp_path / path).write_text("x = 2\n")
-        states.append(module._git_state(tmp_path))
+        states.append(module._sources_state(tmp_path))
     (tmp_path / "sim/new.py").write_text("x = 3\n")
-    states.append(module._git_state(tmp_path))
-    assert all(state for state in states)
+    states.append(module._sources_state(tmp_path))
     assert len({str(state) for state in states}) == len(states)
-    changed = states[-1]
     (tmp_path / "gossip/code.py").write_text("x = 1\n")
     (tmp_path / "train/code.py").write_text("x = 1\n")
     (tmp_path / "sim/new.py").unlink()
-    assert module._git_state(tmp_path) == states[0] != changed
+    assert module._sources_state(tmp_path) == states[0]
 
 
-def test_a_wheel_inside_the_repository_of_somebody_else_is_told_by_its_record(
-    tmp_path: Path,
-) -> None:
-    git(tmp_path, "init")
-    (tmp_path / "site").mkdir()
-    assert module._git_state(tmp_path / "site") is None
-    assert all(isinstance(line, str) for line in module._wheel_state())
+def test_the_code_of_this_process_is_found_wherever_it_is_installed() -> None:
+    assert "sim/study/execution/cache_key.py" in module._sources_state(module._ROOT)
 
 
 @pytest.mark.parametrize("name", ["torch", "processor"])

@@ -1,6 +1,5 @@
 """Plans of studies: what is finished, how many processes fit, and how long it will take."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 import rumor.sim.study.execution.plan as module
 from rumor.gossip import ConfigError
 from rumor.sim.simulate import Simulation
-from rumor.sim.study.execution.backends import WorkerLost
 from rumor.sim.study.execution.check import check_trials
 from rumor.sim.study.execution.plan import StudyPlan, estimate_s, plan_study
 from rumor.sim.study.execution.store import Store
@@ -83,21 +81,13 @@ def test_whatever_a_trial_raises_there_is_no_estimate(monkeypatch: pytest.Monkey
     assert estimate_s([trial], [], {}) is None
 
 
-def test_a_users_task_is_tried_elsewhere_and_may_end_its_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_users_task_is_not_timed_in_the_process_that_asks() -> None:
     (trial, *_), _ = check_trials(two_sizes().trials())
-    kinds = [replace(trial, task=f"mine:{name}") for name in ("first", "second")]
-    tried: list[str] = []
-
-    def killed(run: Any, orders: Sequence[str]) -> Iterator[str]:
-        tried.extend(orders)
-        yield "30.0"
-        raise WorkerLost
-
-    monkeypatch.setattr("rumor.sim.study.execution.plan.one_by_one", killed)
-    assert estimate_s(kinds[1:], [], {}) == [30.0]
-    assert estimate_s(kinds, [], {}) == [30.0, 30.0] and len(tried) == 3
+    own = replace(trial, task="mine:task")
+    assert estimate_s([own], [], {}) is None
+    # It is taken to be as slow as the slowest of those that are known.
+    known = replace(trial, rule="sgp", key="known")
+    assert estimate_s([own], [known], {"known": 7.0}) == [7.0]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from rumor.sim.study import (
     run_study,
     write_tables,
 )
-from rumor.sim.study.execution.backends import Backend, Lost, WorkerLost
+from rumor.sim.study.execution.backends import Backend, Lost
 from rumor.sim.study.execution.store import Store, locked
 from rumor.sim.study.execution.worker import order_of, run_trial
 
@@ -315,77 +315,41 @@ def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(
 
 
 class Deadly:
-    """In place of processes: whoever takes a trial of *seed* dies, with all beside it."""
+    """In place of processes: seed 1 dies, and takes 5 along where it is not alone."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self) -> None:
         self.alone: list[int] = []
 
     def answers(
         self, backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
-    ) -> Generator[str]:
+    ) -> Generator[str | Lost]:
+        assert jobs != 1 or not backend.is_local
         for order in orders:
-            yield self._run(run, order)
-
-    def one_by_one(self, run: Callable[[str], str], orders: Sequence[str]) -> Generator[str]:
-        for order in orders:
-            self.alone.append(_seed(order))
-            yield self._run(run, order)
-
-    def _run(self, run: Callable[[str], str], order: str) -> str:
-        if _seed(order) == self.seed:
-            raise WorkerLost("killed")
-        return run(order)
+            told = json.loads(order)
+            seed = told["settings"]["seed"]
+            self.alone += [seed] if len(orders) == 1 else []
+            # Nobody's parent: else this process would end with it.
+            text = json.dumps(told | {"parent": None})
+            yield Lost(order) if seed == 1 or (seed == 5 and len(orders) > 1) else run(text)
 
 
-def _seed(order: str) -> int:
-    return int(json.loads(order)["settings"]["seed"])
-
-
-def test_the_trial_that_kills_its_process_is_found_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("backend", "jobs"),
+    [(Backend(kind="loky"), 2), (Backend(kind="dask", address="somewhere"), None)],
+)
+def test_what_was_killed_is_tried_alone_before_it_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend, jobs: int | None
 ) -> None:
-    deadly = Deadly(seed=1)
+    deadly = Deadly()
     monkeypatch.setattr(module, "answers", deadly.answers)
-    monkeypatch.setattr(module, "one_by_one", deadly.one_by_one)
-    # Nobody's parent: else this process would end with it.
-    monkeypatch.setattr(module, "order_of", _without_parent(order_of))
-    study = small_study(topology=("ring",), seeds=6)
-    results = run_study(study, tmp_path / "a", jobs=2)
+    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a", estimates=False)
+    plan = replace(plan, backend=backend, jobs=jobs)
+    results = run_study(plan.study, tmp_path / "a", plan=plan)
     assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]
     assert results.failures == {
         "ring, seed 1": "its process was killed; perhaps it took too much memory"
     }
-    assert deadly.alone == [1, 2]
-
-
-class Cluster(Deadly):
-    """In place of a cluster: it says who was killed, and goes on."""
-
-    def answers(  # type: ignore[override]
-        self, backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
-    ) -> Generator[str | Lost]:
-        for order in orders:
-            # The last one has bad company, unless it is alone.
-            dies = _seed(order) == self.seed or (_seed(order) == 5 and len(orders) > 1)
-            self.alone += [_seed(order)] if len(orders) == 1 else []
-            yield Lost(order) if dies else run(order)
-
-
-def test_what_a_cluster_lost_is_tried_alone_before_it_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = Cluster(seed=1)
-    monkeypatch.setattr(module, "answers", cluster.answers)
-    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a", estimates=False)
-    plan = replace(plan, backend=Backend(kind="dask", address="somewhere"), jobs=None)
-    results = run_study(plan.study, tmp_path / "a", plan=plan)
-    assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]
-    assert list(results.failures) == ["ring, seed 1"] and cluster.alone == [1, 5]
-
-
-def _without_parent(make: Any) -> Any:
-    return lambda key, settings, folder, parent: make(key, settings, folder, None)
+    assert deadly.alone == [1, 5]
 
 
 KILLS_ITSELF = """
@@ -413,7 +377,7 @@ def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
         [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
 
@@ -428,7 +392,7 @@ def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> 
         start_new_session=True,
     )
     # Its worker processes have its end of the pipe: they end too, with nobody to tell them.
-    process.communicate(timeout=100)
+    process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
     study = read_study(Path("mine.toml"))
     assert len(load_results(Path("a")).results) == 5

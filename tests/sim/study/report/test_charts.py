@@ -5,13 +5,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from rumor.sim.study.analysis.ranking import comparisons
 from rumor.sim.study.metrics import METRICS
 from rumor.sim.study.report.charts import (
-    Matrix,
     curve_panels,
     curves_of,
     heatmaps,
-    log_ticks,
     number_axis,
     places_of,
     prediction_panels,
@@ -19,14 +18,20 @@ from rumor.sim.study.report.charts import (
     response_panel,
     standing,
 )
-from rumor.sim.study.report.facets import facets_of, missing_of
+from rumor.sim.study.report.page import page
+from rumor.sim.study.report.panels import Matrix, log_ticks
 from rumor.sim.study.report.pictures import apart
+from rumor.sim.study.results import Results
 from rumor.sim.study.statistics import Interval
 from rumor.sim.study.study import Axis, Point
 
 from ..made_up import Course, results_of
 
 GRAPHS = ["ring", "path", "star", "complete", "torus", "hypercube", "exponential", "base-k", "tree"]
+
+
+def standing_in(results: Results) -> dict[str, str]:
+    return standing(results.study, comparisons(results))
 
 
 def between(low: float, high: float) -> Interval:
@@ -56,9 +61,9 @@ def test_labels_keep_apart_and_stay_where_they_need_not_move() -> None:
 
 
 def test_a_few_lines_have_colors_of_their_own_and_numbers_have_shades_in_order() -> None:
-    few = standing(facets_of(results_of({"topology": GRAPHS[:7]}, seeds=1)))
+    few = standing_in(results_of({"topology": GRAPHS[:7]}, seeds=1))
     assert len(set(few.values())) == 7
-    ordered = standing(facets_of(results_of({"p": [0.1, 0.2, 0.5, 0.7, 1.0]}, seeds=1)))
+    ordered = standing_in(results_of({"p": [0.1, 0.2, 0.5, 0.7, 1.0]}, seeds=1))
     shades = [float(color.removeprefix("shade:")) for color in ordered.values()]
     assert shades == sorted(shades) and len(set(shades)) == 5
 
@@ -105,8 +110,8 @@ def test_labels_are_numbers_where_all_are_and_have_one_unit(
 
 
 def test_two_numbers_make_no_line() -> None:
-    assert number_axis(results_of({"p": [0.1, 1.0]}, seeds=1)) is None
-    found = number_axis(results_of({"rule": ["gosgd"], "p": [0.1, 0.5, 1.0]}, seeds=1))
+    assert number_axis(results_of({"p": [0.1, 1.0]}, seeds=1).study) is None
+    found = number_axis(results_of({"rule": ["gosgd"], "p": [0.1, 0.5, 1.0]}, seeds=1).study)
     assert found is not None
     assert found.name == "p"
 
@@ -146,35 +151,35 @@ def test_entries_over_orders_of_magnitude_are_told_apart_by_their_logarithms() -
 
 
 def test_all_of_a_few_lines_stand_out_and_of_many_the_best_and_the_last() -> None:
-    few = facets_of(results_of({"topology": GRAPHS[:5]}, seeds=1))
-    assert list(standing(few)) == GRAPHS[:5]
-    many = facets_of(results_of({"topology": GRAPHS}, seeds=1))
-    ranked = [row.label for row in many[0].comparison.rows]
-    assert list(standing(many)) == [*ranked[:4], ranked[-1]]
+    assert list(standing_in(results_of({"topology": GRAPHS[:5]}, seeds=1))) == GRAPHS[:5]
+    many = results_of({"topology": GRAPHS}, seeds=1)
+    ranked = [row.label for row in comparisons(many)[0].rows]
+    assert list(standing_in(many)) == [*ranked[:4], ranked[-1]]
 
 
 def test_ten_numbers_stand_out_all_together() -> None:
     numbers = [round(0.1 * i, 1) for i in range(1, 11)]
-    facets = facets_of(results_of({"p": numbers}, seeds=1))
-    assert list(standing(facets)) == [str(number) for number in numbers]
+    found = standing_in(results_of({"p": numbers}, seeds=1))
+    assert list(found) == [str(number) for number in numbers]
 
 
 def test_curves_are_of_what_the_task_has() -> None:
     digits = results_of({"rule": ["gosgd"]}, seeds=1)
-    assert [one.name for one in curves_of(digits)] == ["accuracy", "consensus_distance"]
+    assert [one.name for one in curves_of(digits.results)] == ["accuracy", "consensus_distance"]
     noise = results_of({"rule": ["gosgd"]}, seeds=1, task="noise")
-    assert [one.name for one in curves_of(noise)] == ["disagreement", "consensus_distance"]
+    assert [one.name for one in curves_of(noise.results)] == ["disagreement", "consensus_distance"]
 
 
 def test_curves_go_over_virtual_time_first_where_machines_differ() -> None:
-    assert places_of(results_of({"rule": ["gosgd"]}, seeds=1))[0] == "steps"
+    assert places_of(results_of({"rule": ["gosgd"]}, seeds=1).study)[0] == "steps"
     machines = [Point("alike", {}), Point("one slow", {"slow": ("0:10",)})]
-    assert places_of(results_of({"machines": machines}, seeds=1))[0] == "time_s"
+    assert places_of(results_of({"machines": machines}, seeds=1).study)[0] == "time_s"
 
 
 def test_a_long_curve_is_thinned_out_and_keeps_its_end() -> None:
-    (facet,) = facets_of(results_of({"rule": ["gosgd"]}, points=1001))
-    accuracy, _ = curve_panels(facet, "time_s", {})
+    results = results_of({"rule": ["gosgd"]}, points=1001)
+    (place,) = comparisons(results)
+    accuracy, _ = curve_panels(place, "time_s", {})
     (line,) = accuracy.series
     assert len(line.x) == len(line.y) == len(line.low) == len(line.high) <= 121
     assert line.x[-1] == 20.0
@@ -184,8 +189,9 @@ def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line() -> None:
     def course(labels: Mapping[str, str]) -> Course:
         return Course(consensus_distance=0.0 if labels["rule"] == "allreduce" else 0.1)
 
-    (facet,) = facets_of(results_of({"rule": ["gosgd", "allreduce"]}, course))
-    _, distance = curve_panels(facet, "time_s", standing([facet]))
+    results = results_of({"rule": ["gosgd", "allreduce"]}, course)
+    (place,) = comparisons(results)
+    _, distance = curve_panels(place, "time_s", standing_in(results))
     assert [one.label for one in distance.series] == ["gosgd"]
     assert distance.remarks == ((0.0, "0, all alike: allreduce"),)
 
@@ -196,8 +202,9 @@ def test_a_ranking_has_a_row_for_everybody_and_a_word_for_those_without_a_mean()
             return None
         return Course(ceiling=0.6 if labels["rule"] == "sgp" else 0.97)
 
-    (facet,) = facets_of(results_of({"rule": ["sgp", "gosgd", "dpsgd"]}, course))
-    time, sent = ranking_panels(facet)
+    results = results_of({"rule": ["sgp", "gosgd", "dpsgd"]}, course)
+    (place,) = comparisons(results)
+    time, sent = ranking_panels(place)
     assert [text for _, text in time.y.ticks] == ["gosgd", "sgp", "dpsgd"]
     assert [one.label for one in time.series] == ["gosgd"]
     assert time.series[0].color == "accent"
@@ -211,7 +218,9 @@ def test_a_ranking_has_a_row_for_everybody_and_a_word_for_those_without_a_mean()
 def test_the_strongest_correlation_comes_first_with_a_point_for_every_graph() -> None:
     ((first, panel), *others) = prediction_panels(results_of({"topology": GRAPHS}), {})["all"]
     assert all(abs(first.rho) >= abs(one.rho) for one, _ in others if math.isfinite(one.rho))
-    assert {one.label for one in panel.series} == {s.label for s in first.spots if s.y is not None}
+    assert {one.label for one in panel.series} == {
+        s.label for s in first.spots if s.found is not None
+    }
 
 
 def test_a_combination_without_a_mean_says_why() -> None:
@@ -230,7 +239,7 @@ def test_combinations_without_results_are_known() -> None:
         return None if labels["rule"] == "sgp" else Course()
 
     results = results_of({"topology": ["ring"], "rule": ["gosgd", "sgp", "dpsgd"]}, course)
-    facets = facets_of(results)
-    assert [facet.key for facet in facets] == ["0", "2"]
-    assert [facet.title for facet in facets] == ["gosgd", "dpsgd"]
-    assert missing_of(results, facets) == ["1"]
+    assert [one.at["rule"] for one in comparisons(results)] == ["gosgd", "dpsgd"]
+    text = page(results)
+    assert '<p class="gap" data-show="facet=1" hidden>' in text
+    assert text.count('<p class="gap"') == 1

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plotly.offline import get_plotlyjs
@@ -267,14 +268,26 @@ def test_the_page_opens_without_a_network_because_plotly_is_in_it_once() -> None
     assert page(results_of({"topology": GRAPHS})).count(get_plotlyjs()) == 1
 
 
-def test_the_same_results_make_the_same_files_to_the_bit(tmp_path: Path) -> None:
-    results = results_of({"topology": GRAPHS, "p": [0.1, 0.5, 1.0]}, seeds=2)
+@pytest.mark.parametrize(
+    ("axes", "names"),
+    [
+        ({"rule": ["gosgd", "sgp"]}, ["curves", "ranking"]),
+        pytest.param(
+            {"topology": GRAPHS, "p": [0.1, 0.5, 1.0]},
+            ["curves", "graphs", "heat", "predictions", "ranking", "response"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_the_same_results_make_the_same_files_to_the_bit(
+    tmp_path: Path, axes: dict[str, Any], names: list[str]
+) -> None:
+    results = results_of(axes, seeds=2)
     first, second = tmp_path / "a", tmp_path / "b"
     for folder in (first, second):
         folder.mkdir()
         write_report(results, folder)
     files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
-    names = ["curves", "graphs", "heat", "predictions", "ranking", "response"]
     assert [path.stem for path in files] == [*names, "report"]
     for file in files:
         assert (first / file).read_bytes() == (second / file).read_bytes()

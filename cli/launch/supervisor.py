@@ -1,0 +1,102 @@
+"""A run from the start of its processes to the end of the last one."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .display import Display
+from .monitor import Monitor, PeerView
+from .processes import ProcessGroup
+
+if TYPE_CHECKING:
+    from .faults import FaultInjector
+
+__all__ = ["supervise"]
+
+LOOK_S = 0.2
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Interrupt:
+    """Handles Ctrl-C: the first one makes peers leave, the second kills them."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+        self.count = 0
+
+    def __call__(self, number: int, frame: object) -> None:
+        self.count += 1
+        if self.count > 1:
+            self._group.kill_all()
+            return
+        print(
+            "\nstopping: peers hand their weight on and leave; once more kills them",
+            file=sys.stderr,
+        )
+        self._group.leave_all()
+
+
+def supervise(
+    group: ProcessGroup,
+    monitor: Monitor,
+    display: Display,
+    faults: "FaultInjector | None" = None,
+) -> list[PeerView]:
+    """Start all processes, and watch them until the last one has ended.
+
+    Args:
+        group: The peers, none of which was started yet.
+        monitor: Sees them.
+        display: Shows it.
+        faults: What is done to them.
+
+    Returns:
+        How each was seen to end, in the order of the group.
+
+    Raises:
+        OSError: A process could not be started; those that were are killed.
+    """
+    interrupt = _Interrupt(group)
+    started_s = time.monotonic()
+    try:
+        with _handling(interrupt):
+            group.start()
+            while not monitor.over or (faults is not None and faults.will_revive):
+                news = _wait(faults, group, interrupt) + monitor.update()
+                display(monitor.views, news, time.monotonic() - started_s)
+    except BaseException:
+        group.kill_all()
+        group.wait()
+        raise
+    return monitor.views
+
+
+def _wait(faults: "FaultInjector | None", group: ProcessGroup, interrupt: _Interrupt) -> list[str]:
+    """Do what is due until it is time to look again; says what it was."""
+    news: list[str] = []
+    look_s = time.monotonic() + LOOK_S
+    while (rest_s := look_s - time.monotonic()) > 0:
+        if faults is None:
+            time.sleep(rest_s)
+        else:
+            if interrupt.count:
+                faults.cancel()
+                # Of a peer that was being paused while the signal came.
+                group.release_all()
+            news += faults.update()
+            time.sleep(min(rest_s, faults.next_s))
+    return news
+
+
+@contextmanager
+def _handling(interrupt: _Interrupt) -> Iterator[None]:
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
