@@ -455,7 +455,7 @@ def _set_alarm(t: Tables, worker: int) -> None:
 
 def _patience_s(t: Tables, edge: int) -> float:
     """How long to wait for an answer before asking (again)."""
-    wait_s = _FIRST_TIMEOUT_S
+    wait_s: float = _FIRST_TIMEOUT_S
     if t.floats[t.roundtrip_s + edge] >= 0.0:
         wait_s = t.floats[t.roundtrip_s + edge] + 4 * t.floats[t.deviation_s + edge]
     wait_s *= 2.0 ** min(t.ints[t.questions + edge], _DOUBLINGS_MAX)
@@ -543,7 +543,8 @@ def _uniform(t: Tables, worker: int) -> float:
     """A number in [0, 1), as numpy's ``Generator.random`` draws it."""
     at = worker * t.words_each + t.ints[t.word + worker]
     t.ints[t.word + worker] += 1
-    return float((int(t.ints[t.high + at]) << 21) | (int(t.ints[t.low + at]) >> 11)) * 2.0**-53
+    bits: int = (t.ints[t.high + at] << 21) | (t.ints[t.low + at] >> 11)
+    return bits * 2.0**-53
 
 
 def _below(t: Tables, worker: int, n: int) -> int:

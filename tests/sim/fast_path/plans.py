@@ -69,7 +69,9 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
             "numbers": st.sampled_from([8, 2_400]),
             "seed": st.integers(0, 1000),
             "staged_max": st.sampled_from([1, 2, 8]),
-            "rule": st.sampled_from(["gosgd"] + [f"gosgd:outstanding_max={most}" for most in (1, 5)]),
+            "rule": st.sampled_from(
+                ["gosgd"] + [f"gosgd:outstanding_max={most}" for most in (1, 5)]
+            ),
         }
     )
 
@@ -80,5 +82,3 @@ def flat(levels: Any) -> list[tuple[Any, ...]]:
         (level.workers, level.steps, level.orders, [tuple(each) for each in level.operations])
         for level in levels
     ]
-
-
