@@ -36,9 +36,9 @@ from .batched.stepper import Failure
 from .batched.values import Cores, Values, check_memory, check_values, prepare
 from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
 from .config import SimulationConfig
-from .fast_path.choice import choose_decider
-from .fast_path.compiler import Decider
-from .fast_path.proof import prove
+from .kernel.fast_path.choice import choose_decider
+from .kernel.fast_path.compiler import Decider
+from .kernel.fast_path.proof import prove
 from .kernel.faults import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
 from .kernel.links import Links

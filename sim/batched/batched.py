@@ -22,10 +22,10 @@ from torch.optim import SGD, Optimizer
 
 from ...gossip.errors import ConfigError
 from ...train.tasks.task import Task
-from ..fast_path.levels import AnyLevel
+from ..kernel.fast_path.levels import AnyLevel
+from .compiled.row_passes import rounds_as_torch, take_steps
 from .loop import Batches, Replica
 from .parameters import ParameterMatrix, view_of
-from .row_passes import rounds_as_torch, take_steps
 from .stepper import Failures
 
 __all__ = ["BatchedStepper", "Gradient", "stacked_gradient", "unbatchable", "written_out"]

@@ -17,7 +17,7 @@ from ...gossip import PeerId
 from ...train.tasks.data import Sampler, split
 from ...train.tasks.task import Task
 from ...train.tensors.vector import is_finite_tensor
-from ..fast_path.levels import AnyLevel
+from ..kernel.fast_path.levels import AnyLevel
 from .parameters import ParameterMatrix
 from .stepper import Failures
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
-from ..fast_path.levels import AnyLevel
+from ..kernel.fast_path.levels import AnyLevel
 from .parameters import ParameterMatrix, tensors_of, view_of
 from .stepper import Failures, Stepper
 from .vector_tasks import Present

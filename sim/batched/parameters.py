@@ -11,9 +11,9 @@ from ...gossip.effects.effects import X
 from ...gossip.wire.schema import Schema
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
-from ..fast_path.levels import AnyLevel, ColumnLevel
+from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Operation
-from .row_passes import RowPasses, rounds_as_torch
+from .compiled.row_passes import RowPasses, rounds_as_torch
 from .shares import Parts, Shares, Span, spans_of
 from .stepper import Stepper, WorkerCheckpoints
 

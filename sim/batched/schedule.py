@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip import Audit, PeerId, TrainingError
-from ..fast_path.compiler import Decider
-from ..fast_path.fleet import FastFleet, TakeOver
-from ..fast_path.levels import AnyLevel, ColumnLevel, levels_of
+from ..kernel.fast_path.compiler import Decider
+from ..kernel.fast_path.fleet import FastFleet, TakeOver
+from ..kernel.fast_path.levels import AnyLevel, ColumnLevel, levels_of
 from ..kernel.fleet import Fleet
 from ..kernel.fleet_faults import FaultReport, fault_report
 from ..kernel.plan import FleetPlan, Stop, Traffic

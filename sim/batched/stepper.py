@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..fast_path.levels import AnyLevel
+from ..kernel.fast_path.levels import AnyLevel
 from ..kernel.plan import Stop
 from ..kernel.program import Keep, Start
 

@@ -14,7 +14,7 @@ from ...gossip.effects.effects import X
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
-from ..fast_path.levels import AnyLevel
+from ..kernel.fast_path.levels import AnyLevel
 from ..kernel.program import Combine, Keep, Mix, Operation, Release, Snapshot, Start
 from .shares import Parts, Shares
 from .stepper import WorkerCheckpoints

@@ -18,10 +18,9 @@ from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMe
 from ...gossip.effects.ledger import Kind
 from ...topology.hashing import key
 from .execution import Handler
-from .links import Links, uniform
+from .links import Links, address_of, uniform
 from .network_faults import Mailbox, NetworkFaults
 from .plan import FleetPlan, Traffic
-from .post import address_of
 from .process_faults import FaultInjector
 from .program import Slot
 from .worker import Checkpoint, FleetControl, Incarnations, Worker

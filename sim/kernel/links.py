@@ -5,14 +5,23 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...gossip import Envelope
+from ...gossip import Envelope, PeerId
 from ...gossip.errors import ConfigError
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Member
 from ...topology.hashing import key
 from ..models.network import ALL, NetworkConfig
 
-__all__ = ["Links", "Sizes", "uniform"]
+__all__ = ["Links", "Sizes", "address_of", "uniform"]
+
+
+# Nobody listens there: addresses are names under virtual time.
+_PORT = 7700
+
+
+def address_of(peer: PeerId) -> str:
+    """Where a peer would listen."""
+    return f"tcp://{peer}:{_PORT}"
 
 
 Ends = frozenset[int] | None

@@ -9,8 +9,7 @@ from ...gossip.effects.effects import Greet
 from ...gossip.wire.messages import Hello, Leave
 from ...topology.hashing import key
 from .faults import Fault
-from .links import Links, Sizes, uniform
-from .post import address_of
+from .links import Links, Sizes, address_of, uniform
 from .program import Slot
 from .worker import FleetControl, Worker
 

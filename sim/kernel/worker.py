@@ -12,8 +12,8 @@ from ...gossip.rng import stream
 from ...gossip.types import Incarnation, ShareId, SnapshotId, frozen
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import ClockRow
+from .links import address_of
 from .plan import FleetPlan, Traffic
-from .post import address_of
 from .program import Program, Slot
 
 __all__ = ["Checkpoint", "CrashPoint", "FleetControl", "Incarnations", "Processes", "Worker"]

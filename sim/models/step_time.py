@@ -22,6 +22,7 @@ __all__ = [
     "PACES",
     "InTurn",
     "StepTime",
+    "is_constant",
     "make_step_time",
     "parse_slow",
     "parse_speeds",

@@ -49,10 +49,10 @@ from ...train.storage.inputs import (
 )
 from ...train.tensors.store import TensorStore
 from ...train.tensors.vector import Vector, is_finite_tensor
-from ..kernel.post import Clock, Post, Priority
 from ..models.step_time import StepTime
 from .learner import Learner
 from .observers import PeerClosed, PeerFailed, PeerStarted, SwarmObserver
+from .post import Clock, Post, Priority
 
 __all__ = ["SwarmDriver", "SwarmPeer"]
 

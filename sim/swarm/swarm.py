@@ -14,11 +14,12 @@ from ...gossip.weight import founders
 from ...train.runtime.counters import Counters
 from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task
-from ..kernel.post import Priority, address_of
+from ..kernel.links import address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
 from .learner import Course, Weighed, consensus_distance, load, merge, own_rng
 from .observers import Happening, LinkCut, LinkHealed, PeerCrashed, PeerPaused, PeerSlowed
+from .post import Priority
 from .world import Peers, World, check_name
 
 __all__ = ["Swarm"]

@@ -13,12 +13,13 @@ from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
 from ...train.tensors.vector import Vector
-from ..kernel.post import Clock, Link, Post, address_of
+from ..kernel.links import address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from .learner import Course, own_rng
 from .observers import Fault, SwarmObserver
 from .peer import SwarmPeer
+from .post import Clock, Link, Post
 
 __all__ = ["Peers", "World", "check_name"]
 

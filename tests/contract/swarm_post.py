@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rumor.gossip.wire.codec import Buffer, decode, encode
-from rumor.sim.kernel.post import Clock, Post, address_of
+from rumor.sim.kernel.links import address_of
 from rumor.sim.models.network import NetworkConfig
+from rumor.sim.swarm.post import Clock, Post
 
 from .post import Letter
 

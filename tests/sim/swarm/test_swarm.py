@@ -33,8 +33,7 @@ from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerRefused, ShareMixed
 from rumor.gossip.weight import founders
 from rumor.sim import NetworkConfig, Swarm
-from rumor.sim.kernel.links import Links
-from rumor.sim.kernel.post import Clock, Post, Priority, address_of
+from rumor.sim.kernel.links import Links, address_of
 from rumor.sim.models.network import Cut, Host
 from rumor.sim.swarm.observers import (
     LinkCut,
@@ -46,6 +45,7 @@ from rumor.sim.swarm.observers import (
     PeerSlowed,
     PeerStarted,
 )
+from rumor.sim.swarm.post import Clock, Post, Priority
 from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.task import Task, sgd
 from rumor.train.tensors.vector import Vector

@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ..fast_path.decisions import MIX, SNAPSHOT
+from ...kernel.fast_path.tables import MIX, SNAPSHOT
 
 __all__ = ["carry_out", "take_steps"]
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from rumor.sim.batched import row_passes
-from rumor.sim.batched.row_passes import RowPasses, rounds_as_torch
-from rumor.sim.fast_path.compiler import can_compile
-from rumor.sim.fast_path.decisions import MIX, RELEASE, SNAPSHOT
+from rumor.sim.batched.compiled import row_passes
+from rumor.sim.batched.compiled.row_passes import RowPasses, rounds_as_torch
+from rumor.sim.kernel.fast_path.compiler import can_compile
+from rumor.sim.kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
 
 pytestmark = [
     pytest.mark.compiled,

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..fast_path import decisions
-from ..fast_path.compiler import can_compile
+from ...kernel.fast_path import tables
+from ...kernel.fast_path.compiler import can_compile
 
 __all__ = ["RowPasses", "rounds_as_torch", "take_steps"]
 
@@ -79,9 +79,9 @@ class RowPasses:
 
 def _note(slots: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
     """Keep account of which slot stands in which room."""
-    changes = rows[rows[:, 0] != decisions.MIX]
+    changes = rows[rows[:, 0] != tables.MIX]
     # A room may be let go and taken again in one level: the last word counts.
-    slots[changes[:, 4]] = np.where(changes[:, 0] == decisions.SNAPSHOT, changes[:, 3], -1)
+    slots[changes[:, 4]] = np.where(changes[:, 0] == tables.SNAPSHOT, changes[:, 3], -1)
 
 
 @cache
@@ -94,7 +94,7 @@ def _mixes_as_torch() -> bool:
     x = torch.randn(2, 64, generator=torch.Generator().manual_seed(1))
     for fraction in (1e-3, 0.3, 0.49999, 0.5, 0.7, 0.999):
         ours, theirs = x.clone(), x.clone()
-        rows = np.array([[decisions.SNAPSHOT, 1, 0, 0, 0, 1], [decisions.MIX, 0, 0, 0, 0, 0]])
+        rows = np.array([[tables.SNAPSHOT, 1, 0, 0, 0, 1], [tables.MIX, 0, 0, 0, 0, 0]])
         RowPasses(ours).carry_out(rows, np.array([0.0, fraction]))
         theirs[0].lerp_(theirs[1].clone(), fraction)
         if not _alike(ours, theirs):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 
 from rumor.gossip.rng import stream
-from rumor.sim.fast_path import decisions
-from rumor.sim.fast_path.compiler import INTERPRETED, Decider, can_compile, compiled
-from rumor.sim.fast_path.fleet import FastFleet, TakeOver, why_not
-from rumor.sim.fast_path.levels import levels_of
+from rumor.sim.kernel.fast_path import decisions
+from rumor.sim.kernel.fast_path.compiler import INTERPRETED, Decider, can_compile, compiled
+from rumor.sim.kernel.fast_path.fleet import FastFleet, TakeOver, why_not
+from rumor.sim.kernel.fast_path.levels import levels_of
 from rumor.sim.kernel.fleet import Fleet
 
 from .plans import flat, plan_of, settings_of_plans

@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip.effects.effects import X
-from ...gossip.wire.formats import Form
-from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
-from . import decisions
+from ....gossip.effects.effects import X
+from ....gossip.wire.formats import Form
+from ..program import Cut, Level, Mix, Operation, Release, Snapshot
 from .fleet import Window
+from .tables import MIX, SNAPSHOT
 
 __all__ = ["AnyLevel", "ColumnLevel", "levels_of"]
 
@@ -48,9 +48,9 @@ class ColumnLevel:
         for (kind, worker, _, slot, _, id), fraction in zip(
             self.rows.tolist(), self.fractions.tolist(), strict=True
         ):
-            if kind == decisions.SNAPSHOT:
+            if kind == SNAPSHOT:
                 found.append(Snapshot(worker, slot, _PLAIN, id))
-            elif kind == decisions.MIX:
+            elif kind == MIX:
                 found.append(Mix(worker, slot, fraction))
             else:
                 found.append(Release(slot))

@@ -8,6 +8,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from . import decisions
+from .tables import Tables
 
 __all__ = ["INTERPRETED", "Decider", "can_compile", "compiled"]
 
@@ -20,7 +21,7 @@ class Decider(NamedTuple):
     """Whether its arrays are numpy's, and no lists."""
     queue: Callable[[], Any]
     """Makes an empty queue of events."""
-    module: Callable[[decisions.Tables], Any]
+    module: Callable[[Tables], Any]
     """Has ``begin`` and ``advance`` for such tables."""
 
 

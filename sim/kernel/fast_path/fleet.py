@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip import Audit, Envelope, Rule
-from ...gossip.rules.asynchronous.gosgd import GoSGD
-from ...gossip.weight import UNIT, UNITS_PER_FOUNDER
-from ...gossip.wire.codec import encoded_bytes
-from ...gossip.wire.formats import NATIVE, Form
-from ...gossip.wire.messages import Ack, Body, Pending, Push, Query
-from ...topology import Topology
-from ..kernel.plan import FleetPlan, Traffic
-from ..kernel.topology import WorkerTopology
-from ..models.step_time import is_constant
-from . import decisions
+from ....gossip import Audit, Envelope, Rule
+from ....gossip.rules.asynchronous.gosgd import GoSGD
+from ....gossip.weight import UNIT, UNITS_PER_FOUNDER
+from ....gossip.wire.codec import encoded_bytes
+from ....gossip.wire.formats import NATIVE, Form
+from ....gossip.wire.messages import Ack, Body, Pending, Push, Query
+from ....topology import Topology
+from ...models.step_time import is_constant
+from ..plan import FleetPlan, Traffic
+from ..topology import WorkerTopology
+from . import tables
 from .compiler import Decider
-from .decisions import Tables
+from .tables import Tables
 
-__all__ = ["FastFleet", "Window", "why_not"]
+__all__ = ["FastFleet", "TakeOver", "Window", "why_not"]
 
 _EDGES_MAX = 4_000_000
 _STAGED_MAX = 24
@@ -55,6 +55,8 @@ def why_not(plan: FleetPlan) -> str:
     topology = _topology_of(plan)
     if topology is None or topology.period is None:
         return "the topology has no period"
+    if _is_dense(topology, len(plan.ids)):
+        return f"the topology has more than {_EDGES_MAX:,} edges"
     if len(plan.ids) < 2:
         return "there is one worker"
     return ""
@@ -69,10 +71,6 @@ def _why_not_rule(rule: Rule) -> str:
 def _topology_of(plan: FleetPlan) -> Topology | None:
     neighbors = plan.neighbors
     return neighbors.topology if isinstance(neighbors, WorkerTopology) else None
-
-
-class TooManyEdges(Exception):
-    """A topology has more edges than columns are made for."""
 
 
 class TakeOver(Exception):
@@ -99,9 +97,6 @@ class FastFleet:
     Args:
         plan: What they are made of; `why_not` finds nothing.
         decider: What runs `decisions`.
-
-    Raises:
-        TooManyEdges: The topology has too many.
     """
 
     def __init__(self, plan: FleetPlan, decider: Decider) -> None:
@@ -135,37 +130,37 @@ class FastFleet:
         last = self.steps + steps_max
         while True:
             why = self._decisions.advance(self._tables, until_s, last)
-            if why == decisions.SUPPLY:
-                self._supply(int(self._tables.count[decisions.WANTING]))
+            if why == tables.SUPPLY:
+                self._supply(int(self._tables.count[tables.WANTING]))
                 self._supply_others()
-            elif why == decisions.FULL:
+            elif why == tables.FULL:
                 self._grow()
-            elif why == decisions.BEYOND:
+            elif why == tables.BEYOND:
                 raise TakeOver
             else:
                 break
         self.now = float(self._tables.floats[self._tables.clock])
-        self.over = why == decisions.OVER
-        return bool(why != decisions.STEPS)
+        self.over = why == tables.OVER
+        return bool(why != tables.STEPS)
 
     @property
     def steps(self) -> int:
         """Optimizer steps of all workers so far."""
-        return int(self._tables.count[decisions.TAKEN])
+        return int(self._tables.count[tables.TAKEN])
 
     @property
     def traffic(self) -> Traffic:
         """What all workers together have sent and mixed."""
         count = [int(number) for number in self._tables.count]
         return Traffic(
-            messages=count[decisions.MESSAGES],
-            bytes_sent=count[decisions.BYTES],
-            pushes=count[decisions.PUSHES],
-            skipped=count[decisions.SKIPPED],
-            refusals=count[decisions.REFUSALS],
-            mixed=count[decisions.MIXED],
-            staleness_steps=count[decisions.STALENESS],
-            events=count[decisions.EVENTS],
+            messages=count[tables.MESSAGES],
+            bytes_sent=count[tables.BYTES],
+            pushes=count[tables.PUSHES],
+            skipped=count[tables.SKIPPED],
+            refusals=count[tables.REFUSALS],
+            mixed=count[tables.MIXED],
+            staleness_steps=count[tables.STALENESS],
+            events=count[tables.EVENTS],
         )
 
     def column(self, name: str) -> NDArray[np.int64]:
@@ -190,17 +185,17 @@ class FastFleet:
     def take(self) -> Window:
         """Hand over what was decided since this was last called."""
         t = self._tables
-        n_steps, n = int(t.count[decisions.N_STEPS]), int(t.count[decisions.N_OPERATIONS])
+        n_steps, n = int(t.count[tables.N_STEPS]), int(t.count[tables.N_OPERATIONS])
         window = Window(
-            n_levels=int(t.count[decisions.N_LEVELS]),
+            n_levels=int(t.count[tables.N_LEVELS]),
             steps=np.array(t.step_rows[: 3 * n_steps], np.int64).reshape(-1, 3),
             first_order=self.steps - n_steps,
             operations=np.array(t.operation_rows[: 6 * n], np.int64).reshape(-1, 6),
             fractions=np.array(t.fractions[:n], np.float64),
         )
-        t.count[decisions.N_STEPS] = t.count[decisions.N_OPERATIONS] = 0
-        t.count[decisions.N_LEVELS] = 1
-        t.count[decisions.WINDOW] += 1
+        t.count[tables.N_STEPS] = t.count[tables.N_OPERATIONS] = 0
+        t.count[tables.N_LEVELS] = 1
+        t.count[tables.WINDOW] += 1
         t.ints[t.level : t.level + self._n] = self._array(np.zeros(self._n, np.int64))
         return window
 
@@ -217,9 +212,9 @@ class FastFleet:
         self._edges = len(graph["to"])
         words_each = max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // n))
         durations_each = 1 if is_constant(plan.pace) else _DURATIONS
-        count = np.zeros(decisions.N_COUNTS, np.int64)
-        count[decisions.RUNNING], count[decisions.N_LEVELS] = n, 1
-        count[decisions.FREE] = _ROOMS_MIN
+        count = np.zeros(tables.N_COUNTS, np.int64)
+        count[tables.RUNNING], count[tables.N_LEVELS] = n, 1
+        count[tables.FREE] = _ROOMS_MIN
         ints = _stacked(
             **graph,
             name_bytes=[len(id) for id in plan.ids],
@@ -306,16 +301,16 @@ class FastFleet:
     def _grow(self) -> None:
         """Make the columns of rooms and of the window twice as long where they are full."""
         t, changes = self._tables, dict[str, Any]()
-        if t.count[decisions.FREE] == 0:
+        if t.count[tables.FREE] == 0:
             n = len(t.rooms) // 3
             changes = {
                 "rooms": self._longer(t.rooms),
                 "free_rooms": self._array(np.concatenate([np.arange(n, 2 * n), np.arange(n)])),
             }
-            t.count[decisions.FREE] = n
-        if 3 * t.count[decisions.N_STEPS] >= len(t.step_rows):
+            t.count[tables.FREE] = n
+        if 3 * t.count[tables.N_STEPS] >= len(t.step_rows):
             changes["step_rows"] = self._longer(t.step_rows)
-        if t.count[decisions.N_OPERATIONS] + decisions.OPERATIONS_MAX > len(t.fractions):
+        if t.count[tables.N_OPERATIONS] + tables.OPERATIONS_MAX > len(t.fractions):
             changes["operation_rows"] = self._longer(t.operation_rows)
             changes["fractions"] = self._longer(t.fractions)
         self._tables = t._replace(**changes)
@@ -345,6 +340,17 @@ def _words(seed: int, id: str) -> np.random.Philox:
     return np.random.Philox(key=key)
 
 
+def _is_dense(topology: Topology, n: int) -> bool:
+    """Whether there would be too many rows of edges; says so after the first that are too many."""
+    left = _EDGES_MAX
+    for worker in range(n):
+        for round in range(topology.period or 1):
+            left -= len(topology.neighbors(worker, round))
+        if left < 0:
+            return True
+    return False
+
+
 def _edges(topology: Topology, n: int) -> dict[str, list[int]]:
     """Rows of neighbors by worker and round, as numbers of edges; both ends of each edge."""
     period = topology.period
@@ -361,8 +367,6 @@ def _edges(topology: Topology, n: int) -> dict[str, list[int]]:
                     to.append(other)
                 neighbors.append(edge)
             offsets.append(len(neighbors))
-        if len(neighbors) > _EDGES_MAX:
-            raise TooManyEdges
     return {"offsets": offsets, "neighbors": neighbors, "source": source, "to": to}
 
 

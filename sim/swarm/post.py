@@ -10,10 +10,10 @@ from typing import Protocol as Structural
 
 from ...gossip import PeerId
 from ...gossip.wire.codec import Buffer
+from ..kernel.links import Links, address_of
 from ..models.network import NetworkConfig
-from .links import Links
 
-__all__ = ["Clock", "Link", "Listener", "Post", "Priority", "address_of"]
+__all__ = ["Clock", "Link", "Listener", "Post", "Priority"]
 
 
 class Priority(IntEnum):
@@ -68,14 +68,6 @@ class Clock:
 
 Link = tuple[PeerId, PeerId]
 """From whom, to whom."""
-
-# Nobody listens there: addresses are names under virtual time.
-_PORT = 7700
-
-
-def address_of(peer: PeerId) -> str:
-    """Where a peer would listen."""
-    return f"tcp://{peer}:{_PORT}"
 
 
 class Listener(Structural):

@@ -1,7 +1,7 @@
 """Who decides: protocols, or the fast path in one of its two ways."""
 
-from ...gossip.errors import ConfigError
-from ..kernel.plan import FleetPlan
+from ....gossip.errors import ConfigError
+from ..plan import FleetPlan
 from .compiler import INTERPRETED, Decider, can_compile, compiled
 from .fleet import why_not
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ..kernel.fleet import Fleet
-from ..kernel.plan import FleetPlan
-from ..kernel.program import Level
+from ..fleet import Fleet
+from ..plan import FleetPlan
+from ..program import Level
 from .compiler import Decider
 from .fleet import FastFleet, TakeOver
 from .levels import ColumnLevel, levels_of
