@@ -51,7 +51,7 @@ SHARE   ?= $(shell echo $$(($(COMMITS) % 16 + 1))/16)
 
 # Of `make test COVER=1`, too.
 COVERED := $(BIN)/coverage combine -q && $(BIN)/coverage report --show-missing --fail-under=100 \
-	--include='gossip/*,topology/*' --omit='gossip/transport*'
+	--include='gossip/*,topology/*' --omit='gossip/transport/*'
 
 test: test-core test-others
 
