@@ -178,7 +178,7 @@ class Simulation:
         is_compiled = self._decider is not None and self._decider.is_compiled
         # What takes no longer than that needs no core of its own.
         beside = self._cores if is_compiled else max(1, self._cores - 1)
-        cores = Cores(self._cores, beside)
+        cores = Cores(self._cores, beside, is_compiled)
         return prepare(self.config, self._task, self.ids, cores, fault_plan=self._fault_plan)
 
     @cached_property

@@ -23,7 +23,7 @@ from torch.optim import SGD, Optimizer
 from ...gossip.errors import ConfigError
 from ...train.tasks.task import Task
 from ..kernel.fast_path.levels import AnyLevel
-from .compiled.row_passes import rounds_as_torch, take_steps
+from .compiled.row_passes import take_steps
 from .loop import Batches, Replica
 from .parameters import ParameterMatrix, view_of
 from .stepper import Failures
@@ -145,7 +145,7 @@ class BatchedStepper:
         values = x.index_select(0, chosen)
         inputs, targets = self._batches.stacked(indices)
         gradients, losses = self._gradient()(values, inputs, targets)
-        if self._sgd is not None and self._sgd.in_passes:
+        if self._sgd is not None and self._sgd.is_plain and self._rows.in_passes:
             is_finite = self._sgd.pass_over(x, gradients, workers, steps)
         else:
             if self._sgd is not None:
@@ -193,13 +193,8 @@ class _Momentum:
         self._decay = settings["weight_decay"]
         self._nesterov = bool(settings["nesterov"])
         self._buffer = torch.zeros_like(x) if self._momentum else None
-        self.in_passes = (
-            x.dtype == torch.float32
-            and not (self._dampening or self._nesterov)
-            and isinstance(self._momentum, float | int)
-            and rounds_as_torch()
-        )
-        """Whether `pass_over` can be used in place of `update`."""
+        self.is_plain = not (self._dampening or self._nesterov)
+        """Whether `pass_over` can do what `update` does."""
 
     @classmethod
     def of(cls, optimizer: Optimizer, x: Tensor) -> "_Momentum | None":

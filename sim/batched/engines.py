@@ -52,6 +52,8 @@ class Workshop:
     """Cores to use."""
     threads_batched: int
     """Of these, cores that batched steps may use: deciding may need one of its own."""
+    compiled: bool = False
+    """Whether passes over rows may use machine code."""
 
     def loop(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
         """One step after another."""
@@ -73,7 +75,8 @@ class Workshop:
         gradient: Callable[[ParameterMatrix, Task], Gradient] | None = None,
     ) -> Stepper:
         """Many steps at once, with the gradient of ``torch.func`` or another."""
-        rows.threads = self.threads_batched
+        if self.compiled:
+            rows.compile_passes(self.threads_batched)
         return BatchedStepper(
             rows,
             self.task,

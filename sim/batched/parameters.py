@@ -1,7 +1,6 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -68,8 +67,9 @@ class ParameterMatrix:
         self._rows: dict[str, list[Parts]] = {X: _rows_of(self.x)}
         for name in registers:
             self._rows[name] = _rows_of(tuple(torch.zeros_like(part) for part in self.x))
-        self.threads = 1
-        """How many may share a pass over rows."""
+        self.in_passes = False
+        """Whether machine code passes over rows."""
+        self._threads = 1
         self._passes: RowPasses | None = None
         self._shares = Shares(self.schema, self._rows, vector.flats, ids, seed, self.locals)
 
@@ -106,11 +106,21 @@ class ParameterMatrix:
         """
         return self._shares.carry_out(operations)
 
+    def compile_passes(self, threads: int) -> None:
+        """Let machine code pass over rows where it gives torch's bits: those of float32 alone.
+
+        Args:
+            threads: How many may share a pass; it changes no bit.
+        """
+        is_float32 = [part.dtype for part in self.x] == [torch.float32]
+        self.in_passes = is_float32 and not self.locals and rounds_as_torch()
+        self._threads = threads
+
     def carry_out_level(self, level: AnyLevel) -> list[int]:
         """Do what is to follow a level's steps; see `carry_out`."""
-        if isinstance(level, ColumnLevel) and self._is_plain:
+        if self.in_passes and isinstance(level, ColumnLevel):
             if self._passes is None:
-                self._passes = RowPasses(self.x[0], self.threads)
+                self._passes = RowPasses(self.x[0], self._threads)
             self._passes.carry_out(level.rows, level.fractions)
             return []
         if self._passes is not None:
@@ -124,12 +134,6 @@ class ParameterMatrix:
         if self._passes is not None:
             self._passes.close()
             self._passes = None
-
-    @cached_property
-    def _is_plain(self) -> bool:
-        """Whether passes over rows are of use: whole vectors of float32, and numba at hand."""
-        is_float32 = [part.dtype for part in self.x] == [torch.float32]
-        return is_float32 and not self.locals and rounds_as_torch()
 
     def spans(self, shard: int) -> tuple[Span, ...]:
         """Where a shard lies in the parts of `x`."""

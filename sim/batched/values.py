@@ -106,6 +106,8 @@ class Cores(NamedTuple):
     all: int
     beside_deciding: int
     """Those that are left while windows are decided ahead."""
+    compiled: bool = False
+    """Whether machine code is loaded anyway, so that passes over rows may use it."""
 
 
 # One thread is enough for what is only looked at.
@@ -241,6 +243,7 @@ def _workshop(
         seed=config.seed,
         threads=cores.all,
         threads_batched=cores.beside_deciding,
+        compiled=cores.compiled,
     )
     return module, workshop, Checked(schema, alone.anchor, memory_gib)
 
