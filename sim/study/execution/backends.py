@@ -21,6 +21,7 @@ __all__ = ["Backend", "Lost", "answers", "read_backend"]
 
 _NEEDS: Final = {"loky": "joblib", "dask": "distributed", "ray": "ray"}
 _CONNECT_S: Final = 10
+_IDLE_S: Final = 300
 _FORMS: Final = "loky (processes of this machine), dask:tcp://HOST:PORT, ray or ray:ADDRESS"
 
 # Processes compute on one core each, side by side.
@@ -118,7 +119,8 @@ def answers(
         if backend.is_local and jobs == 1:
             yield from map(run, orders)
             return
-        with _POOLS[backend.kind](backend.address, run, jobs) as pool:
+        several = jobs and min(jobs, len(orders))
+        with _POOLS[backend.kind](backend.address, run, several) as pool:
             yield from _side_by_side(pool, orders)
 
 
@@ -130,7 +132,10 @@ def _side_by_side(pool: Pool, orders: Sequence[str]) -> Generator[str | Lost]:
             # One each: of what waits in a process that is killed nobody would know.
             while waiting and len(under_way) < pool.width():
                 order = waiting.pop()
-                under_way[pool.submit(order)] = order
+                try:
+                    under_way[pool.submit(order)] = order
+                except pool.killed:  # beside this one, a moment ago
+                    yield Lost(order)
             for future in pool.wait(list(under_way)):
                 order = under_way.pop(future)
                 try:
@@ -150,19 +155,21 @@ def _loky(address: None, run: Run, jobs: int | None) -> Iterator[Pool]:
     from joblib.externals import loky
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
-    workers, env = jobs or loky.cpu_count(), dict.fromkeys(_THREADS, "1")
+    workers, executor = jobs or 1, loky.get_reusable_executor
+    # With the usual 10 s, a worker that waits on a busy machine ends as work comes.
+    more: Any = {"env": dict.fromkeys(_THREADS, "1"), "timeout": _IDLE_S, "kill_workers": True}
     try:
         yield Pool(
             width=lambda: workers,
             # After one was killed, these are new processes.
-            submit=lambda order: loky.get_reusable_executor(workers, env=env).submit(run, order),
+            submit=lambda order: executor(workers, **more).submit(run, order),
             wait=lambda futures: wait(futures, return_when="FIRST_COMPLETED").done,
             result=lambda future: future.result(),
             killed=(BrokenProcessPool,),
             cancel=lambda futures: None,
         )
     finally:
-        loky.get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
+        executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
 @contextmanager
