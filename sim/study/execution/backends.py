@@ -75,7 +75,7 @@ def read_backend(text: str) -> Backend:
     return Backend(kind=kind, address=address or None)
 
 
-class Pool(NamedTuple):
+class _Pool(NamedTuple):
     """Processes that take orders, whoever started them."""
 
     width: Callable[[], int]
@@ -124,7 +124,7 @@ def answers(
             yield from _side_by_side(pool, orders)
 
 
-def _side_by_side(pool: Pool, orders: Sequence[str]) -> Generator[str | Lost]:
+def _side_by_side(pool: _Pool, orders: Sequence[str]) -> Generator[str | Lost]:
     waiting = list(reversed(orders))
     under_way: dict[Any, str] = {}
     try:
@@ -149,7 +149,7 @@ def _side_by_side(pool: Pool, orders: Sequence[str]) -> Generator[str | Lost]:
 
 
 @contextmanager
-def _loky(address: None, run: Run, jobs: int | None) -> Iterator[Pool]:
+def _loky(address: None, run: Run, jobs: int | None) -> Iterator[_Pool]:
     from concurrent.futures import wait
 
     from joblib.externals import loky
@@ -159,7 +159,7 @@ def _loky(address: None, run: Run, jobs: int | None) -> Iterator[Pool]:
     # With the usual 10 s, a worker that waits on a busy machine ends as work comes.
     more: Any = {"env": dict.fromkeys(_THREADS, "1"), "timeout": _IDLE_S, "kill_workers": True}
     try:
-        yield Pool(
+        yield _Pool(
             width=lambda: workers,
             # After one was killed, these are new processes.
             submit=lambda order: executor(workers, **more).submit(run, order),
@@ -173,7 +173,7 @@ def _loky(address: None, run: Run, jobs: int | None) -> Iterator[Pool]:
 
 
 @contextmanager
-def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
+def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
     from distributed import Client, wait
     from distributed.scheduler import KilledWorker
 
@@ -185,7 +185,7 @@ def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
     with client:
         if not client.nthreads():
             raise TransportError(f"the Dask cluster at {address} has no workers")
-        yield Pool(
+        yield _Pool(
             # A process computes one trial at a time, however many threads it has.
             width=lambda: jobs or len(client.nthreads()) or 1,
             submit=lambda order: client.submit(run, order, pure=False),
@@ -198,7 +198,7 @@ def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
 
 
 @contextmanager
-def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
+def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
     import ray
     from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
@@ -216,7 +216,7 @@ def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
         workers = jobs or int(cores.get("CPU", 0)) or 1
         # Tried again by us, alone: it may have been the one beside it.
         there = ray.remote(max_retries=0)(run)
-        yield Pool(
+        yield _Pool(
             width=lambda: workers,
             submit=there.remote,
             wait=lambda references: ray.wait(references)[0],
