@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from ....gossip.errors import ConfigError, RumorError, TransportError
 
-__all__ = ["Backend", "Lost", "Pool", "answers", "read_backend"]
+__all__ = ["Backend", "Lost", "answers", "read_backend"]
 
 _NEEDS: Final = {"loky": "joblib", "dask": "distributed", "ray": "ray"}
 _CONNECT_S: Final = 10
