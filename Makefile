@@ -2,6 +2,7 @@
 # make test        the test suite, but for what the next three run
 # make test-cluster    studies on a Dask and on a Ray
 # make test-browser    reports in a browser
+# make test-compiled   the fast path of simulations in machine code, once it is compiled
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
 # make cover       test-core, with branch coverage of protocol core and topologies, which must be complete
@@ -23,7 +24,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
-TESTS   := test-core test-others test-cluster test-browser test-share
+TESTS   := test-core test-others test-cluster test-browser test-compiled test-share
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
@@ -43,14 +44,14 @@ demo: .venv/.demo
 
 # What files share, such as a swarm that was run once, is made once where a file stays in one process.
 PYTEST  := -m pytest --dist loadfile --durations=20
-QUICK   := not slow and not cluster and not browser
+QUICK   := not slow and not cluster and not browser and not compiled
 CORE    := tests/gossip tests/topology
 COMMITS := $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 SHARE   ?= $(shell echo $$(($(COMMITS) % 16 + 1))/16)
 
 # Of `make test COVER=1`, too.
 COVERED := $(BIN)/coverage combine -q && $(BIN)/coverage report --show-missing --fail-under=100 \
-	--include='gossip/*,topology/*' --omit='gossip/transport*'
+	--include='gossip/*,topology/*' --omit='gossip/transport/*'
 
 test: test-core test-others
 
@@ -69,6 +70,9 @@ test-cluster: .venv/.test
 
 test-browser: .venv/.test
 	$(BIN)/python $(PYTEST) -m "browser and not slow"
+
+test-compiled: .venv/.test
+	$(BIN)/python $(PYTEST) -m "compiled and not slow"
 
 test-share: .venv/.test
 	$(BIN)/python $(PYTEST) -m slow --share $(SHARE)

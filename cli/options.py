@@ -79,7 +79,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     NETWORK: ("network", "latency_s", "bandwidth_mbit", "loss", "duplicates"),
     FAULTS: ("faults", "checkpoint_every_s"),
     COMPUTING: (
-        *("engine", "threads", "window", "memory_gib"),
+        *("engine", "decide", "threads", "window", "memory_gib"),
         *("processes", "shrink", "failures_max", "backend", "jobs"),
     ),
     OUTPUT: (

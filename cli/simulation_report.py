@@ -101,6 +101,7 @@ def describe_run(summary: dict[str, Any]) -> list[Row]:
         *_stopped(summary),
         *describe_faults(summary),
         _speed(summary),
+        Row("decided by", summary.get("decided") or "the protocols", ""),
         Row("engine", str(summary["engine"]), summary.get("engine_why") or ""),
     ]
 

@@ -24,6 +24,9 @@ ENGINES = ("auto", "batched", "loop", "fast")
 """Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
 give the same bits, else ``loop``."""
 
+DECIDERS = ("auto", "protocol", "compiled")
+"""Who decides on exchanges."""
+
 FLOAT_MAX = float_info.max
 """The largest number there is, though not the largest integer."""
 
@@ -41,7 +44,7 @@ _NUMBERS = (
 
 _TEXTS = (
     "topology", "mixing", "rule", "emission", "wire", "shard_order", "partition", "pace", "speeds",
-    "timing", "engine",
+    "timing", "engine", "decide",
 )  # fmt: skip
 
 # None is to leave them to something else.
@@ -146,6 +149,11 @@ class SimulationConfig:
     engine: str = "auto"
     """loop (one worker after another), batched (many at once), fast (batched, with other last
     bits), or auto: the faster of loop and batched where these give the same bits."""
+    decide: str = "auto"
+    """Who decides on exchanges: protocol (that of each worker, as live), compiled (a fast path in
+    machine code that emits the very same program; needs the extra ``compiled``), or auto: a fast
+    path, compiled where that pays, wherever nothing but plain exchanges is due, else the
+    protocols. Each run compares its first window. No bit depends on it."""
     threads: int | None = None
     """Cores to use; all unless given. No bit depends on it."""
     window: int | None = None
@@ -166,6 +174,8 @@ class SimulationConfig:
                 raise ConfigError(f"{name} is {value}: it must be a finite number above 0")
         if self.engine not in ENGINES:
             raise ConfigError(f"unknown engine {self.engine!r}. Valid names: {', '.join(ENGINES)}")
+        if self.decide not in DECIDERS:
+            raise ConfigError(f"unknown decide {self.decide!r}: it must be {', '.join(DECIDERS)}")
         if self.shards_per_push > self.shards:
             raise ConfigError(
                 f"shards_per_push is {self.shards_per_push}: it must be from 1 to shards, "

@@ -15,20 +15,34 @@ from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
-from ..topology import parse
+from ..topology import TopologyError, parse
 from ..train.tasks.registry import load_task
 from ..train.tasks.task import Task
 from .batched.engines import alone, usable_cores
 from .batched.models import Models
-from .batched.schedule import Ending, Progress, Window, can_prefetch, prefetched, schedule, settled
+from .batched.schedule import (
+    ByFastPath,
+    ByProtocols,
+    Deciding,
+    Ending,
+    Progress,
+    Window,
+    can_prefetch,
+    prefetched,
+    schedule,
+    settled,
+)
 from .batched.stepper import Failure
-from .batched.values import Values, check_memory, check_values, prepare
+from .batched.values import Cores, Values, check_memory, check_values, prepare
 from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
 from .config import SimulationConfig
+from .kernel.fast_path.choice import choose_decider
+from .kernel.fast_path.compiler import Decider
+from .kernel.fast_path.proof import prove
 from .kernel.faults import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
-from .kernel.links import Links
 from .kernel.plan import FaultPlan, FleetPlan, Stop
+from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology
@@ -108,6 +122,9 @@ def given(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[
     return read_faults(dumps(made)) if made else ()
 
 
+# More of them are proven by the first so many: a protocol for each takes 12 kB.
+_WORKERS_PROVEN = 4096
+
 _POINTS = 40
 _POINTS_MAX = 60
 _WINDOW_MIN = 2000
@@ -158,7 +175,18 @@ class Simulation:
 
     @cached_property
     def _values(self) -> Values:
-        return prepare(self.config, self._task, self.ids, self._cores, fault_plan=self._fault_plan)
+        is_compiled = self._decider is not None and self._decider.is_compiled
+        # What takes no longer than that needs no core of its own.
+        beside = self._cores if is_compiled else max(1, self._cores - 1)
+        cores = Cores(self._cores, beside, is_compiled)
+        return prepare(self.config, self._task, self.ids, cores, fault_plan=self._fault_plan)
+
+    @cached_property
+    def _decider(self) -> Decider | None:
+        """What runs the fast path; None where the protocols decide."""
+        checked = check_values(self.config, self._task, self.ids)
+        plan = self._plan(checked.schema, checked.anchor)
+        return choose_decider(self.config.decide, plan, self._steps_total())
 
     def prepare(self) -> None:
         """Choose how to compute, which takes as long as some steps do.
@@ -246,18 +274,43 @@ class Simulation:
     def _windows(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Iterator[Window]:
         config = self.config
         source = values.rows if isinstance(values, Models) else values
+        plan = self._plan(source.schema, source.anchor)
+        every_s, shift_s = self._every_s(), config.step_s / 2
+        window = config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers)
+        first_s = min(every_s + shift_s, config.time_s or math.inf)
         windows = partial(
             schedule,
-            self._plan(source.schema, source.anchor),
-            stops,
-            every_s=self._every_s(),
-            shift_s=config.step_s / 2,
+            self._deciding(plan, stops, first_s, window),
+            every_s=every_s,
+            shift_s=shift_s,
             time_s=config.time_s,
             # A rule that waits may take much longer than its steps do.
             marks_max=_POINTS_MAX if config.eval_every is None else None,
-            window=config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers),
+            window=window,
         )
         return prefetched(windows) if self._prefetches() else windows()
+
+    def _deciding(
+        self, plan: FleetPlan, stops: Sequence[Stop], first_s: float, window: int
+    ) -> Callable[[], Deciding]:
+        """Choose who decides, and prove on the first window that it makes no difference."""
+        decider = self._decider
+        if decider is None or stops:
+            return partial(ByProtocols, plan, stops)
+        prove(self._small(plan), decider, first_s, window)
+        return partial(ByFastPath, plan, decider)
+
+    def _small(self, plan: FleetPlan) -> FleetPlan:
+        """The same plan, or that of the first of very many workers, who cost less memory."""
+        ids, config = self.ids[:_WORKERS_PROVEN], self.config
+        if len(ids) == len(self.ids):
+            return plan
+        try:
+            few = parse(config.topology, len(ids), seed=config.seed, mixing=config.mixing)
+        except TopologyError:
+            return plan
+        links = partial(Links, self._network, ids, config.seed)
+        return replace(plan, ids=ids, neighbors=WorkerTopology(few, ids), links=links)
 
     def _plan(self, schema: Schema, anchor: bytes) -> FleetPlan:
         config = self.config
@@ -284,6 +337,8 @@ class Simulation:
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
         batches = self._values.engine in ("batched", "fast")
+        if self._decider is not None and self._decider.is_compiled:
+            return False
         return self._cores > 1 and batches and steps >= _PREFETCH_STEPS_MIN and can_prefetch()
 
     def _every_s(self) -> float:

@@ -22,7 +22,8 @@ from torch.optim import SGD, Optimizer
 
 from ...gossip.errors import ConfigError
 from ...train.tasks.task import Task
-from ..kernel.program import Level
+from ..kernel.fast_path.levels import AnyLevel
+from .compiled.row_passes import take_steps
 from .loop import Batches, Replica
 from .parameters import ParameterMatrix, view_of
 from .stepper import Failures
@@ -88,7 +89,7 @@ class BatchedStepper:
         self._group = max(_GROUP_MIN, min(_GROUP_MAX, _NUMBERS_PER_GROUP // rows.x[0].shape[1]))
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and self._sgd else None
 
-    def take(self, level: Level) -> None:
+    def take(self, level: AnyLevel) -> None:
         """Take all steps of a level."""
         groups = [
             range(start, min(start + self._group, len(level.workers)))
@@ -113,7 +114,7 @@ class BatchedStepper:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _take_group(self, level: Level, group: range) -> None:
+    def _take_group(self, level: AnyLevel, group: range) -> None:
         part = slice(group.start, group.stop)
         workers, steps, orders = level.workers[part], level.steps[part], level.orders[part]
         indices = self._batches.indices(workers, steps)
@@ -144,14 +145,19 @@ class BatchedStepper:
         values = x.index_select(0, chosen)
         inputs, targets = self._batches.stacked(indices)
         gradients, losses = self._gradient()(values, inputs, targets)
-        if self._sgd is not None:
-            self._sgd.update(values, gradients, chosen, steps)
-            x.index_copy_(0, chosen, values)
+        if self._sgd is not None and self._sgd.is_plain and self._rows.in_passes:
+            is_finite = self._sgd.pass_over(x, gradients, workers, steps)
         else:
-            self._update_each(workers, gradients)
+            if self._sgd is not None:
+                self._sgd.update(values, gradients, chosen, steps)
+                x.index_copy_(0, chosen, values)
+            else:
+                self._update_each(workers, gradients)
             values = x.index_select(0, chosen)
+            is_finite = bool(torch.isfinite(values.sum()))
         # One sum for all: only where it is not finite is each looked at.
-        if not bool(torch.isfinite(values.sum() + losses.sum())):
+        if not (is_finite and bool(torch.isfinite(losses.sum()))):
+            values = x.index_select(0, chosen)
             finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
             for at in torch.nonzero(~finite).flatten().tolist():
                 self._failures.note(orders[at], workers[at], steps[at])
@@ -187,6 +193,8 @@ class _Momentum:
         self._decay = settings["weight_decay"]
         self._nesterov = bool(settings["nesterov"])
         self._buffer = torch.zeros_like(x) if self._momentum else None
+        self.is_plain = not (self._dampening or self._nesterov)
+        """Whether `pass_over` can do what `update` does."""
 
     @classmethod
     def of(cls, optimizer: Optimizer, x: Tensor) -> "_Momentum | None":
@@ -205,6 +213,22 @@ class _Momentum:
         """Give a worker the momentum that was kept, or none: its first step then makes it."""
         if self._buffer is not None:
             self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
+
+    def pass_over(
+        self, x: Tensor, gradients: Tensor, workers: Sequence[int], steps: Sequence[int]
+    ) -> bool:
+        """Take a step in the rows of some workers; returns whether all values are finite then."""
+        momenta = x if self._buffer is None else self._buffer
+        return take_steps(
+            x,
+            momenta,
+            gradients,
+            workers,
+            steps,
+            lr=self._lr,
+            momentum=self._momentum,
+            decay=self._decay,
+        )
 
     def update(
         self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Sequence[int]
@@ -313,20 +337,23 @@ def written_out(rows: ParameterMatrix, task: Task) -> Gradient:
             torch.bmm(slope.transpose(1, 2), before, out=of(flat, f"{name}.weight"))
             torch.sum(slope, dim=1, out=of(flat, f"{name}.bias"))
             if index:
-                slope = torch.bmm(slope, of(values, f"{name}.weight")).mul_(before > 0)
+                slope = torch.bmm(slope, of(values, f"{name}.weight"))
+                slope = torch.ops.aten.threshold_backward(slope, before, 0)
         return flat, losses
 
     return gradient
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean loss of each worker, axes ``(worker,)``, and its slope by the outputs."""
+    """Mean loss of each worker, axes ``(worker,)``, and its slope by the outputs.
+
+    By the kernel that autograd calls, so that the bits are those of the loop.
+    """
     logs = functional.log_softmax(outputs, dim=2)
     at = targets.unsqueeze(2)
     losses = -logs.gather(2, at).mean(dim=(1, 2))
-    slope = logs.exp_()
-    slope.scatter_add_(2, at, slope.new_full((1, 1, 1), -1.0).expand(at.shape))
-    return losses, slope.div_(outputs.shape[1])
+    seed = torch.zeros_like(logs).scatter_(2, at, -1.0 / outputs.shape[1])
+    return losses, torch._log_softmax_backward_data(seed, logs, 2, logs.dtype)
 
 
 def _is_classification(task: Task) -> bool:

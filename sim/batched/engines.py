@@ -16,7 +16,7 @@ from ...gossip import PeerId
 from ...gossip.errors import ConfigError
 from ...train.tasks.task import Task
 from ..kernel.program import Level
-from .batched import BatchedStepper, unbatchable, written_out
+from .batched import BatchedStepper, Gradient, unbatchable, written_out
 from .loop import Batches, LoopStepper
 from .parameters import ParameterMatrix
 from .stepper import Failures, Stepper
@@ -50,11 +50,10 @@ class Workshop:
     seed: int
     threads: int
     """Cores to use."""
-
-    @property
-    def _threads_beside_schedule(self) -> int:
-        # Batched steps take no longer than deciding does, which has a core of its own.
-        return max(1, self.threads - 1)
+    threads_batched: int
+    """Of these, cores that batched steps may use: deciding may need one of its own."""
+    compiled: bool = False
+    """Whether passes over rows may use machine code."""
 
     def loop(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
         """One step after another."""
@@ -69,23 +68,28 @@ class Workshop:
             threads=self.threads,
         )
 
-    def batched(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
-        """Many steps at once."""
-        return BatchedStepper(
-            rows, self.task, self.batches, self.lr, failures, self._threads_beside_schedule
-        )
-
-    def fast(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
-        """Many steps at once, with a gradient written out by hand."""
+    def batched(
+        self,
+        rows: ParameterMatrix,
+        failures: Failures,
+        gradient: Callable[[ParameterMatrix, Task], Gradient] | None = None,
+    ) -> Stepper:
+        """Many steps at once, with the gradient of ``torch.func`` or another."""
+        if self.compiled:
+            rows.compile_passes(self.threads_batched)
         return BatchedStepper(
             rows,
             self.task,
             self.batches,
             self.lr,
             failures,
-            self._threads_beside_schedule,
-            gradient=written_out,
+            self.threads_batched,
+            gradient=gradient,
         )
+
+    def written_out(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
+        """Many steps at once, with a gradient written out by hand."""
+        return self.batched(rows, failures, written_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +121,7 @@ def choose(engine: str, workshop: Workshop) -> Choice:
         return Choice(name="loop", make=workshop.loop, why="asked for")
     if engine == "fast":
         written_out(workshop.make_rows(1), workshop.task)
-        return Choice(name="fast", make=workshop.fast, why="asked for")
+        return Choice(name="fast", make=workshop.written_out, why="asked for")
     if engine == "batched":
         why = _cannot(workshop)
         if why:
@@ -125,16 +129,21 @@ def choose(engine: str, workshop: Workshop) -> Choice:
                 f"engine batched cannot take the task {workshop.task.name}: {why}. "
                 "Leave --engine out, or take loop"
             )
-        return Choice(name="batched", make=workshop.batched, why="asked for")
+        return Choice(
+            name="batched", make=_with_loops_bits(workshop) or workshop.batched, why="asked for"
+        )
     return _probe(workshop)
 
 
 def _probe(workshop: Workshop) -> Choice:
-    why = _why_loop(workshop)
-    if why:
+    why, make = _why_not_batched(workshop), None
+    if not why:
+        make = _with_loops_bits(workshop)
+        why = _OTHER_BITS
+    if make is None:
         return Choice(name="loop", make=workshop.loop, why=why)
     n = _trial_size(workshop)
-    looped, batched = (_trial(workshop, make, n, _TIMES) for make in _both(workshop))
+    looped, batched = (_trial(workshop, way, n, _TIMES) for way in (workshop.loop, make))
     if not _alike(looped.rows, batched.rows):
         return Choice(name="loop", make=workshop.loop, why=_OTHER_BITS)
     gain = looped.best_s / batched.best_s
@@ -142,26 +151,32 @@ def _probe(workshop: Workshop) -> Choice:
         why = f"batching is no faster for this model ({gain:.2f}x)"
         return Choice(name="loop", make=workshop.loop, why=why)
     why = f"the same bits as one by one, {gain:.1f}x as fast in a trial"
-    return Choice(name="batched", make=workshop.batched, why=why)
+    return Choice(name="batched", make=make, why=why)
 
 
-def _why_loop(workshop: Workshop) -> str:
-    """Why batching is out of the question, as far as a few steps of a few workers tell."""
+def _why_not_batched(workshop: Workshop) -> str:
+    """Why batching is out of the question, whatever bits it would give."""
     if len(workshop.ids) < 2:
         return "there is one worker"
     if _trial_size(workshop) < 2:
         return "the model is too large to batch"
     why = _cannot(workshop)
-    if why:
-        return f"the model cannot be batched: {why}"
+    return f"the model cannot be batched: {why}" if why else ""
+
+
+def _with_loops_bits(workshop: Workshop) -> Way | None:
+    """The fastest way to batch that gives the loop's bits in a few steps of a few workers."""
     # A group of three is odd, and small: what differs there differs everywhere.
-    few = min(_trial_size(workshop), 3)
-    looped, batched = (_trial(workshop, make, few, _STEPS).rows for make in _both(workshop))
-    return "" if _alike(looped, batched) else _OTHER_BITS
-
-
-def _both(workshop: Workshop) -> tuple[Way, Way]:
-    return workshop.loop, workshop.batched
+    few = max(1, min(_trial_size(workshop), 3))
+    looped = _trial(workshop, workshop.loop, few, _STEPS).rows
+    for make in (workshop.written_out, workshop.batched):
+        try:
+            rows = _trial(workshop, make, few, _STEPS).rows
+        except ConfigError:
+            continue  # the task is of another kind
+        if _alike(looped, rows):
+            return make
+    return None
 
 
 def _trial_size(workshop: Workshop) -> int:

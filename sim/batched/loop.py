@@ -17,7 +17,7 @@ from ...gossip import PeerId
 from ...train.tasks.data import Sampler, split
 from ...train.tasks.task import Task
 from ...train.tensors.vector import is_finite_tensor
-from ..kernel.program import Level
+from ..kernel.fast_path.levels import AnyLevel
 from .parameters import ParameterMatrix
 from .stepper import Failures
 
@@ -116,7 +116,7 @@ class LoopStepper:
             replica.states = self._replicas[0].states
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
-    def take(self, level: Level) -> None:
+    def take(self, level: AnyLevel) -> None:
         """Take all steps of a level."""
         if self._pool is None:
             self._share(level, 0)
@@ -140,7 +140,7 @@ class LoopStepper:
     def _n_threads(self) -> int:
         return len(self._replicas)
 
-    def _share(self, level: Level, index: int) -> None:
+    def _share(self, level: AnyLevel, index: int) -> None:
         replica, every = self._replicas[index], self._n_threads
         for at in range(index, len(level.workers), every):
             worker, step = level.workers[at], level.steps[at]

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
-from ..kernel.program import Level
+from ..kernel.fast_path.levels import AnyLevel
 from .parameters import ParameterMatrix, tensors_of, view_of
 from .stepper import Failures, Stepper
 from .vector_tasks import Present
@@ -61,7 +61,7 @@ class Models:
         """Make ready for workers that crash and come back; called before the first step."""
         self.rows.live_again(self.stepper)
 
-    def execute(self, levels: Sequence[Level]) -> None:
+    def execute(self, levels: Sequence[AnyLevel]) -> None:
         """Take the steps of one level after another, and do what follows each.
 
         Raises:
@@ -74,7 +74,7 @@ class Models:
                 taken = zip(level.orders, level.steps, strict=True)
                 self._last.update(zip(level.workers, taken, strict=True))
             with torch.no_grad():
-                unfit = self.rows.carry_out(level.operations)
+                unfit = self.rows.carry_out_level(level)
             for worker in unfit:
                 # It is stopped before the step after which it would have sent this.
                 order, step = self._last.get(worker, (0, 0))
@@ -187,3 +187,4 @@ class Models:
     def close(self) -> None:
         """Let go of threads."""
         self.stepper.close()
+        self.rows.close()

@@ -10,7 +10,9 @@ from ...gossip.effects.effects import X
 from ...gossip.wire.schema import Schema
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
+from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Operation
+from .compiled.row_passes import RowPasses, rounds_as_torch
 from .shares import Parts, Shares, Span, spans_of
 from .stepper import Stepper, WorkerCheckpoints
 
@@ -65,6 +67,10 @@ class ParameterMatrix:
         self._rows: dict[str, list[Parts]] = {X: _rows_of(self.x)}
         for name in registers:
             self._rows[name] = _rows_of(tuple(torch.zeros_like(part) for part in self.x))
+        self.in_passes = False
+        """Whether machine code passes over rows."""
+        self._threads = 1
+        self._passes: RowPasses | None = None
         self._shares = Shares(self.schema, self._rows, vector.flats, ids, seed, self.locals)
 
     def row(self, worker: int) -> Parts:
@@ -99,6 +105,35 @@ class ParameterMatrix:
             Workers with a value that does not fit into the wire's format.
         """
         return self._shares.carry_out(operations)
+
+    def compile_passes(self, threads: int) -> None:
+        """Let machine code pass over rows where it gives torch's bits: those of float32 alone.
+
+        Args:
+            threads: How many may share a pass; it changes no bit.
+        """
+        is_float32 = [part.dtype for part in self.x] == [torch.float32]
+        self.in_passes = is_float32 and not self.locals and rounds_as_torch()
+        self._threads = threads
+
+    def carry_out_level(self, level: AnyLevel) -> list[int]:
+        """Do what is to follow a level's steps; see `carry_out`."""
+        if self.in_passes and isinstance(level, ColumnLevel):
+            if self._passes is None:
+                self._passes = RowPasses(self.x[0], self._threads)
+            self._passes.carry_out(level.rows, level.fractions)
+            return []
+        if self._passes is not None:
+            # The protocols have taken over.
+            self._shares.adopt(self._passes.left())
+            self.close()
+        return self.carry_out(level.operations)
+
+    def close(self) -> None:
+        """Let go of threads."""
+        if self._passes is not None:
+            self._passes.close()
+            self._passes = None
 
     def spans(self, shard: int) -> tuple[Span, ...]:
         """Where a shard lies in the parts of `x`."""

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip import Audit, PeerId, TrainingError
+from ..kernel.fast_path.compiler import Decider
+from ..kernel.fast_path.fleet import FastFleet, TakeOver
+from ..kernel.fast_path.levels import AnyLevel, ColumnLevel, levels_of
 from ..kernel.fleet import Fleet
 from ..kernel.observers import FaultReport
 from ..kernel.plan import FleetPlan, Stop, Traffic
@@ -21,6 +24,9 @@ from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
 from .weights import WeightUnits, as_units
 
 __all__ = [
+    "ByFastPath",
+    "ByProtocols",
+    "Deciding",
     "Ending",
     "Progress",
     "Reading",
@@ -94,6 +100,8 @@ class Ending:
     """Where all weight is."""
     halts: dict[PeerId, str]
     """Workers whose rule could not go on, and why."""
+    decided: str
+    """What has decided."""
     fault_report: FaultReport | None = None
     """What became of faults, where there were any."""
 
@@ -102,7 +110,7 @@ class Ending:
 class Window:
     """A part of a run."""
 
-    levels: list[Level]
+    levels: Sequence[AnyLevel]
     steps: int
     """Optimizer steps that all workers have taken by its end."""
     time_s: float
@@ -113,9 +121,40 @@ class Window:
     """With the last one."""
 
 
+class Deciding(Protocol):
+    """Whoever decides for a fleet, window by window."""
+
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+
+    @property
+    def over(self) -> bool:
+        """Whether every worker has taken all its steps."""
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of all workers so far."""
+
+    def run(self, until_s: float, steps_max: int) -> bool:
+        """Let happen what happens until then, or until so many further steps are taken.
+
+        Returns:
+            Whether that time has come, or everything is over.
+        """
+
+    def take(self) -> Sequence[AnyLevel]:
+        """Hand over what was decided since this was last called."""
+
+    def read(self) -> Reading:
+        """Say what can be said now."""
+
+    def end(self) -> Ending:
+        """Say what all came to."""
+
+
 def schedule(
-    plan: FleetPlan,
-    stops: Sequence[Stop],
+    deciding: Callable[[], Deciding],
     *,
     every_s: float,
     time_s: float | None,
@@ -126,8 +165,7 @@ def schedule(
     """Run a fleet from its start to its end.
 
     Args:
-        plan: What it is made of.
-        stops: Which workers stop when, because their values are not finite.
+        deciding: Makes who decides.
         every_s: Virtual seconds between two measurements.
         time_s: When to end; None for when all have taken their steps.
         window: Optimizer steps of a window, at most.
@@ -139,10 +177,10 @@ def schedule(
         Windows in order; a measurement at the start, at the end, and regularly in between.
     """
     with paused():
-        fleet = Fleet(plan, stops)
+        fleet = deciding()
     mark = 1
     with settled():
-        yield _window(fleet, reading=_read(fleet))
+        yield _window(fleet, reading=fleet.read())
         while not fleet.over and (time_s is None or fleet.now < time_s):
             until_s = mark * every_s + shift_s
             if time_s is not None:
@@ -152,69 +190,199 @@ def schedule(
             mark += came
             if marks_max is not None and mark > marks_max:
                 every_s, mark = 2 * every_s, mark // 2 + 1
-            yield _window(fleet, reading=_read(fleet) if came else None)
-    yield _window(fleet, ending=_end(fleet))
+            yield _window(fleet, reading=fleet.read() if came else None)
+    yield _window(fleet, ending=fleet.end())
 
 
 def _window(
-    fleet: Fleet, *, reading: Reading | None = None, ending: Ending | None = None
+    fleet: Deciding, *, reading: Reading | None = None, ending: Ending | None = None
 ) -> Window:
-    program = fleet.program
     return Window(
-        levels=program.take(),
-        steps=program.steps,
+        levels=fleet.take(),
+        steps=fleet.steps,
         time_s=fleet.now,
         reading=reading,
         ending=ending,
     )
 
 
-def _read(fleet: Fleet) -> Reading:
-    workers = fleet.workers
-    return Reading(
-        time_s=fleet.now,
-        steps=np.array([worker.total_steps for worker in workers]),
-        weight_units=_weight_units(fleet),
-        idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
-        traffic=replace(fleet.traffic),
-        **_of_members(fleet),
-    )
+class ByProtocols:
+    """One protocol for each worker decides, as live.
+
+    Args:
+        plan: What the fleet is made of.
+        stops: Which workers stop when, because their values are not finite.
+        handed_over: Whether the fast path had begun.
+    """
+
+    def __init__(self, plan: FleetPlan, stops: Sequence[Stop], *, handed_over: str = "") -> None:
+        self._fleet = Fleet(plan, stops)
+        self._decided = f"{handed_over}, then the protocols" if handed_over else "the protocols"
+
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+        return self._fleet.now
+
+    @property
+    def over(self) -> bool:
+        """Whether every worker has taken all its steps."""
+        return self._fleet.over
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of all workers so far."""
+        return self._fleet.program.steps
+
+    def run(self, until_s: float, steps_max: int) -> bool:
+        """Let happen what happens until then; see `Fleet.run`."""
+        return self._fleet.run(until_s, steps_max)
+
+    def take(self) -> Sequence[AnyLevel]:
+        """Hand over what was decided since this was last called."""
+        return self._fleet.program.take()
+
+    def read(self) -> Reading:
+        """Say what can be said now."""
+        fleet, workers = self._fleet, self._fleet.workers
+        return Reading(
+            time_s=fleet.now,
+            steps=np.array([worker.total_steps for worker in workers]),
+            weight_units=self._weight_units(),
+            idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
+            traffic=replace(fleet.traffic),
+            **self._of_members(),
+        )
+
+    def end(self) -> Ending:
+        """Say what all came to."""
+        fleet, workers, now = self._fleet, self._fleet.workers, self._fleet.now
+        weight_units = self._weight_units()
+        faults = fleet.faults
+        return Ending(
+            workers={
+                "steps": np.array([worker.total_steps for worker in workers]),
+                "weight_units": weight_units.sum(axis=1),
+                "idle_s": np.array([worker.idle_until(now) for worker in workers]),
+                "pushes": np.array([worker.pushes for worker in workers]),
+                "mixed": np.array([worker.mixed for worker in workers]),
+            },
+            weight_units=weight_units,
+            audit=fleet.audit(),
+            halts=fleet.halts,
+            decided=self._decided,
+            fault_report=None if faults is None else faults.report(),
+        )
+
+    def _of_members(self) -> dict[str, Any]:
+        """Who is there, where workers come and go."""
+        fleet = self._fleet
+        if fleet.faults is None:
+            return {}
+        present = list(fleet.present())
+        groups = fleet.faults.network_faults.groups(fleet.now, present)
+        return {"present": np.array(present, np.int64), "groups": groups}
+
+    def _weight_units(self) -> WeightUnits:
+        return as_units(
+            [
+                [account.weight * worker.running for account in worker.protocol.accounts]
+                for worker in self._fleet.workers
+            ]
+        )
 
 
-def _of_members(fleet: Fleet) -> dict[str, Any]:
-    """Who is there, where workers come and go."""
-    if fleet.faults is None:
-        return {}
-    present = list(fleet.present())
-    groups = fleet.faults.network_faults.groups(fleet.now, present)
-    return {"present": np.array(present, np.int64), "groups": groups}
+class ByFastPath:
+    """The fast path decides while nothing else is due; then the protocols do, from its window on.
 
+    Args:
+        plan: What the fleet is made of; `why_not` finds nothing.
+        decider: What runs the fast path.
+    """
 
-def _end(fleet: Fleet) -> Ending:
-    workers, now = fleet.workers, fleet.now
-    weight_units = _weight_units(fleet)
-    return Ending(
-        workers={
-            "steps": np.array([worker.total_steps for worker in workers]),
-            "weight_units": weight_units.sum(axis=1),
-            "idle_s": np.array([worker.idle_until(now) for worker in workers]),
-            "pushes": np.array([worker.pushes for worker in workers]),
-            "mixed": np.array([worker.mixed for worker in workers]),
-        },
-        weight_units=weight_units,
-        audit=fleet.audit(),
-        halts=fleet.halts,
-        fault_report=None if fleet.faults is None else fleet.faults.report(),
-    )
+    def __init__(self, plan: FleetPlan, decider: Decider) -> None:
+        self._plan = plan
+        self._decided = f"the fast path, {decider.name}"
+        self._fast = FastFleet(plan, decider)
+        self._slow: ByProtocols | None = None
+        self._windows: list[tuple[float, int] | None] = []
+        """What has led to each window, so that the protocols can come to where the last began."""
 
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+        return self._fast.now if self._slow is None else self._slow.now
 
-def _weight_units(fleet: Fleet) -> WeightUnits:
-    return as_units(
-        [
-            [account.weight * worker.running for account in worker.protocol.accounts]
-            for worker in fleet.workers
-        ]
-    )
+    @property
+    def over(self) -> bool:
+        """Whether every worker has taken all its steps."""
+        return self._fast.over if self._slow is None else self._slow.over
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of all workers so far."""
+        return self._fast.steps if self._slow is None else self._slow.steps
+
+    def run(self, until_s: float, steps_max: int) -> bool:
+        """Let happen what happens until then; see `Fleet.run`."""
+        if self._slow is None:
+            try:
+                came = self._fast.run(until_s, steps_max)
+            except TakeOver:
+                self._slow = self._hand_over()
+            else:
+                self._windows.append((until_s, steps_max))
+                return came
+        return self._slow.run(until_s, steps_max)
+
+    def take(self) -> Sequence[AnyLevel]:
+        """Hand over what was decided since this was last called."""
+        if self._slow is not None:
+            return self._slow.take()
+        self._windows.append(None)
+        return levels_of(self._fast.take())
+
+    def read(self) -> Reading:
+        """Say what can be said now."""
+        if self._slow is not None:
+            return self._slow.read()
+        fast = self._fast
+        return Reading(
+            time_s=fast.now,
+            steps=fast.column("steps"),
+            weight_units=fast.column("weight")[:, None],
+            idle_s=0.0,
+            traffic=fast.traffic,
+        )
+
+    def end(self) -> Ending:
+        """Say what all came to."""
+        if self._slow is not None:
+            return self._slow.end()
+        weight_units = self._fast.column("weight")
+        return Ending(
+            workers={
+                "steps": self._fast.column("steps"),
+                "weight_units": weight_units,
+                "idle_s": np.zeros(len(weight_units)),
+                "pushes": self._fast.column("pushes"),
+                "mixed": self._fast.column("mixed"),
+            },
+            weight_units=weight_units[:, None],
+            audit=self._fast.audit(),
+            halts={},
+            decided=self._decided,
+        )
+
+    def _hand_over(self) -> ByProtocols:
+        """Bring protocols to where the window at hand began, by deciding everything anew."""
+        slow = ByProtocols(self._plan, (), handed_over=self._decided)
+        for ran in self._windows:
+            if ran is None:
+                slow.take()
+            else:
+                slow.run(*ran)
+        return slow
 
 
 _SNAP, _MIX, _FREE, _OTHER = range(4)
@@ -279,8 +447,10 @@ def _draw_up(windows: Callable[[], Iterator[Window]], pipe: Connection, other: C
         pipe.send(error)
 
 
-def _pack(level: Level) -> Packed:
+def _pack(level: AnyLevel) -> Packed | ColumnLevel:
     """A level in columns; combinations, which have terms, and what is rare stay as they are."""
+    if isinstance(level, ColumnLevel):
+        return level
     kinds, workers, slots, fractions, cuts, ids = [], [], [], [], [], []
     others: list[Operation] = []
     seen: dict[Cut, int] = {}
@@ -316,8 +486,9 @@ def _pack(level: Level) -> Packed:
     return columns, list(seen), others
 
 
-def _unpack(window: Window, levels: list[Packed]) -> Window:
-    return replace(window, levels=[_level(*packed) for packed in levels])
+def _unpack(window: Window, levels: Sequence[Packed | ColumnLevel]) -> Window:
+    unpacked = [packed if isinstance(packed, ColumnLevel) else _level(*packed) for packed in levels]
+    return replace(window, levels=unpacked)
 
 
 def _level(columns: Columns, seen: list[Cut], others: list[Operation]) -> Level:

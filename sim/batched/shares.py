@@ -130,6 +130,14 @@ class Shares:
                         self._sent.pop(operation.worker, None)
         return unfit
 
+    def adopt(self, found: Mapping[int, Tensor]) -> None:
+        """Take over shares that others have kept: whole vectors in their own format, by slot."""
+        for slot, values in found.items():
+            cut = Cut(X)
+            free = self._free[cut.form.wire, cut.shard]
+            room = self._rooms[slot] = free.pop() if free else self._grow(cut)
+            room.parts[0].copy_(values)
+
     def _snap(self, operation: Snapshot) -> bool:
         worker, cut = operation.worker, operation.cut
         free = self._free[cut.form.wire, cut.shard]

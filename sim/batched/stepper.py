@@ -6,8 +6,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ..kernel.fast_path.levels import AnyLevel
 from ..kernel.plan import Stop
-from ..kernel.program import Keep, Level, Start
+from ..kernel.program import Keep, Start
 
 __all__ = ["Failure", "Failures", "Stepper", "WorkerCheckpoints"]
 
@@ -52,7 +53,7 @@ class Failures:
 class Stepper(Protocol):
     """Takes optimizer steps."""
 
-    def take(self, level: Level) -> None:
+    def take(self, level: AnyLevel) -> None:
         """Take all steps of a level; those that fail are noted in its `Failures`."""
 
     def keep(self, worker: int) -> object:

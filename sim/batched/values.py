@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ from .vector_tasks import Moment, VectorRows, VectorTask
 
 __all__ = [
     "Checked",
+    "Cores",
     "Values",
     "check_memory",
     "check_values",
@@ -98,8 +100,18 @@ def free_gib() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
 
 
+class Cores(NamedTuple):
+    """What there is to compute with."""
+
+    all: int
+    beside_deciding: int
+    """Those that are left while windows are decided ahead."""
+    compiled: bool = False
+    """Whether machine code is loaded anyway, so that passes over rows may use it."""
+
+
 # One thread is enough for what is only looked at.
-_FOR_A_LOOK = 1
+_FOR_A_LOOK = Cores(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +162,7 @@ def prepare(
     config: SimulationConfig,
     task: Task | VectorTask,
     ids: Sequence[PeerId],
-    cores: int,
+    cores: Cores,
     fault_plan: FaultPlan | None = None,
 ) -> Values:
     """Make ready what is the same for every start.
@@ -159,7 +171,7 @@ def prepare(
         config: What is asked for.
         task: What is trained.
         ids: Names of the workers, in order.
-        cores: How many to use.
+        cores: What there is to use.
         fault_plan: What goes wrong, if anything does.
 
     Raises:
@@ -210,7 +222,7 @@ def _memory_of_vectors(
 
 
 def _workshop(
-    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: int
+    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: Cores
 ) -> tuple[nn.Module, Workshop, Checked]:
     torch.manual_seed(config.seed)
     module = task.model()
@@ -229,13 +241,15 @@ def _workshop(
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,
-        threads=cores,
+        threads=cores.all,
+        threads_batched=cores.beside_deciding,
+        compiled=cores.compiled,
     )
     return module, workshop, Checked(schema, alone.anchor, memory_gib)
 
 
 def _of_models(
-    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: int
+    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: Cores
 ) -> Values:
     module, workshop, _ = _workshop(config, task, ids, rule, cores)
     choice = choose(config.engine, workshop)

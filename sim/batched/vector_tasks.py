@@ -14,7 +14,8 @@ from ...gossip.effects.effects import X
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
-from ..kernel.program import Combine, Keep, Level, Mix, Operation, Release, Snapshot, Start
+from ..kernel.fast_path.levels import AnyLevel
+from ..kernel.program import Combine, Keep, Mix, Operation, Release, Snapshot, Start
 from .shares import Parts, Shares
 from .stepper import WorkerCheckpoints
 
@@ -175,7 +176,7 @@ class VectorRows:
         if isinstance(operation, Start):
             self.counted[operation.worker] = self.x[operation.worker]
 
-    def execute(self, levels: Sequence[Level]) -> None:
+    def execute(self, levels: Sequence[AnyLevel]) -> None:
         """Take the steps of one level after another, and do what follows each."""
         for level in levels:
             if self.task.noise:

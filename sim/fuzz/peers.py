@@ -9,8 +9,8 @@ from ...gossip import Account, PeerId, Protocol, ProtocolConfig, Rule
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import Incarnation
 from ...topology.hashing import key
-from ..kernel.links import uniform
 from ..kernel.worker import Worker
+from ..models.links import uniform
 from .vector import SIZE, Values, Vector
 
 __all__ = ["FuzzPeer", "Pace", "Peers", "complete", "ring", "spread"]

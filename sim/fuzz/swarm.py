@@ -32,9 +32,9 @@ from ...topology.hashing import key
 from ..kernel.clock import Priority
 from ..kernel.faults import Fault
 from ..kernel.fleet import Fleet
-from ..kernel.links import Links, address_of, uniform
 from ..kernel.plan import Checkpoint, FaultPlan, FleetPlan
 from ..kernel.worker import Handler, Worker
+from ..models.links import Links, address_of, uniform
 from ..models.network import NetworkConfig
 from .invariants import Invariants
 from .peers import FuzzPeer, Pace, Peers

@@ -9,8 +9,8 @@ from pathlib import Path
 import networkx as nx
 
 from ...gossip import PeerId, Protocol, stream
-from ..kernel.links import address_of
 from ..kernel.plan import Fault
+from ..models.links import address_of
 from ..models.network import NetworkConfig
 from .peers import FuzzPeer, Peers, complete, ring, spread
 from .scenario import Scenario

@@ -8,7 +8,7 @@ from ...gossip import Envelope, PeerId
 from ...gossip.effects.effects import Greet
 from ...gossip.wire.messages import Hello, Leave
 from ...topology.hashing import key
-from .links import Links, Sizes, address_of, uniform
+from ..models.links import Links, Sizes, address_of, uniform
 from .plan import Fault
 from .worker import FleetControl, Payload, Worker
 

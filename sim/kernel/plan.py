@@ -9,8 +9,8 @@ from ...gossip import PeerId, ProtocolConfig, Rule, Schema
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import frozen
 from ...gossip.wire.messages import ClockRow
+from ..models.links import Links
 from ..models.step_time import StepTime
-from .links import Links
 
 __all__ = ["Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Stop", "Traffic"]
 

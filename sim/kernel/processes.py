@@ -16,7 +16,7 @@ from ...gossip.effects.effects import Greet, Record
 from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
 from ...gossip.effects.ledger import Kind
 from ...topology.hashing import key
-from .links import Links, address_of, uniform
+from ..models.links import Links, address_of, uniform
 from .network_faults import Mailbox, NetworkFaults
 from .observers import DetectionTimes, FaultReport
 from .plan import Checkpoint, FleetPlan

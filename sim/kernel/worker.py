@@ -15,8 +15,8 @@ from ...gossip.membership.static import StaticMembership
 from ...gossip.rng import stream
 from ...gossip.types import Incarnation, ShareId, SnapshotId
 from ...gossip.wire.formats import parse_wire
+from ..models.links import address_of
 from .clock import Clock
-from .links import address_of
 from .plan import Checkpoint, FleetPlan, Traffic
 from .program import Slot
 

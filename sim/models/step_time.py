@@ -22,6 +22,7 @@ __all__ = [
     "PACES",
     "InTurn",
     "StepTime",
+    "is_constant",
     "make_step_time",
     "parse_slow",
     "parse_speeds",
@@ -189,6 +190,11 @@ class StepTime(Protocol):
     def mean_s(self, worker: int) -> float:
         """Say how long a worker's steps take on average, in seconds."""
         ...
+
+
+def is_constant(step_time: StepTime) -> bool:
+    """Whether each worker's steps all take as long as its first."""
+    return isinstance(step_time, _Constant)
 
 
 def make_step_time(

@@ -22,7 +22,7 @@ class WorkerTopology:
     """
 
     def __init__(self, topology: Topology, ids: Sequence[PeerId]) -> None:
-        self._topology = topology
+        self.topology = self._topology = topology
         self._ids = tuple(ids)
         self._index = {id: index for index, id in enumerate(self._ids)}
         self._found: dict[tuple[int, int], tuple[PeerId, ...]] = {}

@@ -267,6 +267,7 @@ def summarize(
         else None,
         "wall_s": wall_s,
         "steps_per_s": steps / wall_s if wall_s else 0.0,
+        "decided": ending.decided,
         "engine": engine,
         "engine_why": engine_why,
         "sync_points": len(series["time_s"]),

@@ -7,7 +7,7 @@ from typing import Protocol as Structural
 from ...gossip import PeerId
 from ...gossip.wire.codec import Buffer
 from ..kernel.clock import Clock, Priority
-from ..kernel.links import Links, address_of
+from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
 
 __all__ = ["Link", "Listener", "Post"]

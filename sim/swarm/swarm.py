@@ -15,7 +15,7 @@ from ...train.runtime.counters import Counters
 from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task
 from ..kernel.clock import Priority
-from ..kernel.links import address_of
+from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
 from .learner import Course, Weighed, consensus_distance, load, merge, own_rng

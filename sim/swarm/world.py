@@ -14,7 +14,7 @@ from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
 from ...train.tensors.vector import Vector
 from ..kernel.clock import Clock
-from ..kernel.links import address_of
+from ..models.links import address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from .learner import Course, own_rng

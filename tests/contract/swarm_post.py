@@ -6,7 +6,7 @@ import pytest
 
 from rumor.gossip.wire.codec import Buffer, decode, encode
 from rumor.sim.kernel.clock import Clock
-from rumor.sim.kernel.links import address_of
+from rumor.sim.models.links import address_of
 from rumor.sim.models.network import NetworkConfig
 from rumor.sim.swarm.post import Post
 

@@ -13,7 +13,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import FuzzPeer, Peers
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import SIZE, Values
-from rumor.sim.kernel.links import Links
+from rumor.sim.models.links import Links
 
 __all__ = ["BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed", "gradient", "starts"]
 

@@ -67,6 +67,15 @@ class Demanding(EveryNth):
         self.p = p
 
 
+class Refusing(EveryNth):
+    """Some values do not go together."""
+
+    def __init__(self, p: float = 0.5, q: float = 0.5) -> None:
+        super().__init__()
+        if p + q > 1:
+            raise ConfigError(f"p and q are {p + q} together: it must be 1 at most")
+
+
 MINE = f"{__name__}:EveryNth"
 
 
@@ -167,6 +176,18 @@ def test_a_rule_that_forgets_a_parameter_has_no_spec() -> None:
     rule = EveryNth()
     del rule.every
     with pytest.raises(ConfigError, match="has no attribute every"):
+        spec_of(rule)
+
+
+def test_a_rule_of_ones_own_says_itself_what_does_not_go_together() -> None:
+    with pytest.raises(ConfigError, match=r"p and q are 1\.5 together"):
+        make_rule(f"{__name__}:Refusing:p=1")
+
+
+def test_a_rule_whose_name_means_another_class_has_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = EveryNth()
+    monkeypatch.setattr(sys.modules[__name__], "EveryNth", Refusing)
+    with pytest.raises(ConfigError, match="is another class when it is imported by that name"):
         spec_of(rule)
 
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from rumor.gossip import ProtocolConfig, Rule
 from rumor.sim import NetworkConfig, VectorTask
-from rumor.sim.batched.schedule import Reading, schedule
+from rumor.sim.batched.schedule import ByProtocols, Reading, schedule
 from rumor.sim.batched.vector_tasks import VectorRows
-from rumor.sim.kernel.links import Links
 from rumor.sim.kernel.plan import FleetPlan
+from rumor.sim.models.links import Links
 from rumor.sim.models.network import read_network
 from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import WorkerTopology
@@ -96,8 +96,7 @@ def run_bare(
     )
     half_s = STEP_S / 2
     windows = schedule(
-        plan,
-        (),
+        partial(ByProtocols, plan, ()),
         every_s=every * STEP_S,
         shift_s=half_s,
         time_s=steps * STEP_S + half_s,

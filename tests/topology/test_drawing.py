@@ -138,3 +138,7 @@ def test_a_heavier_link_is_a_stronger_line() -> None:
         strength = np.asarray(scale_of(links.values, is_log=is_log)(links.values))
         assert strength.max() == 1 and 0 < strength.min() < 1
         assert (np.argsort(strength) == np.argsort(links.values)).all()
+
+
+def test_what_can_be_seen_is_not_refused() -> None:
+    check_size(parse("ring", 2000))

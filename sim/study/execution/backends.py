@@ -21,6 +21,7 @@ __all__ = ["Backend", "Lost", "answers", "read_backend"]
 
 _NEEDS: Final = {"loky": "joblib", "dask": "distributed", "ray": "ray"}
 _CONNECT_S: Final = 10
+_IDLE_S: Final = 300
 _FORMS: Final = "loky (processes of this machine), dask:tcp://HOST:PORT, ray or ray:ADDRESS"
 
 # Processes compute on one core each, side by side.
@@ -74,7 +75,7 @@ def read_backend(text: str) -> Backend:
     return Backend(kind=kind, address=address or None)
 
 
-class Pool(NamedTuple):
+class _Pool(NamedTuple):
     """Processes that take orders, whoever started them."""
 
     width: Callable[[], int]
@@ -118,11 +119,12 @@ def answers(
         if backend.is_local and jobs == 1:
             yield from map(run, orders)
             return
-        with _POOLS[backend.kind](backend.address, run, jobs) as pool:
+        several = jobs and min(jobs, len(orders))
+        with _POOLS[backend.kind](backend.address, run, several) as pool:
             yield from _side_by_side(pool, orders)
 
 
-def _side_by_side(pool: Pool, orders: Sequence[str]) -> Generator[str | Lost]:
+def _side_by_side(pool: _Pool, orders: Sequence[str]) -> Generator[str | Lost]:
     waiting = list(reversed(orders))
     under_way: dict[Any, str] = {}
     try:
@@ -130,7 +132,10 @@ def _side_by_side(pool: Pool, orders: Sequence[str]) -> Generator[str | Lost]:
             # One each: of what waits in a process that is killed nobody would know.
             while waiting and len(under_way) < pool.width():
                 order = waiting.pop()
-                under_way[pool.submit(order)] = order
+                try:
+                    under_way[pool.submit(order)] = order
+                except pool.killed:  # beside this one, a moment ago
+                    yield Lost(order)
             for future in pool.wait(list(under_way)):
                 order = under_way.pop(future)
                 try:
@@ -144,29 +149,31 @@ def _side_by_side(pool: Pool, orders: Sequence[str]) -> Generator[str | Lost]:
 
 
 @contextmanager
-def _loky(address: None, run: Run, jobs: int | None) -> Iterator[Pool]:
+def _loky(address: None, run: Run, jobs: int | None) -> Iterator[_Pool]:
     from concurrent.futures import wait
 
     from joblib.externals import loky
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
-    workers, env = jobs or loky.cpu_count(), dict.fromkeys(_THREADS, "1")
+    workers, executor = jobs or 1, loky.get_reusable_executor
+    # With the usual 10 s, a worker that waits on a busy machine ends as work comes.
+    more: Any = {"env": dict.fromkeys(_THREADS, "1"), "timeout": _IDLE_S, "kill_workers": True}
     try:
-        yield Pool(
+        yield _Pool(
             width=lambda: workers,
             # After one was killed, these are new processes.
-            submit=lambda order: loky.get_reusable_executor(workers, env=env).submit(run, order),
+            submit=lambda order: executor(workers, **more).submit(run, order),
             wait=lambda futures: wait(futures, return_when="FIRST_COMPLETED").done,
             result=lambda future: future.result(),
             killed=(BrokenProcessPool,),
             cancel=lambda futures: None,
         )
     finally:
-        loky.get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
+        executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
 @contextmanager
-def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
+def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
     from distributed import Client, wait
     from distributed.scheduler import KilledWorker
 
@@ -178,7 +185,7 @@ def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
     with client:
         if not client.nthreads():
             raise TransportError(f"the Dask cluster at {address} has no workers")
-        yield Pool(
+        yield _Pool(
             # A process computes one trial at a time, however many threads it has.
             width=lambda: jobs or len(client.nthreads()) or 1,
             submit=lambda order: client.submit(run, order, pure=False),
@@ -191,7 +198,7 @@ def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
 
 
 @contextmanager
-def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
+def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
     import ray
     from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
@@ -209,7 +216,7 @@ def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[Pool]:
         workers = jobs or int(cores.get("CPU", 0)) or 1
         # Tried again by us, alone: it may have been the one beside it.
         there = ray.remote(max_retries=0)(run)
-        yield Pool(
+        yield _Pool(
             width=lambda: workers,
             submit=there.remote,
             wait=lambda references: ray.wait(references)[0],

@@ -160,7 +160,7 @@ def _told(error: Exception) -> str:
 
 
 # They depend on the machine, and so would tables. Which engine `auto` takes is a matter of speed.
-_OF_THE_MACHINE = ("wall_s", "steps_per_s", "peak_rss_mib", "engine", "engine_why")
+_OF_THE_MACHINE = ("wall_s", "steps_per_s", "peak_rss_mib", "engine", "engine_why", "decided")
 
 _QUANTILES = ("least", "quarter", "median", "three_quarters", "most")
 

@@ -301,3 +301,11 @@ def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
         made.letter("a", "b", End(1)),
     ]
     assert [b.place_of(other) for other in others] == [None] * len(others)
+
+
+def test_a_share_is_found_to_be_finite_once() -> None:
+    made = scene(SMALL)
+    get(made, PUSH, frame_bytes=64)
+    assert made.peers["b"].staged == 1
+    assert made.peers["b"].inspected(SHARE, 0.0, finite=True) == []
+    assert made.peers["b"].staged == 1

@@ -158,3 +158,12 @@ def test_escrow_toward_a_life_is_written_off_when_a_later_one_has_left_unseen() 
     hello = Hello(members=(gone,), rooted=True, reply=False)
     effects = scene.receive(scene.letter("c", "a", hello))
     assert Record(Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1)) in effects
+
+
+def test_a_word_of_an_earlier_incarnation_changes_nothing() -> None:
+    scene = pushed(Scene())
+    outbox = scene.peers["a"]._state.shard_states[0].outbox
+    due_s = outbox.deadline()
+    outbox.heard("b", 0, 0.0, gone=False)
+    assert outbox.is_busy("b") and outbox.deadline() == due_s
+    assert scene.peers["a"].account.outstanding

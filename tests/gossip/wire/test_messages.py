@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip.wire.messages import is_name, later_life
+from rumor.gossip.weight import UNIT
+from rumor.gossip.wire.messages import Ack, is_name, later_life
 
 
 @pytest.mark.parametrize("name", ["a", "peer-07", "node.example.org", "Ada_1", "é", "x" * 64])
@@ -24,3 +25,7 @@ def test_a_later_life_is_later_and_others_that_began_at_other_times_chose_others
     assert later_life(known, one) > known
     if one % 4096 != other % 4096:
         assert later_life(known, one) != later_life(known, other)
+
+
+def test_an_answer_is_shown_with_its_weight_in_units() -> None:
+    assert repr(Ack(7, 3 * UNIT)) == "Ack(seq=7, accepted=3, credit_bytes=0)"

@@ -55,6 +55,7 @@ def workshop(small: Task, n: int = 5, partition: str = "shared", threads: int = 
         lr=small.lr,
         ids=ids,
         seed=0,
+        threads_batched=max(1, threads - 1),
         threads=threads,
     )
 
@@ -116,8 +117,14 @@ def test_a_gradient_written_out_is_the_loops_but_for_rounding() -> None:
     layers = nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 10)
     shop = workshop(task(lambda: deepcopy(classifier(*layers))))
     # One step: further ones would tell roundings apart at the corners of ReLU.
-    looped, fast = steps(shop, shop.loop, 1), steps(shop, shop.fast, 1)
+    looped, fast = steps(shop, shop.loop, 1), steps(shop, shop.written_out, 1)
     torch.testing.assert_close(looped.x[0], fast.x[0], rtol=1e-5, atol=1e-7)
+
+
+@needs_equal_bits
+def test_a_gradient_written_out_has_the_loops_bits() -> None:
+    shop = workshop(task(), n=7)
+    assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.written_out).x[0])
 
 
 @pytest.mark.parametrize("small", [task(loss=lambda o, t: functional.cross_entropy(o, t) * 2)])
@@ -145,7 +152,7 @@ def test_other_models_cannot_be_written_out(model: Callable[[], nn.Module]) -> N
 def test_auto_takes_batches_where_bits_agree_and_they_are_faster() -> None:
     shop = workshop(task(), n=64)
     choice = choose("auto", shop)
-    assert choice.make == shop.batched
+    assert choice.make == shop.written_out
     assert "the same bits" in choice.why
 
 
@@ -251,7 +258,7 @@ def test_a_model_of_millions_of_numbers_is_not_tried() -> None:
     assert choose("auto", workshop(large, n=3)).why == "the model is too large to batch"
 
 
-@pytest.mark.parametrize("name", ["loop", "batched", "fast"])
+@pytest.mark.parametrize("name", ["loop", "batched", "written_out"])
 def test_a_step_that_ends_in_no_finite_values_is_found(name: str) -> None:
     small = task()
     spoilt = small.train[0].clone()

@@ -8,8 +8,8 @@ from rumor.gossip import ONE, GoSGD, Phase, Rule, RuleContext, Schema, TensorSpe
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.rules.registry import make_rule
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.links import Links
 from rumor.sim.kernel.plan import FleetPlan, Stop
+from rumor.sim.models.links import Links
 from rumor.sim.models.network import Cut, NetworkConfig, read_network
 from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import WorkerTopology

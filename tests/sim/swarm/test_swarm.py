@@ -34,7 +34,7 @@ from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, Pee
 from rumor.gossip.weight import founders
 from rumor.sim import NetworkConfig, Swarm
 from rumor.sim.kernel.clock import Clock
-from rumor.sim.kernel.links import Links, address_of
+from rumor.sim.models.links import Links, address_of
 from rumor.sim.models.network import Cut, Host
 from rumor.sim.swarm.observers import (
     LinkCut,

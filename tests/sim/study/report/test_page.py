@@ -271,7 +271,7 @@ def test_the_page_opens_without_a_network_because_plotly_is_in_it_once() -> None
 @pytest.mark.parametrize(
     ("axes", "names"),
     [
-        ({"rule": ["gosgd", "sgp"]}, ["curves", "ranking"]),
+        ({"rule": ["gosgd", "sgp"]}, ["curves", "graphs", "ranking"]),
         pytest.param(
             {"topology": GRAPHS, "p": [0.1, 0.5, 1.0]},
             ["curves", "graphs", "heat", "predictions", "ranking", "response"],

@@ -10,7 +10,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Member
 from ...topology.hashing import key
-from ..models.network import ALL, NetworkConfig
+from .network import ALL, NetworkConfig
 
 __all__ = ["Links", "Sizes", "address_of", "uniform"]
 
@@ -113,6 +113,12 @@ class Links:
             config.jitter or config.loss or config.duplicates or config.reorder
         )
         self._ways: dict[int, _Way] = {}
+
+    @property
+    def uniform(self) -> tuple[float, float] | None:
+        """Latency and time for a byte, seconds, where these say it all; None where they do not."""
+        rates = set(self._s_per_byte)
+        return (self._latency_s, rates.pop()) if self._is_plain and len(rates) == 1 else None
 
     def add(self, id: str) -> int:
         """Take in a worker that comes later.

@@ -1,0 +1,164 @@
+"""Passes over rows: copies, mixes and steps of SGD, in which each number is touched once.
+
+numba compiles them where it is installed (the extra ``compiled``). They round as torch's kernels
+do, by fused multiply-adds; whether that holds on this machine is tried before they are used.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...kernel.fast_path import tables
+from ...kernel.fast_path.compiler import can_compile
+
+__all__ = ["RowPasses", "rounds_as_torch", "take_steps"]
+
+Floats = NDArray[np.float32]
+
+_ROOMS_MIN = 64
+
+
+class RowPasses:
+    """Shares under way in one block of memory, and the passes over it and the workers' rows.
+
+    Args:
+        x: The workers' vectors, float32, axes ``(worker, number)``, contiguous.
+        threads: How many share the columns; it changes no bit.
+    """
+
+    def __init__(self, x: Tensor, threads: int = 1) -> None:
+        self._x: Floats = x.numpy()
+        self._shares: Floats = np.empty((_ROOMS_MIN, x.shape[1]), np.float32)
+        self._slots = np.full(_ROOMS_MIN, -1, np.int64)
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def carry_out(self, rows: NDArray[np.int64], fractions: NDArray[np.float64]) -> None:
+        """Do what a `ColumnLevel` asks for, in order."""
+        from . import machine_code
+
+        if not len(rows):
+            return
+        self._make_room(int(rows[:, 4].max()) + 1)
+        n = self._x.shape[1]
+        cuts = [n * at // self._threads // 16 * 16 for at in range(self._threads)] + [n]
+        given = self._x, self._shares, rows, fractions.astype(np.float32)
+        if self._pool is None:
+            machine_code.carry_out(*given, 0, n)
+        else:
+            parts = pairwise(cuts)
+            list(self._pool.map(lambda part: machine_code.carry_out(*given, *part), parts))
+        _note(self._slots, rows)
+
+    def left(self) -> dict[int, Tensor]:
+        """Shares that are still under way, by slot."""
+        rooms = np.flatnonzero(self._slots >= 0)
+        return {int(self._slots[room]): torch.from_numpy(self._shares[room]) for room in rooms}
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _make_room(self, n: int) -> None:
+        had = len(self._shares)
+        if n <= had:
+            return
+        shares = np.empty((max(n, 2 * had), self._shares.shape[1]), np.float32)
+        shares[:had] = self._shares
+        slots = np.full(len(shares), -1, np.int64)
+        slots[:had] = self._slots
+        self._shares, self._slots = shares, slots
+
+
+def _note(slots: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+    """Keep account of which slot stands in which room."""
+    changes = rows[rows[:, 0] != tables.MIX]
+    # A room may be let go and taken again in one level: the last word counts.
+    slots[changes[:, 4]] = np.where(changes[:, 0] == tables.SNAPSHOT, changes[:, 3], -1)
+
+
+@cache
+def rounds_as_torch() -> bool:
+    """Whether these passes give torch's bits on this machine; False without numba."""
+    return can_compile() and _mixes_as_torch() and _steps_as_torch()
+
+
+def _mixes_as_torch() -> bool:
+    x = torch.randn(2, 64, generator=torch.Generator().manual_seed(1))
+    for fraction in (1e-3, 0.3, 0.49999, 0.5, 0.7, 0.999):
+        ours, theirs = x.clone(), x.clone()
+        rows = np.array([[tables.SNAPSHOT, 1, 0, 0, 0, 1], [tables.MIX, 0, 0, 0, 0, 0]])
+        RowPasses(ours).carry_out(rows, np.array([0.0, fraction]))
+        theirs[0].lerp_(theirs[1].clone(), fraction)
+        if not _alike(ours, theirs):
+            return False
+    return True
+
+
+def _steps_as_torch() -> bool:
+    """Not by torch.optim, the first step of which loads a compiler for seconds."""
+    lr = 0.03
+    for momentum, decay in ((0.0, 0.0), (0.9, 0.0), (0.9, 0.01)):
+        ours = torch.randn(1, 64, generator=torch.Generator().manual_seed(2))
+        theirs, momenta, kept = ours.clone(), torch.zeros_like(ours), torch.zeros_like(ours)
+        for step in range(3):
+            slope = torch.randn(1, 64, generator=torch.Generator().manual_seed(3 + step))
+            take_steps(ours, momenta, slope, [0], [step], lr=lr, momentum=momentum, decay=decay)
+            if decay:
+                slope = slope.add(theirs, alpha=decay)
+            if momentum:
+                slope = kept = kept.mul(momentum).add(slope) if step else slope
+            theirs.add_(slope, alpha=-lr)
+        if not _alike(ours, theirs):
+            return False
+    return True
+
+
+def _alike(ours: Tensor, theirs: Tensor) -> bool:
+    return torch.equal(ours.view(torch.int32), theirs.view(torch.int32))
+
+
+def take_steps(
+    x: Tensor,
+    momenta: Tensor,
+    gradients: Tensor,
+    workers: Sequence[int],
+    steps: Sequence[int],
+    *,
+    lr: float,
+    momentum: float,
+    decay: float,
+) -> bool:
+    """Take a step of SGD in the rows of some workers, in place.
+
+    Args:
+        x: All workers' vectors, float32, axes ``(worker, number)``.
+        momenta: Likewise; a worker's first step makes its own.
+        gradients: Of those who take a step, axes ``(step, number)``.
+        workers: Who.
+        steps: Which step of each, counted from 0.
+        lr: Learning rate.
+        momentum: As torch's SGD, without dampening.
+        decay: Weight decay.
+
+    Returns:
+        Whether all values are finite after it.
+    """
+    from . import machine_code
+
+    spoilt = machine_code.take_steps(
+        x.numpy(),
+        momenta.numpy(),
+        gradients.numpy(),
+        np.array(workers, np.int64),
+        np.array(steps, np.int64),
+        *(np.float32(number) for number in (lr, momentum, decay)),
+    )
+    return bool(np.isfinite(spoilt))

@@ -1,0 +1,413 @@
+"""A fleet whose exchanges are decided by `decisions` in place of one protocol for each worker."""
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....gossip import Audit, Envelope, Rule
+from ....gossip.rules.asynchronous.gosgd import GoSGD
+from ....gossip.weight import UNIT, UNITS_PER_FOUNDER
+from ....gossip.wire.codec import encoded_bytes
+from ....gossip.wire.formats import NATIVE, Form
+from ....gossip.wire.messages import Ack, Body, Pending, Push, Query
+from ....topology import Topology
+from ...models.step_time import is_constant
+from ...models.topology import WorkerTopology
+from ..plan import FleetPlan, Traffic
+from . import tables
+from .compiler import Decider
+from .tables import Tables
+
+__all__ = ["FastFleet", "TakeOver", "Window", "why_not"]
+
+_EDGES_MAX = 4_000_000
+_STAGED_MAX = 24
+_OUTGOING_MAX = 64
+_NO_STEPS = 1 << 62
+_DURATIONS = 64
+_WORDS = 16, 256
+_WORDS_TOTAL = 1 << 23
+_ROOMS_MIN, _ROWS_MIN = 256, 4096
+
+
+def why_not(plan: FleetPlan) -> str:
+    """Why a fleet has to be decided by protocols, or nothing."""
+    rule, protocol, links = plan.rule(), plan.protocol, plan.links()
+    if why := _why_not_rule(rule):
+        return why
+    if plan.fault_plan is not None:
+        return "there are faults"
+    if plan.steps_total is not None:
+        return "all workers together stop after so many steps"
+    if plan.schema.shards > 1 or protocol.wire != NATIVE or protocol.exact:
+        return "shares are not whole models in float32"
+    if Form().size_bytes(plan.schema, 0) > protocol.inline_bytes_max:
+        return "a model does not fit into one message"
+    if protocol.bandwidth_bytes_s is not None:
+        return "workers limit what they send"
+    if links.uniform is None:
+        return "links differ, or lose, delay or double messages"
+    if protocol.staged_max > _STAGED_MAX:
+        return "too many shares may wait at a worker"
+    topology = _topology_of(plan)
+    if topology is None or topology.period is None:
+        return "the topology has no period"
+    if _is_dense(topology, len(plan.ids)):
+        return f"the topology has more than {_EDGES_MAX:,} edges"
+    if len(plan.ids) < 2:
+        return "there is one worker"
+    return ""
+
+
+def _why_not_rule(rule: Rule) -> str:
+    if type(rule) is not GoSGD:
+        return f"the rule is {rule.name}"
+    return "" if rule.emission == "per-step" else f"emission is {rule.emission}"
+
+
+def _topology_of(plan: FleetPlan) -> Topology | None:
+    neighbors = plan.neighbors
+    return neighbors.topology if isinstance(neighbors, WorkerTopology) else None
+
+
+class TakeOver(Exception):
+    """Something is due that only the protocols can decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a program, in columns: rows in order of the schedule."""
+
+    n_levels: int
+    steps: NDArray[np.int64]
+    """Worker, level and number of the worker's step, axes ``(step, 3)``; their orders follow one
+    another."""
+    first_order: int
+    operations: NDArray[np.int64]
+    """Kind, worker, level, slot, room and id of the snapshot, axes ``(operation, 6)``."""
+    fractions: NDArray[np.float64]
+
+
+class FastFleet:
+    """Workers, the links between them, and what is due when, all in columns.
+
+    Args:
+        plan: What they are made of; `why_not` finds nothing.
+        decider: What runs `decisions`.
+    """
+
+    def __init__(self, plan: FleetPlan, decider: Decider) -> None:
+        self.now = 0.0
+        self.over = False
+        self._plan = plan
+        self._decider = decider
+        self._n = len(plan.ids)
+        self._random = [_words(plan.seed, id) for id in plan.ids]
+        topology = _topology_of(plan)
+        assert topology is not None
+        self._tables = self._make(topology)
+        for worker in range(self._n):
+            self._supply(worker)
+        self._decisions = decider.module(self._tables)
+        self._decisions.begin(self._tables)
+
+    def run(self, until_s: float, steps_max: int) -> bool:
+        """Let happen what happens until then.
+
+        Args:
+            until_s: Virtual seconds; what happens at that very time happens.
+            steps_max: Optimizer steps after which it stops earlier.
+
+        Returns:
+            Whether that time has come, or everything is over.
+
+        Raises:
+            TakeOver: Only the protocols can go on.
+        """
+        last = self.steps + steps_max
+        while True:
+            why = self._decisions.advance(self._tables, until_s, last)
+            if why == tables.SUPPLY:
+                self._supply(int(self._tables.count[tables.WANTING]))
+                self._supply_others()
+            elif why == tables.FULL:
+                self._grow()
+            elif why == tables.BEYOND:
+                raise TakeOver
+            else:
+                break
+        self.now = float(self._tables.floats[self._tables.clock])
+        self.over = why == tables.OVER
+        return bool(why != tables.STEPS)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of all workers so far."""
+        return int(self._tables.count[tables.TAKEN])
+
+    @property
+    def traffic(self) -> Traffic:
+        """What all workers together have sent and mixed."""
+        count = [int(number) for number in self._tables.count]
+        return Traffic(
+            messages=count[tables.MESSAGES],
+            bytes_sent=count[tables.BYTES],
+            pushes=count[tables.PUSHES],
+            skipped=count[tables.SKIPPED],
+            refusals=count[tables.REFUSALS],
+            mixed=count[tables.MIXED],
+            staleness_steps=count[tables.STALENESS],
+            events=count[tables.EVENTS],
+        )
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """One number for each worker: ``steps``, ``weight`` (in units), ``pushes`` or ``mixed``."""
+        return self._read(name, self._n)
+
+    def audit(self) -> Audit:
+        """Where all weight is: with workers, or in escrow of which nothing was accepted yet."""
+        busy = self._read("busy", self._edges) == 1
+        decided = busy & (self._read("decided", self._edges) == self._read("sequence", self._edges))
+        left = int(self._read("escrow", self._edges)[busy].sum())
+        left -= int(self._read("accepted", self._edges)[decided].sum())
+        return Audit(
+            founded=self._n * UNITS_PER_FOUNDER * UNIT,
+            held=int(self.column("weight").sum()) * UNIT,
+            in_flight=left * UNIT,
+            stranded=0,
+            burned=0,
+            died=0,
+        )
+
+    def take(self) -> Window:
+        """Hand over what was decided since this was last called."""
+        t = self._tables
+        n_steps, n = int(t.count[tables.N_STEPS]), int(t.count[tables.N_OPERATIONS])
+        window = Window(
+            n_levels=int(t.count[tables.N_LEVELS]),
+            steps=np.array(t.step_rows[: 3 * n_steps], np.int64).reshape(-1, 3),
+            first_order=self.steps - n_steps,
+            operations=np.array(t.operation_rows[: 6 * n], np.int64).reshape(-1, 6),
+            fractions=np.array(t.fractions[:n], np.float64),
+        )
+        t.count[tables.N_STEPS] = t.count[tables.N_OPERATIONS] = 0
+        t.count[tables.N_LEVELS] = 1
+        t.count[tables.WINDOW] += 1
+        t.ints[t.level : t.level + self._n] = self._array(np.zeros(self._n, np.int64))
+        return window
+
+    def _read(self, name: str, n: int) -> NDArray[np.int64]:
+        start = getattr(self._tables, name)
+        return np.array(self._tables.ints[start : start + n], np.int64)
+
+    def _make(self, topology: Topology) -> Tables:
+        plan, n = self._plan, self._n
+        rule, protocol, links = plan.rule(), plan.protocol, plan.links()
+        assert isinstance(rule, GoSGD) and links.uniform is not None
+        latency_s, s_per_byte = links.uniform
+        graph = _edges(topology, n)
+        self._edges = len(graph["to"])
+        words_each = max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // n))
+        durations_each = 1 if is_constant(plan.pace) else _DURATIONS
+        count = np.zeros(tables.N_COUNTS, np.int64)
+        count[tables.RUNNING], count[tables.N_LEVELS] = n, 1
+        count[tables.FREE] = _ROOMS_MIN
+        ints = _stacked(
+            **graph,
+            name_bytes=[len(id) for id in plan.ids],
+            high=np.zeros(n * words_each, np.int64),
+            low=np.zeros(n * words_each, np.int64),
+            word=np.full(n, words_each),
+            spare=np.full(n, -1),
+            block=np.full(n, -1),
+            weight=np.full(n, UNITS_PER_FOUNDER),
+            **{name: np.zeros(n, np.int64) for name in _BY_WORKER},
+            outgoing=np.zeros(n * _OUTGOING_MAX, np.int64),
+            **{name: np.zeros(n * protocol.staged_max, np.int64) for name in _INCOMING},
+            **{name: np.zeros(self._edges, np.int64) for name in _BY_EDGE},
+        )
+        floats = _stacked(
+            clock=[0.0],
+            mean_s=[plan.pace.mean_s(worker) for worker in range(n)],
+            durations=np.zeros(n * durations_each),
+            alarm_s=np.full(n, np.inf),
+            uplink_free_s=np.zeros(n),
+            pushed_s=np.zeros(self._edges),
+            deadline_s=np.zeros(self._edges),
+            roundtrip_s=np.full(self._edges, -1.0),
+            deviation_s=np.zeros(self._edges),
+        )
+        return Tables(
+            queue=self._decider.queue(),
+            count=self._array(count),
+            ints=self._array(ints.pop("")),
+            floats=self._array(floats.pop("")),
+            rooms=self._array(np.zeros(3 * _ROOMS_MIN, np.int64)),
+            free_rooms=self._array(np.arange(_ROOMS_MIN)),
+            step_rows=self._array(np.zeros(3 * _ROWS_MIN, np.int64)),
+            operation_rows=self._array(np.zeros(6 * _ROWS_MIN, np.int64)),
+            fractions=self._array(np.zeros(_ROWS_MIN)),
+            n=n,
+            p=float(rule.p),
+            latency_s=float(latency_s),
+            s_per_byte=float(s_per_byte),
+            query_s_min=float(protocol.query_s_min),
+            query_s_max=float(protocol.query_s_max),
+            soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
+            outstanding_max=rule.outstanding_max,
+            outgoing_max=_OUTGOING_MAX,
+            staged_max=protocol.staged_max,
+            steps_each=_NO_STEPS if plan.steps is None else plan.steps,
+            period=topology.period or 1,
+            words_each=words_each,
+            durations_each=durations_each,
+            **_sizes(plan),
+            **ints,
+            **floats,
+        )
+
+    def _supply(self, worker: int) -> None:
+        """Draw further random words for a worker, and the durations of its next steps."""
+        t, each = self._tables, self._tables.words_each
+        used = int(t.ints[t.word + worker])
+        if 2 * used > each:
+            words = self._random[worker].random_raw(used)
+            for column, fresh in ((t.high, words >> np.uint64(32)), (t.low, words & _LOW)):
+                start = column + worker * each
+                kept = t.ints[start + used : start + each]
+                t.ints[start : start + each - used] = kept
+                t.ints[start + each - used : start + each] = self._array(fresh.astype(np.int64))
+            t.ints[t.word + worker] = 0
+        is_first = t.ints[t.block + worker] < 0 or t.durations_each == 1
+        block = 0 if is_first else (int(t.ints[t.steps + worker]) + 1) // t.durations_each
+        if t.ints[t.block + worker] != block:
+            steps = range(block * t.durations_each, (block + 1) * t.durations_each)
+            start = t.durations + worker * t.durations_each
+            durations = np.array([self._plan.pace.step_s(worker, step) for step in steps])
+            t.floats[start : start + t.durations_each] = self._array(durations)
+            t.ints[t.block + worker] = block
+
+    def _supply_others(self) -> None:
+        """Supply all who would soon ask for it, since every answer costs some microseconds."""
+        t = self._tables
+        if t.words_each < _WORDS[1]:
+            return
+        for worker in np.flatnonzero(2 * self._read("word", self._n) > t.words_each):
+            self._supply(int(worker))
+
+    def _grow(self) -> None:
+        """Make the columns of rooms and of the window twice as long where they are full."""
+        t, changes = self._tables, dict[str, Any]()
+        if t.count[tables.FREE] == 0:
+            n = len(t.rooms) // 3
+            changes = {
+                "rooms": self._longer(t.rooms),
+                "free_rooms": self._array(np.concatenate([np.arange(n, 2 * n), np.arange(n)])),
+            }
+            t.count[tables.FREE] = n
+        if 3 * t.count[tables.N_STEPS] >= len(t.step_rows):
+            changes["step_rows"] = self._longer(t.step_rows)
+        if t.count[tables.N_OPERATIONS] + tables.OPERATIONS_MAX > len(t.fractions):
+            changes["operation_rows"] = self._longer(t.operation_rows)
+            changes["fractions"] = self._longer(t.fractions)
+        self._tables = t._replace(**changes)
+
+    def _array(self, numbers: NDArray[Any]) -> Any:
+        """A list for Python, an array for compiled code."""
+        return numbers if self._decider.is_compiled else numbers.tolist()
+
+    def _longer(self, column: Any) -> Any:
+        return self._array(np.concatenate([np.array(column), np.zeros_like(column)]))
+
+
+_LOW = np.uint64(0xFFFFFFFF)
+
+_BY_WORKER = (
+    "steps", "round", "passed", "finished", "pushes", "mixed", "level", "n_outgoing", "excused",
+    "n_incoming",
+)  # fmt: skip
+_INCOMING = ("incoming_edge", "incoming_step", "incoming_room")
+_BY_EDGE = ("busy", "sequence", "escrow", "questions", "is_excused", "decided", "accepted")
+
+
+def _words(seed: int, id: str) -> np.random.Philox:
+    """The random words that a rule of that name draws from."""
+    name = f"{seed}\0{id}\0rule".encode()
+    key = int.from_bytes(blake2b(name, digest_size=16).digest(), "little")
+    return np.random.Philox(key=key)
+
+
+def _is_dense(topology: Topology, n: int) -> bool:
+    """Whether there would be too many rows of edges; says so after the first that are too many."""
+    left = _EDGES_MAX
+    for worker in range(n):
+        for round in range(topology.period or 1):
+            left -= len(topology.neighbors(worker, round))
+        if left < 0:
+            return True
+    return False
+
+
+def _edges(topology: Topology, n: int) -> dict[str, list[int]]:
+    """Rows of neighbors by worker and round, as numbers of edges; both ends of each edge."""
+    period = topology.period
+    assert period is not None
+    offsets, neighbors, source, to = [0], list[int](), list[int](), list[int]()
+    for worker in range(n):
+        known: dict[int, int] = {}
+        for round in range(period):
+            for other in topology.neighbors(worker, round):
+                edge = known.get(other)
+                if edge is None:
+                    edge = known[other] = len(to)
+                    source.append(worker)
+                    to.append(other)
+                neighbors.append(edge)
+            offsets.append(len(neighbors))
+    return {"offsets": offsets, "neighbors": neighbors, "source": source, "to": to}
+
+
+def _stacked(**columns: Any) -> dict[str, Any]:
+    """Columns one after another, under no name, and where each begins, under its own."""
+    found: dict[str, Any] = {"": np.concatenate([np.asarray(part) for part in columns.values()])}
+    start = 0
+    for name, part in columns.items():
+        found[name] = start
+        start += len(part)
+    return found
+
+
+def _sizes(plan: FleetPlan) -> dict[str, int]:
+    """Bytes of messages without the names in them, nor the numbers that vary."""
+    me, other = plan.ids[0], plan.ids[1]
+    share_bytes = Form().size_bytes(plan.schema, 0)
+
+    def measure(body: Body, numbers: int, frame_bytes: int = 0) -> int:
+        envelope = Envelope(
+            swarm=plan.anchor,
+            schema=plan.schema.hash,
+            source=me,
+            source_incarnation=1,
+            destination=other,
+            destination_incarnation=1,
+            body=body,
+            frame_bytes=frame_bytes,
+        )
+        # The numbers that vary are small here, a byte each.
+        return encoded_bytes(envelope) - len(me) - len(other) - numbers
+
+    push = Push(
+        seq=1, escrow=UNIT, size_bytes=share_bytes, form=Form(), epoch=0, round=0, note=0, step=0
+    )
+    ack = Ack(1, UNIT)
+    return {
+        "push_bytes": measure(push, 4, share_bytes),
+        "ack_bytes": measure(ack, 2),
+        "credit_bytes": measure(replace(ack, credit_bytes=plan.protocol.window_bytes), 2)
+        - measure(ack, 2),
+        "query_bytes": measure(Query(1), 1),
+        "pending_bytes": measure(Pending(1), 1),
+    }

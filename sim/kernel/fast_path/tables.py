@@ -1,0 +1,205 @@
+"""The columns that exchanges are decided on, and what their numbers mean."""
+
+from typing import Any, Final, NamedTuple
+
+__all__ = [
+    "ACK",
+    "ALARM",
+    "BEYOND",
+    "BYTES",
+    "EVENTS",
+    "FREE",
+    "FULL",
+    "MESSAGES",
+    "MIX",
+    "MIXED",
+    "NUMBER",
+    "N_COUNTS",
+    "N_LEVELS",
+    "N_OPERATIONS",
+    "N_STEPS",
+    "OPERATIONS_MAX",
+    "OVER",
+    "PENDING",
+    "PUSH",
+    "PUSHES",
+    "QUERY",
+    "REFUSALS",
+    "RELEASE",
+    "RUNNING",
+    "SKIPPED",
+    "SLOTS",
+    "SNAPSHOT",
+    "STALENESS",
+    "STEP",
+    "STEPS",
+    "SUPPLY",
+    "TAKEN",
+    "TIME",
+    "WANTING",
+    "WINDOW",
+    "WORDS_MAX",
+    "Event",
+    "Tables",
+]
+
+# Why `advance` has returned.
+OVER: Final = 0
+"""All workers have taken their steps."""
+TIME: Final = 1
+"""The time has come."""
+STEPS: Final = 2
+"""So many steps have been taken."""
+SUPPLY: Final = 3
+"""A worker's random words or durations are used up."""
+FULL: Final = 4
+"""A column may not hold what comes next."""
+BEYOND: Final = 5
+"""Something is due that only the protocols can decide."""
+
+# Kinds of events, and of messages. Of those of one time, messages come first, then alarms.
+PUSH: Final = 0
+ACK: Final = 1
+QUERY: Final = 2
+PENDING: Final = 3
+ALARM: Final = 4
+STEP: Final = 5
+
+# Kinds of operations.
+SNAPSHOT: Final = 0
+MIX: Final = 1
+RELEASE: Final = 2
+
+# Places in `Tables.count`.
+NUMBER: Final = 0  # of events put into the queue
+RUNNING: Final = 1
+TAKEN: Final = 2  # optimizer steps
+SLOTS: Final = 3  # slots named
+FREE: Final = 4  # rooms free
+WINDOW: Final = 5
+N_STEPS: Final = 6  # rows of this window
+N_OPERATIONS: Final = 7
+N_LEVELS: Final = 8
+WANTING: Final = 9  # worker whose supply is used up
+MESSAGES: Final = 10
+BYTES: Final = 11
+PUSHES: Final = 12
+SKIPPED: Final = 13
+REFUSALS: Final = 14
+MIXED: Final = 15
+STALENESS: Final = 16
+EVENTS: Final = 17
+N_COUNTS: Final = 18
+
+# Operations and random words that one event can take at most.
+OPERATIONS_MAX: Final = 64
+WORDS_MAX: Final = 8
+
+Event = tuple[float, int, int, int, int, int, int, int, int]
+"""Time, rank and number, worker, kind, edge, sequence number, weight, step, room."""
+
+
+class Tables(NamedTuple):
+    """Everything that is decided on.
+
+    Columns lie one after another in two arrays, so that compiled functions are handed few of them:
+    ``ints[t.weight + worker]`` is a worker's weight. Arrays are lists of Python's numbers, or
+    numpy arrays where compiled code runs.
+    """
+
+    queue: Any
+    """Heap of events."""
+    count: Any
+    """Numbers named by constants of this module."""
+    ints: Any
+    floats: Any
+    rooms: Any
+    """Slots, used again: of each the slot's number, its level, and the window that one is of."""
+    free_rooms: Any
+    step_rows: Any
+    """This window's steps in order: of each worker, level, number."""
+    operation_rows: Any
+    """This window's operations: of each kind, worker, level, slot, room, id of the snapshot."""
+    fractions: Any
+    """This window's operations: by which part each mixes."""
+
+    # What stays as it is.
+    n: int
+    p: float
+    latency_s: float
+    s_per_byte: float
+    query_s_min: float
+    query_s_max: float
+    soonest_s: float
+    outstanding_max: int
+    outgoing_max: int
+    staged_max: int
+    steps_each: int
+    period: int
+    words_each: int
+    durations_each: int
+    push_bytes: int
+    ack_bytes: int
+    credit_bytes: int
+    """How much longer an answer is that lets a part of the next share follow its offer."""
+    query_bytes: int
+    pending_bytes: int
+
+    # Columns of integers: the graph, in which directed edges have numbers.
+    offsets: int
+    """Where a worker's neighbors in a round begin: row ``worker * period + round``; one more."""
+    neighbors: int
+    source: int
+    to: int
+
+    # By worker; those of several numbers each have them in a row.
+    name_bytes: int
+    high: int
+    """Upper halves of random words; ``words_each`` for each worker."""
+    low: int
+    word: int
+    """The next one."""
+    spare: int
+    """The half of a word that is left over, or -1."""
+    block: int
+    """Which steps the durations at hand are those of: ``block * durations_each`` and on."""
+    weight: int
+    steps: int
+    round: int
+    passed: int
+    finished: int
+    pushes: int
+    mixed: int
+    level: int
+    n_outgoing: int
+    outgoing: int
+    """Edges of outstanding pushes in order; ``outgoing_max`` places for each worker."""
+    excused: int
+    n_incoming: int
+    incoming_edge: int
+    """Of shares that have come, in order; ``staged_max`` places for each worker."""
+    incoming_step: int
+    incoming_room: int
+
+    # By edge.
+    busy: int
+    sequence: int
+    escrow: int
+    questions: int
+    is_excused: int
+    decided: int
+    """Sequence number of the last share that was decided at the receiver."""
+    accepted: int
+
+    # Columns of floats: the time now; by worker; by edge.
+    clock: int
+    mean_s: int
+    durations: int
+    """Of a worker's next steps, ``durations_each`` for each worker."""
+    alarm_s: int
+    uplink_free_s: int
+    pushed_s: int
+    deadline_s: int
+    roundtrip_s: int
+    """Negative where none was measured."""
+    deviation_s: int

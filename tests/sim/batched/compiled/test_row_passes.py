@@ -1,0 +1,54 @@
+"""One pass over rows in machine code gives torch's bits."""
+
+import numpy as np
+import pytest
+import torch
+
+from rumor.sim.batched.compiled import row_passes
+from rumor.sim.batched.compiled.row_passes import RowPasses, rounds_as_torch
+from rumor.sim.kernel.fast_path.compiler import can_compile
+from rumor.sim.kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
+
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.skipif(not can_compile(), reason="numba is not installed"),
+]
+
+
+def test_it_rounds_as_torch_does_on_this_machine() -> None:
+    assert rounds_as_torch()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_copies_and_mixes_are_those_of_torch(threads: int) -> None:
+    rng = np.random.default_rng(1)
+    x = torch.from_numpy(rng.standard_normal((5, 112), np.float32))
+    theirs, held = x.clone(), {}
+    passes = RowPasses(x, threads)
+    rows, fractions = [], []
+    for slot in range(200):
+        source, to, room, part = *rng.integers(5, size=2), slot % 90, float(rng.random())
+        rows += [[SNAPSHOT, source, 0, slot, room, 1], [MIX, to, 0, slot, room, 0]]
+        fractions += [0.0, part]
+        held[slot] = theirs[source].clone()
+        theirs[to].lerp_(held[slot], part)
+        if slot < 150:
+            rows.append([RELEASE, 0, 0, slot, room, 0])
+            fractions.append(0.0)
+            del held[slot]
+        if slot % 7 == 0:
+            passes.carry_out(np.array(rows), np.array(fractions))
+            rows, fractions = [], []
+    passes.carry_out(np.array(rows), np.array(fractions))
+    passes.carry_out(np.empty((0, 6), np.int64), np.empty(0))
+    passes.close()
+    assert torch.equal(x, theirs)
+    assert sorted(passes.left()) == sorted(held)
+    assert all(torch.equal(values, held[slot]) for slot, values in passes.left().items())
+
+
+def test_without_numba_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds_as_torch.cache_clear()
+    monkeypatch.setattr(row_passes, "can_compile", lambda: False)
+    assert not rounds_as_torch()
+    rounds_as_torch.cache_clear()

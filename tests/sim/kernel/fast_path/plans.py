@@ -1,0 +1,84 @@
+"""Plans of swarms in which nothing but plain exchanges is due."""
+
+from functools import partial
+from typing import Any
+
+from hypothesis import strategies as st
+
+from rumor.gossip import ProtocolConfig, Schema, TensorSpec
+from rumor.gossip.rules.registry import make_rule
+from rumor.sim.kernel.plan import FleetPlan
+from rumor.sim.models.links import Links
+from rumor.sim.models.network import NetworkConfig
+from rumor.sim.models.step_time import make_step_time
+from rumor.sim.models.topology import WorkerTopology
+from rumor.sim.simulate import names_of
+from rumor.topology import parse
+
+__all__ = ["flat", "plan_of", "settings_of_plans"]
+
+TOPOLOGIES = (
+    "ring", "complete", "star", "exponential", "one-peer-exponential", "random-regular:d=4",
+    "path", "base-k:k=2",
+)  # fmt: skip
+PACES = ("constant", "lognormal:cv=0.5", "pareto:shape=2.2")
+
+
+def plan_of(
+    n: int = 8,
+    *,
+    steps: int | None = 20,
+    rule: str = "gosgd",
+    p: float = 1.0,
+    topology: str = "complete",
+    pace: str = "constant",
+    latency_s: float = 0.001,
+    bandwidth_mbit: float | None = 1000.0,
+    numbers: int = 8,
+    seed: int = 0,
+    **protocol: Any,
+) -> FleetPlan:
+    """What such a swarm is made of."""
+    ids = names_of(n, None)
+    network = NetworkConfig(latency_s=latency_s, bandwidth_mbit=bandwidth_mbit)
+    return FleetPlan(
+        ids=ids,
+        schema=Schema((TensorSpec("x", (numbers,), "float32"),)),
+        anchor=bytes(16),
+        rule=partial(make_rule, rule, p if rule.startswith("gosgd") else None),
+        neighbors=WorkerTopology(parse(topology, n, seed=seed), ids),
+        pace=make_step_time(pace, ids=ids, step_s=0.1, seed=seed),
+        links=partial(Links, network, ids, seed),
+        seed=seed,
+        steps=steps,
+        protocol=ProtocolConfig(shared_memory=False, **protocol),
+    )
+
+
+def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
+    """Settings for `plan_of`: from calm networks to some on which every answer is late."""
+    return st.fixed_dictionaries(
+        {
+            "n": st.integers(5, 14),
+            "steps": st.integers(1, 25),
+            "p": st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+            "topology": st.sampled_from(TOPOLOGIES),
+            "pace": st.sampled_from(PACES),
+            "latency_s": st.sampled_from([0.0, 0.001, 0.05, 0.3, 2.0]),
+            "bandwidth_mbit": st.sampled_from([None, 1000.0, 1.0, 0.02]),
+            "numbers": st.sampled_from([8, 2_400]),
+            "seed": st.integers(0, 1000),
+            "staged_max": st.sampled_from([1, 2, 8]),
+            "rule": st.sampled_from(
+                ["gosgd"] + [f"gosgd:outstanding_max={most}" for most in (1, 5)]
+            ),
+        }
+    )
+
+
+def flat(levels: Any) -> list[tuple[Any, ...]]:
+    """Levels as plain values."""
+    return [
+        (level.workers, level.steps, level.orders, [tuple(each) for each in level.operations])
+        for level in levels
+    ]

@@ -1,0 +1,102 @@
+"""What the fast path decides is what the protocols decide, operation by operation."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from rumor.gossip.rng import stream
+from rumor.sim.kernel.fast_path import decisions
+from rumor.sim.kernel.fast_path.compiler import INTERPRETED, Decider, can_compile, compiled
+from rumor.sim.kernel.fast_path.fleet import FastFleet, TakeOver, why_not
+from rumor.sim.kernel.fast_path.levels import levels_of
+from rumor.sim.kernel.fleet import Fleet
+
+from .plans import flat, plan_of, settings_of_plans
+
+UNTIL_S = 60.0
+
+
+def compare(decider: Decider, settings: dict[str, Any]) -> bool:
+    """Decide a whole run both ways; returns whether the fast path came to its end."""
+    plan = plan_of(**settings)
+    assert not why_not(plan)
+    fast, slow = FastFleet(plan, decider), Fleet(plan)
+    while not slow.over and slow.now < UNTIL_S:
+        try:
+            came = fast.run(UNTIL_S, 40)
+        except TakeOver:
+            return False
+        assert slow.run(UNTIL_S, 40) == came
+        assert (fast.now, fast.over, fast.steps) == (slow.now, slow.over, slow.program.steps)
+        assert flat(levels_of(fast.take())) == flat(slow.program.take())
+        assert fast.traffic == slow.traffic
+        assert fast.audit() == slow.audit() and fast.audit().balanced
+    for name in ("steps", "pushes", "mixed"):
+        assert fast.column(name).tolist() == [getattr(worker, name) for worker in slow.workers]
+    return True
+
+
+@given(settings_of_plans())
+def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
+    compare(INTERPRETED, settings)
+
+
+@pytest.mark.compiled
+@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
+@given(settings_of_plans())
+def test_machine_code_decides_whole_random_runs_alike(settings: dict[str, Any]) -> None:
+    compare(compiled(), settings)
+
+
+@pytest.mark.parametrize("topology", ["star", "one-peer-exponential", "random-regular:d=4"])
+def test_late_answers_are_asked_for_alike(topology: str) -> None:
+    settings = {"n": 12, "topology": topology, "latency_s": 0.7, "steps": 60, "staged_max": 1}
+    assert compare(INTERPRETED, settings)
+
+
+def test_what_would_be_no_whole_units_is_left_to_the_protocols() -> None:
+    """Nothing comes back for long, and halves are halved again and again."""
+    plan = plan_of(60, latency_s=100.0, steps=None, rule="gosgd:outstanding_max=50")
+    fleet = FastFleet(plan, INTERPRETED)
+    with pytest.raises(TakeOver):
+        fleet.run(90.0, 10**9)
+    assert fleet.column("weight").min() >= 2**11
+
+
+def test_random_numbers_are_those_of_numpy() -> None:
+    plan = plan_of(2)
+    fleet = FastFleet(plan, INTERPRETED)
+    rng = stream(plan.seed, plan.ids[1], "rule")
+    for n in (1, 2, 3, 7, 100, 2**31 - 1, 2, 2, 5) * 20:
+        fleet._supply(1)
+        assert decisions._uniform(fleet._tables, 1) == rng.random()
+        assert decisions._below(fleet._tables, 1, n) == rng.integers(n)
+
+
+def test_columns_grow_as_the_run_needs_them() -> None:
+    assert compare(INTERPRETED, {"n": 100, "steps": 30, "latency_s": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"rule": "sgp"}, "the rule is sgp"),
+        ({"rule": "gosgd:emission=per-second"}, "emission is per-second"),
+        ({"wire": "bfloat16"}, "not whole models in float32"),
+        ({"numbers": 1 << 18}, "does not fit into one message"),
+        ({"bandwidth_bytes_s": 1e6}, "limit what they send"),
+        ({"topology": "random-matching"}, "no period"),
+        ({"staged_max": 100}, "too many shares may wait"),
+    ],
+)
+def test_what_it_does_not_know_is_left_to_the_protocols(changes: dict[str, Any], why: str) -> None:
+    assert why in why_not(plan_of(8, **changes))
+
+
+def test_weights_and_steps_are_told_as_columns() -> None:
+    fleet = FastFleet(plan_of(4, steps=5), INTERPRETED)
+    assert fleet.column("weight").tolist() == [2**40] * 4
+    fleet.run(np.inf, 10**9)
+    assert fleet.over and fleet.column("steps").tolist() == [5] * 4
