@@ -14,11 +14,11 @@ import torch
 
 from ..gossip import GoSGD, ProtocolConfig, Schema, TensorSpec
 from ..sim.kernel.fleet import Fleet
-from ..sim.kernel.links import Links
 from ..sim.kernel.plan import FaultPlan, FleetPlan
-from ..sim.kernel.topology import LiveWorkerTopology
+from ..sim.models.links import Links
 from ..sim.models.network import NetworkConfig
 from ..sim.models.step_time import InTurn, make_step_time
+from ..sim.models.topology import LiveWorkerTopology
 from ..sim.simulate import given, names_of
 from ..train import Peer, PeerConfig
 from .exchange import Flat, Partner, Pipe, RawReceiver, RawSender, partner, partners

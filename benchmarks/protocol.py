@@ -28,7 +28,7 @@ from ..gossip.protocol.state import Neighbors
 from ..gossip.wire.codec import decode, encode
 from ..gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
 from ..sim.batched.schedule import paused, settled
-from ..sim.kernel.topology import WorkerTopology
+from ..sim.models.topology import WorkerTopology
 from ..topology import View, parse
 from .results import Result, Row, medians
 

@@ -41,11 +41,11 @@ from .kernel.fast_path.compiler import Decider
 from .kernel.fast_path.proof import prove
 from .kernel.faults import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
-from .kernel.links import Links
 from .kernel.plan import FaultPlan, FleetPlan, Stop
-from .kernel.topology import LiveWorkerTopology, WorkerTopology
+from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
+from .models.topology import LiveWorkerTopology, WorkerTopology
 from .results.measure import Curves
 from .results.run import Run, summarize
 

@@ -20,7 +20,7 @@ from ...sim.kernel.faults import (
     read_faults,
     resolve,
 )
-from ...sim.kernel.topology import Slowness
+from ...sim.kernel.worker import Slowness
 from .folder import RunFolder
 from .monitor import Monitor, State
 from .processes import ProcessGroup

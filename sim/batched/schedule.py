@@ -18,7 +18,7 @@ from ..kernel.fast_path.compiler import Decider
 from ..kernel.fast_path.fleet import FastFleet, TakeOver
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel, levels_of
 from ..kernel.fleet import Fleet
-from ..kernel.fleet_faults import FaultReport, fault_report
+from ..kernel.observers import FaultReport
 from ..kernel.plan import FleetPlan, Stop, Traffic
 from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
 from .weights import WeightUnits, as_units
@@ -271,7 +271,7 @@ class ByProtocols:
             audit=fleet.audit(),
             halts=fleet.halts,
             decided=self._decided,
-            fault_report=None if faults is None else fault_report(faults, fleet.traffic),
+            fault_report=None if faults is None else faults.report(),
         )
 
     def _of_members(self) -> dict[str, Any]:

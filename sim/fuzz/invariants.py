@@ -6,13 +6,12 @@ for every shard by itself.
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from hashlib import blake2b
-from typing import Protocol as Structural
 
 import numpy as np
 
-from ...gossip import ONE, Account, Entry, Kind, PeerId, Phase, Protocol, audit
+from ...gossip import Account, Entry, Kind, PeerId, Phase, audit
 from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Release, Send
 from ...gossip.effects.events import (
     Event,
@@ -26,20 +25,15 @@ from ...gossip.effects.events import (
     StaleIncarnation,
     SwarmGivenUp,
 )
-from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.weight import in_units
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
+from .peers import FuzzPeer
 from .trace import canonical, tell
-from .vector import Values, Vector
+from .vector import Values
 from .violation import LIVENESS, Violation
+from .weighted_sum import Life, Push, WeightedSum
 
-__all__ = ["Invariants", "Life", "Observed", "Push", "PushInvariants", "WeightedSum"]
-
-
-Life = tuple[PeerId, Incarnation]
-
-Push = tuple[Life, Life, int, int]
-"""Sender, receiver, number, shard."""
+__all__ = ["Invariants", "PushInvariants"]
 
 
 class PushInvariants:
@@ -138,115 +132,10 @@ def _named(push: Push) -> str:
     return f"push {seq} of shard {shard} from {sender}/{life} to {receiver}/{later}"
 
 
-_Life = tuple[PeerId, Incarnation]
-_Push = tuple[_Life, _Life, int, int]
-
 _ROUNDING = 1e-9
-
-
-class WeightedSum:
-    """Where the values are that weight stands for, float64, each as long as its shard."""
-
-    def __init__(self) -> None:
-        self._lives: dict[_Life, tuple[Vector, Sequence[Account]]] = {}
-        # By shard: what was founded, less what went down with the dead or was destroyed.
-        self._expected: dict[int, Values] = {}
-        self._scale: dict[int, float] = {}
-        self._pushed: dict[_Push, Values] = {}
-        self._left: dict[_Push, int] = {}
-        self._snapshots: dict[_Push, SnapshotId] = {}
-        """From which snapshots the values of open escrows can still be mixed back."""
-        self._stale: set[int] = set()
-
-    def opened(self, life: _Life, vector: Vector, ledgers: Sequence[Account]) -> None:
-        """Note that a life began, with nothing."""
-        self._lives[life] = vector, ledgers
-
-    def died(self, life: _Life) -> None:
-        """Let go of what a life held. What it had under way may still be accepted.
-
-        It ended in the middle of something: what that makes of the sum is nobody's fault.
-        """
-        del self._lives[life]
-        for shard in self._expected:
-            self._expected[shard] = self._found(shard)
-
-    def pushed(self, push: _Push, snapshot: SnapshotId, values: Values) -> None:
-        """Note the values that go with an escrow."""
-        self._pushed[push] = values
-        self._snapshots[push] = snapshot
-
-    def released(self, life: _Life, snapshot: SnapshotId) -> None:
-        """Note that a life let a snapshot go; what of it is stranded brings weight alone now."""
-        ledgers = self._lives[life][1]
-        for push in [p for p, of in self._snapshots.items() if p[0] == life and of == snapshot]:
-            escrow = ledgers[push[3]].outstanding.get(push[1])
-            if escrow is not None and escrow.seq == push[2] and escrow.stranded:
-                del self._snapshots[push]
-
-    def entry(self, life: _Life, entry: Entry) -> None:
-        """Follow one line of a life's ledger."""
-        shard, other = entry.shard, (entry.peer, entry.incarnation)
-        mine, theirs = (life, other, entry.seq, shard), (other, life, entry.seq, shard)
-        self._stale.add(shard)
-        match entry.kind:
-            case Kind.FOUNDED:
-                self._add(shard, entry.weight, self._x(life, shard))
-                self._scale[shard] = self._scale.get(shard, 0.0) + entry.weight / ONE
-            case Kind.BURNED:
-                self._add(shard, -entry.weight, self._x(life, shard))
-            case Kind.PUSHED:
-                self._left[mine] = entry.weight
-            case Kind.ACCEPTED:
-                if entry.weight:
-                    self._left[theirs] -= entry.weight
-            case Kind.SETTLED:
-                back, values = self._left.pop(mine), self._pushed.pop(mine, None)
-                if self._snapshots.pop(mine, None) is None and back and values is not None:
-                    self._add(shard, back, self._x(life, shard) - values)
-            case _:
-                pass
-
-    def check(self) -> None:
-        """Compare the weighted sum with what it must be."""
-        for shard in self._stale:
-            found, expected = self._found(shard), self._expected[shard]
-            off = np.abs(found - expected).max()
-            if not off <= _ROUNDING * self._scale[shard]:
-                raise Violation("I5", f"the weighted sum of shard {shard} is off by {off}")
-        self._stale.clear()
-
-    def _add(self, shard: int, weight: int, values: Values) -> None:
-        before = self._expected.get(shard, np.zeros_like(values))
-        self._expected[shard] = before + weight / ONE * values
-
-    def _found(self, shard: int) -> Values:
-        total = np.zeros_like(self._expected[shard])
-        for life, (_, ledgers) in self._lives.items():
-            if ledgers[shard].weight:
-                total += ledgers[shard].weight / ONE * self._x(life, shard)
-        for push, left in self._left.items():
-            # Before its offer is sent, a push has taken nothing along that anybody could mix.
-            if left and push[3] == shard and push in self._pushed:
-                total += left / ONE * self._pushed[push]
-        return total
-
-    def _x(self, life: _Life, shard: int) -> Values:
-        vector, _ = self._lives[life]
-        return vector.x[vector.part(shard)]
-
 
 _TRACED = 1500
 """Events and effects that are kept, to be shown where something breaks."""
-
-
-class Observed(Structural):
-    """What can be seen of a running peer from outside."""
-
-    protocol: Protocol
-    vector: Vector
-    ledgers: tuple[Account, ...]
-    poisoned: bool
 
 
 class Invariants:
@@ -309,7 +198,7 @@ class Invariants:
         rows = [row for row in self._traced if not peers or row[1][0] in peers]
         return [_line(*row) for row in rows[max(0, len(rows) - most) :]]
 
-    def opened(self, host: Observed) -> None:
+    def opened(self, host: FuzzPeer) -> None:
         """Note that a life began."""
         life = _life(host)
         if life in self.ledgers:
@@ -318,7 +207,7 @@ class Invariants:
         if self.weighted_sum is not None:
             self.weighted_sum.opened(life, host.vector, host.ledgers)
 
-    def died(self, host: Observed) -> None:
+    def died(self, host: FuzzPeer) -> None:
         """Note that a life ended without a word."""
         life = _life(host)
         self.dead.add(life)
@@ -337,17 +226,17 @@ class Invariants:
         if self._digest:
             self._digest.update(f"{now!r} {canonical(life)} {what} {canonical(detail)}\n".encode())
 
-    def trained(self, host: Observed) -> None:
+    def trained(self, host: FuzzPeer) -> None:
         """Note that a peer took an optimizer step."""
         self.steps[_life(host)[0]] += 1
 
-    def delivered(self, host: Observed, envelope: Envelope) -> None:
+    def delivered(self, host: FuzzPeer, envelope: Envelope) -> None:
         """Note what is special about a message that reaches a peer."""
         mine = host.protocol.account.incarnation
         if 0 < envelope.destination_incarnation < mine:
             self.seen["stale incarnation"] += 1
 
-    def effect(self, host: Observed, effect: Effect | Event, cause: object) -> None:
+    def effect(self, host: FuzzPeer, effect: Effect | Event, cause: object) -> None:
         """Look at an effect that was just carried out."""
         life = _life(host)
         self._traced.append((self._now, life, None, effect))
@@ -403,7 +292,7 @@ class Invariants:
             case _:
                 pass
 
-    def all_done(self, host: Observed) -> None:
+    def all_done(self, host: FuzzPeer) -> None:
         """Check everything, after all effects of an event were carried out."""
         me = _life(host)[0]
         if host.ledgers != host.protocol.accounts:
@@ -421,14 +310,14 @@ class Invariants:
         if host.protocol.phase is Phase.LEFT and _life(host) not in self._left:
             self._said_goodbye(host)
 
-    def _said_goodbye(self, host: Observed) -> None:
+    def _said_goodbye(self, host: FuzzPeer) -> None:
         """Check that a peer which has just left waited for all escrow that can still be settled."""
         life = _life(host)
         self._left.add(life)
         if life not in self._outlived:
             _require_settled(host, "leaves", gone=())
 
-    def ended(self, host: Observed) -> None:
+    def ended(self, host: FuzzPeer) -> None:
         """Check that a peer which closes in good order owes nothing and keeps nothing."""
         me = _life(host)[0]
         if host.protocol.staged or host.vector.staged:
@@ -441,7 +330,7 @@ class Invariants:
             _require_settled(host, "closes", gone=self.dead | self.closed)
         self.closed.add(_life(host))
 
-    def check_clock(self, host: Observed) -> None:
+    def check_clock(self, host: FuzzPeer) -> None:
         """Check that nobody counts steps that were never taken."""
         for peer, steps in host.protocol.clock.rows().items():
             if steps > self.steps[peer]:
@@ -454,7 +343,7 @@ class Invariants:
         lives = [life for life in self.ledgers if life[0] == peer]
         return bool(lives) and lives[-1] not in self.dead | self.closed
 
-    def _sent(self, host: Observed, send: Send) -> None:
+    def _sent(self, host: FuzzPeer, send: Send) -> None:
         life, envelope = _life(host), send.envelope
         to = envelope.destination, envelope.destination_incarnation
         body = envelope.body
@@ -474,12 +363,12 @@ class Invariants:
                 raise Violation("I1", str(total), (me,))
         self._stale.clear()
 
-    def _widen_hull(self, host: Observed) -> None:
+    def _widen_hull(self, host: FuzzPeer) -> None:
         x, swarm = host.vector.x, host.protocol.swarm
         low, high = self._hulls.get(swarm, (x, x))
         self._hulls[swarm] = np.minimum(low, x), np.maximum(high, x)
 
-    def _check_hull(self, host: Observed) -> None:
+    def _check_hull(self, host: FuzzPeer) -> None:
         """I4: a model lies within what the founders of its swarm brought, in each coordinate."""
         self._moved = False
         if not self._keeps_hulls or host.poisoned:
@@ -494,11 +383,11 @@ class Invariants:
                     raise Violation("I4", f"the model of {me} lies outside of the hull", (me,))
 
 
-def _life(host: Observed) -> Life:
+def _life(host: FuzzPeer) -> Life:
     return host.ledgers[0].life
 
 
-def _require_settled(host: Observed, what: str, *, gone: Collection[Life]) -> None:
+def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> None:
     """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*."""
     me = _life(host)[0]
     for ledger in host.ledgers:
@@ -513,5 +402,5 @@ def _line(now: float, life: Life, what: object, detail: object) -> str:
     return f"{name}    -> {tell(detail)}" if what is None else f"{name}  {what} {tell(detail)}"
 
 
-def _outstanding(host: Observed) -> int:
+def _outstanding(host: FuzzPeer) -> int:
     return sum([len(ledger.outstanding) for ledger in host.ledgers])

@@ -15,12 +15,12 @@ from ...gossip import SGP, ConfigError, GoSGD, PeerId, ProtocolConfig, Rule, Rul
 from ...gossip.effects.effects import Wait
 from ...gossip.protocol.rule import Requirements
 from ...gossip.weight import coarse
+from ..kernel.fault_kinds import KINDS, rounded_s
 from ..kernel.faults import Fault, check_faults, resolve
-from .network import NetworkFaults
+from ..kernel.network_faults import RANDOM_KINDS
 from .vector import SIZE
 
 __all__ = [
-    "FAIR",
     "FAULTS_S",
     "OPTIONS",
     "WORKERS_MIN",
@@ -31,146 +31,6 @@ __all__ = [
     "workers_of",
 ]
 
-
-_Draw = Callable[[np.random.Generator, Sequence[PeerId], float], list[Fault]]
-
-
-def _crash(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    """One dies at once, in the middle of what it does next, or on accepting; it may come back."""
-    peer, how = _one(rng, peers), rng.random()
-    crash = Fault(
-        at_s=at_s,
-        kind="crash",
-        peer=peer,
-        after=int(rng.integers(7)) if how < 0.4 else None,
-        accepting=True if how > 0.6 else None,
-    )
-    back_s, returns, kept = rng.exponential(2.0), rng.random() < 0.7, rng.random() < 0.6
-    if not returns:
-        return [crash]
-    state = "kept" if kept else "lost"
-    later_s = _rounded(at_s + 0.3 + back_s)
-    return [crash, Fault(at_s=later_s, kind="restart", peer=peer, state=state)]
-
-
-def _mass_restart(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    some = tuple(peer for peer in peers if rng.random() < 0.6)
-    return [
-        Fault(
-            at_s=at_s,
-            kind="mass-restart",
-            for_s=_lasting(rng, 2.0),
-            peers=some if some and rng.random() < 0.4 else None,
-            state="kept" if rng.random() < 0.7 else "lost",
-        )
-    ]
-
-
-def _pause(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    peer, for_s = _one(rng, peers), _lasting(rng, 3.0)
-    if rng.random() < 0.7:
-        return [Fault(at_s=at_s, kind="pause", peer=peer, for_s=for_s)]
-    pause = Fault(at_s=at_s, kind="pause", peer=peer)
-    return [pause, Fault(at_s=_rounded(at_s + for_s), kind="continue", peer=peer)]
-
-
-def _slow(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    factor = float(rng.choice([2.0, 5.0, 20.0]))
-    return [
-        Fault(
-            at_s=at_s, kind="slow", peer=_one(rng, peers), factor=factor, for_s=_lasting(rng, 5.0)
-        )
-    ]
-
-
-def _clock_jump(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    by_s = float(rng.choice([0.5, 5.0, 60.0, 3600.0]))
-    return [Fault(at_s=at_s, kind="clock-jump", peer=_one(rng, peers), by_s=by_s)]
-
-
-def _cut(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    peer, to = _one(rng, peers), _one(rng, peers)
-    some = to != peer and rng.random() < 0.4
-    return [
-        Fault(
-            at_s=at_s,
-            kind="cut",
-            peer=peer,
-            to=to if some else None,
-            one_way=True if rng.random() < 0.5 else None,
-            for_s=_lasting(rng, 3.0),
-        )
-    ]
-
-
-def _partition(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    some = tuple(peer for peer in peers if rng.random() < 0.5) or (peers[0],)
-    partition = Fault(at_s=at_s, kind="partition", groups=(some,), for_s=_lasting(rng, 5.0))
-    heals = rng.random() < 0.2
-    later_s = _rounded(at_s + rng.exponential(3.0))
-    return [partition, Fault(at_s=later_s, kind="heal")] if heals else [partition]
-
-
-def _reset(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    peer = _one(rng, peers) if rng.random() < 0.5 else None
-    if rng.random() < 0.5:
-        return [Fault(at_s=at_s, kind="reset", peer=peer)]
-    return [Fault(at_s=at_s, kind="reset", peer=peer, every_s=0.2, for_s=_lasting(rng, 3.0))]
-
-
-def _join(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-    return [Fault(at_s=at_s, kind="join", count=int(rng.choice([1, 1, 2, 5])))]
-
-
-def _of_one(kind: str) -> _Draw:
-    return lambda rng, peers, at_s: [Fault(at_s=at_s, kind=kind, peer=_one(rng, peers))]
-
-
-def _burst(kind: str, rates: Sequence[float]) -> _Draw:
-    """Messages of one peer or of all, for a while or from the first to the last."""
-
-    def draw(rng: np.random.Generator, peers: Sequence[PeerId], at_s: float) -> list[Fault]:
-        peer = _one(rng, peers) if rng.random() < 0.2 else None
-        always, for_s, rate = rng.random() < 0.6, _lasting(rng, 4.0), float(rng.choice(rates))
-        return [
-            Fault(
-                at_s=0.0 if always else at_s,
-                kind=kind,
-                peer=peer,
-                for_s=None if always else for_s,
-                by_s=rate if kind == "delay" else None,
-                rate=None if kind == "delay" else rate,
-            )
-        ]
-
-    return draw
-
-
-_DRAWS: Mapping[str, _Draw] = MappingProxyType(
-    {
-        "crash": _crash,
-        "mass-restart": _mass_restart,
-        "pause": _pause,
-        "slow": _slow,
-        "clock-jump": _clock_jump,
-        "cut": _cut,
-        "partition": _partition,
-        "reset": _reset,
-        "join": _join,
-        "leave": _of_one("leave"),
-        "finish": _of_one("finish"),
-        "diverge": _of_one("diverge"),
-    }
-)
-
-_WEATHER: Mapping[str, _Draw] = MappingProxyType(
-    {
-        "loss": _burst("loss", [0.02, 0.1, 0.4]),
-        "duplicate": _burst("duplicate", [0.05, 0.3]),
-        "replay": _burst("replay", [0.03]),
-        "delay": _burst("delay", [0.02, 0.2]),
-    }
-)
 
 _FREQUENT = ("crash", "crash", "cut", "partition", "join")
 """Drawn more often: most of what is rare needs one of them."""
@@ -187,29 +47,18 @@ def draw_faults(
         until_s: Faults begin before this time, seconds.
         diverge: Whether parameters may stop being finite.
     """
+    draws = {name: kind.draw for name, kind in KINDS.items() if kind.draw is not None}
     faults: list[Fault] = []
-    for draw in _WEATHER.values():
+    for kind in RANDOM_KINDS:
+        draw = draws.pop(kind)
         if rng.random() < 0.5:
-            faults += draw(rng, peers, _rounded(rng.uniform(0.0, until_s)))
-    kinds = [kind for kind in _DRAWS if rng.random() < 0.45 and (diverge or kind != "diverge")]
+            faults += draw(rng, peers, rounded_s(rng.uniform(0.0, until_s)))
+    kinds = [kind for kind in draws if rng.random() < 0.45 and (diverge or kind != "diverge")]
     kinds += [kind for kind in _FREQUENT if kind in kinds]
     for _ in range(int(rng.integers(0, 13)) if kinds else 0):
         kind = kinds[int(rng.integers(len(kinds)))]
-        faults += _DRAWS[kind](rng, peers, _rounded(rng.uniform(0.0, until_s)))
+        faults += draws[kind](rng, peers, rounded_s(rng.uniform(0.0, until_s)))
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
-
-
-def _one(rng: np.random.Generator, peers: Sequence[PeerId]) -> PeerId:
-    return peers[int(rng.random() * len(peers))]
-
-
-def _lasting(rng: np.random.Generator, mean_s: float) -> float:
-    return _rounded(0.1 + rng.exponential(mean_s))
-
-
-def _rounded(time_s: float) -> float:
-    # Three digits read well in a file, and say the same there.
-    return round(float(time_s), 3)
 
 
 class ClippingGoSGD:
@@ -271,9 +120,6 @@ CONFIG = ProtocolConfig(
 )
 """A tenth of the defaults, so that a minute is long enough for everything to settle."""
 
-FAIR = NetworkFaults(replay_s_max=120.0)
-"""Nothing is wrong; but what comes again may be minutes old."""
-
 _WIDE = 20
 """Numbers of a vector that is large enough to be cut: 192 bytes in one shard, 64 each in three."""
 
@@ -298,14 +144,23 @@ class Scenario:
     """Who listens nowhere."""
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
     """How far the clocks of some machines are ahead."""
-    network_faults: NetworkFaults = FAIR
-    """What the network does when nothing is wrong."""
+    tells: bool = False
+    """Whether a sender hears that there is no way to its peer."""
+    orderly: bool = False
+    """Whether messages stay in order on each link, as on one socket, while nothing is wrong."""
     faults: tuple[Fault, ...] = ()
+
+    @property
+    def ids(self) -> tuple[PeerId, ...]:
+        """Everybody who ever comes, newcomers last."""
+        joined = sum([fault.count or 1 for fault in self.faults if fault.kind == "join"])
+        return (*self.peers, *(f"join-{number}" for number in range(1, joined + 1)))
 
     @property
     def faults_s(self) -> float:
         """When the faults are over, seconds."""
-        return max([FAULTS_S, *(fault.at_s + 1.0 for fault in self.faults)])
+        back_s = [f.at_s + (f.for_s or 0.0) for f in self.faults if f.kind == "mass-restart"]
+        return max([FAULTS_S, *(fault.at_s + 1.0 for fault in self.faults), *back_s])
 
     def make_rule(self) -> Rule:
         """A rule for one peer."""
@@ -419,15 +274,11 @@ def _clocks(scenario: Scenario, rng: np.random.Generator) -> Scenario:
 
 
 def _tells(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(
-        scenario, network_faults=replace(scenario.network_faults, tells=bool(rng.random() < 0.5))
-    )
+    return replace(scenario, tells=bool(rng.random() < 0.5))
 
 
 def _orderly(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(
-        scenario, network_faults=replace(scenario.network_faults, orderly=bool(rng.random() < 0.5))
-    )
+    return replace(scenario, orderly=bool(rng.random() < 0.5))
 
 
 _Option = Callable[[Scenario, np.random.Generator], Scenario]

@@ -4,16 +4,17 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import networkx as nx
 
 from ...gossip import PeerId, Protocol, stream
-from .faults import FaultInjector
-from .network import CALM, Network, Peers, complete, ring, spread
-from .peer import FuzzPeer
+from ..kernel.plan import Fault
+from ..models.links import address_of
+from ..models.network import NetworkConfig
+from .peers import FuzzPeer, Peers, complete, ring, spread
 from .scenario import Scenario
+from .swarm import FuzzSwarm
 from .violation import LIVENESS, Violation
 
 __all__ = ["Failure", "Trial", "attempt", "run"]
@@ -29,6 +30,15 @@ END_S = 60.0
 
 SPREAD_MAX = 1e-2
 """How far apart models may be in one coordinate; they begin some units apart."""
+
+ORDERLY = NetworkConfig(latency_s=0.02, jitter=1.5)
+"""Messages stay in order on each link, as on one socket."""
+
+UNRULY = replace(ORDERLY, reorder=0.3)
+"""Messages overtake one another."""
+
+LATE = Fault(at_s=0.0, kind="delay", by_s=0.03)
+"""There, one of fifty comes later than the first question about a share."""
 
 _LOOK_S = 1.0
 
@@ -69,35 +79,37 @@ def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
         scenario: What is to happen.
         mutant: Plants a known bug in every protocol, see `MUTANTS`.
     """
-    network, agree_s, failure = _network(scenario, mutant, digests=False), 0.0, None
+    swarm, agree_s, failure = swarm_of(scenario, mutant, digests=False), 0.0, None
     try:
-        agree_s = _go_through(network, scenario)
+        agree_s = _go_through(swarm, scenario)
     except Violation as violation:
-        failure = _failure(network, violation)
+        failure = _failure(swarm, violation)
     except Exception as error:  # whatever the core raises is found, and told as the rest is
         what = f"{type(error).__name__}: {error} ({_place(error)})"
-        failure = _failure(network, Violation("error", what, network.invariants.lately))
+        failure = _failure(swarm, Violation("error", what, swarm.invariants.lately))
     return Trial(
         seed=scenario.seed,
-        events=network.invariants.events,
+        events=swarm.invariants.events,
         agree_s=agree_s,
-        seen=Counter({what: n for what, n in sorted(network.invariants.seen.items()) if n}),
+        seen=Counter({what: n for what, n in sorted(swarm.invariants.seen.items()) if n}),
         failure=failure,
     )
 
 
-def run(scenario: Scenario, mutant: Mutant | None = None) -> Network:
-    """Run a scenario, and hand over the network as it is at the end, digest included.
+def run(scenario: Scenario, mutant: Mutant | None = None) -> FuzzSwarm:
+    """Run a scenario, and hand over the swarm as it is at the end, digest included.
 
     Raises:
         Violation: An invariant is broken, or something is not settled when it must be.
     """
-    network = _network(scenario, mutant, digests=True)
-    _go_through(network, scenario)
-    return network
+    swarm = swarm_of(scenario, mutant, digests=True)
+    _go_through(swarm, scenario)
+    return swarm
 
 
-def _network(scenario: Scenario, mutant: Mutant | None, *, digests: bool) -> Network:
+def swarm_of(scenario: Scenario, mutant: Mutant | None, *, digests: bool) -> FuzzSwarm:
+    """The swarm of a scenario, of which nobody has done anything yet."""
+
     def step_s(peer: PeerId) -> float:
         return 0.1 + 0.4 * float(stream(scenario.seed, peer, "speed").random())
 
@@ -110,58 +122,56 @@ def _network(scenario: Scenario, mutant: Mutant | None, *, digests: bool) -> Net
         shards=scenario.shards,
         host=scenario.host,
         dials_out=scenario.dial_out.__contains__,
+        ahead_s=scenario.ahead_s,
         mutate=mutant or (lambda protocol: None),
+        tells=scenario.tells,
         digests=digests,
     )
-    return Network(scenario.seed, peers, scenario.network_faults)
+    late = scenario.peers[scenario.founders :]
+    swarm = FuzzSwarm(
+        scenario.seed,
+        peers,
+        scenario.ids,
+        scenario.founders,
+        ORDERLY if scenario.orderly else UNRULY,
+        latecomers_s=tuple(
+            5.0 * float(stream(scenario.seed, peer, "start").random()) for peer in late
+        ),
+        faults=scenario.faults if scenario.orderly else (*scenario.faults, LATE),
+        calm_s=scenario.faults_s,
+    )
+    for fault in scenario.faults:
+        swarm.invariants.seen[f"fault: {fault.kind}"] += 1
+    return swarm
 
 
-def _go_through(network: Network, scenario: Scenario) -> float:
+def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
     """Faults, calm, the end; how long agreeing took, seconds."""
-    injector = FaultInjector(network, scenario)
-    _found(network, scenario, injector)
-    network.run(scenario.faults_s)
-    injector.calm()
-    network.faults = replace(CALM, orderly=True)
-    patience_s = _patience_s(network, scenario)
-    while reason := _disagreement(network, scenario):
-        if network.now >= scenario.faults_s + patience_s:
+    swarm.run(scenario.faults_s)
+    swarm.processes.calm()
+    patience_s = _patience_s(swarm, scenario)
+    while reason := _disagreement(swarm, scenario):
+        if swarm.now >= scenario.faults_s + patience_s:
             raise Violation(LIVENESS, f"no agreement within {patience_s:.0f} s: {reason}")
-        network.run(network.now + _LOOK_S)
-    agree_s = network.now - scenario.faults_s
-    for host in network.running():
-        host.finishes = True
-    end_s = network.now + END_S
-    network.run(end_s, lambda: not any(host.protocol.swarm for host in network.running()))
-    _check_rest(network)
+        swarm.run(swarm.now + _LOOK_S)
+    agree_s = swarm.now - scenario.faults_s
+    swarm.finish()
+    end_s = swarm.now + END_S
+    swarm.run(end_s, lambda: not any(peer.protocol.swarm for peer in swarm.running()))
+    _check_rest(swarm)
     return agree_s
 
 
-def _found(network: Network, scenario: Scenario, injector: FaultInjector) -> None:
-    """The first peers call the roll, or one founds alone; the others join."""
-    roll = scenario.peers[: scenario.founders]
-    for peer in roll:
-        others = tuple(o for o in roll if o != peer and o not in scenario.dial_out)
-        injector.start(peer, others, len(roll))
-    for peer in scenario.peers[scenario.founders :]:
-        network.later(network.random("start", peer) * 5.0, partial(_join, injector, network, peer))
-
-
-def _join(injector: FaultInjector, network: Network, peer: PeerId) -> None:
-    if peer not in network.hosts:
-        injector.start(peer, injector.addresses_for(peer))
-
-
-def _patience_s(network: Network, scenario: Scenario) -> float:
-    n, shards = len(network.running()), scenario.shards
+def _patience_s(swarm: FuzzSwarm, scenario: Scenario) -> float:
+    n, shards = len(swarm.running()), scenario.shards
     patience_s = max(AGREE_S, RING_S * n * n) if scenario.ring else AGREE_S
     # Of a vector in shards, each is pushed only every so many times.
     return patience_s * shards / min(shards, scenario.config.shards_per_push)
 
 
-def _disagreement(network: Network, scenario: Scenario) -> str:
+def _disagreement(swarm: FuzzSwarm, scenario: Scenario) -> str:
     """What keeps live peers from belonging, knowing just one another, and having one model."""
-    hosts = [host for host in network.running() if not host.protocol.done]
+    hosts = [host for host in swarm.running() if not host.protocol.done]
     reasons = (_quarrel(group) for group in _acquainted(hosts, scenario.dial_out))
     return next(filter(None, reasons), "")
 
@@ -175,8 +185,8 @@ def _acquainted(hosts: list[FuzzPeer], dial_out: Collection[PeerId]) -> list[lis
     graph = nx.Graph()
     graph.add_nodes_from(host.id for host in hosts)
     for host in hosts:
-        ways = {*host.seeds, *(member.id for member in host.protocol.known())}
-        met = (o.id for o in hosts if o.id in ways and o.id not in dial_out)
+        ways = {*host.worker.seeds, *(address_of(m.id) for m in host.protocol.known())}
+        met = (o.id for o in hosts if address_of(o.id) in ways and o.id not in dial_out)
         graph.add_edges_from((host.id, other) for other in met)
     groups = list(nx.connected_components(graph))
     return [[host for host in hosts if host.id in group] for group in groups]
@@ -198,21 +208,21 @@ def _quarrel(hosts: list[FuzzPeer]) -> str:
     return "" if apart < SPREAD_MAX else f"models are {apart:.3g} apart"
 
 
-def _check_rest(network: Network) -> None:
+def _check_rest(swarm: FuzzSwarm) -> None:
     """Everybody came to an end and closed, and kept nothing; see `Invariants.ended`."""
-    for host in network.hosts.values():
-        network.invariants.check_clock(host)
-        if host.running and host.protocol.swarm:
+    for host in swarm.peers.values():
+        swarm.invariants.check_clock(host)
+        if host.worker.running and host.protocol.swarm:
             what = f"{host.id} is still {host.protocol.phase.name} {END_S:.0f} s after the end"
             raise Violation(LIVENESS, what, (host.id,))
 
 
-def _failure(network: Network, violation: Violation) -> Failure:
+def _failure(swarm: FuzzSwarm, violation: Violation) -> Failure:
     return Failure(
         invariant=violation.invariant,
         what=violation.what,
-        at_s=network.now,
-        trace=tuple(network.invariants.trace(violation.peers, _TRACE_LINES)),
+        at_s=swarm.now,
+        trace=tuple(swarm.invariants.trace(violation.peers, _TRACE_LINES)),
     )
 
 

@@ -1,7 +1,6 @@
 """What the effects of a protocol lead to in a fleet: operations of a program, and deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ...gossip import Envelope
 from ...gossip.effects.effects import (
@@ -23,14 +22,10 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
 from .plan import Traffic
-from .program import Cut, Program, Slot
-from .worker import Worker
+from .program import Cut, Program
+from .worker import Handler, Harness, Payload, Worker
 
-__all__ = ["Carrier", "Handler", "crashes_at"]
-
-
-Handler = Callable[[Worker, Any, float], None]
-"""Carries out one effect of a worker, at a time on that worker's clock."""
+__all__ = ["Carrier"]
 
 
 class Carrier:
@@ -41,6 +36,7 @@ class Carrier:
         traffic: Counts.
         send: Takes a message, with what travels beside it, to the network.
         more: Handlers of further effects; the others are for people to read.
+        harness: Looks on, if there is one.
 
     Attributes:
         payload: What came beside the message that is being taken in.
@@ -52,16 +48,18 @@ class Carrier:
         self,
         program: Program,
         traffic: Traffic,
-        send: Callable[[Worker, Envelope, Slot | None], None],
+        send: Callable[[Worker, Envelope, Payload], None],
         more: Mapping[type, Handler],
+        harness: Harness | None = None,
     ) -> None:
-        self.payload: Slot | None = None
+        self.payload: Payload = None
         self.waits = False
         self.halted: str | None = None
         self._program = program
         self._traffic = traffic
         self._forward = send
         self._handlers: dict[type, Handler] = {**self._by_type(), **more}
+        self._harness = harness
 
     def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
         """Carry out effects in order.
@@ -76,6 +74,38 @@ class Carrier:
             handler = handlers.get(type(effect))
             if handler is not None:
                 handler(worker, effect, now)
+
+    def carry_out_watched(
+        self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
+    ) -> bool:
+        """Carry out effects where somebody looks on or a crash is due; as far as it comes.
+
+        Args:
+            worker: Whose.
+            effects: What its protocol has asked for.
+            now: On the worker's clock, seconds.
+            cause: What led to them: a message, or a word.
+
+        Returns:
+            Whether the worker crashes now.
+        """
+        harness, crash_point = self._harness, worker.crash_point
+        after = None if crash_point is None else crash_point.after
+        if harness is not None:
+            harness.decided(worker, cause, now)
+        for effect in effects if after is None else effects[:after]:
+            self.carry_out(worker, (effect,), now)
+            if harness is not None:
+                harness.carried(worker, effect)
+            if not worker.running:
+                return False
+            if crash_point is not None and after is None and _accepts(effect):
+                return True
+        if effects and after is not None:
+            return True
+        if harness is not None:
+            harness.done(worker)
+        return False
 
     def _by_type(self) -> dict[type, Handler]:
         return {
@@ -172,32 +202,6 @@ class Carrier:
 
     def _note_halt(self, worker: Worker, effect: Halt, now: float) -> None:
         self.halted = effect.reason
-
-
-def crashes_at(
-    worker: Worker, effects: Sequence[Effect | Event], now: float, carrier: Carrier
-) -> bool:
-    """Carry out what a worker decides that is about to crash, as far as it comes.
-
-    Args:
-        worker: One with a crash point.
-        effects: What its protocol has asked for.
-        now: On the worker's clock, seconds.
-        carrier: Carries it out.
-
-    Returns:
-        Whether its end has come.
-    """
-    crash_point = worker.crash_point
-    if crash_point is None or not effects or not worker.running:
-        return False
-    for effect in effects if crash_point.after is None else effects[: crash_point.after]:
-        carrier.carry_out(worker, (effect,), now)
-        if not worker.running:
-            return False
-        if crash_point.after is None and _accepts(effect):
-            return True
-    return crash_point.after is not None
 
 
 def _accepts(effect: Effect | Event) -> bool:

@@ -7,24 +7,23 @@ says which kinds there are and what each takes.
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from ...gossip.errors import ConfigError
+from .fault_kinds import KINDS
+from .plan import Fault
 
 __all__ = [
     "KINDS",
     "LIVE_KINDS",
     "NEWCOMERS_MAX",
     "Fault",
-    "Kind",
-    "allowed",
     "check_faults",
     "faults_as_json",
-    "fits",
     "read_faults",
     "resolve",
 ]
@@ -34,108 +33,8 @@ NEWCOMERS_MAX = 100_000
 """Peers that may join in the course of one run; more than anybody has simulated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """One kind of fault."""
-
-    help: str
-    """What happens, in one sentence."""
-
-    needs: tuple[str, ...] = ()
-    """Fields that must be given, beside ``at_s`` and ``kind``."""
-
-    may: tuple[str, ...] = ()
-    """Fields that may be given."""
-
-    @property
-    def takes(self) -> tuple[str, ...]:
-        """All its fields, those that it needs first."""
-        return self.needs + self.may
-
-
-_KINDS = {
-    "crash": Kind(
-        help="The process ends without a word, as by SIGKILL: at once, after so many effects of "
-        "what it does next, or when it has next accepted something before it can say so.",
-        needs=("peer",),
-        may=("after", "accepting"),
-    ),
-    "restart": Kind(
-        help="A peer that is down starts its next life, from its last checkpoint (kept) or with "
-        "nothing (lost); one that runs is left alone.",
-        needs=("peer",),
-        may=("state",),
-    ),
-    "mass-restart": Kind(
-        help="All these peers crash at once, and come back together after a while.",
-        needs=("for_s",),
-        may=("peers", "state"),
-    ),
-    "pause": Kind(
-        help="The process stands still, as by SIGSTOP; what comes meanwhile waits for it.",
-        needs=("peer",),
-        may=("for_s",),
-    ),
-    "continue": Kind(help="A paused process goes on, as by SIGCONT.", needs=("peer",)),
-    "slow": Kind(
-        help="Steps of a peer take so many times as long.",
-        needs=("peer", "factor"),
-        may=("for_s",),
-    ),
-    "clock-jump": Kind(help="A peer's clock jumps ahead.", needs=("peer", "by_s")),
-    "cut": Kind(
-        help="Nothing passes between a peer and another (all others), or nothing from it to them.",
-        needs=("peer",),
-        may=("to", "for_s", "one_way"),
-    ),
-    "partition": Kind(
-        help="Nothing passes between groups of peers; those that are not named form one more.",
-        needs=("groups",),
-        may=("for_s",),
-    ),
-    "heal": Kind(help="All cuts and partitions end."),
-    "loss": Kind(
-        help="So many of the messages are lost: of all peers, or those to and from one.",
-        needs=("rate",),
-        may=("peer", "for_s"),
-    ),
-    "duplicate": Kind(
-        help="So many of the messages come twice, one soon after the other.",
-        needs=("rate",),
-        may=("peer", "for_s"),
-    ),
-    "replay": Kind(
-        help="So many of the messages come again when they are up to minutes old.",
-        needs=("rate",),
-        may=("peer", "for_s"),
-    ),
-    "delay": Kind(
-        help="Messages come so much later; in a simulation some of them far later than that.",
-        needs=("by_s",),
-        may=("peer", "for_s"),
-    ),
-    "reset": Kind(
-        help="Connections are reset, and what is on its way is lost, in the middle of a transfer "
-        "too: of one peer or of all, once or again and again.",
-        may=("peer", "every_s", "for_s"),
-    ),
-    "join": Kind(help="So many newcomers start, called join-1, join-2 and so on.", may=("count",)),
-    "leave": Kind(help="A peer leaves in good order, as by SIGTERM.", needs=("peer",)),
-    "finish": Kind(
-        help="A peer takes no more optimizer steps, and goes on mixing until all have finished.",
-        needs=("peer",),
-    ),
-    "diverge": Kind(help="A peer's parameters stop being finite.", needs=("peer",)),
-}
-
-KINDS: Mapping[str, Kind] = MappingProxyType(_KINDS)
-"""All kinds of fault."""
-
-LIVE_KINDS = (
-    "crash", "restart", "mass-restart", "pause", "continue", "slow", "cut", "partition", "heal",
-    "loss", "duplicate", "delay", "reset", "join", "leave",
-)  # fmt: skip
-"""Those that can be done to real processes."""
+LIVE_KINDS = tuple(name for name, kind in KINDS.items() if kind.live)
+"""Kinds that can be done to real processes."""
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -172,8 +71,8 @@ _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
             "a number, 0 or more and finite, in seconds",
         ),
         "kind": (
-            lambda value: isinstance(value, str) and value in _KINDS,
-            "one of " + ", ".join(_KINDS),
+            lambda value: isinstance(value, str) and value in KINDS,
+            "one of " + ", ".join(KINDS),
         ),
         "peer": (_is_peer, _PEER),
         "to": (_is_peer, _PEER),
@@ -200,76 +99,6 @@ _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
         "accepting": (lambda value: isinstance(value, bool), "true or false"),
     }
 )
-
-
-def allowed(field: str) -> str:
-    """Say what a field of a fault may be, to follow "it must be"."""
-    return _FIELDS[field][1]
-
-
-def fits(field: str, value: object) -> bool:
-    """Whether a field of a fault may have a value; one that is given.
-
-    >>> fits("rate", 0.5), fits("rate", 1.5), fits("peer", 2), fits("peer", "2")
-    (True, False, True, True)
-    """
-    return _FIELDS[field][0](value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """One thing that goes wrong. What is not given is None; `KINDS` says what a kind takes."""
-
-    at_s: float
-    """When, seconds from the start."""
-
-    kind: str
-    """A key of `KINDS`."""
-
-    peer: str | int | None = None
-    """Of whom: a name, or a position in the list of peers of a run."""
-
-    to: str | int | None = None
-    """The other end of a cut."""
-
-    peers: tuple[str | int, ...] | None = None
-    """Of whom, where these are several."""
-
-    groups: tuple[tuple[str | int, ...], ...] | None = None
-    """Who can still reach one another."""
-
-    for_s: float | None = None
-    """How long it lasts, seconds; to the end of the run where it is not given."""
-
-    factor: float | None = None
-    """How many times as long steps take."""
-
-    by_s: float | None = None
-    """How far a clock jumps or how much later messages come, seconds."""
-
-    rate: float | None = None
-    """Probability for each message."""
-
-    every_s: float | None = None
-    """How often it happens again, seconds."""
-
-    count: int | None = None
-    """How many."""
-
-    state: str | None = None
-    """Whether a checkpoint is ``kept`` or ``lost``."""
-
-    one_way: bool | None = None
-    """Whether only one direction is cut."""
-
-    after: int | None = None
-    """Effects of the next event that are still carried out."""
-
-    accepting: bool | None = None
-    """Whether it happens as soon as something has been accepted."""
-
-    row: int | None = field(default=None, compare=False, repr=False)
-    """Where it stands in its file, counted from 1; messages name it."""
 
 
 _NAMES = tuple(entry.name for entry in fields(Fault) if entry.name != "row")
@@ -406,8 +235,8 @@ def _check(given: Mapping[str, Any], where: str) -> None:
     """Hold what was given of one fault against what its kind takes."""
     for name in ("at_s", "kind"):
         if name not in given:
-            raise ConfigError(f"{where} needs {name}: {allowed(name)}")
-    if not fits("kind", given["kind"]):
+            raise ConfigError(f"{where} needs {name}: {_FIELDS[name][1]}")
+    if not _FIELDS["kind"][0](given["kind"]):
         close = get_close_matches(str(given["kind"]), KINDS, n=1)
         hint = f", did you mean {close[0]!r}?" if close else "."
         raise ConfigError(
@@ -417,12 +246,12 @@ def _check(given: Mapping[str, Any], where: str) -> None:
     where, takes = f"{where} ({given['kind']})", ("at_s", "kind", *kind.takes)
     for name in kind.needs:
         if name not in given:
-            raise ConfigError(f"{where} needs {name}: {allowed(name)}")
+            raise ConfigError(f"{where} needs {name}: {_FIELDS[name][1]}")
     for name, value in given.items():
         if name not in takes:
             raise ConfigError(f"{where} takes no {name!r}; its fields are {', '.join(takes)}")
-        if not fits(name, value):
-            raise ConfigError(f"{where}: {name} is {_shown(value)}: it must be {allowed(name)}")
+        if not _FIELDS[name][0](value):
+            raise ConfigError(f"{where}: {name} is {_shown(value)}: it must be {_FIELDS[name][1]}")
 
 
 def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], where: str) -> None:

@@ -3,13 +3,13 @@
 Every worker runs the protocol that a live peer runs. A heap holds what is due, by time, then
 priority, then order of arrival. What the protocols ask of values becomes a `Program`; what they
 ask of the network becomes deliveries. Where nothing goes wrong, all workers share one view of who
-is there; where faults are planned, each has its own, and `FleetFaults` sees to the rest.
+is there; where faults are planned, each has its own, and `Processes` sees to the rest.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from enum import IntEnum
-from heapq import heappop, heappush
+from functools import partial
 
 from ...gossip import Audit, Envelope, PeerId, RemoteProtocolError
 from ...gossip.effects.effects import Effect
@@ -17,29 +17,18 @@ from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
-from .execution import Carrier, crashes_at
-from .fleet_faults import FleetFaults
+from .clock import Clock, Priority
+from .execution import Carrier
+from .fault_kinds import KINDS
 from .plan import FleetPlan, Stop, Traffic
-from .program import Program, Slot
-from .worker import Incarnations, Worker
+from .processes import Processes
+from .program import Program
+from .worker import Harness, Incarnations, Payload, Values, Worker
 
-__all__ = ["Fleet", "Priority"]
+__all__ = ["Fleet"]
 
-
-class Priority(IntEnum):
-    """What comes first where several things are due at the same time."""
-
-    FAULT = -1
-    """What goes wrong at an instant goes wrong before anything else happens then."""
-    DELIVER = 0
-    """A message that comes at the very instant of a turn is there for it."""
-    ALARM = 1
-    """Nobody waits on an alarm."""
-    TURN = 2
-
-
-# Of plain integers, which compare faster.
-_FAULT, _DELIVER, _ALARM, _TURN = map(int, Priority)
+# Plain integers compare faster.
+_FAULT, _DELIVERY, _ALARM, _TURN = map(int, Priority)
 
 _FOREVER_S = float("inf")
 
@@ -54,21 +43,26 @@ class Fleet:
         plan: What they are made of.
         stops: Workers whose values stop being finite, and when: what an earlier run over the same
             plan has found.
+        harness: Computes values at once and looks on, in place of the program; for fleets with
+            faults.
     """
 
-    def __init__(self, plan: FleetPlan, stops: Iterable[Stop] = ()) -> None:
-        self.now = 0.0
+    def __init__(
+        self, plan: FleetPlan, stops: Iterable[Stop] = (), harness: Harness | None = None
+    ) -> None:
+        self.clock = Clock()
         self.program = Program(len(plan.ids))
+        self.values: Values = self.program if harness is None else harness
+        self.harness = harness
         self.traffic = Traffic()
         self.halts: dict[PeerId, str] = {}
         """Workers whose rule could not go on, and why."""
         self._plan = plan
         self._stops = _by_worker(stops)
         self._links = plan.links()
-        self._index = {id: index for index, id in enumerate(plan.ids)}
-        self._queue: list[tuple[float, int, int, Worker | None, Envelope | None, Slot | None]] = []
-        self._actions: dict[int, Callable[[], object]] = {}
-        self._arrivals = 0
+        self.index = {id: index for index, id in enumerate(plan.ids)}
+        """Rows of workers, by name."""
+        self._steps_most = math.inf
         is_limited = plan.protocol.bandwidth_bytes_s is not None
         # No new deadline is nearer than this, so that most need not be asked for; but for frames
         # that wait for their turn under a limit.
@@ -76,7 +70,7 @@ class Fleet:
         self._soonest_s = 0.0 if is_limited or plan.fault_plan else exchange
         self.membership: StaticMembership | None = None
         """The view that all workers share; None where each has its own."""
-        self.faults: FleetFaults | None = None
+        self.faults: Processes | None = None
         """What goes wrong, if anything does."""
         if plan.fault_plan is None:
             self._start_together()
@@ -90,23 +84,35 @@ class Fleet:
         )
         # All members are known and nobody falls silent: there is nothing to gossip about.
         config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
-        self.incarnations = Incarnations(replace(plan, protocol=config), membership)
-        self._carrier = Carrier(self.program, self.traffic, self._send, {})
+        self.incarnations = Incarnations(replace(plan, protocol=config), membership, None)
+        self.carrier = Carrier(self.program, self.traffic, self._send, {})
         self.workers = [self.incarnations.first(index) for index in range(len(plan.ids))]
-        self._ends: StaticMembership | FleetFaults = membership
+        self._ends: StaticMembership | Processes = membership
         for worker in self.workers:
-            self.carry_out(worker, worker.protocol.join(0.0, founders=len(self.workers)), 0.0)
+            effects = worker.protocol.join(0.0, founders=len(self.workers))
+            self.carry_out(worker, effects, 0.0, "join")
         for worker in self.workers:
             self.begin_step(worker)
 
     def _start_apart(self) -> None:
-        self.incarnations = Incarnations(self._plan, None)
-        faults = FleetFaults(self, self._plan, self.incarnations, self._links)
+        self.incarnations = Incarnations(self._plan, None, self.harness)
+        faults = Processes(self, self._plan, self.incarnations, self._links)
         self.faults = self._ends = faults
-        send, handlers = faults.mail.send, faults.handlers()
-        self._carrier = Carrier(self.program, self.traffic, send, handlers)
+        handlers = {**faults.handlers(), **({} if self.harness is None else self.harness.handlers)}
+        send = faults.mail.send
+        self.carrier = Carrier(self.program, self.traffic, send, handlers, self.harness)
         self.workers = [self.incarnations.first(index) for index in range(len(self._plan.ids))]
+        for fault in faults.plan.faults:
+            kind = KINDS[fault.kind]
+            if kind.strike is not None:
+                wait = faults.expect if kind.starts else self.at
+                wait(fault.at_s, partial(kind.strike, faults, fault))
         faults.begin()
+
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+        return self.clock.now
 
     @property
     def over(self) -> bool:
@@ -123,25 +129,13 @@ class Fleet:
         Returns:
             Whether that time has come, or everything is over.
         """
-        queue, last, ends = self._queue, self.program.steps + steps_max, self._ends
-        while not ends.over:
-            if not queue or queue[0][0] > until_s:
-                break
-            if self.program.steps >= last:
+        self._steps_most = self.values.steps + steps_max
+        stopped = not self.over and self.clock.run(until_s)
+        self.traffic.events = self.clock.events
+        if stopped and not self.over:
+            if self.clock.is_due(until_s):
                 return False
-            self.now, priority, number, worker, envelope, payload = heappop(queue)
-            self.traffic.events += 1
-            if worker is None:
-                self._actions.pop(number)()
-            elif priority == _DELIVER:
-                assert envelope is not None
-                self._deliver(worker, envelope, payload)
-            elif priority == _TURN:
-                self._turn(worker)
-            else:
-                self._wake(worker)
-        if not ends.over:
-            self.now = until_s
+            self.clock.now = until_s
         return True
 
     def audit(self) -> Audit:
@@ -156,51 +150,39 @@ class Fleet:
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
         """Do something at a time, before whatever else is due then."""
-        self._arrivals += 1
-        self._actions[self._arrivals] = action
-        heappush(self._queue, (time_s, _FAULT, self._arrivals, None, None, None))
-
-    def _later(
-        self,
-        time_s: float,
-        priority: int,
-        worker: Worker,
-        envelope: Envelope | None = None,
-        payload: Slot | None = None,
-    ) -> None:
-        # Ties break by order of arrival. Workers cannot be compared.
-        self._arrivals += 1
-        heappush(self._queue, (time_s, priority, self._arrivals, worker, envelope, payload))
+        self.clock.at(time_s, _FAULT, action)
 
     def _turn(self, worker: Worker) -> None:
         """A worker comes to the end of a step; one that has finished only takes its turn."""
-        if not worker.awake or worker.turn_s != self.now:
+        if not worker.awake or worker.turn_s != self.clock.now:
             return  # it ended, or stands still, or stood still since
         if not worker.finished:
             if worker.spoilt or self._is_stopped(worker):
                 self._stop(worker)
                 return
-            self.program.step(worker.index, worker.steps)
+            self.values.step(worker.index, worker.steps)
             worker.steps += 1
+            if self.values.steps >= self._steps_most:
+                self.clock.stop()
         self.step(worker, trained=not worker.finished)
-        if self.now >= worker.checkpoint_s and self.faults is not None:
+        if self.clock.now >= worker.checkpoint_s and self.faults is not None:
             self.faults.keep(worker)
 
     def step(self, worker: Worker, *, trained: bool) -> None:
         """Let a worker's protocol take a turn."""
-        now = self.now + worker.ahead_s
-        self._carrier.waits = False
-        self.carry_out(worker, worker.protocol.step(now, trained=trained), now)
+        now = self.clock.now + worker.ahead_s
+        self.carrier.waits = False
+        self.carry_out(worker, worker.protocol.step(now, trained=trained), now, "step")
         if not worker.running:
             return  # it crashed in the middle of that
-        if self._carrier.halted is not None:
+        if self.carrier.halted is not None:
             self._halt(worker)
-        elif self._carrier.waits:
+        elif self.carrier.waits:
             if worker.waiting_since_s is None:
-                worker.waiting_since_s = self.now
+                worker.waiting_since_s = self.clock.now
         elif not worker.searching:
             if worker.waiting_since_s is not None:
-                worker.idle_s = worker.idle_until(self.now)
+                worker.idle_s = worker.idle_until(self.clock.now)
                 worker.waiting_since_s = None
             self._go_on(worker)
         self.set_alarm(worker)
@@ -209,10 +191,14 @@ class Fleet:
         """Begin the next step, or finish; one that has finished keeps its pace of turns."""
         if not worker.finished and self._has_enough(worker):
             self.finish(worker)
+        if worker.finished and self.faults is not None and self.faults.closes(worker):
+            return
         self.begin_step(worker)
 
     def _has_enough(self, worker: Worker) -> bool:
         plan = self._plan
+        if worker.finishing:
+            return True
         if plan.steps_total is not None and worker.protocol.swarm_steps >= plan.steps_total:
             return True
         return plan.steps is not None and worker.steps >= plan.steps
@@ -223,26 +209,32 @@ class Fleet:
         # One that has finished takes no step whose duration could be drawn.
         finished, index = worker.finished, worker.index
         step_s = pace.mean_s(index) if finished else pace.step_s(index, worker.steps)
-        self.turn_at(worker, self.now + worker.slowness * step_s)
+        self.turn_at(worker, self.clock.now + worker.slowness * step_s)
 
     def turn_at(self, worker: Worker, time_s: float) -> None:
         """Let a worker's next turn be due at a time."""
         worker.turn_s = time_s
-        self._later(time_s, _TURN, worker)
+        self.clock.at(time_s, _TURN, self._turn, worker)
 
     def finish(self, worker: Worker) -> None:
         """Let a worker take no more steps, and go on mixing."""
         self._end_training(worker)
-        now = self.now + worker.ahead_s
-        self.carry_out(worker, worker.protocol.finish(now), now)
+        now = self.clock.now + worker.ahead_s
+        self.carry_out(worker, worker.protocol.finish(now), now, "finish")
+        self._stop_if_over()
 
     def leave(self, worker: Worker, *, burn: bool = False) -> None:
         """Let a worker take no more steps, and leave."""
         self._end_training(worker)
-        now = self.now + worker.ahead_s
-        self.carry_out(worker, worker.protocol.leave(now, burn=burn), now)
+        now = self.clock.now + worker.ahead_s
+        self.carry_out(worker, worker.protocol.leave(now, burn=burn), now, "leave")
+        self._stop_if_over()
         if self.faults is not None:
             self.faults.leaving(worker)
+
+    def _stop_if_over(self) -> None:
+        if self._ends.over:
+            self.clock.stop()
 
     def _end_training(self, worker: Worker) -> None:
         worker.finished = True
@@ -251,12 +243,12 @@ class Fleet:
 
     def _halt(self, worker: Worker) -> None:
         """A rule cannot go on: its worker leaves, as a live peer does."""
-        self.halts[worker.id], self._carrier.halted = self._carrier.halted or "", None
+        self.halts[worker.id], self.carrier.halted = self.carrier.halted or "", None
         self.leave(worker)
 
     def _is_stopped(self, worker: Worker) -> bool:
         orders = self._stops.get(worker.index) if self._stops else None
-        if not orders or self.program.steps < orders[0]:
+        if not orders or self.values.steps < orders[0]:
             return False
         del orders[0]
         return True
@@ -265,7 +257,7 @@ class Fleet:
         """A worker finds that its values are not finite: its weight is burned, as live."""
         self.leave(worker, burn=True)
 
-    def _deliver(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+    def _deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         if not worker.awake:
             assert self.faults is not None
             found = self.faults.addressee(worker, envelope, payload)
@@ -274,29 +266,29 @@ class Fleet:
             worker = found
         self.take_in(worker, envelope, payload)
 
-    def take_in(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Let a worker's protocol have a message."""
-        now = self.now + worker.ahead_s
-        self._carrier.payload = payload
+        now = self.clock.now + worker.ahead_s
+        self.carrier.payload = payload
         try:
-            self.carry_out(worker, worker.protocol.receive(envelope, now), now)
+            self.carry_out(worker, worker.protocol.receive(envelope, now), now, envelope)
         except RemoteProtocolError:
             self.traffic.errors += 1
-        self._carrier.payload = None
+        self.carrier.payload = None
         if payload is not None:
-            self.program.let_go(payload)
+            self.values.let_go(payload)
         if worker.waiting_since_s is not None:
             self.step(worker, trained=False)
         elif self.faults is not None:
             self.faults.followed(worker)
 
     def _wake(self, worker: Worker) -> None:
-        if not worker.awake or worker.alarm_s != self.now:
+        if not worker.awake or worker.alarm_s != self.clock.now:
             return  # it ended, or an earlier one was set since
         worker.alarm_s = _FOREVER_S
-        now = self.now + worker.ahead_s
+        now = self.clock.now + worker.ahead_s
         if worker.protocol.deadline() <= now:
-            self.carry_out(worker, worker.protocol.wake(now), now)
+            self.carry_out(worker, worker.protocol.wake(now), now, "wake")
             if worker.waiting_since_s is not None:
                 # A share that time has brought back must be pushed again.
                 self.step(worker, trained=False)
@@ -304,7 +296,7 @@ class Fleet:
                 self.faults.search(worker)
         self.set_alarm(worker)
         since_s = worker.waiting_since_s
-        if since_s is not None and self.now - since_s > _STUCK_S:
+        if since_s is not None and self.clock.now - since_s > _STUCK_S:
             self._give_up_if_stuck()
 
     def _give_up_if_stuck(self) -> None:
@@ -314,7 +306,7 @@ class Fleet:
         if not waiting or len(waiting) < unfinished:
             return
         since_s = max(worker.waiting_since_s or 0.0 for worker in waiting)
-        if self.now - since_s > _STUCK_S:
+        if self.clock.now - since_s > _STUCK_S:
             for worker in waiting:
                 self.halts[worker.id] = (
                     f"all {len(waiting)} workers have waited for one another for {_STUCK_S:.0f} "
@@ -326,44 +318,52 @@ class Fleet:
 
     def set_alarm(self, worker: Worker) -> None:
         """See that a worker is woken in time; a deadline that has moved on is seen then."""
-        if worker.alarm_s <= self.now + self._soonest_s:
+        if worker.alarm_s <= self.clock.now + self._soonest_s:
             return
         due_s = worker.protocol.deadline()
         if worker.ahead_s:
             assert self.faults is not None
             due_s = self.faults.time_of(worker, due_s)
+        if due_s < self.clock.now and (worker.ahead_s or self.harness is not None):
+            # What is overdue, as after a jump of a clock, is done now. Elsewhere virtual time goes
+            # back to it, by little: digests of simulations with faults depend on that.
+            due_s = self.clock.now
         if due_s < worker.alarm_s:
             worker.alarm_s = due_s
-            self._later(due_s, _ALARM, worker)
+            self.clock.at(due_s, _ALARM, self._wake, worker)
 
-    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
+    def carry_out(
+        self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
+    ) -> None:
         """Carry out what a worker's protocol has asked for.
 
         Args:
             worker: Whose.
             effects: In order.
             now: On the worker's own clock, seconds.
+            cause: What led to them: a message, or a word for the event.
         """
-        if worker.crash_point is not None:
+        if not worker.running:
+            return
+        if worker.crash_point is None and self.harness is None:
+            self.carrier.carry_out(worker, effects, now)
+        elif self.carrier.carry_out_watched(worker, effects, now, cause):
             assert self.faults is not None
-            if crashes_at(worker, effects, now, self._carrier):
-                self.faults.crash(worker)
-        elif worker.running:
-            self._carrier.carry_out(worker, effects, now)
+            self.faults.crash(worker)
 
-    def _send(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+    def _send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         size_bytes = encoded_bytes(envelope)
         self.traffic.messages += 1
         self.traffic.bytes_sent += size_bytes
-        to = self._index[envelope.destination]
-        for time_s in self._links.deliveries(self.now, worker.index, to, size_bytes):
+        to = self.index[envelope.destination]
+        for time_s in self._links.deliveries(self.clock.now, worker.index, to, size_bytes):
             self.deliver_at(time_s, to, envelope, payload)
 
-    def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Slot | None) -> None:
+    def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Payload) -> None:
         """Let a message arrive at a time, with what travels beside it."""
         if payload is not None:
             payload.readers += 1
-        self._later(time_s, _DELIVER, self.workers[to], envelope, payload)
+        self.clock.at(time_s, _DELIVERY, self._deliver, self.workers[to], envelope, payload)
 
 
 def _by_worker(stops: Iterable[Stop]) -> dict[int, list[int]]:

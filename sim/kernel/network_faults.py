@@ -8,12 +8,11 @@ from ...gossip import Envelope, PeerId
 from ...gossip.effects.effects import Greet
 from ...gossip.wire.messages import Hello, Leave
 from ...topology.hashing import key
-from .faults import Fault
-from .links import Links, Sizes, address_of, uniform
-from .program import Slot
-from .worker import FleetControl, Worker
+from ..models.links import Links, Sizes, address_of, uniform
+from .plan import Fault
+from .worker import FleetControl, Payload, Worker
 
-__all__ = ["REPLAY_S_MAX", "Mailbox", "NetworkFaults"]
+__all__ = ["RANDOM_KINDS", "REPLAY_S_MAX", "Mailbox", "NetworkFaults"]
 
 
 REPLAY_S_MAX = 180.0
@@ -30,7 +29,8 @@ _LOSS, _COPY, _COPY_LATENESS, _REPLAY, _REPLAY_LATENESS, _DELAY = (
     for purpose in ("loss", "copy", "copy's lateness", "replay", "replay's lateness", "delay")
 )
 
-_RANDOM_KINDS = ("loss", "duplicate", "replay", "delay")
+RANDOM_KINDS = ("loss", "duplicate", "replay", "delay")
+"""Kinds of fault that hit messages at random."""
 
 
 class _Wall(NamedTuple):
@@ -90,9 +90,15 @@ class NetworkFaults:
         faults: Of any kind, with names in place of positions; those of processes are passed over.
         ids: The workers.
         seed: The run's seed.
+        calm_s: When all of them are over in any case, virtual seconds.
     """
 
-    def __init__(self, faults: Sequence[Fault], ids: Sequence[PeerId], seed: int) -> None:
+    def __init__(
+        self, faults: Sequence[Fault], ids: Sequence[PeerId], seed: int, calm_s: float = math.inf
+    ) -> None:
+        self.resets_hit = 0
+        """Messages that were lost in a reset."""
+        self._calm_s = calm_s
         self._ids = ids
         self._seed = seed
         self._places = {id: index for index, id in enumerate(ids)}
@@ -100,7 +106,7 @@ class NetworkFaults:
         self._walls = [self._wall(f, faults) for f in faults if f.kind == "cut"]
         self._walls += [_Wall(*split[:2], _between(split.group_of)) for split in self._splits]
         self._resets = [self._reset(f) for f in faults if f.kind == "reset"]
-        self._random = [self._random_fault(f) for f in faults if f.kind in _RANDOM_KINDS]
+        self._random = [self._random_fault(f) for f in faults if f.kind in RANDOM_KINDS]
         spans = [(wall.start_s, wall.stop_s) for wall in self._walls]
         spans += [(resets.start_s, resets.stop_s) for resets in self._resets]
         spans += [(fault.start_s, fault.stop_s) for fault in self._random]
@@ -189,14 +195,21 @@ class NetworkFaults:
         for start_s, stop_s, parts in self._walls:
             if sent_s < stop_s and arrival_s >= start_s and parts(source, to):
                 return True
+        if self.was_reset(sent_s, arrival_s, source, to):
+            self.resets_hit += 1
+            return True
+        return False
+
+    def was_reset(self, since_s: float, until_s: float, source: int, to: int) -> bool:
+        """Whether connections between two were reset after one time, and not after another."""
         return any(
             (resets.worker is None or resets.worker in (source, to))
-            and resets.hits(sent_s, arrival_s)
+            and resets.hits(since_s, until_s)
             for resets in self._resets
         )
 
     def _wall(self, fault: Fault, faults: Sequence[Fault]) -> _Wall:
-        return _Wall(fault.at_s, _healed_s(fault, faults), self._beside(fault))
+        return _Wall(fault.at_s, self._healed_s(fault, faults), self._beside(fault))
 
     def _split(self, fault: Fault, faults: Sequence[Fault]) -> _Split:
         # Those that are not named, newcomers among them, form one more group.
@@ -204,7 +217,7 @@ class NetworkFaults:
         for number, group in enumerate(fault.groups or ()):
             for name in group:
                 group_of[self._place(name)] = number
-        return _Split(fault.at_s, _healed_s(fault, faults), group_of)
+        return _Split(fault.at_s, self._healed_s(fault, faults), group_of)
 
     def _beside(self, fault: Fault) -> Callable[[int, int], bool]:
         here = self._place(fault.peer)
@@ -219,12 +232,21 @@ class NetworkFaults:
 
     def _reset(self, fault: Fault) -> _Resets:
         every_s = fault.every_s or 0.0
-        stop_s = _stop_s(fault) if every_s else fault.at_s
+        stop_s = self._stop_s(fault) if every_s else fault.at_s
         return _Resets(fault.at_s, stop_s, every_s, self._one(fault))
 
     def _random_fault(self, fault: Fault) -> _RandomFault:
         amount = fault.by_s if fault.kind == "delay" else fault.rate
-        return _RandomFault(fault.at_s, _stop_s(fault), fault.kind, amount or 0.0, self._one(fault))
+        stop_s = self._stop_s(fault)
+        return _RandomFault(fault.at_s, stop_s, fault.kind, amount or 0.0, self._one(fault))
+
+    def _stop_s(self, fault: Fault) -> float:
+        return self._calm_s if fault.for_s is None else min(fault.at_s + fault.for_s, self._calm_s)
+
+    def _healed_s(self, fault: Fault, faults: Sequence[Fault]) -> float:
+        """When a cut or a partition ends: by itself, or with the next healing."""
+        heals = [f.at_s for f in faults if f.kind == "heal" and f.at_s >= fault.at_s]
+        return min([self._stop_s(fault), *heals])
 
     def _one(self, fault: Fault) -> int | None:
         return None if fault.peer is None else self._place(fault.peer)
@@ -232,16 +254,6 @@ class NetworkFaults:
     def _place(self, peer: str | int | None) -> int:
         assert isinstance(peer, str)
         return self._places[peer]
-
-
-def _stop_s(fault: Fault) -> float:
-    return math.inf if fault.for_s is None else fault.at_s + fault.for_s
-
-
-def _healed_s(fault: Fault, faults: Sequence[Fault]) -> float:
-    """When a cut or a partition ends: by itself, or with the next healing."""
-    heals = [f.at_s for f in faults if f.kind == "heal" and f.at_s >= fault.at_s]
-    return min([_stop_s(fault), *heals])
 
 
 def _between(group_of: list[int]) -> Callable[[int, int], bool]:
@@ -262,24 +274,20 @@ class Mailbox:
 
     Args:
         fleet: Whose workers write to one another.
-        links: The network as it is when nothing goes wrong.
+        links: The network as it is when nothing goes wrong; may be replaced.
         weather: What does.
-        ids: The workers.
     """
 
-    def __init__(
-        self, fleet: FleetControl, links: Links, weather: NetworkFaults, ids: Sequence[PeerId]
-    ) -> None:
+    def __init__(self, fleet: FleetControl, links: Links, weather: NetworkFaults) -> None:
         self._fleet = fleet
-        self._links = links
+        self.links = links
         self._weather = weather
         self._sizes = Sizes()
-        self._index = {id: index for index, id in enumerate(ids)}
-        self._places = {address_of(id): index for index, id in enumerate(ids)}
+        self._places = {address_of(id): index for id, index in fleet.index.items()}
 
-    def send(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+    def send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Send a message to whichever life of a worker runs when it arrives."""
-        to = self._index.get(envelope.destination)
+        to = self._fleet.index.get(envelope.destination)
         if to is not None:
             self._carry(worker, to, envelope, payload)
 
@@ -289,19 +297,24 @@ class Mailbox:
         if to is not None and to != worker.index:
             self._carry(worker, to, effect.envelope, None)
 
-    def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Slot | None) -> None:
-        fleet, size_bytes = self._fleet, self._sizes.of(envelope)
+    def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Payload) -> None:
+        fleet, harness = self._fleet, self._fleet.harness
+        size_bytes = self._sizes.of(envelope)
         fleet.traffic.messages += 1
         fleet.traffic.bytes_sent += size_bytes
         if type(envelope.body) in (Hello, Leave):
             fleet.traffic.membership_bytes += size_bytes
         # Asked for in any case: what fault does to later messages must not depend on it.
-        times_s = self._links.deliveries(fleet.now, worker.index, to, size_bytes)
+        times_s = self.links.deliveries(fleet.now, worker.index, to, size_bytes)
         arrivals_s = self._weather.arrivals(fleet.now, worker.index, to, times_s)
-        if fleet.workers[to].running:
+        there = fleet.workers[to]
+        if there.running and (harness is None or harness.reaches(worker, there)):
             for time_s in arrivals_s:
                 fleet.deliver_at(time_s, to, envelope, payload)
         elif arrivals_s and envelope.destination:
             # Its host answers that nobody listens there.
+            if harness is not None:
+                harness.unsent(worker, envelope)
+                return
             now = fleet.now + worker.ahead_s
-            fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now)
+            fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now, "unsent")

@@ -1,16 +1,85 @@
-"""What a fleet is made of, and what it has done."""
+"""What a fleet is made of, what goes wrong in it, and what it has done."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...gossip import PeerId, ProtocolConfig, Rule, Schema
 from ...gossip.protocol.state import Neighbors
+from ...gossip.types import frozen
+from ...gossip.wire.messages import ClockRow
+from ..models.links import Links
 from ..models.step_time import StepTime
-from .faults import Fault
-from .links import Links
 
-__all__ = ["FaultPlan", "FleetPlan", "Stop", "Traffic"]
+__all__ = ["Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Stop", "Traffic"]
+
+
+@frozen
+class Checkpoint:
+    """What a worker's next life knows of this one, beside the values that are kept with it."""
+
+    steps: int
+    """Optimizer steps taken: where its data stands."""
+    peers: tuple[PeerId, ...]
+    """Whom it knew."""
+    clock: tuple[ClockRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong. What is not given is None; its kind says what it takes."""
+
+    at_s: float
+    """When, seconds from the start."""
+
+    kind: str
+    """A key of `rumor.sim.kernel.faults.KINDS`."""
+
+    peer: str | int | None = None
+    """Of whom: a name, or a position in the list of peers of a run."""
+
+    to: str | int | None = None
+    """The other end of a cut."""
+
+    peers: tuple[str | int, ...] | None = None
+    """Of whom, where these are several."""
+
+    groups: tuple[tuple[str | int, ...], ...] | None = None
+    """Who can still reach one another."""
+
+    for_s: float | None = None
+    """How long it lasts, seconds; to the end of the run where it is not given."""
+
+    factor: float | None = None
+    """How many times as long steps take."""
+
+    by_s: float | None = None
+    """How far a clock jumps or how much later messages come, seconds."""
+
+    rate: float | None = None
+    """Probability for each message."""
+
+    every_s: float | None = None
+    """How often it happens again, seconds."""
+
+    count: int | None = None
+    """How many."""
+
+    state: str | None = None
+    """Whether a checkpoint is ``kept`` or ``lost``."""
+
+    one_way: bool | None = None
+    """Whether only one direction is cut."""
+
+    after: int | None = None
+    """Effects of the next event that are still carried out."""
+
+    accepting: bool | None = None
+    """Whether it happens as soon as something has been accepted."""
+
+    row: int | None = field(default=None, compare=False, repr=False)
+    """Where it stands in its file, counted from 1; messages name it."""
 
 
 class Stop(NamedTuple):
@@ -33,6 +102,12 @@ class FaultPlan:
     """So many of the workers are there at the start; the others are newcomers, in order."""
     checkpoint_every_s: float
     """Virtual seconds from one checkpoint of a worker to its next."""
+    latecomers_s: tuple[float, ...] = ()
+    """When the workers that follow the founders start, virtual seconds."""
+    ends: bool = True
+    """Whether all is over with the last optimizer step, and not when nobody is needed any more."""
+    calm_s: float = math.inf
+    """When the network's faults are over in any case, virtual seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

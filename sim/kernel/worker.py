@@ -1,7 +1,11 @@
 """One worker of a fleet: a protocol, what it holds for it, and what it has done."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
+from typing import Any
 from typing import Protocol as Structural
 
 from ...gossip import Account, Audit, Envelope, PeerId, Protocol, audit
@@ -9,25 +13,27 @@ from ...gossip.effects.effects import Effect
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
 from ...gossip.rng import stream
-from ...gossip.types import Incarnation, ShareId, SnapshotId, frozen
+from ...gossip.types import Incarnation, ShareId, SnapshotId
 from ...gossip.wire.formats import parse_wire
-from ...gossip.wire.messages import ClockRow
-from .links import address_of
-from .plan import FleetPlan, Traffic
-from .program import Program, Slot
+from ..models.links import address_of
+from .clock import Clock
+from .plan import Checkpoint, FleetPlan, Traffic
+from .program import Slot
 
-__all__ = ["Checkpoint", "CrashPoint", "FleetControl", "Incarnations", "Processes", "Worker"]
+__all__ = [
+    "CrashPoint",
+    "FleetControl",
+    "Handler",
+    "Harness",
+    "Incarnations",
+    "Payload",
+    "Slowness",
+    "Values",
+    "Worker",
+]
 
-
-@frozen
-class Checkpoint:
-    """What a worker's next life knows of this one, beside the values that a program keeps."""
-
-    steps: int
-    """Optimizer steps taken: where its data stands."""
-    peers: tuple[PeerId, ...]
-    """Whom it knew."""
-    clock: tuple[ClockRow, ...]
+Payload = Any
+"""What travels beside a message: a `Slot`, or what else `Values` make of it; None for nothing."""
 
 
 class CrashPoint:
@@ -47,97 +53,65 @@ class CrashPoint:
         self.ledger = ledger
 
 
+@dataclass(slots=True, eq=False)
 class Worker:
-    """One life of a worker between two events.
+    """One life of a worker between two events."""
 
-    Args:
-        index: Its row.
-        id: Its name.
-        protocol: What decides for it.
-
-    Attributes:
-        snapshots: Slots that it may still send from.
-        shares: Slots that have come and are not decided.
-        steps: Optimizer steps taken, those before its last checkpoint included.
-        repeated: Steps of earlier lives that are not among these.
-        waiting_since_s: Since when a synchronous rule has held it up; None while it trains.
-        idle_s: How long it was held up so far, the present wait not counted.
-        alarm_s: When it is to be woken at the latest.
-        turn_s: When its next turn is due.
-        finished: Whether it takes no more steps.
-        awake: Whether its process runs and is not paused.
-        running: Whether its process runs, paused or not.
-        searching: Whether it does not belong to a swarm yet, and so does not train.
-        paused_s: Since when it stands still, None while it does not.
-        pauses: Numbers of the pauses that hold it.
-        held: What has come while it was paused.
-        ahead_s: How far its clock is ahead.
-        slowness: How many times as long its steps take as its pace says.
-        spoilt: Whether its values have stopped being finite.
-        crash_point: How it is about to crash, if it is.
-        kept: Its last checkpoint, if any.
-        checkpoint_s: When it takes the next.
-        started_s: When its process started.
-    """
-
-    __slots__ = (
-        "ahead_s",
-        "alarm_s",
-        "awake",
-        "checkpoint_s",
-        "crash_point",
-        "finished",
-        "held",
-        "id",
-        "idle_s",
-        "index",
-        "kept",
-        "mixed",
-        "paused_s",
-        "pauses",
-        "protocol",
-        "pushes",
-        "repeated",
-        "running",
-        "searching",
-        "shares",
-        "slowness",
-        "snapshots",
-        "spoilt",
-        "started_s",
-        "steps",
-        "turn_s",
-        "waiting_since_s",
-    )
-
-    def __init__(self, index: int, id: PeerId, protocol: Protocol) -> None:
-        self.index = index
-        self.id = id
-        self.protocol = protocol
-        self.snapshots: dict[SnapshotId, Slot] = {}
-        self.shares: dict[ShareId, Slot] = {}
-        self.steps = 0
-        self.repeated = 0
-        self.pushes = 0
-        self.mixed = 0
-        self.waiting_since_s: float | None = None
-        self.idle_s = 0.0
-        self.alarm_s = float("inf")
-        self.turn_s = 0.0
-        self.finished = False
-        self.awake = True
-        self.running = True
-        self.searching = False
-        self.paused_s: float | None = None
-        self.pauses: set[int] = set()
-        self.held: list[tuple[Envelope, Slot | None]] = []
-        self.ahead_s = 0.0
-        self.slowness = 1.0
-        self.spoilt = False
-        self.crash_point: CrashPoint | None = None
-        self.kept: Checkpoint | None = None
-        self.checkpoint_s = float("inf")
-        self.started_s = 0.0
+    index: int
+    """Its row."""
+    id: PeerId
+    protocol: Protocol
+    """What decides for it."""
+    snapshots: dict[SnapshotId, Slot] = field(default_factory=dict)
+    """Slots that it may still send from."""
+    shares: dict[ShareId, Slot] = field(default_factory=dict)
+    """Slots that have come and are not decided."""
+    steps: int = 0
+    """Optimizer steps taken, those before its last checkpoint included."""
+    repeated: int = 0
+    """Steps of earlier lives that are not among these."""
+    pushes: int = 0
+    mixed: int = 0
+    waiting_since_s: float | None = None
+    """Since when a synchronous rule has held it up; None while it trains."""
+    idle_s: float = 0.0
+    """How long it was held up so far, the present wait not counted."""
+    alarm_s: float = math.inf
+    """When it is to be woken at the latest."""
+    turn_s: float = 0.0
+    """When its next turn is due."""
+    finishing: bool = False
+    """Whether it is to take no more steps after the one that it takes."""
+    finished: bool = False
+    """Whether it takes no more steps."""
+    awake: bool = True
+    """Whether its process runs and is not paused."""
+    running: bool = True
+    """Whether its process runs, paused or not."""
+    searching: bool = False
+    """Whether it does not belong to a swarm yet, and so does not train."""
+    seeds: Sequence[str] = ()
+    """Addresses that it was told at its start."""
+    paused_s: float | None = None
+    """Since when it stands still, None while it does not."""
+    pauses: set[int] = field(default_factory=set)
+    """Numbers of the pauses that hold it."""
+    held: list[tuple[Envelope, Payload]] = field(default_factory=list)
+    """What has come while it was paused."""
+    ahead_s: float = 0.0
+    """How far its clock is ahead."""
+    slowness: float = 1.0
+    """How many times as long its steps take as its pace says."""
+    spoilt: bool = False
+    """Whether its values have stopped being finite."""
+    crash_point: CrashPoint | None = None
+    """How it is about to crash, if it is."""
+    kept: Checkpoint | None = None
+    """Its last checkpoint, if any."""
+    checkpoint_s: float = math.inf
+    """When it takes the next."""
+    started_s: float = 0.0
+    """When its process started."""
 
     @property
     def total_steps(self) -> int:
@@ -156,13 +130,17 @@ class Incarnations:
     Args:
         plan: What the fleet is made of.
         membership: The view that all workers share; None where each has its own.
+        harness: Makes the protocols, where one is given.
     """
 
-    def __init__(self, plan: FleetPlan, membership: StaticMembership | None) -> None:
+    def __init__(
+        self, plan: FleetPlan, membership: StaticMembership | None, harness: "Harness | None"
+    ) -> None:
         self.ended_s = 0.0
         """How long all lives that have ended lasted together, seconds."""
         self._plan = plan
         self._membership = membership
+        self._harness = harness
         self._keeps_anchor = parse_wire(plan.protocol.wire).needs_anchor
         self._ended: list[Account] = []
         self._dead: set[tuple[PeerId, Incarnation]] = set()
@@ -170,7 +148,7 @@ class Incarnations:
     def first(self, index: int) -> Worker:
         """Make the first life of a worker."""
         id = self._plan.ids[index]
-        return Worker(index, id, self._protocol(id, 1, None))
+        return Worker(index, id, self._protocol(id, None, None))
 
     def next(self, before: Worker, kept: Checkpoint | None) -> Worker:
         """Make the life after one that has ended.
@@ -179,9 +157,7 @@ class Incarnations:
             before: The one before.
             kept: What it knows of that one, if anything.
         """
-        incarnation = before.protocol.account.incarnation + 1
-        protocol = self._protocol(before.id, incarnation, kept)
-        worker = Worker(before.index, before.id, protocol)
+        worker = Worker(before.index, before.id, self._protocol(before.id, before, kept))
         worker.steps = kept.steps if kept is not None else 0
         worker.repeated = before.total_steps - worker.steps
         worker.pushes, worker.mixed, worker.idle_s = before.pushes, before.mixed, before.idle_s
@@ -215,8 +191,11 @@ class Incarnations:
         running = [a for worker in workers if worker.running for a in worker.protocol.accounts]
         return audit([*self._ended, *running], self._dead)
 
-    def _protocol(self, id: PeerId, incarnation: Incarnation, kept: Checkpoint | None) -> Protocol:
+    def _protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
+        if self._harness is not None:
+            return self._harness.protocol(id, before, kept)
         plan = self._plan
+        incarnation = 1 if before is None else before.protocol.account.incarnation + 1
         return Protocol(
             id=id,
             incarnation=incarnation,
@@ -233,25 +212,94 @@ class Incarnations:
         )
 
 
+Handler = Callable[[Worker, Any, float], None]
+"""Carries out one effect of a worker, at a time on that worker's clock."""
+
+
+class Values(Structural):
+    """What becomes of values: scheduled as a `Program`, or computed at once."""
+
+    steps: int
+    """Optimizer steps of all workers since the start."""
+
+    def step(self, worker: int, step: int) -> None:
+        """A worker takes an optimizer step."""
+
+    def keep(self, worker: int) -> None:
+        """Keep a worker's values, as a checkpoint does."""
+
+    def start(self, worker: int, *, kept: bool) -> None:
+        """Let a worker begin anew, with what was last kept of it or as at the very start."""
+
+    def let_go(self, slot: Any) -> None:
+        """What travelled beside a message has one reader less."""
+
+
+class Harness(Values, Structural):
+    """Runs real values in a fleet, looks on, and makes processes worse than a plan can say."""
+
+    handlers: Mapping[type, Handler]
+    """Of effects, in place of those that schedule them."""
+
+    def protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
+        """Make the protocol of a first life, or of the one after another."""
+
+    def ahead_s(self, id: PeerId) -> float:
+        """How far the clock of a peer's machine is ahead."""
+
+    def listens(self, id: PeerId) -> bool:
+        """Whether a peer has an address, where others can reach it."""
+
+    def reaches(self, source: Worker, to: Worker) -> bool:
+        """Whether there is a way from one process to another."""
+
+    def unsent(self, worker: Worker, envelope: Envelope) -> None:
+        """Take note that a message found nobody who listens."""
+
+    def started(self, worker: Worker) -> None:
+        """Take note that a life begins."""
+
+    def ended(self, worker: Worker, *, died: bool) -> None:
+        """Take note that a life has ended."""
+
+    def decided(self, worker: Worker, cause: object, now: float) -> None:
+        """Take note of an event, a message or a word for it, before its effects are carried out."""
+
+    def carried(self, worker: Worker, effect: Effect | Event) -> None:
+        """Take note of an effect that was just carried out."""
+
+    def done(self, worker: Worker) -> None:
+        """Take note that all effects of the event were carried out."""
+
+
 class FleetControl(Structural):
     """A fleet: its workers, and what is due when."""
 
-    now: float
-    program: Program
+    clock: Clock
+    values: "Values"
+    harness: "Harness | None"
+    index: dict[PeerId, int]
+    """Rows of workers, by name."""
     traffic: Traffic
     workers: list[Worker]
     """The latest life of each."""
 
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+
     def at(self, time_s: float, action: Callable[[], object]) -> None:
         """Do something at a time, before whatever else is due then."""
 
-    def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Slot | None) -> None:
+    def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Payload) -> None:
         """Let a message arrive at a time, with what travels beside it."""
 
-    def take_in(self, worker: Worker, envelope: Envelope, payload: Slot | None) -> None:
+    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Let a worker's protocol have a message."""
 
-    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
+    def carry_out(
+        self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
+    ) -> None:
         """Carry out what a worker's protocol has asked for."""
 
     def step(self, worker: Worker, *, trained: bool) -> None:
@@ -273,17 +321,31 @@ class FleetControl(Structural):
         """See that a worker is woken in time."""
 
 
-class Processes(Structural):
-    """Those who start and end a fleet's processes."""
+class Slowness:
+    """How many times as long the steps of each peer take, and why.
 
-    def start(self, workers: Sequence[Worker], *, kept: bool = False) -> None:
-        """Start newcomers, or the next lives of those whose process has ended, all at once."""
+    Of causes that hold at once the largest factor counts, and the end of one takes only its own
+    away. A cause is of a peer, not of one of its lives: the next is as slow as the last one was.
+    """
 
-    def crash(self, worker: Worker) -> None:
-        """End a process without a word."""
+    def __init__(self) -> None:
+        self._causes: dict[Hashable, dict[int, float]] = {}
+        self._numbers = count()
 
-    def keep(self, worker: Worker) -> None:
-        """Let a worker write a checkpoint."""
+    def begin(self, peer: Hashable, factor: float) -> int:
+        """Let a peer be so slow, until `end` is called with the number that this has."""
+        number = next(self._numbers)
+        self._causes.setdefault(peer, {})[number] = factor
+        return number
 
-    def look(self) -> None:
-        """See whether everything is over."""
+    def end(self, peer: Hashable, number: int) -> None:
+        """Take one cause away, if it still holds."""
+        self._causes.get(peer, {}).pop(number, None)
+
+    def of(self, peer: Hashable) -> float:
+        """How slow a peer is now; 1 where nothing slows it."""
+        return max(self._causes.get(peer, {}).values(), default=1.0)
+
+    def clear(self) -> None:
+        """Take everything away."""
+        self._causes.clear()

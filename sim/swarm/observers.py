@@ -13,7 +13,7 @@ from ...gossip.effects.events import Event
 from ...gossip.types import Incarnation, PeerId, frozen
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import Buffer
-from .post import Clock
+from ..kernel.clock import Clock
 
 __all__ = [
     "Fault",

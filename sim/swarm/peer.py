@@ -49,10 +49,11 @@ from ...train.storage.inputs import (
 )
 from ...train.tensors.store import TensorStore
 from ...train.tensors.vector import Vector, is_finite_tensor
+from ..kernel.clock import Clock, Priority
 from ..models.step_time import StepTime
 from .learner import Learner
 from .observers import PeerClosed, PeerFailed, PeerStarted, SwarmObserver
-from .post import Clock, Post, Priority
+from .post import Post
 
 __all__ = ["SwarmDriver", "SwarmPeer"]
 
@@ -398,7 +399,9 @@ class SwarmPeer:
             self._turn()
 
     def _later(self, time_s: float, action: Callable[[], None], priority: Priority) -> None:
-        self._clock.at(time_s, partial(self._when_awake, action, priority), priority)
+        # What is overdue happens at once, when the clock next moves.
+        due_s = max(time_s, self._clock.now)
+        self._clock.at(due_s, priority, self._when_awake, action, priority)
 
     def _when_awake(self, action: Callable[[], None], priority: Priority) -> None:
         if not self.running:

@@ -14,12 +14,12 @@ from ...gossip.weight import founders
 from ...train.runtime.counters import Counters
 from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task
-from ..kernel.links import address_of
+from ..kernel.clock import Priority
+from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
 from .learner import Course, Weighed, consensus_distance, load, merge, own_rng
 from .observers import Happening, LinkCut, LinkHealed, PeerCrashed, PeerPaused, PeerSlowed
-from .post import Priority
 from .world import Peers, World, check_name
 
 __all__ = ["Swarm"]
@@ -221,7 +221,7 @@ class Swarm:
             ConfigError: The time is past.
         """
         _check_time("time_s", time_s, least=self.now)
-        self._world.clock.at(time_s, action, Priority.FAULT)
+        self._world.clock.at(time_s, Priority.FAULT, action)
 
     def crash(self, peer: PeerId) -> None:
         """Kill a process: its weight is lost, and what it has sent is still on its way.

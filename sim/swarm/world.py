@@ -13,13 +13,14 @@ from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
 from ...train.tensors.vector import Vector
-from ..kernel.links import address_of
+from ..kernel.clock import Clock
+from ..models.links import address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from .learner import Course, own_rng
 from .observers import Fault, SwarmObserver
 from .peer import SwarmPeer
-from .post import Clock, Link, Post
+from .post import Link, Post
 
 __all__ = ["Peers", "World", "check_name"]
 
@@ -96,7 +97,7 @@ class World:
         incarnation = before.protocol.account.incarnation + 1 if before else 1
         self._make(id, incarnation).start(seeds, founders=1)
 
-    def move(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> bool:
+    def move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
         """Let time pass; see `Clock.run`.
 
         Raises:

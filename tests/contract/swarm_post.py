@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rumor.gossip.wire.codec import Buffer, decode, encode
-from rumor.sim.kernel.links import address_of
+from rumor.sim.kernel.clock import Clock
+from rumor.sim.models.links import address_of
 from rumor.sim.models.network import NetworkConfig
-from rumor.sim.swarm.post import Clock, Post
+from rumor.sim.swarm.post import Post
 
 from .post import Letter
 

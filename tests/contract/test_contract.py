@@ -10,8 +10,7 @@ from functools import partial
 
 import pytest
 
-from . import fuzz_post, swarm_post
-from .fuzz_post import FuzzPost
+from . import swarm_post
 from .post import End, Post, letter, numbers
 from .swarm_post import SwarmPost
 from .zeromq_post import ZeroMQPost
@@ -21,12 +20,10 @@ NAMES = ("here", "there", "hidden", "other")
 
 CALM: dict[str, Callable[[], Post]] = {
     "zeromq": ZeroMQPost,
-    "fuzz": FuzzPost,
     "swarm": lambda: SwarmPost(NAMES),
 }
 HARSH: dict[str, Callable[[], Post]] = {
     "zeromq": ZeroMQPost,
-    "fuzz": lambda: FuzzPost(fuzz_post.WORST),
     "swarm": lambda: SwarmPost(NAMES, swarm_post.WORST),
 }
 

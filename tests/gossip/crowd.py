@@ -9,13 +9,15 @@ from rumor.gossip import PeerId, ProtocolConfig, Rule, RuleContext
 from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.protocol.rule import Requirements, requirements_of
 from rumor.gossip.protocol.state import Neighbors
-from rumor.sim.fuzz.network import CALM, Network, NetworkFaults, Peers
-from rumor.sim.fuzz.peer import FuzzPeer
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import FuzzPeer, Peers
+from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import SIZE, Values
+from rumor.sim.models.links import Links
 
 __all__ = ["BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed", "gradient", "starts"]
 
-BAD = NetworkFaults(loss=0.15, duplicates=0.1, delay_s=0.02)
+BAD = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.15, duplicates=0.1, reorder=0.3)
 
 CONFIG = ProtocolConfig(
     query_s_min=0.1, query_s_max=1.0, stall_s=2.0, gossip_s=0.5, retry_s=0.2, dead_s=1e6
@@ -26,9 +28,6 @@ PATIENT = replace(CONFIG, query_s_min=50.0, query_s_max=50.0)
 """Answers are waited for, so that on a network without loss no share is ever fenced."""
 
 LR = 0.1
-
-LINGER_S = 5.0
-"""Where nobody is considered dead, one that has ended has to have been heard to end."""
 
 _OPTIMA = np.random.default_rng(0).normal(size=(64, SIZE))
 
@@ -76,12 +75,14 @@ class Crowd:
         rule: Makes the rule of a peer.
         n: How many.
         neighbors: The topology.
-        weather: What the network does.
+        weather: What the network is like.
         steps: After so many a peer finishes; None for never.
         config: Of all peers.
         seed: Of the network.
         step_s: Mean time of a peer's step, seconds.
         descend: Whether a step moves the model at all.
+        late: Names of those that come later.
+        tells: Whether a sender hears that nobody listens.
     """
 
     def __init__(
@@ -89,13 +90,15 @@ class Crowd:
         rule: Callable[[PeerId], Rule],
         n: int,
         neighbors: Neighbors,
-        weather: NetworkFaults = CALM,
+        weather: NetworkConfig = CALM,
         *,
         steps: Callable[[PeerId], int] | int | None = None,
         config: ProtocolConfig = CONFIG,
         seed: int = 7,
         step_s: Callable[[PeerId], float] = lambda peer: 0.1,
         descend: bool = True,
+        late: tuple[PeerId, ...] = (),
+        tells: bool = False,
     ) -> None:
         self.ids = tuple(f"p{index:02}" for index in range(n))
         self.rules = {peer: Witnessed(rule(peer)) for peer in self.ids}
@@ -110,17 +113,22 @@ class Crowd:
             neighbors=neighbors,
             train=self._train,
             step_s=step_s,
-            digests=False,
+            values=dict(zip((*self.ids, *late), starts(n + len(late)), strict=True)).__getitem__,
+            hulls=False,
+            tells=tells,
         )
-        self.network = Network(seed, peers, weather, hulls=False, linger_s=LINGER_S)
-        for peer, values in zip(self.ids, starts(n), strict=True):
-            others = tuple(other for other in self.ids if other != peer)
-            self.network.start(peer, seeds=others, founders=n, values=values)
+        self._seed = seed
+        self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather)
+
+    def change(self, weather: NetworkConfig) -> None:
+        """Let the network be another from now on."""
+        ids = list(self.swarm.fleet.index)
+        self.swarm.processes.mail.links = Links(weather, ids, self._seed)
 
     @property
     def hosts(self) -> list[FuzzPeer]:
         """All of them, by id, whether they run or not."""
-        return [self.network.hosts[peer] for peer in self.ids]
+        return [self.swarm.peers[peer] for peer in self.ids]
 
     @property
     def models(self) -> Values:
@@ -129,12 +137,12 @@ class Crowd:
 
     def run(self, until_s: float, *, steps: int | None = None) -> None:
         """Run until everybody has taken so many steps, or everything has ended."""
-        self.network.run(
+        self.swarm.run(
             until_s,
             lambda: (
                 min(map(len, self.before.values())) > steps
                 if steps is not None
-                else not self.network.running()
+                else not self.swarm.running()
             ),
         )
 
@@ -156,4 +164,4 @@ class Crowd:
             self.moved = self.moved - step
             self.on_step(host.id)
         steps = self._steps(host.id) if callable(self._steps) else self._steps
-        host.finishes = steps is not None and len(self.before[host.id]) >= steps
+        host.worker.finishing = steps is not None and len(self.before[host.id]) >= steps

@@ -23,7 +23,7 @@ from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.types import ShareId, SnapshotId
 from rumor.gossip.wire.messages import Body, Hello, Offer
-from rumor.sim.fuzz.network import complete
+from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA, schema_of
 
 from .transcript import line_of

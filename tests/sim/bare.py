@@ -11,11 +11,11 @@ from rumor.gossip import ProtocolConfig, Rule
 from rumor.sim import NetworkConfig, VectorTask
 from rumor.sim.batched.schedule import ByProtocols, Reading, schedule
 from rumor.sim.batched.vector_tasks import VectorRows
-from rumor.sim.kernel.links import Links
 from rumor.sim.kernel.plan import FleetPlan
-from rumor.sim.kernel.topology import WorkerTopology
+from rumor.sim.models.links import Links
 from rumor.sim.models.network import read_network
 from rumor.sim.models.step_time import make_step_time
+from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
 
 __all__ = ["STEP_S", "Point", "run_bare"]

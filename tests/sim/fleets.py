@@ -9,11 +9,11 @@ from rumor.gossip.config import timing
 from rumor.gossip.rules.registry import make_rule
 from rumor.sim.kernel.faults import check_faults, resolve
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.links import Links
 from rumor.sim.kernel.plan import FaultPlan, FleetPlan
-from rumor.sim.kernel.topology import LiveWorkerTopology
+from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import InTurn, make_step_time
+from rumor.sim.models.topology import LiveWorkerTopology
 from rumor.sim.simulate import given, names_of
 
 __all__ = ["LARGE", "SMALL", "Fault", "fault", "fleet_of", "live_on", "plan_of"]

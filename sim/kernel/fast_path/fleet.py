@@ -15,8 +15,8 @@ from ....gossip.wire.formats import NATIVE, Form
 from ....gossip.wire.messages import Ack, Body, Pending, Push, Query
 from ....topology import Topology
 from ...models.step_time import is_constant
+from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
-from ..topology import WorkerTopology
 from . import tables
 from .compiler import Decider
 from .tables import Tables

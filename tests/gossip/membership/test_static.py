@@ -10,7 +10,7 @@ from rumor.gossip.effects.events import Event
 from rumor.gossip.membership.static import StaticMembership, StaticMemberTable
 from rumor.gossip.membership.table import MemberTable
 from rumor.gossip.wire.messages import Hello, Leave, Offer
-from rumor.sim.fuzz.network import complete
+from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA
 
 IDS = ("ada", "bob", "cyd")

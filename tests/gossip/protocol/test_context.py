@@ -11,7 +11,7 @@ from rumor.gossip.exchange.outgoing import Returned
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.wire.messages import Ack, Hello, Push
-from rumor.sim.fuzz.network import complete
+from rumor.sim.fuzz.peers import complete
 
 from ..scene import Scene
 

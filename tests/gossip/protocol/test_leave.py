@@ -7,7 +7,9 @@ import pytest
 from rumor.gossip import ONE, GoSGD, Member, Phase, ProtocolConfig
 from rumor.gossip.effects.events import PeerLeft
 from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Push
-from rumor.sim.fuzz.network import Network, NetworkFaults, Peers
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import Peers
+from rumor.sim.fuzz.swarm import FuzzSwarm
 
 from ..scene import Scene
 
@@ -253,31 +255,23 @@ def test_a_finish_comes_but_once() -> None:
 
 def test_merging_brings_the_models_together() -> None:
     config = replace(ProtocolConfig(), merge_rounds=40)
-    network = Network(5, Peers(rule=lambda peer: GoSGD(0.0), config=config, digests=False))
-    for peer in "abcd":
-        network.start(peer, seeds=tuple("abcd"), founders=4)
-    network.run(5.0)
-    for host in network.running():
-        host.finish()
-    hosts = network.running()
-    network.run(60.0)
-    assert not network.running()
+    swarm = FuzzSwarm(5, Peers(rule=lambda peer: GoSGD(0.0), config=config), tuple("abcd"), 4)
+    swarm.run(10.0)
+    swarm.finish()
+    hosts = swarm.running()
+    swarm.run(70.0)
+    assert not swarm.running()
     assert all(abs(host.vector.x - hosts[0].vector.x).max() < 1e-3 for host in hosts)
 
 
 def test_one_that_has_merged_pushes_no_more_though_a_round_trip_takes_many_turns() -> None:
     """Else there would always be a share under way, and it would fall quiet by chance alone."""
     config = ProtocolConfig(merge_rounds=3, found_s=0.5)
-    peers = Peers(
-        rule=lambda peer: GoSGD(1.0), config=config, step_s=lambda peer: 0.005, digests=False
-    )
-    network = Network(0, peers, NetworkFaults(delay_s=0.2))
-    ids = ("a", "b", "c")
-    for id in ids:
-        network.start(id, seeds=tuple(other for other in ids if other != id), founders=3)
-    network.run(20.0)
-    for host in network.running():
-        host.finishes = True
-    network.run(60.0, lambda: all(host.protocol.done for host in network.hosts.values()))
-    assert network.now < 40.0
-    assert all(host.protocol.done for host in network.hosts.values())
+    peers = Peers(rule=lambda peer: GoSGD(1.0), config=config, step_s=lambda peer: 0.005)
+    network = NetworkConfig(latency_s=0.2, jitter=1.0)
+    swarm = FuzzSwarm(0, peers, ("a", "b", "c"), 3, network)
+    swarm.run(20.0)
+    swarm.finish()
+    swarm.run(60.0, lambda: all(host.protocol.done for host in swarm.peers.values()))
+    assert swarm.now < 40.0
+    assert all(host.protocol.done for host in swarm.peers.values())

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 import pytest
 
 from rumor.cli.commands.fuzz import command_of
-from rumor.gossip import GoSGD
 from rumor.sim.batched.engines import usable_cores
 from rumor.sim.fuzz import Campaign, Order, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
-from rumor.sim.fuzz.network import Network, Peers
 
 # They meet all that is rare, and each is short.
 SEEDS = (
-    *(10, 11, 12, 13, 14, 18, 19, 21, 24, 27, 28, 29, 30, 31, 32, 35, 36, 37, 40, 41, 43, 44, 45),
-    *(47, 48, 50, 51, 52, 106, 107, 114, 118, 123, 125),
+    *(1, 3, 4, 5, 6, 8, 10, 11, 12, 13, 14, 19, 24, 29, 30, 31, 32, 35, 43, 47, 48, 50, 51, 56),
+    *(67, 69, 71, 72, 75, 76, 78, 81, 85, 87, 89, 90, 91, 95, 97),
 )
 MORE = tuple(seed for seed in range(310) if seed not in SEEDS)
 
@@ -69,13 +67,3 @@ def test_two_thousand_more_seeds(first: int) -> None:
 @pytest.mark.parametrize("first", range(20_000, 20_300, 10))
 def test_larger_swarms(first: int) -> None:
     assert complaints(campaign_of(range(first, first + 10), 16)) == []
-
-
-def test_taking_one_fault_away_shifts_no_random_number_of_another_link() -> None:
-    def numbers(*others: str) -> list[float]:
-        network = Network(0, Peers(rule=lambda peer: GoSGD()))
-        for link in others:
-            network.random("loss", link)
-        return [network.random("loss", "a>b") for _ in range(50)]
-
-    assert numbers() == numbers("b>a", "a>c", "a>c")

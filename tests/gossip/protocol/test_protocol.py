@@ -15,7 +15,7 @@ from rumor.gossip import (
 )
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.wire.messages import Ack, Hello, Leave, Push
-from rumor.sim.fuzz.network import complete
+from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA
 
 from ..scene import ANCHOR, Scene

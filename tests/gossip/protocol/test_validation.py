@@ -11,14 +11,18 @@ from rumor.gossip import (
     GoSGD,
     Member,
     Phase,
+    ProtocolConfig,
     RemoteProtocolError,
     Schema,
     TensorSpec,
+    stream,
 )
 from rumor.gossip.effects.effects import Effect, Meet
 from rumor.gossip.effects.events import Event, PeerMet, PeerRefused, SwarmGivenUp
 from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Leave, Offer, Query
-from rumor.sim.fuzz.network import Network, NetworkFaults, Peers
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import Peers
+from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import SCHEMA
 
 from ..scene import ANCHOR, OTHER_ANCHOR, Scene
@@ -153,19 +157,24 @@ def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushe
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
 )
 def test_peers_that_found_apart_and_meet_end_in_one_swarm_or_in_two_with_roots(seed: int) -> None:
-    network = Network(
-        seed,
-        Peers(rule=lambda peer: GoSGD(0.5), digests=False),
-        NetworkFaults(loss=0.1, duplicates=0.1, replays=0.05, delay_s=0.02),
+    anchors = {"a": ANCHOR, "b": OTHER_ANCHOR}
+    peers = Peers(
+        rule=lambda peer: GoSGD(0.5),
+        config=ProtocolConfig(found_s=0.25, found_alone_s=0.5),
+        anchor=lambda peer: anchors.get(peer, b"the-first-anchor"),
     )
-    network.start("a", anchor=ANCHOR)
-    network.start("b", anchor=OTHER_ANCHOR)
+    network = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.1, duplicates=0.15, reorder=0.3)
+    swarm = FuzzSwarm(seed, peers, tuple("abcde"), 0, network)
+    # Nobody listens there yet.
+    swarm.launch("a", seeds=("d",))
+    swarm.launch("b", seeds=("e",))
+    rng = stream(seed, "peers", "starts")
     for index, peer in enumerate(("c", "d", "e")):
-        start = partial(network.start, peer, seeds=("a", "b"))
-        network.later(3.0 * index * network.random("start", peer), start)
-    network.run(45.0)
+        start = partial(swarm.launch, peer, seeds=("a", "b"))
+        swarm.fleet.at(2.0 + 3.0 * index * float(rng.random()), start)
+    swarm.run(45.0)
     swarms: dict[bytes, int] = {}
-    for host in network.running():
+    for host in swarm.running():
         assert host.protocol.phase is Phase.TRAINING
         swarms[host.protocol.swarm] = swarms.get(host.protocol.swarm, 0) + 1
     assert len(swarms) == 1 or min(swarms.values()) > 1

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from rumor.gossip import ONE, UNIT, PeerId, ProtocolConfig, Rule
-from rumor.sim.fuzz.network import CALM, Network, NetworkFaults, Peers, ring
-from rumor.sim.fuzz.peer import FuzzPeer
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import FuzzPeer, Peers, ring
+from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import SIZE, Values
 
 from ..shapes import D2, RelaySum
 
-BAD = NetworkFaults(loss=0.15, duplicates=0.1, delay_s=0.02)
+BAD = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.15, duplicates=0.1, reorder=0.3)
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 
 ROUNDS = 16
@@ -36,14 +37,14 @@ def gradients(x: Values) -> Values:
 
 def history(
     rule: Callable[[PeerId], Rule],
-    weather: NetworkFaults,
+    weather: NetworkConfig,
     before_step: Callable[[PeerId, int, Values], Values],
-) -> tuple[Values, Network]:
+) -> tuple[Values, FuzzSwarm]:
     """Run a synchronous rule.
 
     Returns:
         What each peer's model was after each round, float64, shape ``(ROUNDS, n, SIZE)``, and
-        the network.
+        the swarm.
     """
     after: dict[PeerId, list[Values]] = {peer: [] for peer in IDS}
 
@@ -51,13 +52,17 @@ def history(
         after[host.id].append(host.vector.x.copy())
         host.vector.registers["x"] = before_step(host.id, len(after[host.id]) - 1, host.vector.x)
 
-    peers = Peers(rule=rule, config=CONFIG, neighbors=ring, train=train, digests=False)
-    network = Network(7, peers, weather, hulls=False)
-    for peer, values in zip(IDS, START, strict=True):
-        others = tuple(other for other in IDS if other != peer)
-        network.start(peer, seeds=others, founders=len(IDS), values=values)
-    network.run(400.0, lambda: min(map(len, after.values())) > ROUNDS)
-    return np.array([after[peer][1 : ROUNDS + 1] for peer in IDS]).swapaxes(0, 1), network
+    peers = Peers(
+        rule=rule,
+        config=CONFIG,
+        neighbors=ring,
+        train=train,
+        values=dict(zip(IDS, START, strict=True)).__getitem__,
+        hulls=False,
+    )
+    swarm = FuzzSwarm(7, peers, IDS, len(IDS), weather)
+    swarm.run(400.0, lambda: min(map(len, after.values())) > ROUNDS)
+    return np.array([after[peer][1 : ROUNDS + 1] for peer in IDS]).swapaxes(0, 1), swarm
 
 
 def neighbors(peer: PeerId) -> tuple[PeerId, ...]:
@@ -79,7 +84,7 @@ def sgd(peer: PeerId, round: int, x: Values) -> Values:
 
 
 @WEATHERS
-def test_d2_corrects_with_the_difference_of_two_steps(weather: NetworkFaults) -> None:
+def test_d2_corrects_with_the_difference_of_two_steps(weather: NetworkConfig) -> None:
     models, _ = history(lambda peer: D2(neighbors(peer), own=1 / 2), weather, sgd)
     mixing = ring_matrix(1 / 2)
     before, x = START, mixing @ (START - LR * gradients(START))
@@ -95,7 +100,7 @@ TREE = nx.Graph([("p0", "p1"), ("p1", "p2"), ("p1", "p3"), ("p3", "p4"), ("p3", 
 
 @WEATHERS
 def test_relaysum_averages_what_each_peer_had_as_many_rounds_ago_as_it_is_away(
-    weather: NetworkFaults,
+    weather: NetworkConfig,
 ) -> None:
     inputs = np.random.default_rng(2).normal(size=(ROUNDS + 8, len(IDS), SIZE))
     models, _ = history(
@@ -111,8 +116,8 @@ def test_relaysum_averages_what_each_peer_had_as_many_rounds_ago_as_it_is_away(
 
 
 def test_a_rule_without_weights_leaves_every_peer_its_own() -> None:
-    _, network = history(lambda peer: D2(neighbors(peer), own=1 / 3), BAD, sgd)
-    for host in network.running():
+    _, swarm = history(lambda peer: D2(neighbors(peer), own=1 / 3), BAD, sgd)
+    for host in swarm.running():
         in_escrow = len(host.ledger.outstanding) * UNIT
         apart = abs(host.ledger.weight + in_escrow - ONE)
         assert apart <= len(neighbors(host.id)) * UNIT

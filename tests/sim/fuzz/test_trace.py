@@ -1,4 +1,4 @@
-"""Decisions are those of commit 62639e4: canonical traces of seeds are frozen in traces.txt.
+"""Decisions stay as they are: canonical traces of seeds are frozen in traces.txt.
 
 A line is a seed, how many events its swarm went through, and the digest of its trace. Whatever only
 restructures code leaves all of them alone; what changes a decision on purpose writes them anew with
@@ -22,8 +22,8 @@ LONG = [line for line in LINES if line not in SHORT]
 
 
 def traced(seed: int) -> str:
-    network = run(draw(seed, workers_of(seed, 6)))
-    return f"{seed} {network.invariants.events} {network.invariants.digest}"
+    swarm = run(draw(seed, workers_of(seed, 6)))
+    return f"{seed} {swarm.invariants.events} {swarm.invariants.digest}"
 
 
 @pytest.mark.parametrize("line", SHORT, ids=lambda line: line.split()[0])

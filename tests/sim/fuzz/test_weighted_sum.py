@@ -5,8 +5,8 @@ import pytest
 
 from rumor.gossip import ONE, Account, Entry, Kind
 from rumor.sim.fuzz import Violation
-from rumor.sim.fuzz.invariants import WeightedSum
 from rumor.sim.fuzz.vector import Vector
+from rumor.sim.fuzz.weighted_sum import WeightedSum
 
 HALF = ONE // 2
 A, B = ("a", 1), ("b", 1)

@@ -8,11 +8,11 @@ from rumor.gossip import ONE, GoSGD, Phase, Rule, RuleContext, Schema, TensorSpe
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.rules.registry import make_rule
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.links import Links
 from rumor.sim.kernel.plan import FleetPlan, Stop
-from rumor.sim.kernel.topology import WorkerTopology
+from rumor.sim.models.links import Links
 from rumor.sim.models.network import Cut, NetworkConfig, read_network
 from rumor.sim.models.step_time import make_step_time
+from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
 
 SMALL = Schema((TensorSpec("x", (8,), "float32"),))
@@ -112,7 +112,9 @@ def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> Non
 def test_slots_of_shares_do_not_pile_up() -> None:
     fleet = run(Fleet(plan(6, steps=200, network=read_network("lossy"))))
     held = {slot for w in fleet.workers for slot in (*w.shares.values(), *w.snapshots.values())}
-    under_way = {entry[5] for entry in fleet._queue if entry[5] is not None}
+    under_way = {
+        each[2] for each in fleet.clock.pending() if len(each) == 3 and each[2] is not None
+    }
     assert all(slot.readers > 0 for slot in held | under_way)
     assert len(held | under_way) < 20
 

@@ -253,7 +253,9 @@ def test_slots_of_those_that_crash_are_given_back() -> None:
     fleet = live_on(fleet_of(*faults, schema=LARGE, network="wan"))
     workers: list[Worker] = fleet.workers
     held = {slot for w in workers for slot in (*w.shares.values(), *w.snapshots.values())}
-    under_way = {entry[5] for entry in fleet._queue if entry[5] is not None}
+    under_way = {
+        each[2] for each in fleet.clock.pending() if len(each) == 3 and each[2] is not None
+    }
     assert all(slot.readers > 0 for slot in held | under_way)
     every = operations(fleet, Snapshot, Release)
     made = [op.slot for op in every if isinstance(op, Snapshot)]

@@ -33,7 +33,8 @@ from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerRefused, ShareMixed
 from rumor.gossip.weight import founders
 from rumor.sim import NetworkConfig, Swarm
-from rumor.sim.kernel.links import Links, address_of
+from rumor.sim.kernel.clock import Clock
+from rumor.sim.models.links import Links, address_of
 from rumor.sim.models.network import Cut, Host
 from rumor.sim.swarm.observers import (
     LinkCut,
@@ -45,7 +46,7 @@ from rumor.sim.swarm.observers import (
     PeerSlowed,
     PeerStarted,
 )
-from rumor.sim.swarm.post import Clock, Post, Priority
+from rumor.sim.swarm.post import Post
 from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.task import Task, sgd
 from rumor.train.tensors.vector import Vector
@@ -883,22 +884,6 @@ def test_a_rule_is_what_anybody_may_write() -> None:
 
 
 # Its parts
-
-
-def test_things_due_at_one_time_happen_by_rank_and_then_in_order() -> None:
-    clock, done = Clock(), []
-    for name, priority in [
-        ("turn", Priority.TURN),
-        ("second delivery", Priority.DELIVERY),
-        ("third delivery", Priority.DELIVERY),
-        ("fault", Priority.FAULT),
-    ]:
-        clock.at(1.0, lambda name=name: done.append(name), priority)  # type: ignore[misc]
-    assert not clock.run(0.5) and clock.now == 0.5 and not done
-    assert clock.run(2.0, stop=lambda: len(done) == 3) and clock.now == 1.0
-    clock.at(0.0, lambda: done.append("late"), Priority.ALARM)
-    assert not clock.run(2.0) and clock.now == 2.0
-    assert done == ["fault", "second delivery", "third delivery", "late", "turn"]
 
 
 class Box:

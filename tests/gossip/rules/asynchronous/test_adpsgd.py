@@ -10,7 +10,9 @@ import pytest
 from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
-from rumor.sim.fuzz.network import CALM, NetworkFaults, complete, ring, spread
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import complete, ring, spread
+from rumor.sim.fuzz.swarm import CALM
 from rumor.topology import View
 
 from ...crowd import BAD, CONFIG, Crowd, starts
@@ -38,13 +40,12 @@ def silence(crowd: Crowd) -> None:
     for witnessed in crowd.rules.values():
         assert isinstance(witnessed.rule, ADPSGD)
         witnessed.rule.p = 0.0
-    crowd.network.faults = CALM
-    for host in crowd.network.running():
-        host.finishes = True
+    crowd.change(CALM)
+    crowd.swarm.finish()
     # All but one are done with training, so that nobody merges yet.
-    crowd.network.running()[0].finishes = False
-    crowd.network.run(crowd.network.now + 15.0)
-    assert not any(host.ledger.outstanding for host in crowd.network.running())
+    crowd.swarm.running()[0].worker.finishing = False
+    crowd.swarm.run(crowd.swarm.now + 15.0)
+    assert not any(host.ledger.outstanding for host in crowd.swarm.running())
 
 
 def test_two_peers_end_at_their_average() -> None:
@@ -65,7 +66,7 @@ GRAPHS = [(ring, 2), (ring, 5), (star, 6), (complete, 6), (View("exponential", 0
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
 @pytest.mark.parametrize("answers_max", [1, 2])
 def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
-    neighbors: Any, n: int, answers_max: int, weather: NetworkFaults
+    neighbors: Any, n: int, answers_max: int, weather: NetworkConfig
 ) -> None:
     pace = {"p01": 0.3}
     crowd = Crowd(
@@ -81,14 +82,14 @@ def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
     kept = starts(n).mean(axis=0) + crowd.moved / n
     np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
     assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
-    assert crowd.network.invariants.seen["fence"] or weather is CALM
+    assert crowd.swarm.invariants.seen["fence"] or weather is CALM
     assert not any(witnessed.waits for witnessed in crowd.rules.values())
 
 
 @WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
 def test_exchanges_go_on_without_end_on_any_graph(
-    neighbors: Any, n: int, weather: NetworkFaults
+    neighbors: Any, n: int, weather: NetworkConfig
 ) -> None:
     crowd = Crowd(rule, n, neighbors, weather)
     crowd.run(500.0, steps=20)
@@ -101,18 +102,18 @@ def test_exchanges_go_on_without_end_on_any_graph(
 
 def exchanges(crowd: Crowd, peer: PeerId) -> int:
     """Shares that others took of a peer, and it of others: each exchange has one of either."""
-    account = crowd.network.hosts[peer].ledger
+    account = crowd.swarm.peers[peer].ledger
     return sum(last for last, _ in account.decided.values())
 
 
 @WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
 def test_all_end_together_with_the_weight_they_brought(
-    neighbors: Any, n: int, weather: NetworkFaults
+    neighbors: Any, n: int, weather: NetworkConfig
 ) -> None:
     crowd = Crowd(rule, n, neighbors, weather, steps=15)
     crowd.run(1000.0)
-    assert not crowd.network.running()
+    assert not crowd.swarm.running()
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
     assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
     kept = starts(n).mean(axis=0) + crowd.moved / n
@@ -128,7 +129,7 @@ def test_merging_brings_them_close_together() -> None:
 def test_alone_it_skips_its_exchanges_and_ends() -> None:
     crowd = Crowd(rule, 1, complete, steps=5)
     crowd.run(100.0)
-    assert not crowd.network.running()
+    assert not crowd.swarm.running()
 
 
 def founded(rules: dict[PeerId, Rule], config: ProtocolConfig = CONFIG) -> Scene:
@@ -152,23 +153,23 @@ def test_with_p_0_it_only_answers() -> None:
 def test_one_that_dies_in_the_middle_does_not_keep_the_others_from_going_on() -> None:
     crowd = Crowd(rule, 5, complete, BAD, config=replace(CONFIG, dead_s=2.0))
     crowd.run(100.0, steps=20)
-    crowd.network.hosts["p03"].crash()
-    crowd.network.run(crowd.network.now + 10.0)
+    crowd.swarm.crash("p03")
+    crowd.swarm.run(crowd.swarm.now + 10.0)
     left = [peer for peer in crowd.ids if peer != "p03"]
     before = [exchanges(crowd, peer) for peer in left]
-    crowd.network.run(crowd.network.now + 10.0)
+    crowd.swarm.run(crowd.swarm.now + 10.0)
     assert all(exchanges(crowd, p) > b + 5 for p, b in zip(left, before, strict=True))
 
 
 def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None:
-    crowd = Crowd(rule, 4, complete, BAD)
+    crowd = Crowd(rule, 4, complete, BAD, late=("p50",))
     crowd.run(100.0, steps=20)
-    crowd.network.hosts["p00"].leave()
-    crowd.network.start("p50", seeds=("p01",))
-    crowd.network.run(crowd.network.now + 15.0)
-    hosts = crowd.network.hosts
+    crowd.swarm.leave("p00")
+    crowd.swarm.launch("p50", seeds=("p01",))
+    crowd.swarm.run(crowd.swarm.now + 15.0)
+    hosts = crowd.swarm.peers
     assert hosts["p00"].protocol.phase is Phase.LEFT and hosts["p00"].ledger.weight == 0
     assert hosts["p50"].protocol.phase is Phase.TRAINING and hosts["p50"].ledger.weight > 0
     before = exchanges(crowd, "p50")
-    crowd.network.run(crowd.network.now + 10.0)
+    crowd.swarm.run(crowd.swarm.now + 10.0)
     assert exchanges(crowd, "p50") > before + 5

@@ -8,7 +8,9 @@ import pytest
 
 from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
 from rumor.gossip.effects.events import PushSkipped
-from rumor.sim.fuzz.network import Network, NetworkFaults, Peers, complete, ring, spread
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import Peers, complete, ring, spread
+from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.topology import View
 
 from ...scene import Scene
@@ -62,12 +64,10 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
 def adaptive_pushes(delay_s: float) -> int:
     """Pushes of two peers in 250 s of 1 s steps, where a message takes so long."""
     rules = {peer: GoSGD(0.5, emission="adaptive") for peer in ("a", "b")}
-    peers = Peers(rule=rules.__getitem__, step_s=lambda peer: 1.0, digests=False)
-    network = Network(0, peers, NetworkFaults(delay_s=delay_s))
-    for peer in rules:
-        network.start(peer, seeds=tuple(rules), founders=2)
-    network.run(250.0)
-    return sum(sum(seq for seq, _ in host.ledger.decided.values()) for host in network.running())
+    peers = Peers(rule=rules.__getitem__, step_s=lambda peer: 1.0)
+    swarm = FuzzSwarm(0, peers, tuple(rules), 2, NetworkConfig(latency_s=delay_s, jitter=1.0))
+    swarm.run(250.0)
+    return sum(sum(seq for seq, _ in host.ledger.decided.values()) for host in swarm.running())
 
 
 def test_adaptive_emission_is_that_per_step_where_answers_come_at_once() -> None:
@@ -112,18 +112,16 @@ def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     """Kempe, Dobra and Gehrke 2003: the invariant of Push-Sum."""
     ids = tuple(f"p{index}" for index in range(n))
     rules = {peer: GoSGD(0.5) for peer in ids}
-    peers = Peers(rule=rules.__getitem__, neighbors=neighbors, config=PATIENT, digests=False)
-    network = Network(n, peers, NetworkFaults(delay_s=0.001))
-    for peer in ids:
-        network.start(peer, seeds=ids, founders=n)
-    start = [host.vector.x.copy() for host in network.running()]
+    peers = Peers(rule=rules.__getitem__, neighbors=neighbors, config=PATIENT)
+    swarm = FuzzSwarm(n, peers, ids, n, NetworkConfig(latency_s=0.001, jitter=1.0))
+    start = [host.vector.x.copy() for host in swarm.running()]
     events = count()
     # A tree of 7 takes longest; to look after every event would take longer than the events.
-    network.run(60.0, lambda: next(events) % 256 == 0 and spread(network.running()) < 1e-5)
+    swarm.run(60.0, lambda: next(events) % 256 == 0 and spread(swarm.running()) < 1e-5)
     for rule in rules.values():
         rule.p = 0.0
-    network.run(network.now + 2.0)
-    hosts = network.running()
+    swarm.run(swarm.now + 2.0)
+    hosts = swarm.running()
     total = sum(host.ledger.weight / ONE * host.vector.x for host in hosts)
     assert all(not host.ledger.outstanding for host in hosts)
     assert sum(host.ledger.weight for host in hosts) == n * ONE

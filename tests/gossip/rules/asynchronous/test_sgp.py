@@ -14,7 +14,9 @@ from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.weight import WEIGHT_MIN, coarse, founders
 from rumor.gossip.wire.messages import Ack, Push
-from rumor.sim.fuzz.network import Network, NetworkFaults, Peers, complete, ring, spread
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import Peers, complete, ring, spread
+from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import Values
 from rumor.topology import View
 
@@ -127,7 +129,7 @@ def test_it_is_the_published_algorithm_on_numerators_and_weights(spec: str) -> N
         lambda peer: Logged(peer, log),
         7,
         View(spec, 0),
-        NetworkFaults(delay_s=0.001),
+        NetworkConfig(latency_s=0.001, jitter=1.0),
         config=PATIENT,
     )
     crowd.on_step = lambda peer: log.append(("train", peer))
@@ -163,14 +165,12 @@ def test_it_is_the_published_algorithm_on_numerators_and_weights(spec: str) -> N
 def test_without_training_all_find_the_mean_of_where_they_began(spec: str) -> None:
     """Kempe, Dobra and Gehrke 2003: sums of x and w are kept, so that z tends to the mean."""
     ids = tuple(f"p{index}" for index in range(7))
-    peers = Peers(rule=rule, neighbors=View(spec, 0), config=PATIENT, digests=False)
-    network = Network(5, peers, NetworkFaults(delay_s=0.001))
-    for peer in ids:
-        network.start(peer, seeds=ids, founders=7)
-    start = np.mean([host.vector.x for host in network.running()], axis=0)
+    peers = Peers(rule=rule, neighbors=View(spec, 0), config=PATIENT)
+    swarm = FuzzSwarm(5, peers, ids, 7, NetworkConfig(latency_s=0.001, jitter=1.0))
+    start = np.mean([host.vector.x for host in swarm.running()], axis=0)
     events = count()
-    network.run(20.0, lambda: next(events) % 256 == 0 and spread(network.running()) < 1e-5)
-    hosts = network.running()
+    swarm.run(20.0, lambda: next(events) % 256 == 0 and spread(swarm.running()) < 1e-5)
+    hosts = swarm.running()
     assert spread(hosts) < 1e-5
     np.testing.assert_allclose(hosts[0].vector.x, start, rtol=0, atol=1e-5)
 
@@ -178,7 +178,7 @@ def test_without_training_all_find_the_mean_of_where_they_began(spec: str) -> No
 def test_on_a_bad_network_no_weight_is_lost_and_all_end_close_together() -> None:
     crowd = Crowd(rule, 8, View("exponential", 0), BAD, steps=60, descend=False)
     crowd.run(1000.0)
-    assert not crowd.network.running()
+    assert not crowd.swarm.running()
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
     assert sum(host.ledger.weight for host in crowd.hosts) == 8 * ONE
     assert spread(crowd.hosts) < 1e-3
@@ -201,4 +201,4 @@ def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> N
 def test_more_neighbors_than_usually_find_room_are_all_let_in() -> None:
     crowd = Crowd(rule, 14, complete, steps=10, config=ProtocolConfig(staged_max=1))
     crowd.run(200.0)
-    assert not crowd.network.invariants.seen["refused: busy"]
+    assert not crowd.swarm.invariants.seen["refused: busy"]

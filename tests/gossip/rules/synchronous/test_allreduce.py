@@ -7,7 +7,9 @@ import pytest
 
 from rumor.gossip import ONE, PeerId, Phase, Rule
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
-from rumor.sim.fuzz.network import CALM, NetworkFaults, ring
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import ring
+from rumor.sim.fuzz.swarm import CALM
 
 from ...crowd import BAD, CONFIG, LR, PATIENT, Crowd, gradient, starts
 
@@ -25,7 +27,7 @@ def test_it_is_a_rule() -> None:
     "n", [1, 2, 3, 5, 8, 11, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 6, 7, 16))]
 )
 def test_every_round_ends_with_the_mean_at_all_and_the_same_bits(
-    n: int, weather: NetworkFaults
+    n: int, weather: NetworkConfig
 ) -> None:
     crowd = Crowd(rule, n, ring, weather)
     models = crowd.history(6)
@@ -51,7 +53,7 @@ def test_all_end_after_their_last_round_with_the_weight_they_brought(n: int) -> 
     pace = {"p01": 0.4}
     crowd = Crowd(rule, n, ring, BAD, steps=10, step_s=lambda peer: pace.get(peer, 0.05))
     crowd.run(1000.0)
-    assert not crowd.network.running()
+    assert not crowd.swarm.running()
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
     assert (crowd.models == crowd.models[0]).all()
     assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
@@ -61,8 +63,8 @@ def test_all_end_after_their_last_round_with_the_weight_they_brought(n: int) -> 
 def test_a_death_ends_it_for_all_and_is_named() -> None:
     crowd = Crowd(rule, 6, ring, config=replace(CONFIG, dead_s=3.0))
     crowd.run(100.0, steps=4)
-    crowd.network.hosts["p05"].crash()
-    crowd.network.run(crowd.network.now + 20.0)
+    crowd.swarm.crash("p05")
+    crowd.swarm.run(crowd.swarm.now + 20.0)
     reasons = [reason for witnessed in crowd.rules.values() for reason in witnessed.halts]
     assert reasons and all(reason.startswith("p05 died in round ") for reason in reasons)
     assert "allreduce cannot go on without it" in reasons[0]

@@ -5,7 +5,7 @@ import pytest
 from rumor.gossip import Envelope, Phase
 from rumor.gossip.wire.codec import encoded_bytes
 from rumor.gossip.wire.messages import Body, Hello, Leave, Member
-from rumor.sim.kernel.links import Sizes
+from rumor.sim.models.links import Sizes
 
 
 def told(body: Body) -> Envelope:
@@ -43,7 +43,7 @@ def test_a_view_has_the_size_that_the_codec_gives_it(n: int) -> None:
 def test_entries_of_which_too_many_are_kept_are_measured_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rumor.sim.kernel.links._KEPT_MAX", 50)
+    monkeypatch.setattr("rumor.sim.models.links._KEPT_MAX", 50)
     sizes = Sizes()
     for start in range(0, 300, 20):
         members = tuple(member(index) for index in range(start, start + 20))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rumor.sim.kernel.topology import WorkerTopology
+from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
 
 SPECS = ["ring", "exponential", "one-peer-exponential", "base-k:k=1", "random-matching", "star"]

@@ -10,18 +10,9 @@ from ...gossip.errors import ConfigError
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Member
 from ...topology.hashing import key
-from ..models.network import ALL, NetworkConfig
+from .network import ALL, NetworkConfig
 
 __all__ = ["Links", "Sizes", "address_of", "uniform"]
-
-
-# Nobody listens there: addresses are names under virtual time.
-_PORT = 7700
-
-
-def address_of(peer: PeerId) -> str:
-    """Where a peer would listen."""
-    return f"tcp://{peer}:{_PORT}"
 
 
 Ends = frozenset[int] | None
@@ -38,6 +29,15 @@ _LOSS, _JITTER, _REORDER, _LATENESS, _COPY, _COPY_LATENESS = (
     key(0, "links", purpose)
     for purpose in ("loss", "jitter", "reorder", "lateness", "copy", "copy's lateness")
 )
+
+
+# Nobody listens there: addresses are names under virtual time.
+_PORT = 7700
+
+
+def address_of(peer: PeerId) -> str:
+    """Where a peer would listen."""
+    return f"tcp://{peer}:{_PORT}"
 
 
 def uniform(word: int, number: int) -> float:

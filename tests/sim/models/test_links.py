@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim.kernel.links import Links, uniform
+from rumor.sim.models.links import Links, uniform
 from rumor.sim.models.network import PRESETS, Cut, Host, Link, NetworkConfig
 
 approx = pytest.approx

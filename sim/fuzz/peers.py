@@ -1,0 +1,114 @@
+"""What the peers of a fuzz swarm are made of: protocol, values, pace, and whom they know."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...gossip import Account, PeerId, Protocol, ProtocolConfig, Rule
+from ...gossip.protocol.state import Neighbors
+from ...gossip.types import Incarnation
+from ...topology.hashing import key
+from ..kernel.worker import Worker
+from ..models.links import uniform
+from .vector import SIZE, Values, Vector
+
+__all__ = ["FuzzPeer", "Pace", "Peers", "complete", "ring", "spread"]
+
+
+def complete(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+    """Everybody may push to everybody."""
+    return tuple(other for other in live if other != peer)
+
+
+def ring(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+    """Everybody may push to the one before and the one after."""
+    if peer not in live or len(live) < 2:
+        return ()
+    at = live.index(peer)
+    return tuple(sorted({live[at - 1], live[(at + 1) % len(live)]}))
+
+
+@dataclass(slots=True, eq=False)
+class FuzzPeer:
+    """One life of one peer, with its values."""
+
+    worker: Worker
+    vector: Vector
+    ledgers: tuple[Account, ...]
+    """What was written down, of each shard."""
+    poisoned: bool = False
+    """Whether its values are not finite any more."""
+    outlived: Incarnation = 0
+    """The latest other life of its name that it has heard of."""
+
+    @property
+    def id(self) -> PeerId:
+        """Its name."""
+        return self.worker.id
+
+    @property
+    def protocol(self) -> Protocol:
+        """What decides for it."""
+        return self.worker.protocol
+
+    @property
+    def ledger(self) -> Account:
+        """That of the first shard."""
+        return self.ledgers[0]
+
+
+@dataclass(slots=True, kw_only=True)
+class Peers:
+    """What all peers of a swarm are made of."""
+
+    rule: Callable[[PeerId], Rule]
+    config: ProtocolConfig = field(default_factory=ProtocolConfig)
+    neighbors: Neighbors = complete
+    train: Callable[[FuzzPeer], None] = lambda peer: None
+    """The optimizer step."""
+    step_s: Callable[[PeerId], float] = lambda peer: 0.1
+    """Mean time of a step, seconds."""
+    values: Callable[[PeerId], Values] | None = None
+    """Each one's model at its start; drawn from the seed unless given."""
+    anchor: Callable[[PeerId], bytes] = lambda peer: b"the-first-anchor"
+    """What a peer would found with."""
+    size: int = SIZE
+    """Numbers of their vector."""
+    shards: int = 1
+    host: bytes = b""
+    """Where they can read one another's memory; empty where they cannot."""
+    dials_out: Callable[[PeerId], bool] = lambda peer: False
+    """Whether a peer listens nowhere, so that it is reached on connections of its own only."""
+    ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
+    """How far the clocks of some machines are ahead."""
+    mutate: Callable[[Protocol], None] = lambda protocol: None
+    """Plants a known bug, so that one can see whether it is found."""
+    tells: bool = False
+    """Whether a sender hears that there is no way to its peer."""
+    hulls: bool = True
+    """Whether values change by mixing alone."""
+    digests: bool = False
+    """Whether to keep a digest of everything."""
+
+
+def spread(peers: Sequence[FuzzPeer]) -> float:
+    """Largest difference of two models in one coordinate."""
+    return float(np.ptp(np.array([peer.vector.x for peer in peers]), axis=0).max())
+
+
+@dataclass(slots=True)
+class Pace:
+    """Steps of every length from half the mean to one and a half times it."""
+
+    ids: Sequence[PeerId]
+    means_s: Callable[[PeerId], float]
+    seed: int
+
+    def step_s(self, worker: int, step: int) -> float:
+        """How long a step takes, seconds."""
+        return self.mean_s(worker) * (0.5 + uniform(key(self.seed, self.ids[worker], "pace"), step))
+
+    def mean_s(self, worker: int) -> float:
+        """How long steps take on average, seconds."""
+        return self.means_s(self.ids[worker])

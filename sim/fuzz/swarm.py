@@ -1,0 +1,444 @@
+"""A fleet of protocols with a few numbers each: its values are real, and every event is watched.
+
+The network gives no more guarantees than ZeroMQ does: messages vanish silently, arrive at the next
+life of a peer, or stop in the middle of a transfer.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from ...gossip import Account, Envelope, PeerId, Phase, Protocol, stream
+from ...gossip.effects.effects import (
+    Attach,
+    Combine,
+    Drop,
+    Effect,
+    Halt,
+    Inspect,
+    Mix,
+    Reclaim,
+    Release,
+    Send,
+    Snapshot,
+    Stage,
+)
+from ...gossip.effects.events import Event, StaleIncarnation
+from ...gossip.types import Incarnation
+from ...gossip.wire.messages import Describe, Offer, later_life
+from ...topology.hashing import key
+from ..kernel.clock import Priority
+from ..kernel.faults import Fault
+from ..kernel.fleet import Fleet
+from ..kernel.plan import Checkpoint, FaultPlan, FleetPlan
+from ..kernel.worker import Handler, Worker
+from ..models.links import Links, address_of, uniform
+from ..models.network import NetworkConfig
+from .invariants import Invariants
+from .peers import FuzzPeer, Pace, Peers
+from .vector import Values, Vector, schema_of
+from .violation import Violation
+from .weighted_sum import Life
+
+__all__ = ["CALM", "FuzzSwarm"]
+
+CALM: Final = NetworkConfig(latency_s=0.01, jitter=1.0)
+"""A network on which nothing fails of itself."""
+
+_CHECKPOINT_EVERY_S: Final = 2.0
+
+_NAP_S: Final = 0.1
+"""How often one that stands still is looked at whether it goes on."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A part of a share on its way."""
+
+    data: bytes
+    readers: int = 0
+
+
+class FuzzSwarm:
+    """Runs the values of a fleet, looks on, and makes its processes worse than a plan can say.
+
+    Args:
+        seed: Of everything random.
+        peers: What they are made of.
+        ids: All there will be: founders, then those that come later, in order.
+        founders: How many found together.
+        network: How bad it is when nothing is wrong.
+        latecomers_s: When those that follow the founders start, seconds.
+        faults: What goes wrong, with names in place of positions.
+        calm_s: When that is over, seconds.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        peers: Peers,
+        ids: Sequence[PeerId],
+        founders: int,
+        network: NetworkConfig = CALM,
+        *,
+        latecomers_s: tuple[float, ...] = (),
+        faults: tuple[Fault, ...] = (),
+        calm_s: float = float("inf"),
+    ) -> None:
+        self.invariants = Invariants(
+            hulls=peers.hulls, exact=peers.config.exact, digests=peers.digests
+        )
+        self.peers: dict[PeerId, FuzzPeer] = {}
+        """The latest life of each peer."""
+        self.kept: dict[PeerId, tuple[Values, bytes]] = {}
+        """Model and swarm of each peer at its last checkpoint."""
+        self.steps = 0
+        self.handlers: Mapping[type, Handler] = self._handlers()
+        self._seed = seed
+        self._made = peers
+        self._schema = schema_of(peers.size, peers.shards)
+        self._ahead_s = dict(peers.ahead_s)
+        self._registers: dict[PeerId, Sequence[str]] = {}
+        self._later: dict[PeerId, Incarnation] = {}
+        """Which life is to follow one that has heard of a later one."""
+        self._returns: set[PeerId] = set()
+        self._cause: object = None
+        self._seen: dict[int, Envelope] = {}
+        self.opened: dict[tuple[Life, Life], float] = {}
+        """Connections of peers that dial out, as (who listens, who dialled), and since when."""
+        self._shown: list[tuple[FuzzPeer, bytearray]] = []
+        self._draws: Counter[tuple[str, PeerId]] = Counter()
+        self._crashes: Counter[float] = Counter()
+        """How many lives have died at a time."""
+        plan = FleetPlan(
+            ids=tuple(ids),
+            schema=self._schema,
+            anchor=b"",
+            rule=lambda: peers.rule(ids[0]),
+            neighbors=peers.neighbors,
+            pace=Pace(ids, peers.step_s, seed),
+            links=partial(Links, network, ids, seed),
+            seed=seed,
+            steps=None,
+            protocol=peers.config,
+            fault_plan=FaultPlan(
+                faults=tuple(fault for fault in faults if fault.kind != "diverge"),
+                founders=founders,
+                checkpoint_every_s=_CHECKPOINT_EVERY_S,
+                latecomers_s=latecomers_s,
+                ends=False,
+                calm_s=calm_s,
+            ),
+        )
+        self.fleet = Fleet(plan, harness=self)
+        assert self.fleet.faults is not None
+        self.processes = self.fleet.faults
+        for fault in faults:
+            if fault.kind == "diverge":
+                self.fleet.at(fault.at_s, partial(self._diverge, str(fault.peer)))
+
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+        return self.fleet.now
+
+    def running(self) -> list[FuzzPeer]:
+        """Peers whose process runs, by id."""
+        return [peer for _, peer in sorted(self.peers.items()) if peer.worker.running]
+
+    def run(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> None:
+        """Let everything happen that is due until then, or until *stop* holds.
+
+        Raises:
+            Violation: An invariant is broken.
+        """
+        while self.fleet.clock.run(until_s, stop) and not stop():
+            pass  # all processes have ended: that stops a simulation
+        self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
+        if self.fleet.traffic.errors:
+            raise Violation("error", "a message was refused that a peer has sent")
+
+    def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
+        """Start a newcomer, or the next life of a peer, with nothing.
+
+        Args:
+            peer: One of those there will be.
+            seeds: Whose addresses it is told.
+        """
+        worker = self.fleet.workers[self.fleet.index[peer]]
+        self.processes.start([worker], seeds=[address_of(other) for other in seeds])
+
+    def finish(self) -> None:
+        """Let all take no more optimizer steps after the one that they take."""
+        for peer in self.running():
+            peer.worker.finishing = True
+
+    def crash(self, peer: PeerId) -> None:
+        """End a process without a word."""
+        self.processes.crash(self.peers[peer].worker)
+
+    def leave(self, peer: PeerId, *, burn: bool = False) -> None:
+        """Let a peer leave the swarm."""
+        self.fleet.leave(self.peers[peer].worker, burn=burn)
+
+    def protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
+        """Make the protocol of a first life, or of the one after another."""
+        made, rule = self._made, self._made.rule(id)
+        self._registers[id] = rule.registers
+        incarnation = self._incarnation(id, before, kept)
+        if kept is not None and id in self.kept:
+            self._returns.add(id)
+        protocol = Protocol(
+            id=id,
+            incarnation=incarnation,
+            schema=self._schema,
+            anchor=self.kept[id][1] if id in self._returns else made.anchor(id),
+            rule=rule,
+            neighbors=made.neighbors,
+            rng=partial(stream, self._seed, f"{id}/{incarnation}"),
+            config=made.config,
+            addresses=() if made.dials_out(id) else (address_of(id),),
+            host=made.host,
+            clock=dict(kept.clock) if kept is not None else {},
+        )
+        made.mutate(protocol)
+        return protocol
+
+    def _incarnation(
+        self, id: PeerId, before: Worker | None, kept: Checkpoint | None
+    ) -> Incarnation:
+        """A life is named by the millisecond in which it begins, by the clock of its machine."""
+        later = self._later.pop(id, 0)
+        if later:
+            return later
+        if before is not None and kept is None:
+            # On another machine, whose clock is right.
+            self._ahead_s.pop(id, None)
+        now = 0.0 if before is None else self.now
+        born = 1 + int((now + self.ahead_s(id)) * 1000)
+        if before is not None and kept is not None:
+            born = max(born, before.protocol.account.incarnation + 1)
+        while (id, born) in self.invariants.ledgers:
+            born += 1
+        return born
+
+    def ahead_s(self, id: PeerId) -> float:
+        """How far the clock of a peer's machine is ahead."""
+        return self._ahead_s.get(id, 0.0)
+
+    def listens(self, id: PeerId) -> bool:
+        """Whether a peer has an address, where others can reach it."""
+        return not self._made.dials_out(id)
+
+    def reaches(self, source: Worker, to: Worker) -> bool:
+        """Whether a process listens there, or dialled this one before."""
+        if self.listens(to.id):
+            return True
+        ends = source.protocol.account.life, to.protocol.account.life
+        opened_s = self.opened.get(ends)
+        network = self.processes.network_faults
+        return opened_s is not None and not network.was_reset(
+            opened_s, self.now, source.index, to.index
+        )
+
+    def unsent(self, worker: Worker, envelope: Envelope) -> None:
+        """Tell a sender a moment later that nobody listens there, if this network does."""
+        if self._made.tells:
+            self.invariants.seen["unsent"] += 1
+            self._soon(worker, 0.0, partial(self._was_unsent, worker, envelope))
+
+    def started(self, worker: Worker) -> None:
+        """Take note that a life begins."""
+        id, life = worker.id, worker.protocol.account.life
+        if id in self._returns:
+            self._returns.discard(id)
+            self.invariants.seen["restart with state"] += 1
+            values = self.kept[id][0]
+        elif self._made.values is not None:
+            values = self._made.values(id)
+        else:
+            draws = stream(self._seed, f"{id}/{life[1]}", "values")
+            values = draws.normal(size=self._made.size)
+        accounts = worker.protocol.accounts
+        ledgers = tuple(Account(*life, shard) for shard in range(len(accounts)))
+        vector = Vector(values, self._registers[id], self._schema)
+        peer = self.peers[id] = FuzzPeer(worker, vector, ledgers)
+        self.invariants.opened(peer)
+
+    def ended(self, worker: Worker, *, died: bool) -> None:
+        """Take note that a life has ended."""
+        self._ahead_s[worker.id] = worker.ahead_s
+        if died:
+            self.invariants.died(self.peers[worker.id])
+            self._crashes[self.now] += 1
+            together = self._crashes[self.now] > 1 and not self.running()
+            self.invariants.seen["mass restart"] += together
+        else:
+            self.invariants.ended(self.peers[worker.id])
+
+    def decided(self, worker: Worker, cause: object, now: float) -> None:
+        """Take note of an event, before its effects are carried out."""
+        what, detail = str(cause), None
+        if isinstance(cause, Envelope):
+            self._delivered(worker, cause)
+            what = "receive"
+            detail = "a schema" if isinstance(cause.body, Describe) else cause
+        self._cause = cause
+        self.invariants.happened(self.now, worker.protocol.account.life, what, detail)
+
+    def _delivered(self, worker: Worker, envelope: Envelope) -> None:
+        self.invariants.delivered(self.peers[worker.id], envelope)
+        self.invariants.seen["duplicate"] += id(envelope) in self._seen
+        # What is kept stays alive, so that no other message gets its number.
+        self._seen[id(envelope)] = envelope
+        if not self.listens(envelope.source):
+            dialled = envelope.source, envelope.source_incarnation
+            self.opened[worker.protocol.account.life, dialled] = self.now
+
+    def carried(self, worker: Worker, effect: Effect | Event) -> None:
+        """Take note of an effect that was just carried out."""
+        cause = self._cause.body if isinstance(self._cause, Envelope) else None
+        self.invariants.effect(self.peers[worker.id], effect, cause)
+
+    def done(self, worker: Worker) -> None:
+        """Take note that all effects of the event were carried out."""
+        self.invariants.all_done(self.peers[worker.id])
+        if self._cause == "wake" and worker.protocol.deadline() <= self.now + worker.ahead_s:
+            raise Violation("order", "it would be woken for ever", (worker.id,))
+
+    def step(self, worker: int, step: int) -> None:
+        """A peer takes an optimizer step."""
+        peer = self.peers[self.fleet.workers[worker].id]
+        self.steps += 1
+        self._made.train(peer)
+        self.invariants.trained(peer)
+
+    def keep(self, worker: int) -> None:
+        """Keep a peer's values, as a checkpoint does; not those that have diverged."""
+        peer = self.peers[self.fleet.workers[worker].id]
+        if not peer.poisoned:
+            self.kept[peer.id] = peer.vector.x.copy(), peer.protocol.swarm
+
+    def start(self, worker: int, *, kept: bool) -> None:
+        """Do nothing: `started` sees to it."""
+
+    def let_go(self, slot: _Frame) -> None:
+        """Do nothing: memory is no concern here."""
+
+    def _handlers(self) -> Mapping[type, Handler]:
+        of_values = (Snapshot, Release, Reclaim, Stage, Mix, Combine, Drop)
+        return {
+            **dict.fromkeys(of_values, self._carry_out),
+            Send: self._send,
+            Inspect: self._inspect,
+            Attach: self._attach,
+            StaleIncarnation: self._note_outlived,
+            Halt: self._halt,
+        }
+
+    def _carry_out(self, worker: Worker, effect: Effect, now: float) -> None:
+        frame = self.fleet.carrier.payload
+        self.peers[worker.id].vector.carry_out(effect, b"" if frame is None else frame.data)
+
+    def _send(self, worker: Worker, send: Send, now: float) -> None:
+        peer, envelope, body = self.peers[worker.id], send.envelope, send.envelope.body
+        if send.shown and send.snapshot is not None and isinstance(body, Offer):
+            self._shown.append((peer, peer.vector.snapshots[send.snapshot]))
+            segment = str(len(self._shown) - 1)
+            envelope = replace(envelope, body=replace(body, segment=segment))
+        frame = peer.vector.frame_of(send)
+        self.processes.mail.send(worker, envelope, _Frame(frame) if frame else None)
+
+    def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
+        # Values are looked at a little later, when the share may be decided already.
+        late_s = self._late_s("inspect", worker)
+        self._soon(worker, late_s, partial(self._inspected, worker, effect))
+
+    def _inspected(self, worker: Worker, effect: Inspect) -> None:
+        vector, now = self.peers[worker.id].vector, self.now + worker.ahead_s
+        finite = effect.share not in vector.staged or vector.is_finite(effect)
+        effects = worker.protocol.inspected(effect.share, now, finite=finite)
+        self._take_in(worker, effects, "inspected")
+
+    def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
+        memory, readable = None, self._random("readable", worker) < 0.8
+        owner, shown = self._shown[int(effect.segment)]
+        if readable and owner.worker.running:
+            self.invariants.seen["read from memory"] += 1
+            memory = shown
+        usable = self.peers[worker.id].vector.attach(effect, memory)
+        late_s = self._late_s("attach", worker)
+        self._soon(worker, late_s, partial(self._attached, worker, effect, usable))
+
+    def _attached(self, worker: Worker, effect: Attach, usable: bool) -> None:
+        now = self.now + worker.ahead_s
+        effects = worker.protocol.attached(effect.share, now, usable=usable)
+        self._take_in(worker, effects, "attached")
+
+    def _was_unsent(self, worker: Worker, envelope: Envelope) -> None:
+        now = self.now + worker.ahead_s
+        self._take_in(worker, worker.protocol.unsent(envelope, now), "unsent")
+
+    def _take_in(self, worker: Worker, effects: Sequence[Effect | Event], what: str) -> None:
+        self.fleet.carry_out(worker, effects, self.now + worker.ahead_s, what)
+        if worker.waiting_since_s is not None:
+            self.fleet.step(worker, trained=False)
+        else:
+            self.processes.followed(worker)
+
+    def _note_outlived(self, worker: Worker, effect: StaleIncarnation, now: float) -> None:
+        peer = self.peers[worker.id]
+        peer.outlived = max(peer.outlived, effect.incarnation)
+        if worker.protocol.phase <= Phase.JOINING:
+            self._soon(worker, 0.0, partial(self.start_over, peer))
+
+    def _halt(self, worker: Worker, effect: Halt, now: float) -> None:
+        peer = self.peers[worker.id]
+        if peer.outlived:
+            self._soon(worker, 0.0, partial(self.start_over, peer))
+        elif self._cause == "step":
+            self.fleet.carrier.halted = effect.reason
+
+    def start_over(self, peer: FuzzPeer) -> None:
+        """Start a peer over as a still later life of its name."""
+        worker = peer.worker
+        self.invariants.seen["started over"] += 1
+        self._later[peer.id] = later_life(peer.outlived, peer.ledger.incarnation)
+        self.processes.crash(worker)
+        self.processes.start([worker], kept=True)
+        self.fleet.workers[worker.index].finishing = worker.finishing
+
+    def _diverge(self, id: PeerId) -> None:
+        """Let the values of a peer diverge; a push may go out before that is noticed."""
+        peer = self.peers.get(id)
+        if peer is not None and peer.worker.running and peer.protocol.phase is Phase.TRAINING:
+            peer.poisoned = True
+            peer.vector.x[0] = float("nan")
+            delay_s = 2 * self._made.step_s(id)
+            self._soon(peer.worker, delay_s, partial(self._burn, peer.worker))
+
+    def _burn(self, worker: Worker) -> None:
+        if worker.protocol.phase < Phase.LEAVING:
+            self.fleet.leave(worker, burn=True)
+
+    def _late_s(self, purpose: str, worker: Worker) -> float:
+        """How much later something is answered, mostly at once."""
+        late = max(0.0, self._random(purpose, worker) - 0.8)
+        return self._made.step_s(worker.id) * late
+
+    def _random(self, purpose: str, worker: Worker) -> float:
+        """The next number in [0, 1) of one purpose at one peer."""
+        self._draws[purpose, worker.id] += 1
+        return uniform(key(self._seed, purpose, worker.id), self._draws[purpose, worker.id])
+
+    def _soon(self, worker: Worker, delay_s: float, action: Callable[[], None]) -> None:
+        """Do something at a process after a while, if it still runs, and once it is awake."""
+        self.fleet.clock.at(self.now + delay_s, Priority.DELIVERY, self._when_awake, worker, action)
+
+    def _when_awake(self, worker: Worker, action: Callable[[], None]) -> None:
+        if worker.awake:
+            action()
+        elif worker.running:
+            self._soon(worker, _NAP_S, action)

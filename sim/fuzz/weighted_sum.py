@@ -1,0 +1,113 @@
+"""The weighted sum of all models, which exact mode conserves (PROTOCOL: I5)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...gossip import ONE, Account, Entry, Kind, PeerId
+from ...gossip.types import Incarnation, SnapshotId
+from .vector import Values, Vector
+from .violation import Violation
+
+__all__ = ["Life", "Push", "WeightedSum"]
+
+
+Life = tuple[PeerId, Incarnation]
+
+Push = tuple[Life, Life, int, int]
+"""Sender, receiver, number, shard."""
+
+
+_ROUNDING = 1e-9
+
+
+class WeightedSum:
+    """Where the values are that weight stands for, float64, each as long as its shard."""
+
+    def __init__(self) -> None:
+        self._lives: dict[Life, tuple[Vector, Sequence[Account]]] = {}
+        # By shard: what was founded, less what went down with the dead or was destroyed.
+        self._expected: dict[int, Values] = {}
+        self._scale: dict[int, float] = {}
+        self._pushed: dict[Push, Values] = {}
+        self._left: dict[Push, int] = {}
+        self._snapshots: dict[Push, SnapshotId] = {}
+        """From which snapshots the values of open escrows can still be mixed back."""
+        self._stale: set[int] = set()
+
+    def opened(self, life: Life, vector: Vector, ledgers: Sequence[Account]) -> None:
+        """Note that a life began, with nothing."""
+        self._lives[life] = vector, ledgers
+
+    def died(self, life: Life) -> None:
+        """Let go of what a life held. What it had under way may still be accepted.
+
+        It ended in the middle of something: what that makes of the sum is nobody's fault.
+        """
+        del self._lives[life]
+        for shard in self._expected:
+            self._expected[shard] = self._found(shard)
+
+    def pushed(self, push: Push, snapshot: SnapshotId, values: Values) -> None:
+        """Note the values that go with an escrow."""
+        self._pushed[push] = values
+        self._snapshots[push] = snapshot
+
+    def released(self, life: Life, snapshot: SnapshotId) -> None:
+        """Note that a life let a snapshot go; what of it is stranded brings weight alone now."""
+        ledgers = self._lives[life][1]
+        for push in [p for p, of in self._snapshots.items() if p[0] == life and of == snapshot]:
+            escrow = ledgers[push[3]].outstanding.get(push[1])
+            if escrow is not None and escrow.seq == push[2] and escrow.stranded:
+                del self._snapshots[push]
+
+    def entry(self, life: Life, entry: Entry) -> None:
+        """Follow one line of a life's ledger."""
+        shard, other = entry.shard, (entry.peer, entry.incarnation)
+        mine, theirs = (life, other, entry.seq, shard), (other, life, entry.seq, shard)
+        self._stale.add(shard)
+        match entry.kind:
+            case Kind.FOUNDED:
+                self._add(shard, entry.weight, self._x(life, shard))
+                self._scale[shard] = self._scale.get(shard, 0.0) + entry.weight / ONE
+            case Kind.BURNED:
+                self._add(shard, -entry.weight, self._x(life, shard))
+            case Kind.PUSHED:
+                self._left[mine] = entry.weight
+            case Kind.ACCEPTED:
+                if entry.weight:
+                    self._left[theirs] -= entry.weight
+            case Kind.SETTLED:
+                back, values = self._left.pop(mine), self._pushed.pop(mine, None)
+                if self._snapshots.pop(mine, None) is None and back and values is not None:
+                    self._add(shard, back, self._x(life, shard) - values)
+            case _:
+                pass
+
+    def check(self) -> None:
+        """Compare the weighted sum with what it must be."""
+        for shard in self._stale:
+            found, expected = self._found(shard), self._expected[shard]
+            off = np.abs(found - expected).max()
+            if not off <= _ROUNDING * self._scale[shard]:
+                raise Violation("I5", f"the weighted sum of shard {shard} is off by {off}")
+        self._stale.clear()
+
+    def _add(self, shard: int, weight: int, values: Values) -> None:
+        before = self._expected.get(shard, np.zeros_like(values))
+        self._expected[shard] = before + weight / ONE * values
+
+    def _found(self, shard: int) -> Values:
+        total = np.zeros_like(self._expected[shard])
+        for life, (_, ledgers) in self._lives.items():
+            if ledgers[shard].weight:
+                total += ledgers[shard].weight / ONE * self._x(life, shard)
+        for push, left in self._left.items():
+            # Before its offer is sent, a push has taken nothing along that anybody could mix.
+            if left and push[3] == shard and push in self._pushed:
+                total += left / ONE * self._pushed[push]
+        return total
+
+    def _x(self, life: Life, shard: int) -> Values:
+        vector, _ = self._lives[life]
+        return vector.x[vector.part(shard)]

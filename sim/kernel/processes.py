@@ -1,0 +1,455 @@
+"""A fleet whose processes come and go: how they start, look for their swarm, and end.
+
+Here every worker has a view of its own of who lives, and looks for its swarm before it trains, as
+live peers do. What goes wrong is a plan: each kind of fault says what it does to processes, and
+`NetworkFaults` does the rest to messages.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Final
+
+from ...gossip import Envelope, PeerId, Phase
+from ...gossip.effects.effects import Greet, Record
+from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
+from ...gossip.effects.ledger import Kind
+from ...topology.hashing import key
+from ..models.links import Links, address_of, uniform
+from .network_faults import Mailbox, NetworkFaults
+from .observers import DetectionTimes, FaultReport
+from .plan import Checkpoint, FleetPlan
+from .worker import FleetControl, Handler, Incarnations, Payload, Slowness, Worker
+
+__all__ = ["Processes"]
+
+# Addresses that a process is told at its start: some may not answer.
+_SEEDS_MAX: Final = 3
+_SEEDS_KEPT_MAX: Final = 16
+
+# As live peers and those of a `Swarm` have it.
+_LEAVING_S: Final = 0.05
+_LEAVE_S: Final = 10.0
+_LINGER_S: Final = 5.0
+
+# Ten times the longest wait between two questions about a share.
+_STUCK_S: Final = 300.0
+
+
+class Processes:
+    """Sees to processes that come and go.
+
+    Args:
+        fleet: Whose.
+        plan: What it is made of; its ``fault_plan`` says what goes wrong.
+        incarnations: Makes the next ones.
+        links: The network as it is when nothing goes wrong.
+
+    Attributes:
+        over: Whether every worker that runs has taken all its steps, and none is still to come.
+        network_faults: What becomes of messages.
+        mail: Carries them.
+        detection_times: Who saw what when.
+        plan: What goes wrong.
+        slowness: Who is how slow, and why.
+        stranded: Workers that did not find a swarm to the end, or stood still.
+    """
+
+    def __init__(
+        self, fleet: FleetControl, plan: FleetPlan, incarnations: Incarnations, links: Links
+    ) -> None:
+        assert plan.fault_plan is not None
+        self.over = False
+        calm_s = plan.fault_plan.calm_s
+        self.network_faults = NetworkFaults(plan.fault_plan.faults, plan.ids, plan.seed, calm_s)
+        self.detection_times = DetectionTimes()
+        self.mail = Mailbox(fleet, links, self.network_faults)
+        self.slowness = Slowness()
+        self.stranded: tuple[int, ...] = ()
+        self.fleet = fleet
+        self._plan = plan
+        self.plan = plan.fault_plan
+        self._incarnations = incarnations
+        self._kept_ids = _kept_ids(plan)
+        self._next_newcomer = plan.fault_plan.founders + len(plan.fault_plan.latecomers_s)
+        self._coming = 0
+        """Faults ahead by which a process starts or goes on."""
+        self._pauses = count()
+        self._absent = set(range(plan.fault_plan.founders, len(plan.ids)))
+        """Newcomers that have not come yet."""
+        self._open: set[int] = set()
+        """Those that run and take further steps."""
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Handlers of effects that a fleet without faults does not need."""
+        return {
+            Record: self._record,
+            Greet: self.mail.greet,
+            Founded: self._admitted,
+            Joined: self._admitted,
+            PeerDied: lambda w, e, _: self._note(self.detection_times.died, w, e.peer),
+            PeerMet: lambda w, e, _: self._note(self.detection_times.met, w, e.peer),
+            PeerRecovered: lambda w, e, _: self._note(self.detection_times.heard, w, e.peer),
+            PeerLeft: lambda w, e, _: self._note(self.detection_times.heard, w, e.peer),
+        }
+
+    def begin(self) -> None:
+        """Start the founders, and see that what is to go wrong does."""
+        fleet, founders = self.fleet, self.plan.founders
+        for index in self._absent:
+            fleet.workers[index].running = fleet.workers[index].awake = False
+        for index, time_s in enumerate(self.plan.latecomers_s, founders):
+            fleet.at(time_s, partial(self._come, index))
+        for healed_s in self.network_faults.healed_s():
+            fleet.at(healed_s, lambda: self.detection_times.ended(fleet.now))
+        for worker in fleet.workers[:founders]:
+            self._enter(worker)
+        for worker in fleet.workers[:founders]:
+            # Nobody's heartbeat keeps time with another's.
+            share = uniform(key(self._plan.seed, "start", worker.id), 0)
+            worker.awake = False
+            begin = partial(self._found, worker, self._seeds(worker))
+            fleet.at(share * self._plan.protocol.gossip_s, begin)
+
+    def start(
+        self,
+        workers: Sequence[Worker],
+        *,
+        kept: bool = False,
+        seeds: Sequence[str] | None = None,
+    ) -> None:
+        """Start newcomers, or the next lives of those whose process has ended, all at once.
+
+        Args:
+            workers: The last life of each.
+            kept: Whether they find their last checkpoints, if there are any.
+            seeds: Addresses that they are told, in place of those of some that run.
+        """
+        # All are there before the first of them looks for anybody.
+        begun = [self._begin(worker, kept=kept) for worker in workers]
+        for worker in begun:
+            found = worker.kept if kept else None
+            told = self._seeds(worker) if seeds is None else seeds
+            if found is not None:
+                ranked = self._ranked(worker, found.peers)[:_SEEDS_KEPT_MAX]
+                told = [address_of(peer) for peer in ranked] or told
+            self._join(worker, told, founders=1, returning=found is not None)
+
+    def _come(self, index: int) -> None:
+        if index in self._absent:
+            self.start([self.fleet.workers[index]])
+
+    def _begin(self, worker: Worker, *, kept: bool) -> Worker:
+        fleet, index = self.fleet, worker.index
+        others = [other.index for other in fleet.workers if other.running]
+        again = index not in self._absent
+        if again:
+            found = worker.kept if kept else None
+            worker = fleet.workers[index] = self._incarnations.next(worker, found)
+            fleet.values.start(index, kept=found is not None)
+        self._absent.discard(index)
+        self._enter(worker)
+        self.detection_times.came(index, fleet.now, others, again=again)
+        return worker
+
+    def crash(self, worker: Worker) -> None:
+        """End a process without a word."""
+        running = [w.index for w in self.fleet.workers if w.running and w is not worker]
+        ledger = None if worker.crash_point is None else worker.crash_point.ledger
+        self.detection_times.crashed(worker.index, self.fleet.now, running)
+        self._end(worker, died=True)
+        self._incarnations.end(worker, self.fleet.now, died=True, ledger=ledger)
+
+    def keep(self, worker: Worker) -> None:
+        """Let a worker write a checkpoint."""
+        if worker.running and not worker.searching:
+            peers = tuple([member.id for member in worker.protocol.known()])
+            clock = tuple(worker.protocol.clock.rows().items())
+            worker.kept = Checkpoint(worker.steps, peers, clock)
+            worker.checkpoint_s = self.fleet.now + self.plan.checkpoint_every_s
+            self.fleet.values.keep(worker.index)
+
+    def finished(self, worker: Worker) -> None:
+        """Note that a worker takes no more steps."""
+        if self.plan.ends or not worker.running:
+            self._open.discard(worker.index)
+        self.look()
+
+    def look(self) -> None:
+        """See whether everything is over, or can come to no end by itself."""
+        coming = self._coming
+        # Those that have finished do not wait for one that may come back: they would have closed.
+        closes = not coming or any(w.running and w.finished for w in self.fleet.workers)
+        self.over = not self._open and closes
+        if self.over:
+            self.fleet.clock.stop()
+        if self._open and not coming and self._is_stuck():
+            self.fleet.at(self.fleet.now + _STUCK_S, partial(self._give_up, set(self._open)))
+
+    def leaving(self, worker: Worker) -> None:
+        """Let a process that has begun to leave end when it is gone, or has taken too long."""
+        if worker.running:
+            self._await_end(worker, self.fleet.now + _LEAVE_S)
+
+    def closes(self, worker: Worker) -> bool:
+        """Whether a worker that has finished takes no more turns: nobody needs it any more."""
+        if self.plan.ends or not worker.protocol.done:
+            return False
+        self.fleet.at(self.fleet.now + _LINGER_S, partial(self._close, worker, died=False))
+        return True
+
+    def calm(self) -> None:
+        """Let nothing be wrong with any process any more."""
+        self.slowness.clear()
+        for worker in self.fleet.workers:
+            worker.slowness, worker.crash_point = 1.0, None
+            worker.pauses.clear()
+            self.go_on(worker)
+
+    def find(self, peer: str | int | None) -> Worker:
+        """The latest life of whom a fault names."""
+        assert isinstance(peer, str)
+        return self.fleet.workers[self.fleet.index[peer]]
+
+    def newcomers(self, many: int) -> Sequence[Worker]:
+        """The next so many that have not come yet."""
+        first = self._next_newcomer
+        self._next_newcomer += many
+        return self.fleet.workers[first : first + many]
+
+    def expect(self, time_s: float, action: Callable[[], object]) -> None:
+        """Do something by which processes start or go on; before it, nothing is over."""
+        self._coming += 1
+        self.fleet.at(time_s, partial(self._do_expected, action))
+
+    def _do_expected(self, action: Callable[[], object]) -> None:
+        self._coming -= 1
+        action()
+        self.look()
+
+    def is_kept(self, id: PeerId) -> bool:
+        """Whether a later life of a worker looks for a checkpoint."""
+        return id in self._kept_ids
+
+    def pause(self, worker: Worker) -> int | None:
+        """Let a process stand still, until `end_pause` is called with the number that this has."""
+        if not worker.running or not (worker.awake or worker.pauses):
+            return None
+        number = next(self._pauses)
+        worker.pauses.add(number)
+        if worker.awake:
+            worker.awake, worker.paused_s = False, self.fleet.now
+        return number
+
+    def end_pause(self, worker: Worker, number: int) -> None:
+        """Let one pause of a worker be over, and it go on if no other holds it."""
+        if number in worker.pauses:
+            worker.pauses.remove(number)
+            self.go_on(worker)
+
+    def go_on(self, worker: Worker) -> None:
+        """Let a worker go on that stands still though nothing holds it any more."""
+        fleet, paused_s = self.fleet, worker.paused_s
+        if not worker.running or paused_s is None or worker.pauses:
+            return
+        worker.awake, worker.paused_s = True, None
+        held, worker.held = worker.held, []
+        for envelope, payload in held:
+            if worker.running:
+                fleet.take_in(worker, envelope, payload)
+            elif payload is not None:
+                fleet.values.let_go(payload)
+        if worker.running and worker.waiting_since_s is None and not worker.searching:
+            # What was left of its step is left still.
+            fleet.turn_at(worker, worker.turn_s + fleet.now - paused_s)
+        worker.alarm_s = float("inf")
+        fleet.set_alarm(worker)
+
+    def present(self) -> Iterator[int]:
+        """Workers that belong to the swarm; before anybody does, those that look for it."""
+        running = [worker for worker in self.fleet.workers if worker.running]
+        members = [w for w in running if Phase.TRAINING <= w.protocol.phase <= Phase.QUIET]
+        return iter([worker.index for worker in members or running])
+
+    def search(self, worker: Worker) -> None:
+        """Let a worker that looks for a swarm take what has come, and train once it has joined."""
+        fleet = self.fleet
+        if worker.protocol.phase is Phase.JOINING:
+            fleet.step(worker, trained=False)
+        if worker.searching and worker.protocol.phase >= Phase.TRAINING:
+            worker.searching = False
+            if not worker.finished:
+                fleet.begin_step(worker)
+            self.keep_from_now(worker)
+
+    def followed(self, worker: Worker) -> None:
+        """See what a message has led to."""
+        if worker.searching and worker.running:
+            self.search(worker)
+            self.fleet.set_alarm(worker)
+
+    def keep_from_now(self, worker: Worker) -> None:
+        """Let a worker write checkpoints, where a later life will look for one."""
+        if self.is_kept(worker.id):
+            worker.checkpoint_s = self.fleet.now + self.plan.checkpoint_every_s
+
+    def addressee(self, worker: Worker, envelope: Envelope, payload: Payload) -> Worker | None:
+        """Find who takes in a message to a life that has ended, or stands still.
+
+        Returns:
+            The life that runs there now; None where nobody takes it in now.
+        """
+        now = self.fleet.workers[worker.index]
+        if now.awake:
+            return now
+        if now.running:
+            now.held.append((envelope, payload))
+        elif payload is not None:
+            self.fleet.values.let_go(payload)
+        return None
+
+    def time_of(self, worker: Worker, due_s: float) -> float:
+        """When a worker's clock, which is ahead, shows a time."""
+        time_s = due_s - worker.ahead_s
+        while time_s + worker.ahead_s < due_s:
+            # Woken by a rounding too early, it would find nothing to do, for ever.
+            time_s = math.nextafter(time_s, math.inf)
+        return time_s
+
+    def report(self) -> FaultReport:
+        """Draw up what became of the faults of a fleet that has come to its end."""
+        now, found = self.fleet.now, self.detection_times
+        running = [now - w.started_s for w in self.fleet.workers if w.running]
+        lived_s = self._incarnations.ended_s + sum(running)
+        told_bytes = self.fleet.traffic.membership_bytes
+        return FaultReport(
+            crashes=tuple(found.crashes),
+            arrivals=tuple(found.arrivals),
+            healings=tuple(found.healings),
+            stranded=self.stranded,
+            membership_bytes_s=told_bytes / lived_s if lived_s else 0.0,
+        )
+
+    def _enter(self, worker: Worker) -> None:
+        worker.running = worker.awake = worker.searching = True
+        worker.started_s = self.fleet.now
+        if self.fleet.harness is not None:
+            worker.ahead_s = self.fleet.harness.ahead_s(worker.id)
+            self.fleet.harness.started(worker)
+        self._open.add(worker.index)
+
+    def _found(self, worker: Worker, seeds: Sequence[str]) -> None:
+        """Let a founder call the roll, and take in what has come before it did."""
+        if not worker.running:
+            return
+        worker.awake = True
+        self._join(worker, seeds, founders=self.plan.founders)
+        held, worker.held = worker.held, []
+        for envelope, payload in held:
+            self.fleet.take_in(worker, envelope, payload)
+
+    def _join(
+        self, worker: Worker, seeds: Sequence[str], *, founders: int, returning: bool = False
+    ) -> None:
+        fleet = self.fleet
+        now = fleet.now + worker.ahead_s
+        worker.seeds = seeds
+        effects = worker.protocol.join(now, seeds, founders, returning=returning)
+        fleet.carry_out(worker, effects, now, "join")
+        self.search(worker)
+        fleet.set_alarm(worker)
+
+    def _seeds(self, worker: Worker) -> list[str]:
+        """Addresses that whoever starts it gives to it: of some that run."""
+        others = [other for other in self.fleet.workers if other.index != worker.index]
+        running = [other.id for other in others if other.running]
+        if not running:
+            # Nobody answers there now; but addresses are told all the same.
+            running = [other.id for other in others if other.index < self.plan.founders]
+        return [address_of(id) for id in self._ranked(worker, running)[:_SEEDS_MAX]]
+
+    def _ranked(self, worker: Worker, ids: Sequence[str]) -> list[str]:
+        # By a rank that nobody's coming or going changes, so that a fault shifts no other.
+        rank = partial(key, self._plan.seed, "seeds", worker.id)
+        return sorted([id for id in ids if self._listens(id)], key=rank)
+
+    def _listens(self, id: PeerId) -> bool:
+        harness = self.fleet.harness
+        return harness is None or harness.listens(id)
+
+    def _end(self, worker: Worker, *, died: bool) -> None:
+        values = self.fleet.values
+        worker.idle_s, worker.waiting_since_s = worker.idle_until(self.fleet.now), None
+        worker.running = worker.awake = worker.searching = False
+        worker.crash_point = None
+        held = [payload for _, payload in worker.held if payload is not None]
+        for slot in (*worker.snapshots.values(), *worker.shares.values(), *held):
+            values.let_go(slot)
+        worker.snapshots, worker.shares, worker.held = {}, {}, []
+        if self.fleet.harness is not None:
+            self.fleet.harness.ended(worker, died=died)
+        self.finished(worker)
+
+    def _await_end(self, worker: Worker, give_up_s: float) -> None:
+        fleet = self.fleet
+        if not worker.running:
+            return
+        if worker.protocol.phase is Phase.LEFT:
+            # It still answers for a while: over lossy links, it may be asked more than once.
+            fleet.at(fleet.now + _LINGER_S, partial(self._close, worker, died=False))
+        elif fleet.now >= give_up_s and worker.awake:
+            self._close(worker, died=True)
+        else:
+            if worker.awake:
+                now = fleet.now + worker.ahead_s
+                fleet.carry_out(worker, worker.protocol.leave(now), now, "leave")
+            fleet.at(fleet.now + _LEAVING_S, partial(self._await_end, worker, give_up_s))
+
+    def _close(self, worker: Worker, *, died: bool) -> None:
+        if worker.running:
+            self.detection_times.gone(worker.index)
+            self._end(worker, died=died)
+            self._incarnations.end(worker, self.fleet.now, died=died)
+
+    def _is_stuck(self) -> bool:
+        """Whether none of those that take further steps gets to it."""
+        workers = self.fleet.workers
+        return all(workers[index].searching or not workers[index].awake for index in self._open)
+
+    def _give_up(self, waiting: set[int]) -> None:
+        if self._open and self._open <= waiting and self._is_stuck() and not self._coming:
+            self.stranded = tuple(sorted(self._open))
+            self._open.clear()
+            self.over = True
+            self.fleet.clock.stop()
+
+    def _record(self, worker: Worker, effect: Record, now: float) -> None:
+        entry = effect.entry
+        if entry.kind is Kind.PUSHED:
+            worker.pushes += 1
+            self.fleet.traffic.pushes += 1
+        elif entry.kind is Kind.SETTLED and entry.weight == 0:
+            self.fleet.traffic.refusals += 1
+        if worker.crash_point is not None:
+            worker.crash_point.ledger[entry.shard].apply(entry)
+
+    def _admitted(self, worker: Worker, effect: Founded | Joined, now: float) -> None:
+        self.detection_times.admitted(worker.index, self.fleet.now)
+
+    def _note(self, note: Callable[[int, int, float], None], worker: Worker, peer: PeerId) -> None:
+        index = self.fleet.index.get(peer)
+        if index is not None:
+            note(worker.index, index, self.fleet.now)
+
+
+def _kept_ids(plan: FleetPlan) -> frozenset[PeerId]:
+    """Whose later lives look for a checkpoint."""
+    assert plan.fault_plan is not None
+    kept: set[PeerId] = set()
+    for fault in plan.fault_plan.faults:
+        if fault.kind in ("restart", "mass-restart") and fault.state != "lost":
+            named = (fault.peer, *(fault.peers or ()))
+            is_all = fault.kind == "mass-restart" and not fault.peers
+            kept.update(plan.ids if is_all else (str(peer) for peer in named if peer))
+    return frozenset(kept)
