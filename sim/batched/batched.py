@@ -6,15 +6,14 @@ which do not depend on how workers are grouped.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
-from itertools import groupby
+from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
@@ -24,7 +23,7 @@ from ...gossip.errors import ConfigError
 from ...train.tasks.task import Task
 from ..kernel.fast_path.levels import AnyLevel
 from .compiled.row_passes import take_steps
-from .loop import Batches, Replica
+from .loop import Batches, Ints, Replica
 from .parameters import ParameterMatrix, view_of
 from .stepper import Failures
 
@@ -87,14 +86,18 @@ class BatchedStepper:
         self._replica = Replica(rows, task, lr)
         self._sgd = _Momentum.of(self._replica.optimizer, rows.x[0])
         self._group = max(_GROUP_MIN, min(_GROUP_MAX, _NUMBERS_PER_GROUP // rows.x[0].shape[1]))
+        self._threads = threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and self._sgd else None
 
     def take(self, level: AnyLevel) -> None:
         """Take all steps of a level."""
-        groups = [
-            range(start, min(start + self._group, len(level.workers)))
-            for start in range(0, len(level.workers), self._group)
-        ]
+        n = len(level.workers)
+        n_groups = -(-n // self._group)
+        if self._pool is not None and n >= _GROUP_MIN * self._threads:
+            # As many groups for each thread.
+            n_groups = -(-n_groups // self._threads) * self._threads
+        cuts = [n * at // n_groups for at in range(n_groups + 1)] if n else []
+        groups = [slice(*cut) for cut in pairwise(cuts)]
         if self._pool is None or len(groups) == 1:
             for group in groups:
                 self._take_group(level, group)
@@ -114,36 +117,21 @@ class BatchedStepper:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _take_group(self, level: AnyLevel, group: range) -> None:
-        part = slice(group.start, group.stop)
-        workers, steps, orders = level.workers[part], level.steps[part], level.orders[part]
-        indices = self._batches.indices(workers, steps)
+    def _take_group(self, level: AnyLevel, group: slice) -> None:
+        workers, steps, orders = (
+            np.array(column[group]) for column in (level.workers, level.steps, level.orders)
+        )
         # Where the data does not divide evenly, small parts may make batches of different sizes.
-        sizes = [len(batch) for batch in indices]
-        if len(set(sizes)) == 1:
-            self._take_alike(workers, steps, orders, indices)
-            return
-        by_size = sorted(range(len(workers)), key=sizes.__getitem__)
-        for _, same in groupby(by_size, key=sizes.__getitem__):
-            at = list(same)
-            self._take_alike(
-                [workers[i] for i in at],
-                [steps[i] for i in at],
-                [orders[i] for i in at],
-                [indices[i] for i in at],
-            )
+        sizes = self._batches.sizes(workers)
+        for size in np.unique(sizes):
+            at = np.flatnonzero(sizes == size)
+            self._take_alike(workers[at], steps[at], orders[at])
 
-    def _take_alike(
-        self,
-        workers: Sequence[int],
-        steps: Sequence[int],
-        orders: Sequence[int],
-        indices: Sequence[NDArray[np.int64]],
-    ) -> None:
+    def _take_alike(self, workers: Ints, steps: Ints, orders: Ints) -> None:
         x = self._rows.x[0]
-        chosen = torch.tensor(workers)
+        chosen = torch.from_numpy(workers)
         values = x.index_select(0, chosen)
-        inputs, targets = self._batches.stacked(indices)
+        inputs, targets = self._batches.stacked(self._batches.indices(workers, steps))
         gradients, losses = self._gradient()(values, inputs, targets)
         if self._sgd is not None and self._sgd.is_plain and self._rows.in_passes:
             is_finite = self._sgd.pass_over(x, gradients, workers, steps)
@@ -160,7 +148,7 @@ class BatchedStepper:
             values = x.index_select(0, chosen)
             finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
             for at in torch.nonzero(~finite).flatten().tolist():
-                self._failures.note(orders[at], workers[at], steps[at])
+                self._failures.note(int(orders[at]), int(workers[at]), int(steps[at]))
 
     def _gradient(self) -> Gradient:
         found: Gradient | None = getattr(self._own, "gradient", None)
@@ -168,10 +156,10 @@ class BatchedStepper:
             found = self._own.gradient = self._make_gradient()
         return found
 
-    def _update_each(self, workers: Sequence[int], gradients: Tensor) -> None:
+    def _update_each(self, workers: Ints, gradients: Tensor) -> None:
         """Let the task's own optimizer update worker after worker."""
         replica, segment = self._replica, self._rows.segments[0]
-        for worker, row in zip(workers, gradients, strict=True):
+        for worker, row in zip(workers.tolist(), gradients, strict=True):
             replica.lay_over(worker)
             for placed, parameter in zip(segment.tensors, replica.parameters, strict=True):
                 parameter.grad = view_of(placed, segment.start_bytes, row)
@@ -214,9 +202,7 @@ class _Momentum:
         if self._buffer is not None:
             self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
 
-    def pass_over(
-        self, x: Tensor, gradients: Tensor, workers: Sequence[int], steps: Sequence[int]
-    ) -> bool:
+    def pass_over(self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints) -> bool:
         """Take a step in the rows of some workers; returns whether all values are finite then."""
         momenta = x if self._buffer is None else self._buffer
         return take_steps(
@@ -230,9 +216,7 @@ class _Momentum:
             decay=self._decay,
         )
 
-    def update(
-        self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Sequence[int]
-    ) -> None:
+    def update(self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Ints) -> None:
         """Take a step in place.
 
         Args:
@@ -246,8 +230,8 @@ class _Momentum:
         if self._buffer is not None:
             buffer = self._buffer.index_select(0, chosen)
             buffer.mul_(self._momentum).add_(gradients, alpha=1 - self._dampening)
-            fresh = [at for at, step in enumerate(steps) if step == 0]
-            if fresh:
+            fresh = np.flatnonzero(steps == 0)
+            if len(fresh):
                 buffer[fresh] = gradients[fresh]
             self._buffer.index_copy_(0, chosen, buffer)
             if self._nesterov:

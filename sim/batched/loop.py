@@ -21,7 +21,9 @@ from ..kernel.fast_path.levels import AnyLevel
 from .parameters import ParameterMatrix
 from .stepper import Failures
 
-__all__ = ["Batches", "LoopStepper", "Replica"]
+__all__ = ["Batches", "Ints", "LoopStepper", "Replica"]
+
+Ints = NDArray[np.int64]
 
 
 class Batches:
@@ -55,26 +57,61 @@ class Batches:
             for part, id in zip(cycle(found), ids, strict=False)
         ]
         self._inputs, self._targets = task.train
+        own = [found[at % len(found)] for at in range(len(ids))]
+        self._lengths = np.array([len(part) for part in own])
+        self._sizes = np.minimum(self._lengths, batch_size)
+        self._starts = np.cumsum(self._lengths) - self._lengths
+        # Workers' passes one after another; whoever comes to the end of one reads on, in vain.
+        self._orders = np.empty(self._lengths.sum() + batch_size, np.int32)
+        self._epochs = np.full(len(ids), -1)
 
     def one(self, worker: int, step: int) -> tuple[Tensor, Tensor]:
         """One worker's batch: inputs and targets, first axis ``batch``."""
         indices = torch.from_numpy(self._samplers[worker].batch(step))
         return self._inputs[indices], self._targets[indices]
 
-    def indices(self, workers: Sequence[int], steps: Sequence[int]) -> list[NDArray[np.int64]]:
-        """The samples of several workers' batches; sizes may differ between workers."""
-        samplers = self._samplers
-        return [samplers[w].batch(step) for w, step in zip(workers, steps, strict=True)]
+    def sizes(self, workers: Ints) -> Ints:
+        """How many samples a batch of each of these workers has."""
+        sizes: Ints = self._sizes[workers]
+        return sizes
 
-    def stacked(self, indices: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+    def indices(self, workers: Ints, steps: Ints) -> NDArray[np.int32]:
+        """The samples of several workers' batches, which must be of one size.
+
+        Args:
+            workers: Who, each once, axes ``(worker,)``.
+            steps: Which step of each.
+
+        Returns:
+            What their samplers say, axes ``(worker, batch)``.
+        """
+        size, lengths = int(self._sizes[workers[0]]), self._lengths[workers]
+        epochs, at = np.divmod(steps * size, lengths)
+        for index in np.flatnonzero(self._epochs[workers] != epochs):
+            self._begin_pass(int(workers[index]), int(epochs[index]))
+        places = (self._starts[workers] + at)[:, None] + np.arange(size)
+        found: NDArray[np.int32] = self._orders[places]
+        for index in np.flatnonzero(at + size > lengths):
+            worker, rest = int(workers[index]), int(lengths[index] - at[index])
+            self._begin_pass(worker, int(epochs[index]) + 1)
+            start = self._starts[worker]
+            found[index, rest:] = self._orders[start : start + size - rest]
+        return found
+
+    def stacked(self, indices: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
         """Batches of one size beside one another: axes ``(worker, batch, ...)``."""
-        chosen = torch.from_numpy(np.stack(indices))
+        chosen = torch.from_numpy(indices)
         shape, flat = chosen.shape, chosen.view(-1)
         inputs, targets = self._inputs.index_select(0, flat), self._targets.index_select(0, flat)
         return (
             inputs.view(*shape, *self._inputs.shape[1:]),
             targets.view(*shape, *self._targets.shape[1:]),
         )
+
+    def _begin_pass(self, worker: int, epoch: int) -> None:
+        start, length = self._starts[worker], self._lengths[worker]
+        self._orders[start : start + length] = self._samplers[worker].order(epoch)
+        self._epochs[worker] = epoch
 
 
 class LoopStepper:

@@ -73,10 +73,20 @@ class Sampler:
         rest = self._pass(epoch + 1)[:missing] if missing else batch[:0]
         return np.concatenate([batch, rest])
 
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """Say in which order a pass takes the samples.
+
+        Args:
+            epoch: Number of the pass, counted from 0.
+
+        Returns:
+            Each sample once: int64, axes ``(n_own,)``.
+        """
+        return stream(self._seed, self._peer, f"data:{epoch}").permutation(self._indices)
+
     def _pass(self, epoch: int) -> NDArray[np.int64]:
         if epoch != self._epoch:
-            rng = stream(self._seed, self._peer, f"data:{epoch}")
-            self._order, self._epoch = rng.permutation(self._indices), epoch
+            self._order, self._epoch = self.order(epoch), epoch
         return self._order
 
 

@@ -4,7 +4,6 @@ numba compiles them where it is installed (the extra ``compiled``). They round a
 do, by fused multiply-adds; whether that holds on this machine is tried before they are used.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -108,9 +107,11 @@ def _steps_as_torch() -> bool:
     for momentum, decay in ((0.0, 0.0), (0.9, 0.0), (0.9, 0.01)):
         ours = torch.randn(1, 64, generator=torch.Generator().manual_seed(2))
         theirs, momenta, kept = ours.clone(), torch.zeros_like(ours), torch.zeros_like(ours)
+        worker = np.zeros(1, np.int64)
         for step in range(3):
             slope = torch.randn(1, 64, generator=torch.Generator().manual_seed(3 + step))
-            take_steps(ours, momenta, slope, [0], [step], lr=lr, momentum=momentum, decay=decay)
+            given = ours, momenta, slope, worker, worker + step
+            take_steps(*given, lr=lr, momentum=momentum, decay=decay)
             if decay:
                 slope = slope.add(theirs, alpha=decay)
             if momentum:
@@ -129,8 +130,8 @@ def take_steps(
     x: Tensor,
     momenta: Tensor,
     gradients: Tensor,
-    workers: Sequence[int],
-    steps: Sequence[int],
+    workers: NDArray[np.int64],
+    steps: NDArray[np.int64],
     *,
     lr: float,
     momentum: float,
@@ -157,8 +158,8 @@ def take_steps(
         x.numpy(),
         momenta.numpy(),
         gradients.numpy(),
-        np.array(workers, np.int64),
-        np.array(steps, np.int64),
+        workers,
+        steps,
         *(np.float32(number) for number in (lr, momentum, decay)),
     )
     return bool(np.isfinite(spoilt))

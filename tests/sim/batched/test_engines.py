@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from rumor.sim.batched.loop import Batches
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.stepper import Failure, Failures
 from rumor.sim.kernel.program import Level
+from rumor.train.tasks.data import Sampler, split
 from rumor.train.tasks.task import Task
 
 
@@ -106,9 +108,25 @@ def test_batched_steps_are_the_loops_to_the_last_bit(optimizer: str, threads: in
 
 
 @needs_equal_bits
+def test_batches_of_many_are_those_that_their_samplers_say() -> None:
+    work, ids = task(batch_size=7), tuple(f"w{index}" for index in range(5))
+    batches = Batches(work, ids, "dirichlet:0.5", 7, 0)
+    parts = split("dirichlet:0.5", work.train[1], len(ids), 0)
+    samplers = [Sampler(part, 7, seed=0, peer=id) for part, id in zip(parts, ids, strict=True)]
+    n_steps = 3 * max(map(len, parts)) // 7
+    rng = np.random.default_rng(0)
+    # One after another, then in any order.
+    for steps in (*np.arange(n_steps)[:, None].repeat(5, 1), *rng.integers(n_steps, size=(20, 5))):
+        for size in np.unique(batches.sizes(np.arange(5))):
+            workers = np.flatnonzero(batches.sizes(np.arange(5)) == size)
+            found = batches.indices(workers, steps[workers])
+            expected = [samplers[w].batch(int(steps[w])) for w in workers]
+            assert np.array_equal(found, np.stack(expected))
+
+
 def test_batches_of_different_sizes_are_taken_apart() -> None:
     shop = workshop(task(batch_size=80), n=7, partition="iid")
-    sizes = {len(batch) for batch in shop.batches.indices(range(7), [0] * 7)}
+    sizes = set(shop.batches.sizes(np.arange(7)).tolist())
     assert len(sizes) == 2
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.batched).x[0])
 
@@ -269,7 +287,7 @@ def test_a_step_that_ends_in_no_finite_values_is_found(name: str) -> None:
         (step * 4 + worker, worker, step)
         for worker in range(4)
         for step in range(50)
-        if 17 in shop.batches.indices([worker], [step])[0]
+        if 17 in shop.batches.indices(np.array([worker]), np.array([step]))[0]
     )
     failures = Failures()
     steps(shop, getattr(shop, name), 50, failures)

@@ -268,7 +268,7 @@ def test_values_that_are_spoilt_in_a_later_life_end_that_life() -> None:
         (worker, step)
         for worker in range(3)
         for step in range(30)
-        if 17 in batches.indices([worker], [step])[0]
+        if 17 in batches.indices(np.array([worker]), np.array([step]))[0]
     )
     assert step > 3
     # All have started half a second after the first.
