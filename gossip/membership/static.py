@@ -151,6 +151,10 @@ class StaticMemberTable:
         until_s = self._passed_over.get(peer) if self._passed_over else None
         return peer in self._membership.present and (until_s is None or now >= until_s)
 
+    def is_suspected(self, peer: PeerId) -> bool:
+        """Never: nobody falls silent."""
+        return False
+
     def is_alive(self, peer: PeerId) -> bool:
         """Whether *peer* takes part."""
         return peer in self._membership.present

@@ -156,6 +156,11 @@ class MemberTable:
             and self.can_meet(known.member)
         )
 
+    def is_suspected(self, peer: PeerId) -> bool:
+        """Whether *peer* was silent for so long that it is asked whether it lives."""
+        known = self._others.get(peer)
+        return known is not None and known.alive and known.suspected
+
     def is_alive(self, peer: PeerId) -> bool:
         """Whether *peer* is considered alive, even if it was silent for a while."""
         known = self._others.get(peer)

@@ -221,6 +221,10 @@ class RuleContext:
             return None
         return member.step or None
 
+    def is_suspected(self, peer: PeerId) -> bool:
+        """Whether a peer that is considered alive has been silent for so long that it is asked."""
+        return self._state.table.is_suspected(peer)
+
     def can_push(self, peer: PeerId) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached."""
         busy = any([self._shard_states[shard].outbox.is_busy(peer) for shard in self.shards])

@@ -159,6 +159,8 @@ class Rounds:
         for peer in missing:
             fate = context.fate(peer, self._incarnations[peer])
             if fate and fate != but:
+                if fate in ("leaving", "left") and self._is_somebody_silent(context):
+                    break
                 return self._halt(context, round, (peer, fate))
             steps = context.steps_at_end(peer)
             if steps is not None and steps <= round:
@@ -167,6 +169,10 @@ class Rounds:
                     f"{round}: give all peers the same number of steps"
                 )
         return Wait(round, tuple(missing))
+
+    def _is_somebody_silent(self, context: RuleContext) -> bool:
+        """Whether a death may become known of which a leaver has known first."""
+        return any(context.is_suspected(peer) for peer in self._incarnations if peer != context.me)
 
     def _halt(self, context: RuleContext, round: int, lost: tuple[PeerId, str]) -> Halt:
         # One that halts leaves: the first cause is whoever went without a word.

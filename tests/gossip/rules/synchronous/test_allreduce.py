@@ -61,7 +61,7 @@ def test_all_end_after_their_last_round_with_the_weight_they_brought(n: int) -> 
 
 
 def test_a_death_ends_it_for_all_and_is_named() -> None:
-    crowd = Crowd(rule, 6, ring, config=replace(CONFIG, dead_s=3.0))
+    crowd = Crowd(rule, 6, ring, config=replace(CONFIG, suspect_s=1.0, dead_s=3.0))
     crowd.run(100.0, steps=4)
     crowd.swarm.crash("p05")
     crowd.swarm.run(crowd.swarm.now + 20.0)
