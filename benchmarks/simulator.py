@@ -42,6 +42,9 @@ _ENVIRONMENT: Mapping[str, str] = {
 # Steps of all workers together that take the rival 7 to 15 seconds.
 _STEPS = {"2.4 k": 15_000, "80 k": 4_000}
 
+# So many times as many are taken by ours, which would be over too soon.
+_LONGER = 4
+
 # Steps of each worker that take the loop some 5 seconds.
 _CONVOLUTIONAL = {"LeNet": 40, "ResNet-20": 6}
 
@@ -127,12 +130,24 @@ def _beside_rival(
         asked = _hand_over(work, given)
         ways: dict[str, Callable[[], dict[str, Any]]] = {
             "rival": partial(_theirs, work, asked, rival, cache),
-            **{engine: partial(_ours, work, engine, 1) for engine in ("batched", "loop", "fast")},
-            "threads": partial(_ours, work, "batched", threads),
-            "fast threads": partial(_ours, work, "fast", threads),
+            "loop": partial(_ours, work, "loop", 1),
+            **{
+                name: partial(_ours, work, "batched", n, decide)
+                for name, (decide, n) in _ways(threads).items()
+            },
         }
         found = _in_turn(ways, rounds)
     yield from _rows(work, threads, found)
+
+
+def _ways(threads: int) -> dict[str, tuple[str, int]]:
+    """Names of ways to batch, with who decides and on how many threads."""
+    deciders = {"batched": "auto", "batched, compiled": "compiled"}
+    return {
+        name if n == 1 else f"{name}, {n} threads": (decide, n)
+        for n in sorted({1, threads})
+        for name, decide in deciders.items()
+    }
 
 
 def _beside_loop(work: _Work, rounds: int) -> Row:
@@ -149,15 +164,8 @@ def _beside_loop(work: _Work, rounds: int) -> Row:
 
 def _rows(work: _Work, threads: int, found: Mapping[str, _Found]) -> Iterator[Row]:
     theirs, loop = found["rival"], found["loop"]
-    shown = {
-        "batched": "batched",
-        "loop": "loop",
-        "fast": "fast",
-        "threads": f"batched, {threads} threads",
-        "fast threads": f"fast, {threads} threads",
-    }
-    for way, name in shown.items():
-        ours = found[way]
+    for name in ("loop", *_ways(threads)):
+        ours = found[name]
         if not ours.rate:
             _log.info("%s: no %s: %s", work, name, ours.engine)
             continue
@@ -168,7 +176,7 @@ def _rows(work: _Work, threads: int, found: Mapping[str, _Found]) -> Iterator[Ro
             unit="steps/s",
             note=_beside(ours, theirs),
         )
-        if way != "loop":
+        if name != "loop":
             yield Row(
                 name=f"{work}: {name} beside loop",
                 ours=ours.rate,
@@ -226,15 +234,16 @@ def _medians(turns: Sequence[Mapping[str, Any]]) -> _Found:
     )
 
 
-def _ours(work: _Work, engine: str, threads: int) -> dict[str, Any]:
-    _log.info("%s: %s, threads: %d", work, engine, threads)
+def _ours(work: _Work, engine: str, threads: int, decide: str = "auto") -> dict[str, Any]:
+    _log.info("%s: %s, decided by %s, threads: %d", work, engine, decide, threads)
     asked = {
         "net": work.net,
         "workers": work.n,
         "batch_size": _BATCH,
-        "steps": work.steps,
+        "steps": work.steps * _LONGER if work.net in HIDDEN else work.steps,
         "engine": engine,
         "threads": threads,
+        "decide": decide,
     }
     done = subprocess.run(
         # -P: the folder of this file has modules called topology and result.

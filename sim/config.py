@@ -20,7 +20,7 @@ from .models.network import NetworkConfig
 
 __all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig"]
 
-ENGINES = ("auto", "batched", "loop", "fast")
+ENGINES = ("auto", "batched", "loop")
 """Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
 give the same bits, else ``loop``."""
 
@@ -147,8 +147,8 @@ class SimulationConfig:
     checkpoint_every_s: float = 60.0
     """Virtual time between two checkpoints of a worker that is to start again from one, seconds."""
     engine: str = "auto"
-    """loop (one worker after another), batched (many at once), fast (batched, with other last
-    bits), or auto: the faster of loop and batched where these give the same bits."""
+    """loop (one worker after another), batched (many at once), or auto: the faster of the two
+    where they give the same bits."""
     decide: str = "auto"
     """Who decides on exchanges: protocol (that of each worker, as live), compiled (a fast path in
     machine code that emits the very same program; needs the extra ``compiled``), or auto: a fast

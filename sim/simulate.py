@@ -336,7 +336,7 @@ class Simulation:
         """Whether deciding is worth a process of its own: where computing takes no longer."""
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
-        batches = self._values.engine in ("batched", "fast")
+        batches = self._values.engine == "batched"
         if self._decider is not None and self._decider.is_compiled:
             return False
         return self._cores > 1 and batches and steps >= _PREFETCH_STEPS_MIN and can_prefetch()

@@ -24,7 +24,14 @@ _WARM_N = 8
 
 
 def measure(
-    net: str, *, workers: int, batch_size: int, steps: int, engine: str, threads: int
+    net: str,
+    *,
+    workers: int,
+    batch_size: int,
+    steps: int,
+    engine: str,
+    threads: int,
+    decide: str = "auto",
 ) -> dict[str, Any]:
     """Simulate GoSGD, every step of every worker pushing.
 
@@ -36,8 +43,9 @@ def measure(
         workers: How many.
         batch_size: Samples per step.
         steps: Of the optimizer, for each worker; 2 or more.
-        engine: ``auto``, ``batched``, ``loop`` or ``fast``.
+        engine: ``auto``, ``batched`` or ``loop``.
         threads: That the simulator may use.
+        decide: Who decides on exchanges, as `rumor.sim.simulate` takes it.
 
     Returns:
         ``steps``, over all workers, without the first of each, and ``wall_s`` that they took
@@ -48,16 +56,15 @@ def measure(
         engine is not to be had.
     """
     # What is only done once, a small simulation has done before.
+    how = {"engine": engine, "threads": threads, "decide": decide}
     try:
-        _simulate(net, _WARM_N, batch_size, 2, engine, threads)
+        _simulate(net, _WARM_N, batch_size, 2, how)
     except ConfigError as error:
         return {"failed": str(error)}
     loaded_mb = peak_rss_mib() * _MB_PER_MIB
-    bare_s = min(
-        _simulate(net, workers, batch_size, 1, engine, threads).summary["wall_s"] for _ in range(2)
-    )
+    bare_s = min(_simulate(net, workers, batch_size, 1, how).summary["wall_s"] for _ in range(2))
     start_s = time.perf_counter()
-    run = _simulate(net, workers, batch_size, steps, engine, threads)
+    run = _simulate(net, workers, batch_size, steps, how)
     whole_s = time.perf_counter() - start_s
     summary = run.summary
     return {
@@ -73,9 +80,7 @@ def measure(
     }
 
 
-def _simulate(
-    net: str, workers: int, batch_size: int, steps: int, engine: str, threads: int
-) -> Any:
+def _simulate(net: str, workers: int, batch_size: int, steps: int, how: Mapping[str, Any]) -> Any:
     from rumor.sim import simulate
 
     return simulate(
@@ -88,8 +93,7 @@ def _simulate(
         steps=steps,
         partition="shared",
         network="lan",
-        engine=engine,
-        threads=threads,
+        **how,
         # No more measurements than there must be.
         eval_every=steps,
         seed=0,

@@ -295,9 +295,9 @@ def written_out(rows: ParameterMatrix, task: Task) -> Gradient:
     trained = {f"{name}.{part}" for name in layers for part in ("weight", "bias")} == set(placed)
     if not (layers and trained and _is_classification(task)):
         raise ConfigError(
-            f"engine fast cannot take the task {task.name}: it knows Sequential models of Linear "
-            "and ReLU, none of them frozen, under torch.nn.functional.cross_entropy of integer "
-            "targets. Leave --engine out, or take auto"
+            f"the gradient of the task {task.name} is not written out: that is only for Sequential "
+            "models of Linear and ReLU, none of them frozen, under "
+            "torch.nn.functional.cross_entropy of integer targets"
         )
     segment = rows.segments[0]
 

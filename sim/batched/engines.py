@@ -119,9 +119,6 @@ def choose(engine: str, workshop: Workshop) -> Choice:
     """
     if engine == "loop":
         return Choice(name="loop", make=workshop.loop, why="asked for")
-    if engine == "fast":
-        written_out(workshop.make_rows(1), workshop.task)
-        return Choice(name="fast", make=workshop.written_out, why="asked for")
     if engine == "batched":
         why = _cannot(workshop)
         if why:

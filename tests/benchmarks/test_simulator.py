@@ -19,7 +19,7 @@ from rumor.benchmarks.simulator import measure_sim
 
 __all__: list[str] = []
 
-RATES = {"batched": 40.0, "loop": 4.0, "fast": 80.0, "auto": 39.0}
+RATES = {"batched": 40.0, "loop": 4.0, "compiled": 80.0, "auto": 39.0}
 
 
 @pytest.fixture
@@ -29,9 +29,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Mapping[str, Any]]
 
     def run(command: list[str], **_: object) -> Any:
         given = json.loads(command[-1])
-        calls.append((given["engine"], given))
-        found = figures(RATES[given["engine"]] * given["threads"])
-        digest = {"digest": "f" if given["engine"] == "fast" else "d", "why": "it pays"}
+        name = "compiled" if given["decide"] == "compiled" else given["engine"]
+        calls.append((name, given))
+        found = figures(RATES[name] * given["threads"])
+        digest = {"digest": "d", "why": "it pays"}
         line = json.dumps({**found, **digest, "whole_s": 2.0, "engine": given["engine"]})
         return type("Done", (), {"stdout": f"talk\n{line}\n".encode()})
 
@@ -61,32 +62,48 @@ def test_every_way_stands_beside_the_rival_and_beside_our_loop(
 ) -> None:
     result = small()
     assert [(row.name.removeprefix("2.4 k, n = 8: "), row.ratio) for row in result.rows] == [
+        ("loop", 2.0),
         ("batched", 20.0),
         ("batched beside loop", 10.0),
-        ("loop", 2.0),
-        ("fast", 40.0),
-        ("fast beside loop", 20.0),
+        ("batched, compiled", 40.0),
+        ("batched, compiled beside loop", 20.0),
         ("batched, 2 threads", 40.0),
         ("batched, 2 threads beside loop", 20.0),
-        ("fast, 2 threads", 80.0),
-        ("fast, 2 threads beside loop", 40.0),
+        ("batched, compiled, 2 threads", 80.0),
+        ("batched, compiled, 2 threads beside loop", 40.0),
         ("peak memory", 1.0),
     ]
     notes = {row.name.removeprefix("2.4 k, n = 8: "): row.note for row in result.rows}
     assert notes["batched"].startswith("gossipy-dfl 0.0.1; accuracy 0.500 and 0.500")
     assert notes["batched beside loop"] == "our loop; the same bits"
-    assert notes["fast beside loop"] == "our loop; other bits"
+
+
+def test_other_bits_than_the_loops_are_told(
+    asked: list[tuple[str, Mapping[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: Callable[..., Any] = subprocess.run
+
+    def other(command: list[str], **settings: object) -> Any:
+        done = run(command, **settings)
+        if json.loads(command[-1])["decide"] == "compiled":
+            done.stdout = done.stdout.replace(b'"digest": "d"', b'"digest": "f"')
+        return done
+
+    monkeypatch.setattr(subprocess, "run", other)
+    notes = {row.name.removeprefix("2.4 k, n = 8: "): row.note for row in small().rows}
+    assert notes["batched beside loop"] == "our loop; the same bits"
+    assert notes["batched, compiled beside loop"] == "our loop; other bits"
 
 
 def test_ways_take_turns_and_both_sides_get_the_same_work(
     asked: list[tuple[str, Mapping[str, Any]]],
 ) -> None:
     small()
-    turn = ["rival", "batched", "loop", "fast", "batched", "fast"]
+    turn = ["rival", "loop", "batched", "compiled", "batched", "compiled"]
     assert [name for name, _ in asked] == turn + turn
     theirs, ours = asked[0][1], asked[1][1]
     assert theirs["n"] == ours["workers"] == 8
-    assert theirs["rounds"] == ours["steps"] == 10
+    assert (theirs["rounds"], ours["steps"]) == (10, 40)
     assert theirs["batch_size"] == ours["batch_size"] == 32
     assert (theirs["threads"], ours["threads"], asked[4][1]["threads"]) == (1, 1, 2)
     assert theirs["lr"] == make("2.4 k").lr
@@ -113,11 +130,11 @@ def test_a_rival_that_fails_is_asked_once_and_its_rows_say_why(
     result = small()
     row = result.rows[0]
     assert len(tries) == 1
-    assert (row.ours, row.reference, row.ratio) == (40.0, 0.0, 0.0)
+    assert (row.ours, row.reference, row.ratio) == (4.0, 0.0, 0.0)
     assert row.note == (
         "gossipy-dfl was not measured: pip ended with status 1: no network; accuracy 0.500"
     )
-    assert result.rows[1].ratio == 10.0
+    assert result.rows[2].ratio == 10.0
     json.dumps(result.as_json(), allow_nan=False)
 
 
@@ -128,16 +145,16 @@ def test_an_engine_that_is_not_to_be_had_has_no_rows(
 ) -> None:
     run: Callable[..., Any] = subprocess.run
 
-    def without_fast(command: list[str], **settings: object) -> Any:
-        if json.loads(command[-1])["engine"] == "fast":
+    def without_numba(command: list[str], **settings: object) -> Any:
+        if json.loads(command[-1])["decide"] == "compiled":
             return type("Done", (), {"stdout": b'{"failed": "there is none"}\n'})
         return run(command, **settings)
 
-    monkeypatch.setattr(subprocess, "run", without_fast)
+    monkeypatch.setattr(subprocess, "run", without_numba)
     with caplog.at_level(logging.INFO, "rumor.benchmarks"):
         names = [row.name for row in small().rows]
-    assert not any("fast" in name for name in names)
-    assert "2.4 k, n = 8: no fast: there is none" in caplog.messages
+    assert not any("compiled" in name for name in names)
+    assert "2.4 k, n = 8: no batched, compiled: there is none" in caplog.messages
 
 
 def test_convolutional_networks_are_held_against_the_loop_alone(
@@ -189,7 +206,7 @@ def test_engines_that_promise_the_same_bits_have_the_same_digest() -> None:
 
 
 def test_an_engine_that_does_not_fit_says_why() -> None:
-    found = measure("LeNet", workers=8, batch_size=8, steps=2, engine="fast", threads=1)
+    found = measure("LeNet", workers=8, batch_size=8, steps=2, engine="warp", threads=1)
     assert list(found) == ["failed"] and "\n" not in found["failed"]
 
 

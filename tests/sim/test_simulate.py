@@ -87,7 +87,7 @@ def test_the_mean_of_given_vectors_is_what_workers_agree_on() -> None:
     assert last < 1e-12
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "fast"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_engine_that_was_taken_is_told_with_a_reason(engine: str) -> None:
     summary = simulate(task=tiny(), workers=3, topology="ring", steps=3, engine=engine).summary
     assert summary["engine"] in ("loop", "batched")
@@ -101,14 +101,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"latency_s": -0.1}, "latency_s is -0.1"),
     ({"loss": 1.5}, "loss is 1.5"),
     ({"network": "moon"}, "unknown network 'moon'"),
-    ({"engine": "warp"}, "unknown engine 'warp'. Valid names: auto, batched, loop, fast"),
+    ({"engine": "warp"}, "unknown engine 'warp'. Valid names: auto, batched, loop"),
     ({"rule": "telepathy"}, "unknown rule 'telepathy'"),
     ({"task": "telepathy"}, "task 'telepathy' is not known"),
     ({"pace": "brisk"}, "brisk"),
     ({"speeds": "1x:50%"}, "speeds"),
     ({"partition": "iid", "workers": 65}, "or partition shared"),
     ({"worker": 3}, "simulate has no setting 'worker', did you mean workers?"),
-    ({"engine": "fast"}, "engine fast cannot take the task tiny"),
     ({"memory_gib": 1e-9}, "0.0 GiB that memory_gib allows"),
     ({"task": consensus([[1.0], [2.0]])}, "task consensus has 2 vectors for 4 workers"),
 ]
