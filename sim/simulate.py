@@ -122,8 +122,9 @@ def given(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[
     return read_faults(dumps(made)) if made else ()
 
 
-# More of them are proven by the first so many: a protocol for each takes 12 kB.
-_WORKERS_PROVEN = 4096
+# More are proven by the first few: so many steps are several of each then, and a protocol for each
+# costs little.
+_WORKERS_PROVEN_MAX, _WORKERS_PROVEN = 1024, 256
 
 _POINTS = 40
 _POINTS_MAX = 60
@@ -302,9 +303,9 @@ class Simulation:
 
     def _small(self, plan: FleetPlan) -> FleetPlan:
         """The same plan, or that of the first of very many workers, who cost less memory."""
-        ids, config = self.ids[:_WORKERS_PROVEN], self.config
-        if len(ids) == len(self.ids):
+        if len(self.ids) <= _WORKERS_PROVEN_MAX:
             return plan
+        ids, config = self.ids[:_WORKERS_PROVEN], self.config
         try:
             few = parse(config.topology, len(ids), seed=config.seed, mixing=config.mixing)
         except TopologyError:

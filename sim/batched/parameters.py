@@ -12,7 +12,7 @@ from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Operation
-from .compiled.row_passes import RowPasses, rounds_as_torch
+from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
 from .shares import Parts, Shares, Span, spans_of
 from .stepper import Stepper, WorkerCheckpoints
 
@@ -120,12 +120,13 @@ class ParameterMatrix:
         """Do what is to follow a level's steps; see `carry_out`."""
         if self.in_passes and isinstance(level, ColumnLevel):
             if self._passes is None:
-                self._passes = RowPasses(self.x[0], self._threads)
+                self._passes = RowPasses(self.x[0].numpy(), over_models(), self._threads)
             self._passes.carry_out(level.rows, level.fractions)
             return []
         if self._passes is not None:
             # The protocols have taken over.
-            self._shares.adopt(self._passes.left())
+            left = self._passes.left().items()
+            self._shares.adopt({slot: torch.from_numpy(values) for slot, values in left})
             self.close()
         return self.carry_out(level.operations)
 

@@ -180,7 +180,7 @@ def prepare(
     rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
     made = (
-        _of_vectors(config, task, tuple(ids), rule)
+        _of_vectors(config, task, tuple(ids), rule, cores)
         if isinstance(task, VectorTask)
         else _of_models(config, task, tuple(ids), rule, cores)
     )
@@ -195,7 +195,7 @@ def _make_to_last(make: Callable[[], Models | VectorRows]) -> Models | VectorRow
 
 
 def _of_vectors(
-    config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule
+    config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule, cores: Cores
 ) -> Values:
     _memory_of_vectors(config, task, ids, rule)
     # Who never waits has no moment at which all have mixed: there, the vectors count as they
@@ -210,6 +210,7 @@ def _of_vectors(
         counts=counts,
         shards=config.shards,
         wire=config.wire,
+        compiled=cores.compiled,
     )
     return Values(make, VectorRows.name, "the task has no model")
 

@@ -14,8 +14,9 @@ from ...gossip.effects.effects import X
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
-from ..kernel.fast_path.levels import AnyLevel
+from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Combine, Keep, Mix, Operation, Release, Snapshot, Start
+from .compiled.row_passes import RowPasses, over_vectors
 from .shares import Parts, Shares
 from .stepper import WorkerCheckpoints
 
@@ -118,6 +119,7 @@ class VectorRows:
             last step, or that at which its last round of averaging ended.
         shards: How many each vector is cut into.
         wire: Format in which shares travel. The anchor is zero.
+        compiled: Whether machine code may pass over the rows.
 
     Raises:
         ConfigError: There are more shards than a vector has cache lines.
@@ -135,6 +137,7 @@ class VectorRows:
         counts: Moment = "now",
         shards: int = 1,
         wire: str = NATIVE,
+        compiled: bool = False,
     ) -> None:
         self.task = task
         self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),), shards)
@@ -157,6 +160,8 @@ class VectorRows:
         self._all = padded
         self._shares = None if is_plain else _shares(self.schema, _rows_of(padded), ids, seed)
         self._checkpoints: WorkerCheckpoints | None = None
+        self._compiled = compiled
+        self._passes: RowPasses | None = None
         self._steps = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
 
     def live_again(self) -> None:
@@ -184,7 +189,18 @@ class VectorRows:
                     self.x[worker] += next(self._steps[worker])
             if self._counts == "after the step":
                 self.counted[level.workers] = self.x[level.workers]
-            if self._shares is None:
+            if self._shares is None and isinstance(level, ColumnLevel):
+                if self._passes is None:
+                    self._passes = RowPasses(self._padded, over_vectors(compiled=self._compiled))
+                self._passes.carry_out(level.rows, level.fractions)
+            elif self._shares is None:
+                if self._passes is not None:
+                    # The protocols have taken over.
+                    self._slots = {
+                        slot: values[: self.task.dim]
+                        for slot, values in self._passes.left().items()
+                    }
+                    self._passes = None
                 self._carry_out(level.operations)
             else:
                 self._carry_out_with(self._shares, level.operations)

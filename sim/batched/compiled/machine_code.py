@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...kernel.fast_path.tables import MIX, SNAPSHOT
 
-__all__ = ["carry_out", "take_steps"]
+__all__ = ["carry_out", "carry_out_plainly", "take_steps"]
 
 Floats = NDArray[np.float32]
 
@@ -64,6 +64,29 @@ def carry_out(
                 rest = part - _ONE
                 for k in range(start, stop):
                     x[worker, k] = _fused(rest, shares[room, k] - x[worker, k], shares[room, k])
+
+
+@numba.njit(nogil=True, cache=True)
+def carry_out_plainly(
+    x: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    fractions: NDArray[np.float64],
+    start: int,
+    stop: int,
+) -> None:
+    """As `carry_out`, with each operation rounded by itself, as numpy does."""
+    for at in range(len(rows)):
+        kind, worker, room = rows[at, 0], rows[at, 1], rows[at, 4]
+        if kind == SNAPSHOT:
+            for k in range(start, stop):
+                shares[room, k] = x[worker, k]
+        elif kind == MIX and fractions[at] == 1.0:
+            for k in range(start, stop):
+                x[worker, k] = shares[room, k]
+        elif kind == MIX:
+            for k in range(start, stop):
+                x[worker, k] += fractions[at] * (shares[room, k] - x[worker, k])
 
 
 @numba.njit(nogil=True, cache=True)

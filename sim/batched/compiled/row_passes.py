@@ -1,12 +1,15 @@
 """Passes over rows: copies, mixes and steps of SGD, in which each number is touched once.
 
-numba compiles them where it is installed (the extra ``compiled``). They round as torch's kernels
-do, by fused multiply-adds; whether that holds on this machine is tried before they are used.
+numba compiles them where it is installed (the extra ``compiled``). Those over models round as
+torch's kernels do, by fused multiply-adds; whether that holds on this machine is tried before they
+are used. Those over vectors round as numpy does, which can do without numba.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,9 +19,13 @@ from torch import Tensor
 from ...kernel.fast_path import tables
 from ...kernel.fast_path.compiler import can_compile
 
-__all__ = ["RowPasses", "rounds_as_torch", "take_steps"]
+__all__ = ["RowPasses", "over_models", "over_vectors", "rounds_as_torch", "take_steps"]
 
-Floats = NDArray[np.float32]
+Floats = NDArray[Any]
+
+Pass = Callable[[Floats, Floats, NDArray[np.int64], Floats, int, int], None]
+"""Takes the workers' vectors and the shares under way, operations and the fractions of mixes, and
+the columns from which and to which it goes."""
 
 _ROOMS_MIN = 64
 
@@ -27,38 +34,37 @@ class RowPasses:
     """Shares under way in one block of memory, and the passes over it and the workers' rows.
 
     Args:
-        x: The workers' vectors, float32, axes ``(worker, number)``, contiguous.
+        x: The workers' vectors, axes ``(worker, number)``, contiguous.
+        carry_out: What passes over them.
         threads: How many share the columns; it changes no bit.
     """
 
-    def __init__(self, x: Tensor, threads: int = 1) -> None:
-        self._x: Floats = x.numpy()
-        self._shares: Floats = np.empty((_ROOMS_MIN, x.shape[1]), np.float32)
+    def __init__(self, x: Floats, carry_out: Pass, threads: int = 1) -> None:
+        self._x = x
+        self._pass = carry_out
+        self._shares: Floats = np.empty((_ROOMS_MIN, x.shape[1]), x.dtype)
         self._slots = np.full(_ROOMS_MIN, -1, np.int64)
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def carry_out(self, rows: NDArray[np.int64], fractions: NDArray[np.float64]) -> None:
         """Do what a `ColumnLevel` asks for, in order."""
-        from . import machine_code
-
         if not len(rows):
             return
         self._make_room(int(rows[:, 4].max()) + 1)
         n = self._x.shape[1]
         cuts = [n * at // self._threads // 16 * 16 for at in range(self._threads)] + [n]
-        given = self._x, self._shares, rows, fractions.astype(np.float32)
+        given = self._x, self._shares, rows, fractions.astype(self._x.dtype)
         if self._pool is None:
-            machine_code.carry_out(*given, 0, n)
+            self._pass(*given, 0, n)
         else:
-            parts = pairwise(cuts)
-            list(self._pool.map(lambda part: machine_code.carry_out(*given, *part), parts))
+            list(self._pool.map(lambda part: self._pass(*given, *part), pairwise(cuts)))
         _note(self._slots, rows)
 
-    def left(self) -> dict[int, Tensor]:
+    def left(self) -> dict[int, Floats]:
         """Shares that are still under way, by slot."""
         rooms = np.flatnonzero(self._slots >= 0)
-        return {int(self._slots[room]): torch.from_numpy(self._shares[room]) for room in rooms}
+        return {int(self._slots[room]): self._shares[room] for room in rooms}
 
     def close(self) -> None:
         """End the threads."""
@@ -69,7 +75,7 @@ class RowPasses:
         had = len(self._shares)
         if n <= had:
             return
-        shares = np.empty((max(n, 2 * had), self._shares.shape[1]), np.float32)
+        shares = np.empty((max(n, 2 * had), self._shares.shape[1]), self._shares.dtype)
         shares[:had] = self._shares
         slots = np.full(len(shares), -1, np.int64)
         slots[:had] = self._slots
@@ -83,6 +89,38 @@ def _note(slots: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
     slots[changes[:, 4]] = np.where(changes[:, 0] == tables.SNAPSHOT, changes[:, 3], -1)
 
 
+def over_models() -> Pass:
+    """What passes over float32 rows, if `rounds_as_torch`."""
+    from . import machine_code
+
+    return cast("Pass", machine_code.carry_out)
+
+
+def over_vectors(*, compiled: bool) -> Pass:
+    """What passes over float64 rows."""
+    if not compiled:
+        return _carry_out_in_turn
+    from . import machine_code
+
+    return cast("Pass", machine_code.carry_out_plainly)
+
+
+def _carry_out_in_turn(
+    x: Floats, shares: Floats, rows: NDArray[np.int64], fractions: Floats, start: int, stop: int
+) -> None:
+    part = slice(start, stop)
+    for (kind, worker, _, _, room, _), fraction in zip(
+        rows.tolist(), fractions.tolist(), strict=True
+    ):
+        if kind == tables.SNAPSHOT:
+            shares[room, part] = x[worker, part]
+        elif kind == tables.MIX and fraction == 1.0:
+            x[worker, part] = shares[room, part]
+        elif kind == tables.MIX:
+            row = x[worker, part]
+            row += fraction * (shares[room, part] - row)
+
+
 @cache
 def rounds_as_torch() -> bool:
     """Whether these passes give torch's bits on this machine; False without numba."""
@@ -94,7 +132,7 @@ def _mixes_as_torch() -> bool:
     for fraction in (1e-3, 0.3, 0.49999, 0.5, 0.7, 0.999):
         ours, theirs = x.clone(), x.clone()
         rows = np.array([[tables.SNAPSHOT, 1, 0, 0, 0, 1], [tables.MIX, 0, 0, 0, 0, 0]])
-        RowPasses(ours).carry_out(rows, np.array([0.0, fraction]))
+        RowPasses(ours.numpy(), over_models()).carry_out(rows, np.array([0.0, fraction]))
         theirs[0].lerp_(theirs[1].clone(), fraction)
         if not _alike(ours, theirs):
             return False

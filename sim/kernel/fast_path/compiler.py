@@ -53,7 +53,13 @@ def _compile(tables: Any) -> ModuleType:
     """All functions of `decisions`, compiled for one type of tables."""
     numba = _numba()
 
-    types = {"int": numba.int64, "float": numba.float64, "Tables": tables, "None": numba.void}
+    types = {
+        "int": numba.int64,
+        "float": numba.float64,
+        "bool": numba.boolean,
+        "Tables": tables,
+        "None": numba.void,
+    }
     module = _second_copy()
     functions = [f for f in vars(module).values() if isinstance(f, FunctionType)]
     # From the last to the first: who is called stands below who calls.

@@ -26,6 +26,7 @@ from .tables import (
     N_LEVELS,
     N_OPERATIONS,
     N_STEPS,
+    NEXT_FREE,
     NUMBER,
     OPERATIONS_MAX,
     OVER,
@@ -122,7 +123,7 @@ def _what_is_missing(t: Tables, worker: int) -> int:
     if (
         count[N_OPERATIONS] + OPERATIONS_MAX > len(t.fractions)
         or 3 * count[N_STEPS] >= len(t.step_rows)
-        or count[FREE] == 0
+        or not _has_room(t, worker)
     ):
         return FULL
     is_new_block = t.durations_each > 1 and (
@@ -455,9 +456,22 @@ def _note_step(t: Tables, worker: int) -> None:
     t.ints[t.steps + worker] += 1
 
 
+def _has_room(t: Tables, worker: int) -> bool:
+    """Whether the next free room may be used by a worker.
+
+    Levels are carried out one after another: what was let go at a later one is still needed at the
+    worker's.
+    """
+    if t.count[FREE] == 0:
+        return False
+    level: int = t.ints[t.level + worker]
+    return _level_of(t, t.free_rooms[t.count[NEXT_FREE]]) <= level
+
+
 def _snapshot(t: Tables, worker: int, id: int) -> int:
+    room = int(t.free_rooms[t.count[NEXT_FREE]])
     t.count[FREE] -= 1
-    room = int(t.free_rooms[t.count[FREE]])
+    t.count[NEXT_FREE] = (t.count[NEXT_FREE] + 1) % len(t.free_rooms)
     t.rooms[3 * room] = t.count[SLOTS]
     t.count[SLOTS] += 1
     t.rooms[3 * room + 1] = t.ints[t.level + worker]
@@ -468,7 +482,7 @@ def _snapshot(t: Tables, worker: int, id: int) -> int:
 
 def _release(t: Tables, room: int) -> None:
     _operate(t, RELEASE, 0, _level_of(t, room), room, 0, 0.0)
-    t.free_rooms[t.count[FREE]] = room
+    t.free_rooms[(t.count[NEXT_FREE] + t.count[FREE]) % len(t.free_rooms)] = room
     t.count[FREE] += 1
 
 

@@ -301,18 +301,18 @@ class FastFleet:
     def _grow(self) -> None:
         """Make the columns of rooms and of the window twice as long where they are full."""
         t, changes = self._tables, dict[str, Any]()
-        if t.count[tables.FREE] == 0:
-            n = len(t.rooms) // 3
-            changes = {
-                "rooms": self._longer(t.rooms),
-                "free_rooms": self._array(np.concatenate([np.arange(n, 2 * n), np.arange(n)])),
-            }
-            t.count[tables.FREE] = n
         if 3 * t.count[tables.N_STEPS] >= len(t.step_rows):
             changes["step_rows"] = self._longer(t.step_rows)
         if t.count[tables.N_OPERATIONS] + tables.OPERATIONS_MAX > len(t.fractions):
             changes["operation_rows"] = self._longer(t.operation_rows)
             changes["fractions"] = self._longer(t.fractions)
+        if not changes:
+            n, n_free, first = len(t.free_rooms), t.count[tables.FREE], t.count[tables.NEXT_FREE]
+            free = np.roll(np.array(t.free_rooms), -first)
+            # The new ones come first.
+            free_rooms = np.concatenate([np.arange(n, 2 * n), free])
+            changes = {"rooms": self._longer(t.rooms), "free_rooms": self._array(free_rooms)}
+            t.count[tables.FREE], t.count[tables.NEXT_FREE] = n + n_free, 0
         self._tables = t._replace(**changes)
 
     def _array(self, numbers: NDArray[Any]) -> Any:

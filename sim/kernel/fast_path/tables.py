@@ -13,6 +13,7 @@ __all__ = [
     "MESSAGES",
     "MIX",
     "MIXED",
+    "NEXT_FREE",
     "NUMBER",
     "N_COUNTS",
     "N_LEVELS",
@@ -89,7 +90,8 @@ REFUSALS: Final = 14
 MIXED: Final = 15
 STALENESS: Final = 16
 EVENTS: Final = 17
-N_COUNTS: Final = 18
+NEXT_FREE: Final = 18  # place of the next free room in their ring
+N_COUNTS: Final = 19
 
 # Operations and random words that one event can take at most.
 OPERATIONS_MAX: Final = 64
@@ -116,6 +118,7 @@ class Tables(NamedTuple):
     rooms: Any
     """Slots, used again: of each the slot's number, its level, and the window that one is of."""
     free_rooms: Any
+    """A ring, so that a room rests for as long as can be."""
     step_rows: Any
     """This window's steps in order: of each worker, level, number."""
     operation_rows: Any

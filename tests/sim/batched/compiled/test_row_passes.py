@@ -5,7 +5,12 @@ import pytest
 import torch
 
 from rumor.sim.batched.compiled import row_passes
-from rumor.sim.batched.compiled.row_passes import RowPasses, rounds_as_torch
+from rumor.sim.batched.compiled.row_passes import (
+    RowPasses,
+    over_models,
+    over_vectors,
+    rounds_as_torch,
+)
 from rumor.sim.kernel.fast_path.compiler import can_compile
 from rumor.sim.kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
 
@@ -24,7 +29,7 @@ def test_copies_and_mixes_are_those_of_torch(threads: int) -> None:
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.standard_normal((5, 112), np.float32))
     theirs, held = x.clone(), {}
-    passes = RowPasses(x, threads)
+    passes = RowPasses(x.numpy(), over_models(), threads)
     rows, fractions = [], []
     for slot in range(200):
         source, to, room, part = *rng.integers(5, size=2), slot % 90, float(rng.random())
@@ -44,7 +49,27 @@ def test_copies_and_mixes_are_those_of_torch(threads: int) -> None:
     passes.close()
     assert torch.equal(x, theirs)
     assert sorted(passes.left()) == sorted(held)
-    assert all(torch.equal(values, held[slot]) for slot, values in passes.left().items())
+    assert all(
+        torch.equal(torch.from_numpy(values), held[slot]) for slot, values in passes.left().items()
+    )
+
+
+def test_machine_code_rounds_vectors_as_numpy_does() -> None:
+    rng = np.random.default_rng(2)
+    start = rng.standard_normal((6, 8))
+    rows, fractions = [], []
+    for slot in range(100):
+        rows += [[SNAPSHOT, rng.integers(6), 0, slot, slot % 7, 1]]
+        rows += [[MIX, rng.integers(6), 0, slot, slot % 7, 0], [RELEASE, 0, 0, slot, slot % 7, 0]]
+        fractions += [0.0, 1.0 if slot % 10 == 0 else rng.random(), 0.0]
+    found = []
+    for compiled in (False, True):
+        x = start.copy()
+        passes = RowPasses(x, over_vectors(compiled=compiled))
+        passes.carry_out(np.array(rows), np.array(fractions))
+        found.append(x)
+    assert not np.array_equal(found[0], start)
+    assert np.array_equal(found[0], found[1])
 
 
 def test_without_numba_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

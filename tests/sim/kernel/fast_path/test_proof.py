@@ -7,7 +7,7 @@ import pytest
 from rumor.gossip.errors import ConfigError
 from rumor.sim import Run, simulate
 from rumor.sim.kernel.fast_path import choice, decisions
-from rumor.sim.kernel.fast_path.compiler import INTERPRETED
+from rumor.sim.kernel.fast_path.compiler import INTERPRETED, can_compile
 from rumor.sim.kernel.fast_path.proof import OtherProgramError, prove
 
 from .plans import plan_of
@@ -34,6 +34,16 @@ def test_no_bit_depends_on_who_decides(settings: dict[str, Any]) -> None:
     assert slow.summary["digest"] == fast.summary["digest"]
     assert slow.summary["bytes_sent"] == fast.summary["bytes_sent"]
     assert fast.summary["weight_units_total"] == fast.summary["weight_units_expected"]
+
+
+@pytest.mark.compiled
+@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
+def test_no_bit_depends_on_machine_code() -> None:
+    # At speeds of their own, levels are far from the order of time.
+    settings = {"task": "digits", "workers": 24, "steps": 20, "pace": "lognormal:cv=0.5"}
+    slow, fast = run_of("protocol", **settings), run_of("compiled", **settings)
+    assert fast.summary["decided"] == "the fast path, compiled"
+    assert slow.summary["digest"] == fast.summary["digest"]
 
 
 @pytest.mark.parametrize("task", ["consensus", "digits"])
