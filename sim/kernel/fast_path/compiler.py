@@ -7,7 +7,7 @@ from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from . import decisions
+from . import decisions, event_queue
 from .tables import Tables
 
 __all__ = ["INTERPRETED", "Decider", "can_compile", "compiled"]
@@ -19,13 +19,13 @@ class Decider(NamedTuple):
     name: str
     is_compiled: bool
     """Whether its arrays are numpy's, and no lists."""
-    queue: Callable[[], Any]
-    """Makes an empty queue of events."""
+    queues: Any
+    """Has ``made`` and ``longer`` for queues of events; see `event_queue`."""
     module: Callable[[Tables], Any]
     """Has ``begin`` and ``advance`` for such tables."""
 
 
-INTERPRETED = Decider("interpreted", False, list, lambda _: decisions)
+INTERPRETED = Decider("interpreted", False, event_queue, lambda _: decisions)
 """Python itself."""
 
 
@@ -38,14 +38,10 @@ def can_compile() -> bool:
 @cache
 def compiled() -> Decider:
     """Machine code of the very same text; kept on disk for the next process."""
-    numba = _numba()
+    from . import event_heap
 
-    event = numba.types.Tuple([numba.float64, *[numba.int64] * 8])
-
-    def queue() -> Any:
-        return numba.typed.List.empty_list(event)
-
-    return Decider("compiled", True, queue, lambda tables: _compile(numba.typeof(tables)))
+    typeof = _numba().typeof
+    return Decider("compiled", True, event_heap, lambda tables: _compile(typeof(tables)))
 
 
 @cache
@@ -60,7 +56,11 @@ def _compile(tables: Any) -> ModuleType:
         "Tables": tables,
         "None": numba.void,
     }
+    from . import event_heap
+
     module = _second_copy()
+    for name in ("drop", "is_full", "peek", "push", "size"):
+        setattr(module, name, getattr(event_heap, name))
     functions = [f for f in vars(module).values() if isinstance(f, FunctionType)]
     # From the last to the first: who is called stands below who calls.
     for function in reversed(functions):

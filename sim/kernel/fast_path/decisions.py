@@ -9,9 +9,9 @@ weights are whole units. What it emits is compared with what the protocols emit 
 Times are in virtual seconds; weights in units, a founder's share being 2^40.
 """
 
-from heapq import heappop, heappush
 from typing import Final
 
+from .event_queue import drop, is_full, peek, push, size
 from .tables import (
     ACK,
     ALARM,
@@ -88,17 +88,20 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
     """
     count, queue = t.count, t.queue
     while count[RUNNING] > 0:
-        if len(queue) == 0 or queue[0][0] > until_s:
+        if size(queue) == 0 or peek(queue)[0] > until_s:
             t.floats[t.clock] = until_s
             return TIME
+        if is_full(queue):
+            return FULL
         if count[TAKEN] >= steps_max:
             return STEPS
-        worker, kind = queue[0][2], queue[0][3]
+        event = peek(queue)
+        worker, kind = event[2], event[3]
         if kind == STEP:
             why = _what_is_missing(t, worker)
             if why != OVER:
                 return why
-        event = heappop(queue)
+        drop(queue)
         t.floats[t.clock] = event[0]
         count[EVENTS] += 1
         edge, sequence = event[4], event[5]
@@ -394,7 +397,7 @@ def _queue(
 ) -> None:
     t.count[NUMBER] += 1
     order = rank * _RANK + t.count[NUMBER]
-    heappush(t.queue, (time_s, order, worker, kind, edge, sequence, accepted, step, room))
+    push(t.queue, (time_s, order, worker, kind, edge, sequence, accepted, step, room))
 
 
 def _number_bytes(number: int) -> int:

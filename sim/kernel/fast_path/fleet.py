@@ -241,7 +241,7 @@ class FastFleet:
             deviation_s=np.zeros(self._edges),
         )
         return Tables(
-            queue=self._decider.queue(),
+            queue=self._decider.queues.made(2 * n),
             count=self._array(count),
             ints=self._array(ints.pop("")),
             floats=self._array(floats.pop("")),
@@ -306,6 +306,8 @@ class FastFleet:
         if t.count[tables.N_OPERATIONS] + tables.OPERATIONS_MAX > len(t.fractions):
             changes["operation_rows"] = self._longer(t.operation_rows)
             changes["fractions"] = self._longer(t.fractions)
+        if self._decisions.is_full(t.queue):
+            changes["queue"] = self._decider.queues.longer(t.queue)
         if not changes:
             n, n_free, first = len(t.free_rooms), t.count[tables.FREE], t.count[tables.NEXT_FREE]
             free = np.roll(np.array(t.free_rooms), -first)

@@ -1,0 +1,41 @@
+"""Events in order of time, then of rank and number: a list, as Python's own heaps are.
+
+`event_heap` has the same names for machine code.
+"""
+
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import Final
+
+from .tables import Event
+
+__all__ = ["drop", "is_full", "longer", "made", "peek", "push", "size"]
+
+Queue = list[Event]
+
+drop: Final = heappop
+"""Takes the next event out of a queue."""
+
+peek: Final = itemgetter(0)
+"""The next event."""
+
+push: Final = heappush
+"""Puts an event in."""
+
+size: Final = len
+"""How many events are due some time."""
+
+
+def is_full(queue: Queue) -> bool:
+    """Whether there may be too little room for what one event leads to."""
+    return False
+
+
+def made(n: int) -> Queue:
+    """Make an empty queue with room for so many events."""
+    return []
+
+
+def longer(queue: Queue) -> Queue:
+    """Make room for twice as many, which there always is."""
+    return queue
