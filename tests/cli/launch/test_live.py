@@ -21,6 +21,7 @@ from ...forked import forked_peers
 
 pytestmark = pytest.mark.live
 
+
 def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
     """The summary of a swarm whose launcher is this process, and whose peers are forks.
 
