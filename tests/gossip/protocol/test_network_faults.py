@@ -1,6 +1,6 @@
 """A short campaign of random faults; after every event all invariants are held.
 
-`rumor torture` runs longer ones, see rumor.sim.fuzz.
+`rumor fuzz` runs longer ones, see rumor.sim.fuzz.
 """
 
 import sys
@@ -13,11 +13,8 @@ from rumor.sim.batched.engines import usable_cores
 from rumor.sim.fuzz import Campaign, Order, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 
-# They meet all that is rare, and each is short.
-SEEDS = (
-    *(1, 3, 4, 5, 6, 8, 10, 11, 12, 13, 14, 19, 24, 29, 30, 31, 32, 35, 43, 47, 48, 50, 51, 56),
-    *(67, 69, 71, 72, 75, 76, 78, 81, 85, 87, 89, 90, 91, 95, 97),
-)
+# Each event of `EVENT_COVERAGE` that any of the first hundred meets, two of these meet.
+SEEDS = (4, 11, 13, 14, 32, 50, 67, 69, 71, 75, 78, 87, 89, 91, 95, 97)
 MORE = tuple(seed for seed in range(310) if seed not in SEEDS)
 
 

@@ -79,13 +79,13 @@ def test_each_case_gives_another_model(plain: dict[str, Run]) -> None:
 )
 def test_no_unit_of_any_shard_is_lost_or_made(rule: str, per_push: int, wire: str) -> None:
     summary = simulate(
-        task=consensus(dim=40), workers=10, topology="random-regular:d=4", rule=rule, steps=60,
+        task=consensus(dim=40), workers=10, topology="random-regular:d=4", rule=rule, steps=30,
         shards=5, shards_per_push=per_push, wire=wire, pace="pareto:shape=1.8",
         network="lossy", duplicates=0.2,
     ).summary  # fmt: skip
     assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 5 * 2**40
     assert summary["weight_total"] == summary["weight_expected"] == 10
-    assert summary["mixed"] > 30
+    assert summary["mixed"] > 10
 
 
 def test_a_push_of_all_shards_does_what_a_push_of_the_whole_does() -> None:
@@ -182,7 +182,7 @@ def test_shares_in_fewer_bytes_train_as_well(
 )
 def test_rounding_bounds_how_well_vectors_come_to_agree(wire: str, left: float) -> None:
     run = simulate(
-        task=consensus(dim=64), workers=12, topology="complete", steps=150, p=1.0, wire=wire
+        task=consensus(dim=64), workers=12, topology="complete", steps=100, p=1.0, wire=wire
     )
     curve = run.series["disagreement"]
     # With the first two it may come to nothing: all hold the same numbers, which are exact there.
