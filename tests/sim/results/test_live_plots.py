@@ -1,14 +1,11 @@
 """The picture of a run: drawn whatever the run was like."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rumor.cli.launch.summary import estimate
-from rumor.sim.results import live_plots
-from rumor.sim.results.curves import new_figure
 from rumor.sim.results.live_plots import draw
 
 from ...cli.launch.fakes import detail, summary
@@ -49,12 +46,7 @@ def fault(kind: str, *steps: int, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_any_run_has_a_picture(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, Any],
-    peers: list[list[dict[str, Any]]],
+    tmp_path: Path, changes: dict[str, Any], peers: list[list[dict[str, Any]]]
 ) -> None:
-    # Coarsely, which is what takes the time; the layout is the same.
-    monkeypatch.setattr(live_plots, "new_figure", partial(new_figure, dpi=30))
     draw(summary(**changes), peers, estimate(peers), tmp_path / "training.png")
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
