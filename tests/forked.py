@@ -81,7 +81,7 @@ def forked_peers(real: Sequence[str] = ()) -> Iterator[None]:
     """
 
     def start(command: Sequence[str], **given: Any) -> Forked | subprocess.Popen[bytes]:
-        as_usual = command[command.index("--id") + 1] in real
+        as_usual = not {f"--id={peer}" for peer in real}.isdisjoint(command)
         return subprocess.Popen(command, **given) if as_usual else _peer(command, **given)
 
     stand_in = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)

@@ -94,7 +94,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
         timeout=600,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    return Fresh(*map(json.loads, done.stdout.splitlines()), done.returncode, log)
+    train, results, pages, digests, swarm = map(json.loads, done.stdout.splitlines())
+    return Fresh(train, results, pages, digests, swarm, done.returncode, log)
 
 
 def test_what_a_live_peer_does_not_need_is_not_loaded(fresh: Fresh) -> None:
