@@ -201,7 +201,7 @@ def test_a_vector_that_is_cut_agrees_shard_by_shard() -> None:
 def test_noise_is_kept_at_bay_by_shares_of_any_format() -> None:
     levels = {
         wire: simulate(
-            task=noise(dim=64), workers=16, topology="complete", steps=200, p=0.5, wire=wire
+            task=noise(dim=64), workers=8, topology="complete", steps=200, p=0.5, wire=wire
         ).summary["disagreement_stationary"]
         for wire in ("float32", "bfloat16", "int8")
     }

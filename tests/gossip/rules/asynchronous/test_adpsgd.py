@@ -44,8 +44,12 @@ def silence(crowd: Crowd) -> None:
     crowd.swarm.finish()
     # All but one are done with training, so that nobody merges yet.
     crowd.swarm.running()[0].worker.finishing = False
-    crowd.swarm.run(crowd.swarm.now + 15.0)
-    assert not any(host.ledger.outstanding for host in crowd.swarm.running())
+    for _ in range(5):
+        # An answer comes some steps after what it answers has been mixed.
+        crowd.swarm.run(crowd.swarm.now + 3.0)
+        if not any(host.ledger.outstanding for host in crowd.swarm.running()):
+            return
+    pytest.fail("an exchange is open still")
 
 
 def test_two_peers_end_at_their_average() -> None:
@@ -59,7 +63,7 @@ def star(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]
     return tuple(live[1:]) if peer == live[0] else (live[0],)
 
 
-GRAPHS = [(ring, 2), (ring, 5), (star, 6), (complete, 6), (View("exponential", 0), 5)]
+GRAPHS = [(ring, 2), (ring, 5), (star, 5), (complete, 5), (View("exponential", 0), 5)]
 
 
 @WEATHERS
