@@ -46,6 +46,8 @@ demo: .venv/.demo
 PYTEST  := -m pytest --dist loadfile --durations=20
 QUICK   := not slow and not cluster and not browser and not compiled
 CORE    := tests/gossip tests/topology
+# Others are not even imported: that would take as long as a third of these tests.
+LIVE     = $(shell grep -rl 'mark\.live' tests --include='test_*.py')
 COMMITS := $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 SHARE   ?= $(shell echo $$(($(COMMITS) % 16 + 1))/16)
 
@@ -63,7 +65,7 @@ test-core: .venv/.test
 # Real peers wait more than they compute: two tests of them at a time, on a single core too.
 test-others: .venv/.test
 	$(BIN)/python $(PYTEST) -n auto $(CORE:%=--ignore=%) -m "not live and $(QUICK)"
-	$(BIN)/python $(PYTEST) -n 2 -m "live and $(QUICK)"
+	$(BIN)/python $(PYTEST) -n 2 $(LIVE) -m "live and $(QUICK)"
 
 test-cluster: .venv/.test
 	$(BIN)/python $(PYTEST) -m "cluster and not slow"

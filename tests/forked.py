@@ -1,4 +1,4 @@
-"""Processes in which torch is loaded already: they begin at once."""
+"""Processes in which torch is loaded already: they begin at once, and cost no import."""
 
 import multiprocessing
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -48,9 +48,9 @@ class Forked:
         """Exit status, minus the signal's number for a killed one; None while it runs."""
         return self._process.exitcode
 
-    def wait(self) -> int | None:
-        """Exit status, once it has ended."""
-        self._process.join()
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Exit status, once it has ended; None where it goes on for longer."""
+        self._process.join(timeout_s)
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
@@ -73,9 +73,18 @@ def forked(log: Path, *arguments: str) -> Forked:
 
 
 @contextmanager
-def forked_peers() -> Iterator[None]:
-    """Let a launcher in this process fork its peers from one that has loaded torch."""
-    stand_in = SimpleNamespace(Popen=_peer, DEVNULL=subprocess.DEVNULL)
+def forked_peers(real: Sequence[str] = ()) -> Iterator[None]:
+    """Let a launcher in this process fork its peers from one that has loaded torch.
+
+    Args:
+        real: Peers that are started as usual.
+    """
+
+    def start(command: Sequence[str], **given: Any) -> Forked | subprocess.Popen[bytes]:
+        as_usual = not {f"--id={peer}" for peer in real}.isdisjoint(command)
+        return subprocess.Popen(command, **given) if as_usual else _peer(command, **given)
+
+    stand_in = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "subprocess", stand_in)
         yield

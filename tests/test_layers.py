@@ -3,7 +3,7 @@
 import ast
 import re
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -89,31 +89,40 @@ def layer_of(module: str) -> str:
     return module.split(".")[1]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_only_its_own_layer_and_those_below(module: str) -> None:
-    names = [name.split(".") for name in imported(module)]
-    used = {name[1] for name in names if name[0] == "rumor" and len(name) > 1}
-    assert used - {layer_of(module)} <= LAYERS_BELOW[layer_of(module)]
+def offences(among: Iterable[str], wrong: Callable[[str], Set[str]]) -> dict[str, Set[str]]:
+    """What is wrong with whom, of those with whom something is."""
+    return {module: found for module in among if (found := wrong(module))}
 
 
-@pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.topology*"))
-def test_a_lower_layer_needs_only_the_libraries_it_is_allowed(module: str) -> None:
-    allowed = set(THIRD_PARTY[layer_of(module)])
-    for pattern, extra in THIRD_PARTY_OF_MODULE.items():
-        if fnmatch(module, pattern):
-            allowed |= extra
-    assert outside(module) - sys.stdlib_module_names <= allowed
+def test_a_module_imports_only_its_own_layer_and_those_below() -> None:
+    def used(module: str) -> set[str]:
+        names = [name.split(".") for name in imported(module)]
+        return {name[1] for name in names if name[0] == "rumor" and len(name) > 1}
+
+    assert not offences(MODULES, lambda m: used(m) - {layer_of(m)} - LAYERS_BELOW[layer_of(m)])
 
 
-@pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.topology*"))
-def test_the_core_has_no_clock_no_chance_and_no_network(module: str) -> None:
-    if not fnmatch(module, "rumor.gossip.transport.*"):
-        assert not outside(module) & IMPURE
+def test_a_lower_layer_needs_only_the_libraries_it_is_allowed() -> None:
+    def needless(module: str) -> set[str]:
+        allowed = set(THIRD_PARTY[layer_of(module)])
+        for pattern, extra in THIRD_PARTY_OF_MODULE.items():
+            if fnmatch(module, pattern):
+                allowed |= extra
+        return outside(module) - sys.stdlib_module_names - allowed
+
+    assert not offences(matching("rumor.gossip*", "rumor.topology*"), needless)
 
 
-@pytest.mark.parametrize("module", matching("rumor.train*", "rumor.sim*", "rumor.cli*"))
-def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners(module: str) -> None:
-    assert not outside(module) & BANNED[layer_of(module)]
+def test_the_core_has_no_clock_no_chance_and_no_network() -> None:
+    core = set(matching("rumor.gossip*", "rumor.topology*")) - set(
+        matching("rumor.gossip.transport.*")
+    )
+    assert not offences(core, lambda module: outside(module) & IMPURE)
+
+
+def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners() -> None:
+    upper = matching("rumor.train*", "rumor.sim*", "rumor.cli*")
+    assert not offences(upper, lambda module: outside(module) & BANNED[layer_of(module)])
 
 
 # A study's trials run in processes of its own machine or cluster, which joblib, Dask and Ray reach
@@ -121,22 +130,30 @@ def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners(module:
 UNPICKLERS_OF_MODULE = {"rumor.sim.study.execution.backends": {"joblib"}}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_nothing_is_ever_unpickled(module: str) -> None:
-    tree = tree_of(module)
-    attributes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    banned = UNPICKLERS - UNPICKLERS_OF_MODULE.get(module, set())
-    assert not (outside(module) | imported(module) | attributes) & banned
+def test_nothing_is_ever_unpickled() -> None:
+    def unpicklers(module: str) -> set[str]:
+        used = outside(module) | imported(module) | attributes(tree_of(module))
+        return used & (UNPICKLERS - UNPICKLERS_OF_MODULE.get(module, set()))
+
+    assert not offences(MODULES, unpicklers)
 
 
-@pytest.mark.parametrize("module", matching("rumor.gossip*", "rumor.train*", "rumor.sim*"))
-def test_nothing_draws_from_a_stream_that_belongs_to_the_users_task(module: str) -> None:
-    assert not drawn_globally(tree_of(module))
+def test_nothing_draws_from_a_stream_that_belongs_to_the_users_task() -> None:
+    drawing = matching("rumor.gossip*", "rumor.train*", "rumor.sim*")
+    assert not offences(drawing, lambda module: drawn_globally(tree_of(module)))
+
+
+@cache
+def attributes(tree: ast.AST) -> frozenset[str]:
+    """Every attribute that *tree* names, with all that it is an attribute of."""
+    return frozenset(
+        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    )
 
 
 def drawn_globally(tree: ast.AST) -> set[str]:
     """Functions of Python's and numpy's global streams that *tree* names, but for their states."""
-    names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = set(attributes(tree))
     names |= {name for name in imports(tree, "rumor.gossip.x", is_package=False)}
     return {name for name in names if re.fullmatch(r"((np|numpy)\.)?random\.[a-z_]+", name)} - {
         *("random.seed", "random.getstate", "random.setstate"),

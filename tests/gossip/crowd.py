@@ -10,12 +10,15 @@ from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.protocol.rule import Requirements, requirements_of
 from rumor.gossip.protocol.state import Neighbors
 from rumor.sim import NetworkConfig
-from rumor.sim.fuzz.peers import FuzzPeer, Peers
+from rumor.sim.fuzz.peers import FuzzPeer, Peers, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import SIZE, Values
 from rumor.sim.models.links import Links
 
-__all__ = ["BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed", "gradient", "starts"]
+__all__ = [
+    *("BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed"),
+    *("gradient", "run_until_agreed", "starts"),
+]
 
 BAD = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.15, duplicates=0.1, reorder=0.3)
 
@@ -42,6 +45,12 @@ def gradient(place: int, x: Values) -> Values:
     slope: float = 0.2 + 0.1 * (place % 9)
     grown: Values = slope * (x - _OPTIMA[place])
     return grown
+
+
+def run_until_agreed(swarm: FuzzSwarm, until_s: float) -> None:
+    """Run until models are as good as one; whoever looks after every event looks more than runs."""
+    while swarm.now < until_s and spread(swarm.running()) >= 1e-5:
+        swarm.run(swarm.now + 0.5)
 
 
 class Witnessed:

@@ -18,6 +18,7 @@ from rumor.gossip.effects.ledger import Life
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import ledger_paths, read_ledgers
 
+from ..forked import Forked, forked
 from .trainee import Orders
 
 __all__ = ["Pause", "Swarm", "Trainee", "until"]
@@ -53,7 +54,7 @@ class Trainee:
         self.orders = orders
         self.folder = Path(orders.out)
         self._host = host
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._rows_before = 0
 
     @property
@@ -112,8 +113,12 @@ class Trainee:
         """Begin a life."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._rows_before += len(self.rows)
-        words = [sys.executable, "-m", "tests.live.trainee", json.dumps(asdict(self.orders))]
-        with open(self.folder / "stderr", "ab") as errors:
+        log, orders = self.folder / "stderr", json.dumps(asdict(self.orders))
+        if not self._host:
+            self._process = forked(log, str(_ROOT / "tests" / "live" / "trainee.py"), orders)
+            return
+        words = [sys.executable, "-m", "tests.live.trainee", orders]
+        with open(log, "ab") as errors:
             self._process = subprocess.Popen(
                 [*self._host, *words],
                 cwd=_ROOT,

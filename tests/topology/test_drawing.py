@@ -21,7 +21,7 @@ def is_png(path: Path) -> bool:
 @pytest.mark.parametrize("spec", FAMILY_SPECS)
 def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
     topology = parse(spec, 16)
-    draw([(topology, facts(topology))], tmp_path / "graph.png")
+    draw([(topology, facts(topology))], tmp_path / "graph.png", dpi=30)
     assert is_png(tmp_path / "graph.png")
 
 
@@ -42,7 +42,7 @@ def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
 )
 def test_small_large_and_odd_ones_have_one_too(tmp_path: Path, spec: str, n: int) -> None:
     topology = parse(spec, n)
-    draw([(topology, facts(topology))], tmp_path / "graph.png")
+    draw([(topology, facts(topology))], tmp_path / "graph.png", dpi=30)
     assert is_png(tmp_path / "graph.png")
 
 
@@ -50,7 +50,7 @@ def test_small_large_and_odd_ones_have_one_too(tmp_path: Path, spec: str, n: int
 @pytest.mark.parametrize("n", [1, 13])
 def test_live_views_have_one_with_the_peers_names(tmp_path: Path, spec: str, n: int) -> None:
     topology = over(spec, 0, LIVE[:n])
-    draw([(topology, facts(topology))], tmp_path / "graph.png")
+    draw([(topology, facts(topology))], tmp_path / "graph.png", dpi=30)
     assert is_png(tmp_path / "graph.png")
 
 

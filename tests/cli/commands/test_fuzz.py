@@ -15,7 +15,7 @@ from rumor.gossip import ConfigError
 from rumor.sim.fuzz import MUTANTS, OPTIONS
 from rumor.sim.kernel.faults import read_faults
 
-ON_MUTANT = ["--seeds", "0-999", "--plant", "no-deduplication", "--failures-max", "1"]
+ON_MUTANT = ["--seeds", "3-1002", "--plant", "no-deduplication", "--failures-max", "1"]
 
 
 def fuzz(*arguments: str) -> Result:

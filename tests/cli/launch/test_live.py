@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -23,12 +21,15 @@ from ...forked import forked_peers
 
 pytestmark = pytest.mark.live
 
-RUMOR = (sys.executable, "-m", "rumor.cli")
 
+def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The summary of a swarm whose launcher is this process, and whose peers are forks.
 
-def launched(*options: str) -> dict[str, Any]:
-    """The summary of a swarm whose launcher is this process, and whose peers are forks."""
-    with forked_peers():
+    Args:
+        options: Of the launcher.
+        real: Peers that are processes as a user has them.
+    """
+    with forked_peers(real):
         done = CliRunner().invoke(app, ["launch", "--json", *options])
     assert done.exit_code == 0, done.output
     summary: dict[str, Any] = json.loads(done.stdout)
@@ -36,11 +37,8 @@ def launched(*options: str) -> dict[str, Any]:
 
 
 def test_a_launched_swarm_trains_one_model_and_loses_no_weight(tmp_path: Path) -> None:
-    command = [*RUMOR, "launch", "--json", "--out", "run", "--peers", "2", "--steps", "150"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
-    summary = json.loads(line)
+    out = str(tmp_path / "run")
+    summary = launched("--out", out, "--peers", "2", "--steps", "150", real=("peer-0",))
     assert summary["accuracy"] > 0.85
     assert summary["consensus_distance"] < 0.1
     assert summary["weight_units_total"] == summary["weight_units_expected"] == 2 * 2**40

@@ -1,6 +1,6 @@
 """A short campaign of random faults; after every event all invariants are held.
 
-`rumor torture` runs longer ones, see rumor.sim.fuzz.
+`rumor fuzz` runs longer ones, see rumor.sim.fuzz.
 """
 
 import sys
@@ -13,10 +13,10 @@ from rumor.sim.batched.engines import usable_cores
 from rumor.sim.fuzz import Campaign, Order, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 
-# They meet all that is rare, and each is short.
+# Each event of `EVENT_COVERAGE` that the first hundred and fifty meet, at least two of these meet.
 SEEDS = (
-    *(1, 3, 4, 5, 6, 8, 10, 11, 12, 13, 14, 19, 24, 29, 30, 31, 32, 35, 43, 47, 48, 50, 51, 56),
-    *(67, 69, 71, 72, 75, 76, 78, 81, 85, 87, 89, 90, 91, 95, 97),
+    *(4, 14, 66, 69, 78, 86, 89, 93, 95, 102),
+    *(103, 107, 108, 114, 118, 123, 125, 127, 130),
 )
 MORE = tuple(seed for seed in range(310) if seed not in SEEDS)
 

@@ -1,8 +1,6 @@
 """What a run asks of the machine: cores, threads, memory, and garbage collection paused."""
 
 import gc
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -71,15 +69,6 @@ def test_no_machine_holds_a_billion_large_models() -> None:
 
 def test_memory_is_told_in_mebibytes() -> None:
     assert 10 < peak_rss_mib() < 100_000
-
-
-def test_the_allocator_is_told_or_left_alone() -> None:
-    """In a process of its own, for it concerns all of one."""
-    script = "from rumor.train.tensors.buffers import keep_pages; print(keep_pages())"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=600
-    )
-    assert done.stdout.strip() in ("True", "False")
 
 
 def test_a_billion_workers_are_refused_before_anything_is_made_for_them() -> None:

@@ -1,9 +1,6 @@
 """Formats and shards in simulated swarms: the same bits however computed, weights kept, and what
 they do to agreement and training."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,29 +72,6 @@ def test_each_case_gives_another_model(plain: dict[str, Run]) -> None:
     assert len({run.summary["model_digest"] for run in plain.values()}) == len(CASES)
 
 
-PROGRAM = """
-from rumor.sim import simulate
-for settings in {settings!r}:
-    print(simulate(**settings).summary["digest"])
-"""
-
-
-def test_another_process_finds_the_same_bits(plain: dict[str, Run]) -> None:
-    """Whatever the order of hashes, and however many threads torch would like to take."""
-    names = ("bfloat16", "topk shards", "exact", "pairs")
-    program = PROGRAM.format(settings=[SETTINGS | CASES[name] for name in names])
-    found = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ
-        | {"PYTHONHASHSEED": "3", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    assert found.stdout.split() == [plain[name].summary["digest"] for name in names]
-
-
 @pytest.mark.parametrize("wire", ["float32", "int8"])
 @pytest.mark.parametrize("per_push", [1, 3, 5])
 @pytest.mark.parametrize(
@@ -105,13 +79,13 @@ def test_another_process_finds_the_same_bits(plain: dict[str, Run]) -> None:
 )
 def test_no_unit_of_any_shard_is_lost_or_made(rule: str, per_push: int, wire: str) -> None:
     summary = simulate(
-        task=consensus(dim=40), workers=10, topology="random-regular:d=4", rule=rule, steps=60,
+        task=consensus(dim=40), workers=10, topology="random-regular:d=4", rule=rule, steps=30,
         shards=5, shards_per_push=per_push, wire=wire, pace="pareto:shape=1.8",
         network="lossy", duplicates=0.2,
     ).summary  # fmt: skip
     assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 5 * 2**40
     assert summary["weight_total"] == summary["weight_expected"] == 10
-    assert summary["mixed"] > 30
+    assert summary["mixed"] > 10
 
 
 def test_a_push_of_all_shards_does_what_a_push_of_the_whole_does() -> None:
@@ -208,7 +182,7 @@ def test_shares_in_fewer_bytes_train_as_well(
 )
 def test_rounding_bounds_how_well_vectors_come_to_agree(wire: str, left: float) -> None:
     run = simulate(
-        task=consensus(dim=64), workers=12, topology="complete", steps=150, p=1.0, wire=wire
+        task=consensus(dim=64), workers=12, topology="complete", steps=100, p=1.0, wire=wire
     )
     curve = run.series["disagreement"]
     # With the first two it may come to nothing: all hold the same numbers, which are exact there.
@@ -227,7 +201,7 @@ def test_a_vector_that_is_cut_agrees_shard_by_shard() -> None:
 def test_noise_is_kept_at_bay_by_shares_of_any_format() -> None:
     levels = {
         wire: simulate(
-            task=noise(dim=64), workers=16, topology="complete", steps=200, p=0.5, wire=wire
+            task=noise(dim=64), workers=8, topology="complete", steps=200, p=0.5, wire=wire
         ).summary["disagreement_stationary"]
         for wire in ("float32", "bfloat16", "int8")
     }

@@ -293,8 +293,8 @@ def end_of(rule: Callable[[], Rule], topology: str, network: str | NetworkConfig
     """A swarm of mixed speeds when all agree; `Point.x` has the mean that it started from taken
     away."""
     start, *_, end = run_bare(
-        consensus(dim=16), rule, workers=12, topology=topology, network=network, steps=200,
-        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=200,
+        consensus(dim=16), rule, workers=8, topology=topology, network=network, steps=150,
+        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=150,
     )  # fmt: skip
     return replace(end, x=end.x - start.x.mean(axis=0))
 
@@ -325,7 +325,7 @@ def test_pushes_of_half_the_weight_are_exact_too(
 def test_without_weights_the_average_is_biased(topology: str, network: str | NetworkConfig) -> None:
     end = end_of(Unweighted, topology, network)
     assert np.abs(end.x - end.x.mean(axis=0)).max() < 1e-6
-    # A single one of the 12 numbers would be off by 1, their true mean by nothing.
+    # A single one of the 8 numbers would be off by 1, their true mean by nothing.
     assert np.sqrt(np.square(end.x.mean(axis=0)).mean()) > 0.05
 
 

@@ -152,7 +152,7 @@ def test_staleness_grows_with_latency_and_is_bounded_by_the_steps_in_it() -> Non
     """A share that is under way for k steps is k steps behind whoever mixes it, rounded up."""
     for k in (1, 2, 4):
         run = consensus_run(
-            "gosgd", p=0.05, workers=8, topology="complete", steps=400,
+            "gosgd", p=0.1, workers=8, topology="complete", steps=100,
             network=NetworkConfig(latency_s=(k - 0.5) * STEP_S),
         )  # fmt: skip
         assert run.summary["staleness_steps"] == k

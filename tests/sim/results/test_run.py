@@ -1,7 +1,6 @@
 """A run: kept and found again bit for bit, whole or not at all."""
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -252,13 +251,3 @@ def test_parquet_without_pyarrow_and_unknown_formats_are_refused(
     (tmp_path / "series.parquet").touch()
     with pytest.raises(ConfigError, match="needs pyarrow"):
         read_arrays(tmp_path / "series")
-
-
-def test_neither_matplotlib_nor_pyarrow_is_loaded_for_its_own_sake() -> None:
-    import subprocess
-
-    code = (
-        "import sys, rumor.sim.results.run\n"
-        "assert not {'matplotlib', 'pyarrow', 'rich'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

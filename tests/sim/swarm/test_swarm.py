@@ -1,9 +1,6 @@
 """`Swarm`: live peers in one process; what goes wrong with them loses nothing, and is told."""
 
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -206,7 +203,7 @@ def test_peers_train_and_agree_on_shares_of_any_format(wire: str, shards: int) -
     swarm.restart("peer-1")
     swarm.join("newcomer")
     swarm.run_until(lambda: len(swarm.weights()) == 5)
-    swarm.run(25.0)
+    swarm.run_until(lambda: swarm.loss() < 0.01, every_s=1.0)
     assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
     assert_agreed(swarm)
     assert swarm.loss() < 0.02
@@ -261,7 +258,7 @@ def test_an_exact_exchange_keeps_the_mean_whatever_gets_lost(shards: int) -> Non
         for number, peer in enumerate(swarm._world.peers.values()):
             peer.vector.flats[0].mul_(number + 1)
         start = weighted_sum(swarm)
-        swarm.run(20.0)
+        swarm.run(12.0)
         assert swarm.audit().in_flight == 0
         assert sum(swarm.tally(id).mixed for id in swarm.peers) > 50
         moved[exact] = float((weighted_sum(swarm) - start).norm() / start.norm())
@@ -358,7 +355,7 @@ def test_the_callers_own_random_numbers_are_left_alone() -> None:
 
 # Determinism
 
-_RUN = """
+RUN = """
 from rumor.sim import Swarm
 
 swarm = Swarm("quadratic", peers=4, network="lossy", p=0.5, seed=SEED)
@@ -373,21 +370,8 @@ swarm.run(6.0)
 
 def digest(seed: int) -> str:
     scope: dict[str, Any] = {"SEED": seed}
-    exec(_RUN, scope)
+    exec(RUN, scope)
     return scope["swarm"].digest  # type: ignore[no-any-return]
-
-
-def test_one_seed_is_one_run_in_every_process(tmp_path: Path) -> None:
-    code = _RUN.replace("SEED", "7") + "print(swarm.digest)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONHASHSEED": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == digest(7) != digest(8)
 
 
 def test_a_fault_of_one_peer_shifts_no_draw_of_another() -> None:
@@ -433,7 +417,7 @@ def test_a_crash_takes_weight_along_and_a_restart_becomes_a_copy() -> None:
 
 def test_a_swarm_that_has_lost_nearly_all_of_its_weight_goes_on() -> None:
     """What is left falls to a third again and again, to 2^-61 of what was founded."""
-    swarm = Swarm("quadratic", peers=3, p=1.0, step_s=0.05)
+    swarm = Swarm("quadratic", peers=3, p=1.0)
     swarm.run(2.0)
     for number in range(35):
         for peer in (f"peer-{number % 3}", f"peer-{(number + 1) % 3}"):
@@ -621,7 +605,7 @@ def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: in
         swarm.at(float(time_s), strike)
     swarm.run(10.0)
     swarm.heal()
-    swarm.run(15.0)
+    swarm.run(8.0)
     assert_agreed(swarm)
 
 
@@ -835,15 +819,23 @@ MISUSES: list[tuple[Callable[[Swarm], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("misuse", "message"), MISUSES)
-def test_a_misuse_says_what_would_be_right(misuse: Callable[[Swarm], object], message: str) -> None:
+@pytest.fixture(scope="module")
+def misused() -> Swarm:
+    """A swarm to which no misuse does anything, so that all can be tried on it."""
     swarm = swarm_of(2)
     swarm.run(1.0)
     swarm.crash("peer-1")
-    before = swarm.digest
+    return swarm
+
+
+@pytest.mark.parametrize(("misuse", "message"), MISUSES)
+def test_a_misuse_says_what_would_be_right(
+    misused: Swarm, misuse: Callable[[Swarm], object], message: str
+) -> None:
+    before = misused.digest
     with pytest.raises(ConfigError, match=message):
-        misuse(swarm)
-    assert swarm.digest == before and swarm.peers == ("peer-0", "peer-1")
+        misuse(misused)
+    assert misused.digest == before and misused.peers == ("peer-0", "peer-1")
 
 
 @pytest.mark.parametrize(

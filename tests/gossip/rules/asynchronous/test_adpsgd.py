@@ -44,8 +44,12 @@ def silence(crowd: Crowd) -> None:
     crowd.swarm.finish()
     # All but one are done with training, so that nobody merges yet.
     crowd.swarm.running()[0].worker.finishing = False
-    crowd.swarm.run(crowd.swarm.now + 15.0)
-    assert not any(host.ledger.outstanding for host in crowd.swarm.running())
+    for _ in range(5):
+        # An answer comes some steps after what it answers has been mixed.
+        crowd.swarm.run(crowd.swarm.now + 3.0)
+        if not any(host.ledger.outstanding for host in crowd.swarm.running()):
+            return
+    pytest.fail("an exchange is open still")
 
 
 def test_two_peers_end_at_their_average() -> None:
@@ -59,7 +63,7 @@ def star(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]
     return tuple(live[1:]) if peer == live[0] else (live[0],)
 
 
-GRAPHS = [(ring, 2), (ring, 5), (star, 6), (complete, 6), (View("exponential", 0), 5)]
+GRAPHS = [(ring, 2), (ring, 5), (star, 5), (complete, 5), (View("exponential", 0), 5)]
 
 
 @WEATHERS
@@ -77,7 +81,7 @@ def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
         step_s=lambda peer: pace.get(peer, 0.05),
     )
     # Two have few shares of which one could be fenced.
-    crowd.run(500.0, steps=25 if n == 2 else 14)
+    crowd.run(500.0, steps=20 if n == 2 else 8)
     silence(crowd)
     kept = starts(n).mean(axis=0) + crowd.moved / n
     np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
@@ -94,10 +98,10 @@ def test_exchanges_go_on_without_end_on_any_graph(
     crowd = Crowd(rule, n, neighbors, weather)
     crowd.run(500.0, steps=20)
     before = [exchanges(crowd, peer) for peer in crowd.ids]
-    crowd.run(500.0, steps=100)
+    crowd.run(500.0, steps=60)
     grown = [exchanges(crowd, peer) - b for peer, b in zip(crowd.ids, before, strict=True)]
     # The middle of a star has all leaves to answer.
-    assert min(grown) >= (1 if neighbors is star else 8)
+    assert min(grown) >= (1 if neighbors is star else 4)
 
 
 def exchanges(crowd: Crowd, peer: PeerId) -> int:

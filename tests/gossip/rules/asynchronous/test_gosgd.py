@@ -1,6 +1,5 @@
 """Sum-weight gossip: when it pushes, and what it converges to."""
 
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.topology import View
 
+from ...crowd import run_until_agreed
 from ...scene import Scene
 
 
@@ -115,9 +115,7 @@ def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     peers = Peers(rule=rules.__getitem__, neighbors=neighbors, config=PATIENT)
     swarm = FuzzSwarm(n, peers, ids, n, NetworkConfig(latency_s=0.001, jitter=1.0))
     start = [host.vector.x.copy() for host in swarm.running()]
-    events = count()
-    # A tree of 7 takes longest; to look after every event would take longer than the events.
-    swarm.run(60.0, lambda: next(events) % 256 == 0 and spread(swarm.running()) < 1e-5)
+    run_until_agreed(swarm, 60.0)
     for rule in rules.values():
         rule.p = 0.0
     swarm.run(swarm.now + 2.0)

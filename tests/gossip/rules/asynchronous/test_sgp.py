@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import Values
 from rumor.topology import View
 
-from ...crowd import BAD, LR, PATIENT, Crowd, gradient, starts
+from ...crowd import BAD, LR, PATIENT, Crowd, gradient, run_until_agreed, starts
 from ...scene import Scene
 
 
@@ -168,8 +167,7 @@ def test_without_training_all_find_the_mean_of_where_they_began(spec: str) -> No
     peers = Peers(rule=rule, neighbors=View(spec, 0), config=PATIENT)
     swarm = FuzzSwarm(5, peers, ids, 7, NetworkConfig(latency_s=0.001, jitter=1.0))
     start = np.mean([host.vector.x for host in swarm.running()], axis=0)
-    events = count()
-    swarm.run(20.0, lambda: next(events) % 256 == 0 and spread(swarm.running()) < 1e-5)
+    run_until_agreed(swarm, 20.0)
     hosts = swarm.running()
     assert spread(hosts) < 1e-5
     np.testing.assert_allclose(hosts[0].vector.x, start, rtol=0, atol=1e-5)

@@ -29,6 +29,7 @@ from rumor.sim.study.execution.backends import Backend, Lost
 from rumor.sim.study.execution.store import Store, locked
 from rumor.sim.study.execution.worker import order_of, run_trial
 
+from ....forked import forked
 from ..small import TOML, small_study, tables_of
 
 
@@ -373,13 +374,9 @@ def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
     Path("mine.toml").write_text(
         TOML.replace("seeds = 2", "seeds = 1").replace(', "complete"', "").replace("20", "2_000")
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--jobs", "2", "--no-report"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
+    log = tmp_path / "log.txt"
+    status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
+    assert status == 0, log.read_text()
 
 
 @pytest.mark.live

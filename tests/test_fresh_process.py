@@ -1,0 +1,126 @@
+"""What concerns all of a process, or is the same in any: seen in one that does nothing else."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from rumor.gossip.rules.registry import RULES
+from rumor.sim import simulate
+from rumor.train.storage.jsonl import read_metrics
+
+from .sim.batched import test_exactness, test_wires
+from .sim.kernel import test_fleet_faults_run
+from .sim.swarm import test_swarm
+
+# They draw, analyze or talk to a terminal; loaded, they would slow the start of every live peer.
+LIBRARIES: Final = ("matplotlib", "networkx", "pandas", "rich", "scipy", "sklearn", "torchvision")
+
+OTHER_LAYERS: Final = ("rumor.benchmarks", "rumor.cli", "rumor.sim")
+
+SIMULATED: Final[list[dict[str, Any]]] = [
+    *(test_exactness.SETTINGS | test_exactness.CASES[rule] for rule in RULES),
+    *(
+        test_wires.SETTINGS | test_wires.CASES[name]
+        for name in ("bfloat16", "topk shards", "exact", "pairs")
+    ),
+    test_fleet_faults_run.SETTINGS,
+]
+BATCHED: Final = len(RULES)
+"""So many of them are batched in the other process, and go one after another in this one."""
+
+ROW: Final = {"step": 3, "loss": 0.5}
+
+PROGRAM: Final = """
+import json, os, signal, sys
+told = json.loads(sys.argv[1])
+def say(found):
+    print(json.dumps(found), flush=True)
+import rumor.train
+say([name for name in told["unwanted"] if name in sys.modules])
+import rumor.sim.results.run
+say([name for name in ("matplotlib", "pyarrow", "rich") if name in sys.modules])
+from rumor.train.tensors.buffers import keep_pages
+say(keep_pages())
+from rumor.sim import simulate
+summaries = [simulate(**settings).summary for settings in told["simulated"]]
+say([[summary["digest"], summary["model_digest"]] for summary in summaries])
+scope = {"SEED": 7}
+exec(told["swarm"], scope)
+say(scope["swarm"].digest)
+from rumor.train.storage.jsonl import MetricsLog
+MetricsLog(told["log"]).write(told["row"])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What the other process has said, in order."""
+
+    unwanted_of_train: list[str]
+    unwanted_of_results: list[str]
+    keeps_pages: bool
+    simulated: list[list[str]]
+    swarm: str
+    status: int
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
+    """A process with another order of hashes, which would like to take more threads."""
+    log = tmp_path_factory.mktemp("fresh") / "metrics.jsonl"
+    batched = [{"engine": "batched"}] * BATCHED + [{}] * (len(SIMULATED) - BATCHED)
+    told = {
+        "unwanted": LIBRARIES + OTHER_LAYERS,
+        "simulated": [one | change for one, change in zip(SIMULATED, batched, strict=True)],
+        "swarm": test_swarm.RUN,
+        "log": str(log),
+        "row": ROW,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(told)],
+        env=os.environ
+        | {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    train, results, pages, digests, swarm = map(json.loads, done.stdout.splitlines())
+    return Fresh(train, results, pages, digests, swarm, done.returncode, log)
+
+
+def test_what_a_live_peer_does_not_need_is_not_loaded(fresh: Fresh) -> None:
+    assert fresh.unwanted_of_train == []
+
+
+def test_neither_matplotlib_nor_pyarrow_is_loaded_for_its_own_sake(fresh: Fresh) -> None:
+    assert fresh.unwanted_of_results == []
+
+
+def test_the_allocator_is_told_or_left_alone(fresh: Fresh) -> None:
+    assert fresh.keeps_pages in (True, False)
+
+
+@pytest.mark.parametrize("number", range(len(SIMULATED)))
+def test_a_simulation_has_the_same_bits_in_another_process(fresh: Fresh, number: int) -> None:
+    """Whatever the order of hashes, and however many threads torch would like to take."""
+    summary = simulate(**SIMULATED[number]).summary
+    assert fresh.simulated[number] == [summary["digest"], summary["model_digest"]]
+
+
+def test_one_seed_is_one_swarm_in_every_process(fresh: Fresh) -> None:
+    assert fresh.swarm == test_swarm.digest(7) != test_swarm.digest(8)
+
+
+def test_a_row_outlives_a_killed_process(fresh: Fresh) -> None:
+    assert fresh.status == -signal.SIGKILL
+    assert read_metrics(fresh.log) == [ROW]
