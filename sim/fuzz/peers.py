@@ -12,6 +12,7 @@ from ...topology.hashing import key
 from ..kernel.worker import Worker
 from ..models.links import uniform
 from .vector import SIZE, Values, Vector
+from .weighted_sum import Life
 
 __all__ = ["FuzzPeer", "Pace", "Peers", "complete", "ring", "spread"]
 
@@ -37,10 +38,14 @@ class FuzzPeer:
     vector: Vector
     ledgers: tuple[Account, ...]
     """What was written down, of each shard."""
+    life: Life = field(init=False)
     poisoned: bool = False
     """Whether its values are not finite any more."""
     outlived: Incarnation = 0
     """The latest other life of its name that it has heard of."""
+
+    def __post_init__(self) -> None:
+        self.life = self.ledgers[0].life
 
     @property
     def id(self) -> PeerId:
@@ -90,6 +95,8 @@ class Peers:
     """Whether values change by mixing alone."""
     digests: bool = False
     """Whether to keep a digest of everything."""
+    compares_every: int = 1
+    """Events from one comparison of all ledgers to the next, see `Invariants`."""
 
 
 def spread(peers: Sequence[FuzzPeer]) -> float:

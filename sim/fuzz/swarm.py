@@ -27,7 +27,7 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, StaleIncarnation
 from ...gossip.types import Incarnation
-from ...gossip.wire.messages import Describe, Offer, later_life
+from ...gossip.wire.messages import Body, Describe, Offer, later_life
 from ...topology.hashing import key
 from ..kernel.clock import Priority
 from ..kernel.faults import Fault
@@ -88,7 +88,10 @@ class FuzzSwarm:
         calm_s: float = float("inf"),
     ) -> None:
         self.invariants = Invariants(
-            hulls=peers.hulls, exact=peers.config.exact, digests=peers.digests
+            hulls=peers.hulls,
+            exact=peers.config.exact,
+            digests=peers.digests,
+            every=peers.compares_every,
         )
         self.peers: dict[PeerId, FuzzPeer] = {}
         """The latest life of each peer."""
@@ -105,6 +108,10 @@ class FuzzSwarm:
         """Which life is to follow one that has heard of a later one."""
         self._returns: set[PeerId] = set()
         self._cause: object = None
+        self._body: Body | None = None
+        """Of the message that is the cause."""
+        self._peer: FuzzPeer
+        """To whom something happens."""
         self._seen: dict[int, Envelope] = {}
         self.opened: dict[tuple[Life, Life], float] = {}
         """Connections of peers that dial out, as (who listens, who dialled), and since when."""
@@ -149,13 +156,13 @@ class FuzzSwarm:
         return [peer for _, peer in sorted(self.peers.items()) if peer.worker.running]
 
     def run(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Let everything happen that is due until then, or until *stop* holds.
+        """Let everything happen that is due until then, or until *stop* holds as a process ends.
 
         Raises:
             Violation: An invariant is broken.
         """
-        while self.fleet.clock.run(until_s, stop) and not stop():
-            pass  # all processes have ended: that stops a simulation
+        while not stop() and self.fleet.clock.run(until_s):
+            pass  # a process has ended
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
         if self.fleet.traffic.errors:
             raise Violation("error", "a message was refused that a peer has sent")
@@ -277,34 +284,40 @@ class FuzzSwarm:
             self.invariants.seen["mass restart"] += together
         else:
             self.invariants.ended(self.peers[worker.id])
+        self.fleet.clock.stop()
 
     def decided(self, worker: Worker, cause: object, now: float) -> None:
         """Take note of an event, before its effects are carried out."""
-        what, detail = str(cause), None
-        if isinstance(cause, Envelope):
-            self._delivered(worker, cause)
-            what = "receive"
-            detail = "a schema" if isinstance(cause.body, Describe) else cause
-        self._cause = cause
-        self.invariants.happened(self.now, worker.protocol.account.life, what, detail)
+        peer = self._peer = self.peers[worker.id]
+        self._cause, self._body = cause, None
+        if worker.crash_point is not None and self.invariants.weighted_sum is not None:
+            # What it dies in the middle of cannot be told from what was off before.
+            self.invariants.weighted_sum.check()
+        if type(cause) is Envelope:
+            self._delivered(peer, cause)
+            self._body = cause.body
+            detail = "a schema" if type(cause.body) is Describe else cause
+            self.invariants.happened(self.fleet.clock.now, peer.life, "receive", detail)
+        else:
+            self.invariants.happened(self.fleet.clock.now, peer.life, str(cause), None)
 
-    def _delivered(self, worker: Worker, envelope: Envelope) -> None:
-        self.invariants.delivered(self.peers[worker.id], envelope)
-        self.invariants.seen["duplicate"] += id(envelope) in self._seen
+    def _delivered(self, peer: FuzzPeer, envelope: Envelope) -> None:
+        self.invariants.delivered(peer, envelope)
+        if id(envelope) in self._seen:
+            self.invariants.seen["duplicate"] += 1
         # What is kept stays alive, so that no other message gets its number.
         self._seen[id(envelope)] = envelope
         if not self.listens(envelope.source):
             dialled = envelope.source, envelope.source_incarnation
-            self.opened[worker.protocol.account.life, dialled] = self.now
+            self.opened[peer.life, dialled] = self.now
 
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
         """Take note of an effect that was just carried out."""
-        cause = self._cause.body if isinstance(self._cause, Envelope) else None
-        self.invariants.effect(self.peers[worker.id], effect, cause)
+        self.invariants.effect(self._peer, effect, self._body)
 
     def done(self, worker: Worker) -> None:
         """Take note that all effects of the event were carried out."""
-        self.invariants.all_done(self.peers[worker.id])
+        self.invariants.all_done(self._peer)
         if self._cause == "wake" and worker.protocol.deadline() <= self.now + worker.ahead_s:
             raise Violation("order", "it would be woken for ever", (worker.id,))
 
