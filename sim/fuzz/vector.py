@@ -1,6 +1,7 @@
 """A vector of four numbers and one local buffer, so that values really travel and mix."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,8 @@ class Vector:
         self.registers: dict[str, Values] = {name: np.zeros(len(values)) for name in registers}
         self.registers[X] = values.copy()
         self.local = values[:1].copy()
+        bounds = [schema.shard_bounds(shard) for shard in range(schema.shards)]
+        self._parts = [slice(a // 8, min(b // 8, len(values))) for a, b in bounds]
         self.snapshots: dict[SnapshotId, bytearray] = {}
         self._taken: dict[SnapshotId, tuple[Form, int]] = {}
         self.staged: dict[ShareId, bytearray | memoryview] = {}
@@ -73,36 +76,42 @@ class Vector:
 
     def carry_out(self, effect: Effect, frame: bytes) -> None:
         """Do what an effect asks of the values; those that ask nothing of them are passed over."""
-        match effect:
-            case Snapshot(id, register, form, shard):
-                _require(id not in self.snapshots, "a snapshot's number was used twice")
-                self.snapshots[id] = bytearray(self._bytes_of(register, form, shard))
-                self._taken[id] = form, shard
-            case Release(id, abandoned):
-                del self._taken[id]
-                memory = self.snapshots.pop(id)
-                if not abandoned:
-                    memory[:] = b"\xff" * len(memory)
-            case Reclaim(id, fraction):
-                form, shard = self._taken[id]
-                self._move(self._numbers(self.snapshots[id], shard), shard, fraction)
-            case Stage(share, offset, size):
-                room = self.staged.setdefault(share, bytearray(size))
-                end = offset + len(frame)
-                if not isinstance(room, bytearray):
-                    raise Violation("order", "a frame of a share that is read from memory")
-                _require(0 <= offset <= end <= len(room) == size, "a frame beside its share")
-                room[offset:end] = frame
-            case Drop(share):
-                self.staged.pop(share, None)
-            case Mix(share, fraction, form):
-                self._mix(share, fraction, form)
-            case Combine(register, terms):
-                self.registers[register] = sum(
-                    (c * self._term(t) for c, t in terms), np.zeros(len(self.x))
-                )
-            case _:
-                pass
+        act = _ACTIONS.get(type(effect))
+        if act is not None:
+            act(self, effect, frame)
+
+    def _snapshot(self, effect: Snapshot, frame: bytes) -> None:
+        id, form, shard = effect.id, effect.form, effect.shard
+        _require(id not in self.snapshots, "a snapshot's number was used twice")
+        self.snapshots[id] = bytearray(self._bytes_of(effect.register, form, shard))
+        self._taken[id] = form, shard
+
+    def _release(self, effect: Release, frame: bytes) -> None:
+        del self._taken[effect.snapshot]
+        memory = self.snapshots.pop(effect.snapshot)
+        if not effect.abandoned:
+            memory[:] = b"\xff" * len(memory)
+
+    def _reclaim(self, effect: Reclaim, frame: bytes) -> None:
+        _, shard = self._taken[effect.snapshot]
+        values = self._numbers(self.snapshots[effect.snapshot], shard)
+        self._move(values, shard, effect.fraction)
+
+    def _stage(self, effect: Stage, frame: bytes) -> None:
+        size, start = effect.size_bytes, effect.offset_bytes
+        room = self.staged.setdefault(effect.share, bytearray(size))
+        end = start + len(frame)
+        if not isinstance(room, bytearray):
+            raise Violation("order", "a frame of a share that is read from memory")
+        _require(0 <= start <= end <= len(room) == size, "a frame beside its share")
+        room[start:end] = frame
+
+    def _drop(self, effect: Drop, frame: bytes) -> None:
+        self.staged.pop(effect.share, None)
+
+    def _combine(self, effect: Combine, frame: bytes) -> None:
+        terms = ((c * self._term(term)) for c, term in effect.terms)
+        self.registers[effect.register] = sum(terms, np.zeros(len(self.x)))
 
     def frame_of(self, send: Send) -> bytes:
         """Cut the frame of a message out of its snapshot."""
@@ -129,7 +138,8 @@ class Vector:
         """Look at a staged share."""
         return bool(np.isfinite(self._term(inspect.share)).all())
 
-    def _mix(self, share: ShareId, fraction: float, form: Form) -> None:
+    def _mix(self, effect: Mix, frame: bytes) -> None:
+        share, fraction, form = effect.share, effect.fraction, effect.form
         values = self._term(share)
         staged = self.staged.pop(share)
         self._move(values, share.shard, fraction)
@@ -145,8 +155,7 @@ class Vector:
 
     def part(self, shard: int) -> slice:
         """Which numbers are those of a shard; what lies beyond the last one is padding."""
-        start, stop = self.schema.shard_bounds(shard)
-        return slice(start // 8, min(stop // 8, len(self.x)))
+        return self._parts[shard]
 
     def _numbers(self, payload: Buffer, shard: int) -> Values:
         part = self.part(shard)
@@ -163,6 +172,17 @@ class Vector:
         if not form.copy or shard:
             return shared
         return (shared + self.local.tobytes()).ljust(form.size_bytes(self.schema, 0), b"\0")
+
+
+_ACTIONS: Mapping[type, Callable[[Vector, Any, bytes], None]] = {
+    Snapshot: Vector._snapshot,
+    Release: Vector._release,
+    Reclaim: Vector._reclaim,
+    Stage: Vector._stage,
+    Drop: Vector._drop,
+    Mix: Vector._mix,
+    Combine: Vector._combine,
+}
 
 
 def _require(holds: bool, what: str) -> None:
