@@ -4,7 +4,7 @@ Each option draws from a stream of its own, and so does the list of faults: turn
 or taking a fault away, shifts nothing else.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +35,8 @@ __all__ = [
 _FREQUENT = ("crash", "crash", "cut", "partition", "join")
 """Drawn more often: most of what is rare needs one of them."""
 
+_NEWCOMERS_MAX = 6
+
 
 def draw_faults(
     rng: np.random.Generator, peers: Sequence[PeerId], until_s: float, *, diverge: bool
@@ -58,7 +60,18 @@ def draw_faults(
     for _ in range(int(rng.integers(0, 13)) if kinds else 0):
         kind = kinds[int(rng.integers(len(kinds)))]
         faults += draws[kind](rng, peers, rounded_s(rng.uniform(0.0, until_s)))
-    return tuple(sorted(faults, key=lambda fault: fault.at_s))
+    return tuple(sorted(_without_crowds(faults), key=lambda fault: fault.at_s))
+
+
+def _without_crowds(faults: Iterable[Fault]) -> Iterator[Fault]:
+    """Leave out newcomers beyond so many: a crowd costs as much as ten swarms that are as rare."""
+    joined = 0
+    for fault in faults:
+        if fault.kind == "join":
+            joined += fault.count or 1
+            if joined > _NEWCOMERS_MAX:
+                continue
+        yield fault
 
 
 class ClippingGoSGD:
@@ -115,7 +128,7 @@ CONFIG = ProtocolConfig(
     roll_s=3.0,
     retry_s=0.5,
     staged_max=3,
-    merge_rounds=20,
+    merge_rounds=5,
     inline_bytes_max=256,
 )
 """A tenth of the defaults, so that a minute is long enough for everything to settle."""

@@ -49,6 +49,8 @@ CALM: Final = NetworkConfig(latency_s=0.01, jitter=1.0)
 
 _CHECKPOINT_EVERY_S: Final = 2.0
 
+_LINGER_S: Final = 2.0
+
 _NAP_S: Final = 0.1
 """How often one that stands still is looked at whether it goes on."""
 
@@ -136,6 +138,7 @@ class FuzzSwarm:
                 checkpoint_every_s=_CHECKPOINT_EVERY_S,
                 latecomers_s=latecomers_s,
                 ends=False,
+                linger_s=_LINGER_S,
                 calm_s=calm_s,
             ),
         )

@@ -29,7 +29,7 @@ RING_S = 1.5
 END_S = 60.0
 """Within this time everybody must close, once all have finished."""
 
-SPREAD_MAX = 1e-2
+SPREAD_MAX = 5e-2
 """How far apart models may be in one coordinate; they begin some units apart."""
 
 ORDERLY = NetworkConfig(latency_s=0.02, jitter=1.5)
@@ -41,7 +41,7 @@ UNRULY = replace(ORDERLY, reorder=0.3)
 LATE = Fault(at_s=0.0, kind="delay", by_s=0.03)
 """There, one of fifty comes later than the first question about a share."""
 
-_LOOK_S = 1.0
+_LOOK_S = 0.5
 
 _COMPARED_EVERY = 40
 """Events that write something from one comparison of all ledgers to the next."""

@@ -106,6 +106,8 @@ class FaultPlan:
     """When the workers that follow the founders start, virtual seconds."""
     ends: bool = True
     """Whether all is over with the last optimizer step, and not when nobody is needed any more."""
+    linger_s: float = 5.0
+    """How long a process that nobody needs any more still answers, virtual seconds."""
     calm_s: float = math.inf
     """When the network's faults are over in any case, virtual seconds."""
 

@@ -31,7 +31,6 @@ _SEEDS_KEPT_MAX: Final = 16
 # As live peers and those of a `Swarm` have it.
 _LEAVING_S: Final = 0.05
 _LEAVE_S: Final = 10.0
-_LINGER_S: Final = 5.0
 
 # Ten times the longest wait between two questions about a share.
 _STUCK_S: Final = 300.0
@@ -196,7 +195,7 @@ class Processes:
         """Whether a worker that has finished takes no more turns: nobody needs it any more."""
         if self.plan.ends or not worker.protocol.done:
             return False
-        self.fleet.at(self.fleet.now + _LINGER_S, partial(self._close, worker, died=False))
+        self.fleet.at(self.fleet.now + self.plan.linger_s, partial(self._close, worker, died=False))
         return True
 
     def calm(self) -> None:
@@ -397,7 +396,7 @@ class Processes:
             return
         if worker.protocol.phase is Phase.LEFT:
             # It still answers for a while: over lossy links, it may be asked more than once.
-            fleet.at(fleet.now + _LINGER_S, partial(self._close, worker, died=False))
+            fleet.at(fleet.now + self.plan.linger_s, partial(self._close, worker, died=False))
         elif fleet.now >= give_up_s and worker.awake:
             self._close(worker, died=True)
         else:
