@@ -34,7 +34,14 @@ from .vector import Values
 from .violation import LIVENESS, Violation
 from .weighted_sum import Life, Push, WeightedSum
 
-__all__ = ["Invariants", "PushInvariants"]
+__all__ = ["ROUNDED", "ROUNDING", "Invariants", "PushInvariants"]
+
+
+ROUNDING = 1e-9
+"""How far outside of the hull of all models one may lie."""
+
+ROUNDED = 0.2
+"""The same where numbers travel in 8 or 16 bits; models begin some units apart."""
 
 
 class PushInvariants:
@@ -49,6 +56,7 @@ class PushInvariants:
         self._seen = seen
         self._dead = dead
         self._pushed: dict[Push, int] = {}
+        self._swarms: dict[Push, bytes] = {}
         self._decided: dict[Push, int] = {}
         self._given_up: set[Push] = set()
         self._streamed: set[Push] = set()
@@ -57,8 +65,8 @@ class PushInvariants:
         """Note that a frame of it was sent."""
         self._streamed.add(push)
 
-    def check(self, me: Life, entry: Entry) -> None:
-        """Check what is to be written against what everybody else has written.
+    def check(self, me: Life, entry: Entry, swarm: bytes) -> None:
+        """Check what is to be written, in a swarm, against what everybody else has written.
 
         Raises:
             Violation: It contradicts that; nothing was noted.
@@ -70,8 +78,12 @@ class PushInvariants:
             case Kind.PUSHED:
                 if mine in self._pushed:
                     raise Violation("I3", f"a number is used twice: {_named(mine)}", whom)
+                self._swarms[mine] = swarm
             case Kind.ACCEPTED:
                 self._check_decision(theirs, entry.weight, whom)
+                if entry.weight and self._swarms[theirs] != swarm:
+                    what = f"weight of one swarm was accepted in another: {_named(theirs)}"
+                    raise Violation("I1", what, whom)
             case Kind.SETTLED:
                 if entry.weight != self._decided.get(mine, 0):
                     raise Violation("I3", f"settled otherwise than decided: {_named(mine)}", whom)
@@ -133,8 +145,6 @@ def _named(push: Push) -> str:
     return f"push {seq} of shard {shard} from {sender}/{life} to {receiver}/{later}"
 
 
-_ROUNDING = 1e-9
-
 _TRACED = 1500
 """Events and effects that are kept, to be shown where something breaks."""
 
@@ -148,6 +158,7 @@ class Invariants:
         digests: Whether to keep a digest of everything, which takes a fifth of the time.
         every: Events that write something from one comparison of all ledgers (I1, I5) to the next.
             What is off stays off: with 1 it is found at the event that has brought it about.
+        rounding: How far outside of the hull a model may lie, where numbers travel rounded.
 
     Attributes:
         seen: How often each thing that must happen *sometimes* in a campaign did happen.
@@ -159,8 +170,15 @@ class Invariants:
     """
 
     def __init__(
-        self, *, hulls: bool = True, exact: bool = False, digests: bool = True, every: int = 1
+        self,
+        *,
+        hulls: bool = True,
+        exact: bool = False,
+        digests: bool = True,
+        every: int = 1,
+        rounding: float = ROUNDING,
     ) -> None:
+        self._rounding = rounding
         self._keeps_hulls = hulls
         self._every = every
         self._due = every
@@ -264,7 +282,7 @@ class Invariants:
         life, entry, weighted_sum = host.life, effect.entry, self.weighted_sum
         ledger, self._wrote = host.ledgers[entry.shard], True
         self._stale.add(entry.shard)
-        self._pushes.check(life, entry)
+        self._pushes.check(life, entry, host.protocol.swarm)
         ledger.apply(entry)
         if ledger.weight < 0:
             raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
@@ -402,7 +420,7 @@ class Invariants:
         for ledger in host.ledgers:
             if ledger.weight:
                 low, high = self._hulls[swarm]
-                inside = (low - _ROUNDING <= x) & (x <= high + _ROUNDING)
+                inside = (low - self._rounding <= x) & (x <= high + self._rounding)
                 if not inside[host.vector.part(ledger.shard)].all():
                     me = ledger.id
                     raise Violation("I4", f"the model of {me} lies outside of the hull", (me,))

@@ -86,13 +86,17 @@ class Peers:
     dials_out: Callable[[PeerId], bool] = lambda peer: False
     """Whether a peer listens nowhere, so that it is reached on connections of its own only."""
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
-    """How far the clocks of some machines are ahead."""
+    """How far the clocks of some machines are ahead; below 0 where they are behind."""
     mutate: Callable[[Protocol], None] = lambda protocol: None
     """Plants a known bug, so that one can see whether it is found."""
     tells: bool = False
     """Whether a sender hears that there is no way to its peer."""
     hulls: bool = True
     """Whether values change by mixing alone."""
+    rolls: tuple[int, ...] = ()
+    """How many of the founders call each roll, where there are several swarms."""
+    damage: float = 0.0
+    """Probability that bits of a message are flipped; above 0, every message is made bytes."""
     digests: bool = False
     """Whether to keep a digest of everything."""
     compares_every: int = 1

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from ...gossip import Account, Envelope, PeerId, Phase, Protocol, stream
+from ...gossip import Account, Envelope, PeerId, Phase, Protocol, RemoteProtocolError, stream
 from ...gossip.effects.effects import (
     Attach,
     Combine,
     Drop,
     Effect,
+    Greet,
     Halt,
     Inspect,
     Mix,
@@ -27,6 +28,8 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, StaleIncarnation
 from ...gossip.types import Incarnation
+from ...gossip.wire.codec import decode, encode
+from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Body, Describe, Offer, later_life
 from ...topology.hashing import key
 from ..kernel.clock import Priority
@@ -36,8 +39,9 @@ from ..kernel.plan import Checkpoint, FaultPlan, FleetPlan
 from ..kernel.worker import Handler, Worker
 from ..models.links import Links, address_of, uniform
 from ..models.network import NetworkConfig
-from .invariants import Invariants
+from .invariants import ROUNDED, ROUNDING, Invariants
 from .peers import FuzzPeer, Pace, Peers
+from .trace import tell
 from .vector import Values, Vector, schema_of
 from .violation import Violation
 from .weighted_sum import Life
@@ -94,6 +98,7 @@ class FuzzSwarm:
             exact=peers.config.exact,
             digests=peers.digests,
             every=peers.compares_every,
+            rounding=ROUNDING if parse_wire(peers.config.wire).is_native else ROUNDED,
         )
         self.peers: dict[PeerId, FuzzPeer] = {}
         """The latest life of each peer."""
@@ -104,7 +109,10 @@ class FuzzSwarm:
         self._seed = seed
         self._made = peers
         self._schema = schema_of(peers.size, peers.shards)
-        self._ahead_s = dict(peers.ahead_s)
+        # No clock shows a time before 0: what is behind is so because the others are ahead.
+        self._right_s = -min([0.0, *peers.ahead_s.values()])
+        self._ahead_s = {peer: self._right_s + ahead_s for peer, ahead_s in peers.ahead_s.items()}
+        self._keeps_anchor = parse_wire(peers.config.wire).needs_anchor
         self._registers: dict[PeerId, Sequence[str]] = {}
         self._later: dict[PeerId, Incarnation] = {}
         """Which life is to follow one that has heard of a later one."""
@@ -135,6 +143,7 @@ class FuzzSwarm:
             fault_plan=FaultPlan(
                 faults=tuple(fault for fault in faults if fault.kind != "diverge"),
                 founders=founders,
+                rolls=peers.rolls,
                 checkpoint_every_s=_CHECKPOINT_EVERY_S,
                 latecomers_s=latecomers_s,
                 ends=False,
@@ -185,6 +194,16 @@ class FuzzSwarm:
         for peer in self.running():
             peer.worker.finishing = True
 
+    def meet(self, peer: PeerId, other: PeerId) -> None:
+        """Tell a peer of another swarm's, once it belongs to one of its own."""
+        worker = self.peers[peer].worker
+        if worker.awake and worker.protocol.phase is Phase.TRAINING:
+            self.invariants.seen["two swarms"] += 1
+            now = self.now + worker.ahead_s
+            effects = worker.protocol.join(now, [address_of(other)])
+            self.fleet.carry_out(worker, effects, now, "join")
+            self.fleet.set_alarm(worker)
+
     def crash(self, peer: PeerId) -> None:
         """End a process without a word."""
         self.processes.crash(self.peers[peer].worker)
@@ -210,6 +229,7 @@ class FuzzSwarm:
             rng=partial(stream, self._seed, f"{id}/{incarnation}"),
             config=made.config,
             addresses=() if made.dials_out(id) else (address_of(id),),
+            keeps_anchor=self._keeps_anchor,
             host=made.host,
             clock=dict(kept.clock) if kept is not None else {},
         )
@@ -236,7 +256,7 @@ class FuzzSwarm:
 
     def ahead_s(self, id: PeerId) -> float:
         """How far the clock of a peer's machine is ahead."""
-        return self._ahead_s.get(id, 0.0)
+        return self._ahead_s.get(id, self._right_s)
 
     def listens(self, id: PeerId) -> bool:
         """Whether a peer has an address, where others can reach it."""
@@ -348,6 +368,7 @@ class FuzzSwarm:
         return {
             **dict.fromkeys(of_values, self._carry_out),
             Send: self._send,
+            Greet: self._greet,
             Inspect: self._inspect,
             Attach: self._attach,
             StaleIncarnation: self._note_outlived,
@@ -365,7 +386,41 @@ class FuzzSwarm:
             segment = str(len(self._shown) - 1)
             envelope = replace(envelope, body=replace(body, segment=segment))
         frame = peer.vector.frame_of(send)
+        if self._made.damage:
+            arrived = self._as_bytes(worker, envelope, frame)
+            if arrived is None:
+                return
+            envelope, frame = arrived
         self.processes.mail.send(worker, envelope, _Frame(frame) if frame else None)
+
+    def _greet(self, worker: Worker, greet: Greet, now: float) -> None:
+        if self._made.damage:
+            arrived = self._as_bytes(worker, greet.envelope, b"")
+            if arrived is None:
+                return
+            greet = replace(greet, envelope=arrived[0])
+        self.processes.mail.greet(worker, greet, now)
+
+    def _as_bytes(
+        self, worker: Worker, envelope: Envelope, frame: bytes
+    ) -> tuple[Envelope, bytes] | None:
+        """Write a message, damage it perhaps, and read it; None where the codec refuses it."""
+        parts = [bytearray(part) for part in encode(envelope, frame)]
+        is_damaged = self._random("damage", worker) < self._made.damage
+        for _ in range(1 + int(3 * self._random("damages", worker)) if is_damaged else 0):
+            part = parts[int(len(parts) * self._random("damaged part", worker))]
+            bit = int(8 * len(part) * self._random("damaged bit", worker))
+            part[bit // 8] ^= 1 << bit % 8
+        try:
+            found = decode(parts)
+        except RemoteProtocolError:
+            self.invariants.seen["damaged"] += 1
+            if is_damaged:
+                return None
+            raise
+        if found != envelope or b"".join(parts[1:]) != frame:
+            raise Violation("order", f"{tell(envelope)} was read as {tell(found)}", (worker.id,))
+        return found, frame
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         # Values are looked at a little later, when the share may be decided already.
@@ -415,6 +470,7 @@ class FuzzSwarm:
         if peer.outlived:
             self._soon(worker, 0.0, partial(self.start_over, peer))
         elif self._cause == "step":
+            self.invariants.seen["halted"] += 1
             self.fleet.carrier.halted = effect.reason
 
     def start_over(self, peer: FuzzPeer) -> None:

@@ -102,6 +102,8 @@ class FaultPlan:
     """So many of the workers are there at the start; the others are newcomers, in order."""
     checkpoint_every_s: float
     """Virtual seconds from one checkpoint of a worker to its next."""
+    rolls: tuple[int, ...] = ()
+    """How many of the founders call each roll together, in order; one roll of all unless given."""
     latecomers_s: tuple[float, ...] = ()
     """When the workers that follow the founders start, virtual seconds."""
     ends: bool = True

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ...gossip import PeerId, Protocol
-from ...gossip.protocol.state import ShardState
-from ...gossip.types import Incarnation, ShareId
-from ...gossip.wire.messages import Ack, Offer
-from .trial import Mutant
+from ....gossip import PeerId, Protocol
+from ....gossip.protocol.state import ShardState
+from ....gossip.types import Incarnation, ShareId
+from ....gossip.wire.messages import Ack, Offer
+from ..trial import Mutant
 
 __all__ = ["MUTANTS"]
 
