@@ -167,14 +167,28 @@ class FuzzSwarm:
         """Peers whose process runs, by id."""
         return [peer for _, peer in sorted(self.peers.items()) if peer.worker.running]
 
-    def run(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Let everything happen that is due until then, or until *stop* holds as a process ends.
+    def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> None:
+        """Let everything happen that is due until then, or until *stop* holds.
 
         Raises:
             Violation: An invariant is broken.
         """
-        while not stop() and self.fleet.clock.run(until_s):
-            pass  # a process has ended
+        while self.fleet.clock.run(until_s, stop) and not (stop is not None and stop()):
+            pass  # a process has ended: that stops a simulation
+        self._check_run()
+
+    def run_until_closed(self, until_s: float) -> None:
+        """Let everything happen that is due until then, or until nobody is of a swarm any more.
+
+        Raises:
+            Violation: An invariant is broken.
+        """
+        while any(peer.protocol.swarm for peer in self.running()):
+            if not self.fleet.clock.run(until_s):
+                break
+        self._check_run()
+
+    def _check_run(self) -> None:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
         if self.fleet.traffic.errors:
             raise Violation("error", "a message was refused that a peer has sent")

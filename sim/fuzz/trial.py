@@ -190,8 +190,7 @@ def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
         swarm.run(swarm.now + _LOOK_S)
     agree_s = swarm.now - scenario.faults_s
     swarm.finish()
-    end_s = swarm.now + END_S
-    swarm.run(end_s, lambda: not any(peer.protocol.swarm for peer in swarm.running()))
+    swarm.run_until_closed(swarm.now + END_S)
     _check_rest(swarm)
     return agree_s
 
