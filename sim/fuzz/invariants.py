@@ -367,6 +367,8 @@ class Invariants:
         """Check that a peer which has just left waited for all escrow that can still be settled."""
         life = host.life
         self._left.add(life)
+        if any(ledger.weight for ledger in host.ledgers):
+            raise Violation("I1", f"{host.id} leaves with weight that nobody has", (host.id,))
         if life not in self._outlived:
             _require_settled(host, "leaves", gone=())
 
