@@ -8,11 +8,11 @@ for every shard by itself.
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from ...gossip import Account, Entry, Kind, PeerId, Phase, audit
+from ...gossip import Account, Entry, Kind, PeerId, Phase, ProtocolConfig, audit
 from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Release, Send
 from ...gossip.effects.events import (
     Event,
@@ -34,7 +34,7 @@ from .vector import Values
 from .violation import LIVENESS, Violation
 from .weighted_sum import Life, Push, WeightedSum
 
-__all__ = ["ROUNDED", "ROUNDING", "Invariants", "PushInvariants"]
+__all__ = ["BELIEVED_MS", "ROUNDED", "ROUNDING", "Invariants", "PushInvariants"]
 
 
 ROUNDING = 1e-9
@@ -42,6 +42,10 @@ ROUNDING = 1e-9
 
 ROUNDED = 0.2
 """The same where numbers travel in 8 or 16 bits; models begin some units apart."""
+
+
+BELIEVED_MS: Final = ProtocolConfig().incarnation_ahead_max
+"""How much later than another's a life may begin, for that to believe in it."""
 
 
 class PushInvariants:
@@ -468,7 +472,9 @@ def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> No
     me = host.id
     for ledger in host.ledgers:
         for life, escrow in ledger.outstanding.items():
-            if not escrow.stranded and life not in gone:
+            # One that does not believe in this life answers nothing.
+            believed = abs(life[1] - host.life[1]) <= BELIEVED_MS
+            if believed and not escrow.stranded and life not in gone:
                 what = f"{me} {what} on open escrow to {life}"
                 raise Violation(LIVENESS, what, (me, life[0]))
 

@@ -96,7 +96,8 @@ class Peers:
     rolls: tuple[int, ...] = ()
     """How many of the founders call each roll, where there are several swarms."""
     damage: float = 0.0
-    """Probability that bits of a message are flipped; above 0, every message is made bytes."""
+    """Probability that bits of a message are flipped until the faults are over; above 0, every
+    message is made bytes."""
     digests: bool = False
     """Whether to keep a digest of everything."""
     compares_every: int = 1

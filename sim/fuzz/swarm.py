@@ -108,6 +108,7 @@ class FuzzSwarm:
         self.handlers: Mapping[type, Handler] = self._handlers()
         self._seed = seed
         self._made = peers
+        self._calm_s = calm_s
         self._schema = schema_of(peers.size, peers.shards)
         # No clock shows a time before 0: what is behind is so because the others are ahead.
         self._right_s = -min([0.0, *peers.ahead_s.values()])
@@ -400,7 +401,7 @@ class FuzzSwarm:
             segment = str(len(self._shown) - 1)
             envelope = replace(envelope, body=replace(body, segment=segment))
         frame = peer.vector.frame_of(send)
-        if self._made.damage:
+        if self._made.damage and self.now < self._calm_s:
             arrived = self._as_bytes(worker, envelope, frame)
             if arrived is None:
                 return
@@ -408,7 +409,7 @@ class FuzzSwarm:
         self.processes.mail.send(worker, envelope, _Frame(frame) if frame else None)
 
     def _greet(self, worker: Worker, greet: Greet, now: float) -> None:
-        if self._made.damage:
+        if self._made.damage and self.now < self._calm_s:
             arrived = self._as_bytes(worker, greet.envelope, b"")
             if arrived is None:
                 return

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import networkx as nx
 
-from ...gossip import PeerId, Protocol, ProtocolConfig, stream
+from ...gossip import PeerId, Protocol, stream
 from ...gossip.wire.formats import parse_wire
 from ..kernel.plan import Fault
 from ..models.links import address_of
 from ..models.network import NetworkConfig
-from .invariants import ROUNDED
+from .invariants import BELIEVED_MS, ROUNDED
 from .peers import FuzzPeer, Peers, complete, ring, spread
 from .scenario import Scenario
 from .swarm import FuzzSwarm
@@ -44,9 +44,6 @@ LATE = Fault(at_s=0.0, kind="delay", by_s=0.03)
 """There, one of fifty comes later than the first question about a share."""
 
 _LOOK_S = 0.5
-
-_BELIEVED_MS = ProtocolConfig().incarnation_ahead_max
-"""How much later than another's a life may begin."""
 
 _COMPARED_EVERY = 40
 """Events that write something from one comparison of all ledgers to the next."""
@@ -174,8 +171,10 @@ def swarm_of(
         swarm.fleet.at(scenario.faults_s, partial(swarm.meet, other, one))
     for fault in scenario.faults:
         swarm.invariants.seen[f"fault: {fault.kind}"] += 1
-    swarm.invariants.seen[f"format: {parse_wire(scenario.config.wire).name}"] += 1
-    swarm.invariants.seen[f"rule: {scenario.rule}"] += 1
+    seen = swarm.invariants.seen
+    seen["other format"] += not parse_wire(scenario.config.wire).is_native
+    seen["clock far ahead"] += max(scenario.ahead_s.values(), default=0.0) > 86_400
+    seen["clock behind"] += min(scenario.ahead_s.values(), default=0.0) < 0
     return swarm
 
 
@@ -234,7 +233,7 @@ def _acquainted(hosts: list[FuzzPeer], scenario: Scenario) -> list[list[FuzzPeer
 def _are_strangers(one: FuzzPeer, other: FuzzPeer) -> bool:
     """Whether two belong to swarms of their own, or one does not believe that the other can be."""
     swarms = {one.protocol.swarm, other.protocol.swarm} - {b""}
-    return len(swarms) > 1 or abs(one.life[1] - other.life[1]) > _BELIEVED_MS
+    return len(swarms) > 1 or abs(one.life[1] - other.life[1]) > BELIEVED_MS
 
 
 def _quarrel(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario: Scenario) -> str:

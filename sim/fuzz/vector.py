@@ -229,7 +229,7 @@ def decoded(wire: Wire, payload: bytes, mine: Values) -> Values:
     if wire.name == "int8":
         # A share of so few numbers has its codes in one cache line.
         scale = np.frombuffer(payload, np.float32, 1, ALIGNMENT_BYTES)[0]
-        return np.frombuffer(payload, np.int8, n) * float(scale)
+        return np.frombuffer(payload, np.int8, n).astype(np.float64) * float(scale)
     values = mine.copy()
     room = mine.shape[0] + (-n) % (ALIGNMENT_BYTES // 8)
     kept = wire.kept(room)

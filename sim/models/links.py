@@ -123,9 +123,7 @@ class Links:
     @property
     def uses_sizes(self) -> bool:
         """Whether the size of a message has anything to do with when it arrives."""
-        return any(self._s_per_byte) or any(
-            link.bandwidth_mbit for link in self._config.links
-        )
+        return any(self._s_per_byte) or any(link.bandwidth_mbit for link in self._config.links)
 
     def add(self, id: str) -> int:
         """Take in a worker that comes later.

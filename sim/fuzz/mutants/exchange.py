@@ -28,6 +28,7 @@ def patch(owner: object, name: str, wrapped: Callable[..., Any]) -> None:
 
     setattr(owner, name, patched)
 
+
 _Life = tuple[PeerId, Incarnation]
 
 
@@ -57,9 +58,7 @@ def _decide_again(shard_state: ShardState) -> None:
     account = shard_state.log.account
     decided = account.decided = _Forgetful(account.decided)
 
-    def forgetting(
-        take: Callable[..., None], share: ShareId, message: Offer, *rest: Any
-    ) -> None:
+    def forgetting(take: Callable[..., None], share: ShareId, message: Offer, *rest: Any) -> None:
         if share.seq <= _last(shard_state, share):
             decided.blindly(take, share, message, *rest)
         else:
@@ -116,7 +115,9 @@ def _partial_as_whole(shard_state: ShardState) -> None:
     """What comes back of a share that was accepted in part is forgotten."""
     outbox = shard_state.outbox
 
-    def ack(take: Callable[..., None], peer: PeerId, life: Incarnation, body: Ack, now: float) -> None:
+    def ack(
+        take: Callable[..., None], peer: PeerId, life: Incarnation, body: Ack, now: float
+    ) -> None:
         transfer = outbox._find(peer, life, body.seq)
         if transfer is not None and body.accepted:
             body = replace(body, accepted=transfer.offer.escrow)
@@ -195,7 +196,9 @@ def _first_shard_asked(shard_state: ShardState) -> None:
     """Questions are asked about the first shard, whatever shard it is."""
     log = shard_state.log
 
-    def send(say: Callable[..., None], peer: PeerId, life: Incarnation, body: object, **more: Any) -> None:
+    def send(
+        say: Callable[..., None], peer: PeerId, life: Incarnation, body: object, **more: Any
+    ) -> None:
         shard, log._shard = log._shard, 0 if type(body) is Query else log._shard
         say(peer, life, body, **more)
         log._shard = shard

@@ -130,9 +130,7 @@ def _more_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     chosen = ("adpsgd", "adpsgd", "dpsgd", "allreduce")[int(rng.integers(4))]
     if rng.random() >= 0.15:
         return scenario
-    found = replace(
-        scenario, rule=chosen, shards=1, config=replace(scenario.config, exact=False)
-    )
+    found = replace(scenario, rule=chosen, shards=1, config=replace(scenario.config, exact=False))
     # Those who did not found would only be turned away.
     return replace(found, founders=len(scenario.peers)) if found.waits else found
 
@@ -161,10 +159,8 @@ def _two_swarms(scenario: Scenario, rng: np.random.Generator) -> Scenario:
 
 def _brief_tombstones(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     """The dead are known as such sooner, and those who left are forgotten within 12 s."""
-    times = {"gossip_s": 0.3, "suspect_s": 0.8, "dead_s": 1.2}
-    if rng.random() >= 0.15:
-        return scenario
-    return replace(scenario, config=replace(scenario.config, **times))
+    config = replace(scenario.config, gossip_s=0.3, suspect_s=0.8, dead_s=1.2)
+    return replace(scenario, config=config) if rng.random() < 0.15 else scenario
 
 
 _Option = Callable[[Scenario, np.random.Generator], Scenario]

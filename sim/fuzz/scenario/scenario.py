@@ -127,7 +127,8 @@ class Scenario:
     orderly: bool = False
     """Whether messages stay in order on each link, as on one socket, while nothing is wrong."""
     damage: float = 0.0
-    """Probability that bits of a message are flipped; above 0, every message is made bytes."""
+    """Probability that bits of a message are flipped while there are faults; above 0, every message
+    is made bytes then."""
     faults: tuple[Fault, ...] = ()
 
     @property
