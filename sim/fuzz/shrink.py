@@ -127,7 +127,9 @@ class _Search:
             for name in KINDS[fault.kind].may:
                 plain: Fault = replace(self.best.faults[place], **{name: None})  # type: ignore[arg-type]
                 faults = (*self.best.faults[:place], plain, *self.best.faults[place + 1 :])
-                self._accept(replace(self.best, faults=faults))
+                # Fewer newcomers may come: what is of one of them has nobody then.
+                if self._of(faults) == faults:
+                    self._accept(replace(self.best, faults=faults))
 
     def _accept(self, draft: Draft) -> bool:
         if draft != self.best and self._fails(draft):

@@ -56,13 +56,13 @@ def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
 def test_the_result_hangs_on_no_number_of_processes() -> None:
     # Seeds are tried in parts of four: the last part finds it, at once.
     seeds = tuple(range(5, 13))
-    order = Order(seeds=seeds, workers=2, plant="hasty-leave", failures_max=1)
+    order = Order(seeds=seeds, workers=2, plant="partial-as-whole", failures_max=1)
     one, two = (run_campaign(replace(order, processes=processes)) for processes in (1, 2))
     assert one == two
     assert one.broken and one.broken[0].shrunk
 
 
-QUICK = ("no-deduplication", "first-shard-asked", "leaver-lets-in")
+QUICK = ("accepts-more", "partial-as-whole", "first-shard-asked")
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None
 
 @pytest.mark.parametrize("seed", [17, 26, 38, 41])
 def test_an_asker_closes_though_the_one_it_asked_had_taken_it_for_dead(seed: int) -> None:
-    """Who is not heard for a while gets no answer, and the others are quiet before it asks again."""
+    """Who is not heard for a while gets no answer, and then all the others are quiet."""
     cut = Fault(at_s=9.5, kind="cut", peer="p3", one_way=True)
     peers = ("p0", "p1", "p2", "p3")
     scenario = Scenario(seed=seed, peers=peers, founders=4, rule="adpsgd", faults=(cut,))
