@@ -20,7 +20,7 @@ from .scenario import Scenario
 from .swarm import FuzzSwarm
 from .violation import LIVENESS, Violation
 
-__all__ = ["Failure", "Trial", "attempt", "run"]
+__all__ = ["Failure", "Trial", "attempt", "run", "swarm_of"]
 
 AGREE_S = 60.0
 """Within this time all must belong to one swarm and agree, once the faults are over."""

@@ -27,7 +27,7 @@ from ...gossip.wire.formats import Form, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES
 from .violation import Violation
 
-__all__ = ["SCHEMA", "SIZE", "Values", "Vector", "schema_of"]
+__all__ = ["SCHEMA", "SIZE", "Values", "Vector", "decoded", "encoded", "schema_of"]
 
 Values = NDArray[np.float64]
 

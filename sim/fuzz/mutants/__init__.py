@@ -1,13 +1,5 @@
 """Mutants: known bugs, planted into the protocol to see whether a campaign finds them."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from ..trial import Mutant
-from .exchange import EXCHANGE
-from .membership import MEMBERSHIP
+from .registry import MUTANTS
 
 __all__ = ["MUTANTS"]
-
-MUTANTS: Mapping[str, Mutant] = MappingProxyType({**EXCHANGE, **MEMBERSHIP})
-"""By the name that people type."""
