@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,6 @@ from ..errors import FAILED, STOPPED, fail, not_written
 from ..options import Json, Source, options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...sim.fuzz import Broken, Campaign, Order, Trial
 
 __all__ = ["FuzzConfig", "as_json", "command_of", "fuzz", "parse_seeds", "words"]
@@ -50,12 +48,18 @@ class FuzzConfig:
     called p0, p1 and so on; drawn unless given."""
 
     without: str | None = None
-    """Leave these options of the swarms at their plain values: founders, rules, ring, wide, frames,
-    shards, exact, bandwidth, memory, dial-out, clocks, tells, orderly; none unless given."""
+    """Leave these options of the swarms, or of what is drawn of faults, at their plain values:
+    founders, rules, ring, wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells,
+    orderly, far-clocks, more-rules, formats, damage, two-swarms, tombstones, newcomers, leavers,
+    splits; none unless given."""
 
     plant: str | None = None
-    """Run a mutant, a protocol with a known bug, to see that it is found: no-deduplication or
-    lost-fence; none unless given."""
+    """Run a mutant, a protocol with a known bug, to see that it is found: no-deduplication,
+    lost-fence, accepts-more, partial-as-whole, impatient, number-reused, snapshot-kept,
+    staged-kept, exact-without-values, wrong-part-back, first-shard-asked, copy-blended,
+    unwritten-fence, credit-lost, stall-never-over, never-dead, dead-for-ever, dead-not-dialled,
+    later-life-ignored, old-addressee, any-swarm, no-tombstones, asks-once, hasty-leave,
+    leaver-keeps-weight, leaver-lets-in or steps-added; none unless given."""
 
     processes: int | None = None
     """Seeds tried side by side, with the same result; one per core unless given."""
@@ -119,7 +123,8 @@ def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
     The same seed always gives the same result. A failure is shown with its last events and with a
     command that repeats it. How to read it, and what faults there are: docs/how-to/fuzz.md.
 
-    Exit status: 0 if nothing broke; 1 if something did; 2 for wrong arguments; 130 if it was
+    Exit status: 0 if nothing broke; 1 if something did, or if 200 seeds and more, of swarms with
+    everything, never met an event of the table; 2 for wrong arguments; 130 if it was
     stopped.
     """
     config = FuzzConfig(**settings)
@@ -134,7 +139,7 @@ def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
         print_json(told)
     if config.out is not None:
         _keep(told, config.out)
-    if told["violations"]:
+    if told["violations"] or told["never"]:
         raise typer.Exit(FAILED)
 
 
@@ -187,6 +192,8 @@ def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
         "seeds": campaign.seeds,
         "violations": [_told(broken, order.plant) for broken in campaign.broken],
         "events": campaign.events,
+        "never": list(campaign.never),
+        "never_together": [list(pair) for pair in campaign.never_together],
         "coverage": {what: round(share, 5) for what, share in campaign.coverage.items()},
         "worst": {
             "events": {"seed": worst.events_seed, "events": worst.events},
@@ -229,7 +236,7 @@ def _run(order: "Order") -> "Campaign":
     try:
         with progress_on(sys.stderr, total=seeds, unit="seeds") as display:
 
-            def show(tried: int, failed: "Sequence[Trial]") -> None:
+            def show(tried: int, failed: Sequence["Trial"]) -> None:
                 nonlocal done
                 done = tried
                 for trial in failed[len(broken) :]:
@@ -296,6 +303,8 @@ def _print_campaign(told: dict[str, Any], console: Console) -> None:
         console.print(_coverage(told["coverage"]))
         console.print()
         console.print(Text(f"Faults, by share of seeds: {_faults(told['coverage'])}", style="dim"))
+        pairs = _pairs(told["never_together"])
+        console.print(Text(f"Never in force together: {pairs}", style="dim"))
     worst = told["worst"]
     console.print(
         Text(
@@ -309,6 +318,8 @@ def _print_campaign(told: dict[str, Any], console: Console) -> None:
         _print_violation(violation, told, console)
     if not told["violations"]:
         console.print(Text("Nothing broke.", style="green"))
+    if told["never"]:
+        console.print(Text(f"Never met, so not tested: {', '.join(told['never'])}", style="red"))
 
 
 def _share(part: float) -> str:
@@ -336,6 +347,18 @@ def _coverage(coverage: Mapping[str, float]) -> Table:
 def _faults(coverage: Mapping[str, float]) -> str:
     kinds = {k.removeprefix("fault: "): v for k, v in coverage.items() if k.startswith("fault: ")}
     return ", ".join(f"{kind} {_share(part)}" for kind, part in kinds.items()) or "none"
+
+
+def _pairs(pairs: Sequence[Sequence[str]]) -> str:
+    """Pairs in few words: each first one with all its others.
+
+    >>> _pairs([["cut", "join"], ["cut", "leave"], ["join", "pause"]])
+    'cut with join, leave; join with pause'
+    """
+    others: dict[str, list[str]] = {}
+    for one, other in pairs:
+        others.setdefault(one, []).append(other)
+    return "; ".join(f"{one} with {', '.join(rest)}" for one, rest in others.items()) or "none"
 
 
 def _print_violation(violation: dict[str, Any], told: dict[str, Any], console: Console) -> None:

@@ -214,6 +214,11 @@ class RuleContext:
             return "leaving" if is_there else "left"
         return "" if is_there else "died"
 
+    def is_quiet(self, peer: PeerId) -> bool:
+        """Whether all that *peer* ever pushed is settled, and nothing more will come from it."""
+        member = self._state.table.member(peer)
+        return member is not None and member.phase is Phase.QUIET
+
     def steps_at_end(self, peer: PeerId) -> int | None:
         """Steps of a peer that has finished; None of one that has not, or that tells no steps."""
         member = self._state.table.member(peer)

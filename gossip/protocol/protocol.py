@@ -154,6 +154,7 @@ class Protocol:
         self._membership = Membership(self._state, self._joining, partial(rng, "gossip"))
         self._donations = StateTransfer(self._state)
         self._seek_due_s = float("-inf")
+        self._has_finished = False
 
     @property
     def phase(self) -> Phase:
@@ -322,8 +323,7 @@ class Protocol:
 
     def finish(self, now: float) -> list[Effect | Event]:
         """Take no more optimizer steps, and go on mixing until all live peers have finished."""
-        if self.phase is Phase.TRAINING:
-            self._state.table.advance(phase=Phase.FINISHED)
+        self._has_finished = True
         return self._finish_call(now)
 
     def leave(self, now: float, *, burn: bool = False) -> list[Effect | Event]:
@@ -386,6 +386,9 @@ class Protocol:
 
     def _finish_call(self, now: float) -> list[Effect | Event]:
         state = self._state
+        if self._has_finished and state.table.phase is Phase.TRAINING:
+            # One that had given its swarm up when it finished joins another only now.
+            state.table.advance(phase=Phase.FINISHED)
         # Of a thousand calls one comes upon another phase: the rest must not pay for it.
         if state.table.phase > Phase.TRAINING:
             self._leaving.advance(now)

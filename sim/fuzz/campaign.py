@@ -1,5 +1,6 @@
 """A campaign: many seeds side by side, what they met, and what they broke."""
 
+import math
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +19,7 @@ from typing import TypeVar
 
 from ...gossip import ConfigError, RumorError
 from ..batched.schedule import paused
-from ..kernel.faults import Fault
+from ..kernel.faults import KINDS, Fault
 from .mutants import MUTANTS
 from .scenario import draw, workers_of
 from .shrink import Draft, shrink
@@ -31,6 +33,7 @@ __all__ = [
     "Progress",
     "Worst",
     "commit",
+    "overlapping",
     "release",
     "run_campaign",
 ]
@@ -44,6 +47,12 @@ SHRUNK_MAX = 3
 
 Progress = Callable[[int, Sequence[Trial]], None]
 """Takes how many seeds are done, and those of them that failed."""
+
+_FULL_SEEDS_MIN = 200
+_FULL_WORKERS_MIN = 6
+
+_INSTANTS = ("heal", "continue", "restart")
+"""Kinds that only end what others began."""
 
 _CHUNK = 4
 """Seeds that a process takes at a time."""
@@ -81,6 +90,11 @@ class Order:
         if self.plant is not None and self.plant not in MUTANTS:
             raise ConfigError(f"unknown plant {self.plant!r}: there are {', '.join(MUTANTS)}")
         draw(self.seeds[0], self.workers, self.without, self.faults)
+
+    def is_full(self, seeds: int) -> bool:
+        """Whether so many seeds of this campaign should meet every event there is."""
+        drawn = self.faults is None and not self.without and self.plant is None
+        return drawn and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
 
     def draft(self, seed: int) -> Draft:
         """The scenario of one of its seeds."""
@@ -122,6 +136,10 @@ class Campaign:
     events: int
     seen: Mapping[str, int]
     """In how many seeds something happened."""
+    never_together: tuple[tuple[str, str], ...]
+    """Pairs of kinds of fault that were in force at the same time in no seed, sorted."""
+    never: tuple[str, ...]
+    """Events of `EVENT_COVERAGE` that a campaign as large and as full as this should have met."""
     worst: Worst
     broken: tuple[Broken, ...]
 
@@ -154,13 +172,45 @@ def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -
     with _side_by_side(min(order.processes, max(1, len(failed)))) as each:
         broken = tuple(each(partial(_tell, order), _chosen(order, failed)))
     seen = Counter(what for trial in trials for what in trial.seen)
+    expected = EVENT_COVERAGE if order.is_full(len(trials)) else ()
     return Campaign(
         seeds=len(trials),
         events=sum([trial.events for trial in trials]),
         seen=seen,
+        never_together=_never_together(order, trials),
+        never=tuple(name for name in expected if not seen[name]),
         worst=_worst(trials),
         broken=broken,
     )
+
+
+def _never_together(order: Order, trials: Sequence[Trial]) -> tuple[tuple[str, str], ...]:
+    met: set[tuple[str, str]] = set()
+    for trial in trials:
+        met |= overlapping(order.draft(trial.seed).faults)
+    kinds = sorted(kind for kind in KINDS if kind not in _INSTANTS)
+    return tuple(pair for pair in combinations(kinds, 2) if pair not in met)
+
+
+def overlapping(faults: Sequence[Fault]) -> set[tuple[str, str]]:
+    """Which two kinds of fault are in force at the same time, as sorted pairs.
+
+    What happens at an instant counts for a second.
+
+    >>> loss = Fault(at_s=0.0, kind="loss", rate=0.1)
+    >>> overlapping([loss, Fault(at_s=5.0, kind="leave", peer="p1")])
+    {('leave', 'loss')}
+    """
+    spans = []
+    for fault in faults:
+        lasts = "for_s" in KINDS[fault.kind].takes and fault.kind != "reset"
+        lasting_s = math.inf if lasts and fault.for_s is None else fault.for_s or 1.0
+        spans.append((fault.kind, fault.at_s, fault.at_s + lasting_s))
+    return {
+        (min(one, other), max(one, other))
+        for (one, start_s, stop_s), (other, begin_s, end_s) in combinations(spans, 2)
+        if one != other and start_s <= end_s and begin_s <= stop_s
+    }
 
 
 def _try(order: Order, seed: int) -> Trial:
@@ -267,6 +317,12 @@ EVENT_COVERAGE: Mapping[str, str] = MappingProxyType(
         "read from memory": "a share was read where it lay, in its sender's memory",
         "abandoned": "memory of such a share could not be used again, as its reader was gone",
         "skipped: no bandwidth": "a push was skipped, because it would have cost too many bytes",
+        "damaged": "bits of a message were flipped, and the codec refused it",
+        "two swarms": "two swarms that had each been founded heard of one another",
+        "halted": "a rule that waits for others could not go on, as one of them was lost",
+        "other format": "numbers travelled in 8 or 16 bits, or only some of them",
+        "clock far ahead": "a peer's clock was ahead by more than a day",
+        "clock behind": "a peer's clock was behind that of others",
     }
 )
 """What each event is, by the name under which `Invariants.seen` counts it."""

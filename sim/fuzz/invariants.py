@@ -6,12 +6,13 @@ for every shard by itself.
 """
 
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from hashlib import blake2b
+from typing import Any, Final
 
 import numpy as np
 
-from ...gossip import Account, Entry, Kind, PeerId, Phase, audit
+from ...gossip import Account, Entry, Kind, PeerId, Phase, ProtocolConfig, audit
 from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Release, Send
 from ...gossip.effects.events import (
     Event,
@@ -33,7 +34,18 @@ from .vector import Values
 from .violation import LIVENESS, Violation
 from .weighted_sum import Life, Push, WeightedSum
 
-__all__ = ["Invariants", "PushInvariants"]
+__all__ = ["BELIEVED_MS", "ROUNDED", "ROUNDING", "Invariants", "PushInvariants"]
+
+
+ROUNDING = 1e-9
+"""How far outside of the hull of all models one may lie."""
+
+ROUNDED = 0.2
+"""The same where numbers travel in 8 or 16 bits; models begin some units apart."""
+
+
+BELIEVED_MS: Final = ProtocolConfig().incarnation_ahead_max
+"""How much later than another's a life may begin, for that to believe in it."""
 
 
 class PushInvariants:
@@ -48,6 +60,7 @@ class PushInvariants:
         self._seen = seen
         self._dead = dead
         self._pushed: dict[Push, int] = {}
+        self._swarms: dict[Push, bytes] = {}
         self._decided: dict[Push, int] = {}
         self._given_up: set[Push] = set()
         self._streamed: set[Push] = set()
@@ -56,8 +69,8 @@ class PushInvariants:
         """Note that a frame of it was sent."""
         self._streamed.add(push)
 
-    def check(self, me: Life, entry: Entry) -> None:
-        """Check what is to be written against what everybody else has written.
+    def check(self, me: Life, entry: Entry, swarm: bytes) -> None:
+        """Check what is to be written, in a swarm, against what everybody else has written.
 
         Raises:
             Violation: It contradicts that; nothing was noted.
@@ -69,8 +82,12 @@ class PushInvariants:
             case Kind.PUSHED:
                 if mine in self._pushed:
                     raise Violation("I3", f"a number is used twice: {_named(mine)}", whom)
+                self._swarms[mine] = swarm
             case Kind.ACCEPTED:
                 self._check_decision(theirs, entry.weight, whom)
+                if entry.weight and self._swarms[theirs] != swarm:
+                    what = f"weight of one swarm was accepted in another: {_named(theirs)}"
+                    raise Violation("I1", what, whom)
             case Kind.SETTLED:
                 if entry.weight != self._decided.get(mine, 0):
                     raise Violation("I3", f"settled otherwise than decided: {_named(mine)}", whom)
@@ -132,8 +149,6 @@ def _named(push: Push) -> str:
     return f"push {seq} of shard {shard} from {sender}/{life} to {receiver}/{later}"
 
 
-_ROUNDING = 1e-9
-
 _TRACED = 1500
 """Events and effects that are kept, to be shown where something breaks."""
 
@@ -145,6 +160,9 @@ class Invariants:
         hulls: Whether values only ever change by mixing, so that I4 can be checked.
         exact: Whether the weighted sum of all models is conserved, too, so that I5 can.
         digests: Whether to keep a digest of everything, which takes a fifth of the time.
+        every: Events that write something from one comparison of all ledgers (I1, I5) to the next.
+            What is off stays off: with 1 it is found at the event that has brought it about.
+        rounding: How far outside of the hull a model may lie, where numbers travel rounded.
 
     Attributes:
         seen: How often each thing that must happen *sometimes* in a campaign did happen.
@@ -155,8 +173,21 @@ class Invariants:
         steps: Optimizer steps of each peer in all its lives.
     """
 
-    def __init__(self, *, hulls: bool = True, exact: bool = False, digests: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        hulls: bool = True,
+        exact: bool = False,
+        digests: bool = True,
+        every: int = 1,
+        rounding: float = ROUNDING,
+    ) -> None:
+        self._rounding = rounding
         self._keeps_hulls = hulls
+        self._every = every
+        self._due = every
+        self._hosts: dict[Life, FuzzPeer] = {}
+        """Whoever lives."""
         self.weighted_sum = WeightedSum() if hulls and exact else None
         self.seen: Counter[str] = Counter()
         self.ledgers: dict[Life, tuple[Account, ...]] = {}
@@ -172,7 +203,7 @@ class Invariants:
         self._hulls: dict[bytes, tuple[Values, Values]] = {}
         self._stale: set[int] = set()
         """Shards of which something was written since the last audit."""
-        self._moved = False
+        self._within = self._wrote = self._moved = False
         self._left: set[Life] = set()
         """The lives that have said goodbye."""
         self._outlived: set[Life] = set()
@@ -200,35 +231,41 @@ class Invariants:
 
     def opened(self, host: FuzzPeer) -> None:
         """Note that a life began."""
-        life = _life(host)
+        life = host.life
         if life in self.ledgers:
             raise Violation("order", f"{life} lives twice", (life[0],))
         self.ledgers[life] = host.ledgers
+        self._hosts[life] = host
         if self.weighted_sum is not None:
             self.weighted_sum.opened(life, host.vector, host.ledgers)
 
     def died(self, host: FuzzPeer) -> None:
         """Note that a life ended without a word."""
-        life = _life(host)
+        life = host.life
+        if not self._within:
+            self.compare()
+        self._within = False
         self.dead.add(life)
+        del self._hosts[life]
         if self.weighted_sum is not None:
             self.weighted_sum.died(life)
         if life in self._copies.values():
             self.seen["donor lost in mid-join"] += 1
         self._stale.update(range(len(host.ledgers)))
-        self._audit(life[0])
+        if self._every == 1:
+            self._audit((life[0],))
 
     def happened(self, now: float, life: Life, what: str, detail: object) -> None:
         """Take note of an event."""
         self.events += 1
-        self._now = now
+        self._now, self._within = now, True
         self._traced.append((now, life, what, detail))
         if self._digest:
             self._digest.update(f"{now!r} {canonical(life)} {what} {canonical(detail)}\n".encode())
 
     def trained(self, host: FuzzPeer) -> None:
         """Note that a peer took an optimizer step."""
-        self.steps[_life(host)[0]] += 1
+        self.steps[host.id] += 1
 
     def delivered(self, host: FuzzPeer, envelope: Envelope) -> None:
         """Note what is special about a message that reaches a peer."""
@@ -238,103 +275,127 @@ class Invariants:
 
     def effect(self, host: FuzzPeer, effect: Effect | Event, cause: object) -> None:
         """Look at an effect that was just carried out."""
-        life = _life(host)
-        self._traced.append((self._now, life, None, effect))
+        self._traced.append((self._now, host.life, None, effect))
         if self._digest:
             self._digest.update(f"{canonical(effect)}\n".encode())
-        match effect:
-            case Record(entry):
-                self._stale.add(entry.shard)
-                self._pushes.check(life, entry)
-                host.ledgers[entry.shard].apply(entry)
-                if host.ledgers[entry.shard].weight < 0:
-                    raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
-                if entry.kind is Kind.PUSHED and self.weighted_sum is not None:
-                    push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
-                    self.weighted_sum.pushed(push, *host.vector.latest(entry.shard))
-                self._pushes.written(life, entry, host.protocol.phase, cause)
-                if entry.kind is Kind.FOUNDED:
-                    self._widen_hull(host)
-                if self.weighted_sum is not None:
-                    self.weighted_sum.entry(life, entry)
-            case Send():
-                self._sent(host, effect)
-            case Mix() | Combine():
-                self._moved = True
-            case Reclaim():
-                self._moved = True
-                self.seen["mixed back"] += 1
-            case Release(snapshot, abandoned):
-                self.seen["abandoned"] += abandoned
-                if self.weighted_sum is not None:
-                    self.weighted_sum.released(life, snapshot)
-            case PushSkipped(reason):
-                self.seen[f"skipped: {reason}"] += 1
-            case Founded():
-                self.seen["founding"] += 1
-            case Joined():
-                self._copies.pop(life, None)
-                self.seen["join by copy"] += 1
-            case ShareRefused(_, reason):
-                self.seen[f"refused: {reason}"] += 1
-            case SwarmGivenUp():
-                self.seen["swarm given up"] += 1
-            case PeerSuspected():
-                self.seen["suspected"] += 1
-            case PeerRecovered():
-                self.seen["recovered"] += 1
-            case PeerDied(peer):
-                if self._lives(peer):
-                    self.seen["split view"] += 1
-            case StaleIncarnation():
-                self.seen["outlived"] += 1
-                self._outlived.add(life)
-            case _:
-                pass
+        look = _LOOKS.get(type(effect))
+        if look is not None:
+            look(self, host, effect, cause)
+
+    def _recorded(self, host: FuzzPeer, effect: Record, cause: object) -> None:
+        life, entry, weighted_sum = host.life, effect.entry, self.weighted_sum
+        ledger, self._wrote = host.ledgers[entry.shard], True
+        self._stale.add(entry.shard)
+        self._pushes.check(life, entry, host.protocol.swarm)
+        ledger.apply(entry)
+        if ledger.weight < 0:
+            raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
+        if entry.kind is Kind.PUSHED and weighted_sum is not None:
+            push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
+            weighted_sum.pushed(push, *host.vector.latest(entry.shard))
+        self._pushes.written(life, entry, host.protocol.phase, cause)
+        if entry.kind is Kind.FOUNDED:
+            self._widen_hull(host)
+        if weighted_sum is not None:
+            weighted_sum.entry(life, entry)
+
+    def _sent(self, host: FuzzPeer, send: Send, cause: object) -> None:
+        life, envelope = host.life, send.envelope
+        to = envelope.destination, envelope.destination_incarnation
+        body = envelope.body
+        if type(body) is Chunk:
+            self._pushes.streamed((life, to, body.seq, envelope.shard))
+        elif isinstance(body, Offer):
+            if body.form.copy:
+                self._copies[to] = life
+        elif type(body) is Refer:
+            self.seen["newcomer referred"] += 1
+
+    def _mixed(self, host: FuzzPeer, effect: Mix | Combine, cause: object) -> None:
+        self._moved = True
+
+    def _reclaimed(self, host: FuzzPeer, effect: Reclaim, cause: object) -> None:
+        self._moved = True
+        self.seen["mixed back"] += 1
+
+    def _released(self, host: FuzzPeer, effect: Release, cause: object) -> None:
+        self.seen["abandoned"] += effect.abandoned
+        if self.weighted_sum is not None:
+            self.weighted_sum.released(host.life, effect.snapshot)
+
+    def _joined(self, host: FuzzPeer, effect: Joined, cause: object) -> None:
+        self._copies.pop(host.life, None)
+        self.seen["join by copy"] += 1
+
+    def _peer_died(self, host: FuzzPeer, effect: PeerDied, cause: object) -> None:
+        if self._lives(effect.peer):
+            self.seen["split view"] += 1
+
+    def _outlived_by(self, host: FuzzPeer, effect: StaleIncarnation, cause: object) -> None:
+        self.seen["outlived"] += 1
+        self._outlived.add(host.life)
 
     def all_done(self, host: FuzzPeer) -> None:
         """Check everything, after all effects of an event were carried out."""
-        me = _life(host)[0]
-        if host.ledgers != host.protocol.accounts:
-            raise Violation("order", f"ledger and account of {me} drifted apart", (me,))
-        if len(host.vector.snapshots) > _outstanding(host):
-            raise Violation("leak", f"{me} keeps a snapshot of no push", (me,))
-        if len(host.vector.staged) > host.protocol.staged:
-            raise Violation("leak", f"{me} keeps what no share will take", (me,))
-        if self._stale:
-            self._audit(me)
+        vector, is_due = host.vector, False
+        if self._wrote:
+            self._due -= 1
+            is_due = self._due == 0
+        if self._wrote or self._every == 1:
+            _check_accounts(host)
+        if vector.snapshots and len(vector.snapshots) > _outstanding(host):
+            raise Violation("leak", f"{host.id} keeps a snapshot of no push", (host.id,))
+        if vector.staged and len(vector.staged) > host.protocol.staged:
+            raise Violation("leak", f"{host.id} keeps what no share will take", (host.id,))
+        if is_due:
+            self._audit((host.id,))
         if self._moved:
             self._check_hull(host)
+        if is_due:
+            self.compare()
+        if host.protocol.phase is Phase.LEFT and host.life not in self._left:
+            self._said_goodbye(host)
+        self._within = self._wrote = False
+
+    def compare(self) -> None:
+        """Compare all ledgers with one another, and with what the protocols say."""
+        self._due = self._every
+        if self._every > 1:
+            for host in self._hosts.values():
+                _check_accounts(host)
+        self._audit()
         if self.weighted_sum is not None:
             self.weighted_sum.check()
-        if host.protocol.phase is Phase.LEFT and _life(host) not in self._left:
-            self._said_goodbye(host)
 
     def _said_goodbye(self, host: FuzzPeer) -> None:
         """Check that a peer which has just left waited for all escrow that can still be settled."""
-        life = _life(host)
+        life = host.life
         self._left.add(life)
+        if any(ledger.weight for ledger in host.ledgers):
+            raise Violation("I1", f"{host.id} leaves with weight that nobody has", (host.id,))
         if life not in self._outlived:
             _require_settled(host, "leaves", gone=())
 
     def ended(self, host: FuzzPeer) -> None:
         """Check that a peer which closes in good order owes nothing and keeps nothing."""
-        me = _life(host)[0]
+        me = host.id
+        self.compare()
         if host.protocol.staged or host.vector.staged:
             raise Violation("leak", f"{me} closes on a share that it has not decided", (me,))
         # What was read from memory, or must be mixed back, is kept until it is settled.
         if len(host.vector.snapshots) > _outstanding(host):
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
         # What a leaver had stranded may be found, and be handed on, before it closes.
-        if _life(host) not in self._left:
+        if host.life not in self._left:
             _require_settled(host, "closes", gone=self.dead | self.closed)
-        self.closed.add(_life(host))
+        self.closed.add(host.life)
+        del self._hosts[host.life]
 
     def check_clock(self, host: FuzzPeer) -> None:
         """Check that nobody counts steps that were never taken."""
         for peer, steps in host.protocol.clock.rows().items():
             if steps > self.steps[peer]:
-                me = _life(host)[0]
+                me = host.id
                 what = f"{me} counts {steps} steps of {peer}, which took {self.steps[peer]}"
                 raise Violation("clock", what, (me, peer))
 
@@ -343,24 +404,12 @@ class Invariants:
         lives = [life for life in self.ledgers if life[0] == peer]
         return bool(lives) and lives[-1] not in self.dead | self.closed
 
-    def _sent(self, host: FuzzPeer, send: Send) -> None:
-        life, envelope = _life(host), send.envelope
-        to = envelope.destination, envelope.destination_incarnation
-        body = envelope.body
-        if isinstance(body, Offer):
-            if body.form.copy:
-                self._copies[to] = life
-        elif isinstance(body, Chunk):
-            self._pushes.streamed((life, to, body.seq, envelope.shard))
-        elif isinstance(body, Refer):
-            self.seen["newcomer referred"] += 1
-
-    def _audit(self, me: PeerId) -> None:
+    def _audit(self, whom: tuple[PeerId, ...] = ()) -> None:
         """I1, of each shard of which something was written."""
         for shard in sorted(self._stale):
             total = audit([ledgers[shard] for ledgers in self.ledgers.values()], self.dead)
             if not total.balanced:
-                raise Violation("I1", str(total), (me,))
+                raise Violation("I1", str(total), whom)
         self._stale.clear()
 
     def _widen_hull(self, host: FuzzPeer) -> None:
@@ -377,22 +426,55 @@ class Invariants:
         for ledger in host.ledgers:
             if ledger.weight:
                 low, high = self._hulls[swarm]
-                inside = (low - _ROUNDING <= x) & (x <= high + _ROUNDING)
+                inside = (low - self._rounding <= x) & (x <= high + self._rounding)
                 if not inside[host.vector.part(ledger.shard)].all():
                     me = ledger.id
                     raise Violation("I4", f"the model of {me} lies outside of the hull", (me,))
 
 
-def _life(host: FuzzPeer) -> Life:
-    return host.ledgers[0].life
+def _counted(name: Callable[[Any], str]) -> Callable[[Invariants, FuzzPeer, Any, object], None]:
+    """An event that is only counted, under a name."""
+
+    def count(invariants: Invariants, host: FuzzPeer, effect: Any, cause: object) -> None:
+        invariants.seen[name(effect)] += 1
+
+    return count
+
+
+_LOOKS: Mapping[type, Callable[[Invariants, FuzzPeer, Any, object], None]] = {
+    Record: Invariants._recorded,
+    Send: Invariants._sent,
+    Mix: Invariants._mixed,
+    Combine: Invariants._mixed,
+    Reclaim: Invariants._reclaimed,
+    Release: Invariants._released,
+    Joined: Invariants._joined,
+    PeerDied: Invariants._peer_died,
+    StaleIncarnation: Invariants._outlived_by,
+    PushSkipped: _counted(lambda effect: f"skipped: {effect.reason}"),
+    ShareRefused: _counted(lambda effect: f"refused: {effect.reason}"),
+    Founded: _counted(lambda effect: "founding"),
+    SwarmGivenUp: _counted(lambda effect: "swarm given up"),
+    PeerSuspected: _counted(lambda effect: "suspected"),
+    PeerRecovered: _counted(lambda effect: "recovered"),
+}
+
+
+def _check_accounts(host: FuzzPeer) -> None:
+    for ledger, account in zip(host.ledgers, host.protocol.accounts, strict=True):
+        if ledger != account:
+            me = host.id
+            raise Violation("order", f"ledger and account of {me} drifted apart", (me,))
 
 
 def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> None:
     """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*."""
-    me = _life(host)[0]
+    me = host.id
     for ledger in host.ledgers:
         for life, escrow in ledger.outstanding.items():
-            if not escrow.stranded and life not in gone:
+            # One that does not believe in this life answers nothing.
+            believed = abs(life[1] - host.life[1]) <= BELIEVED_MS
+            if believed and not escrow.stranded and life not in gone:
                 what = f"{me} {what} on open escrow to {life}"
                 raise Violation(LIVENESS, what, (me, life[0]))
 

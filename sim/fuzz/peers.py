@@ -12,6 +12,7 @@ from ...topology.hashing import key
 from ..kernel.worker import Worker
 from ..models.links import uniform
 from .vector import SIZE, Values, Vector
+from .weighted_sum import Life
 
 __all__ = ["FuzzPeer", "Pace", "Peers", "complete", "ring", "spread"]
 
@@ -37,10 +38,14 @@ class FuzzPeer:
     vector: Vector
     ledgers: tuple[Account, ...]
     """What was written down, of each shard."""
+    life: Life = field(init=False)
     poisoned: bool = False
     """Whether its values are not finite any more."""
     outlived: Incarnation = 0
     """The latest other life of its name that it has heard of."""
+
+    def __post_init__(self) -> None:
+        self.life = self.ledgers[0].life
 
     @property
     def id(self) -> PeerId:
@@ -81,15 +86,22 @@ class Peers:
     dials_out: Callable[[PeerId], bool] = lambda peer: False
     """Whether a peer listens nowhere, so that it is reached on connections of its own only."""
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
-    """How far the clocks of some machines are ahead."""
+    """How far the clocks of some machines are ahead; below 0 where they are behind."""
     mutate: Callable[[Protocol], None] = lambda protocol: None
     """Plants a known bug, so that one can see whether it is found."""
     tells: bool = False
     """Whether a sender hears that there is no way to its peer."""
     hulls: bool = True
     """Whether values change by mixing alone."""
+    rolls: tuple[int, ...] = ()
+    """How many of the founders call each roll, where there are several swarms."""
+    damage: float = 0.0
+    """Probability that bits of a message are flipped until the faults are over; above 0, every
+    message is made bytes."""
     digests: bool = False
     """Whether to keep a digest of everything."""
+    compares_every: int = 1
+    """Events from one comparison of all ledgers to the next, see `Invariants`."""
 
 
 def spread(peers: Sequence[FuzzPeer]) -> float:

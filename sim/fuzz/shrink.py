@@ -97,9 +97,14 @@ class _Search:
     def leave_faults_out(self) -> None:
         """Keep the faults that matter."""
         kept = minimize(
-            self.best.faults, lambda some: self._fails(replace(self.best, faults=tuple(some)))
+            self.best.faults, lambda some: self._fails(replace(self.best, faults=self._of(some)))
         )
-        self.best = replace(self.best, faults=tuple(kept))
+        self.best = replace(self.best, faults=self._of(kept))
+
+    def _of(self, faults: Sequence[Fault]) -> tuple[Fault, ...]:
+        """Those of *faults* that are of somebody, where newcomers may not come any more."""
+        peers = draw(self.best.seed, self.best.workers, faults=()).peers
+        return among(faults, peers)
 
     def take_fewer_workers(self) -> None:
         """Begin with as few peers as will do; faults of the others go with them."""
@@ -122,7 +127,9 @@ class _Search:
             for name in KINDS[fault.kind].may:
                 plain: Fault = replace(self.best.faults[place], **{name: None})  # type: ignore[arg-type]
                 faults = (*self.best.faults[:place], plain, *self.best.faults[place + 1 :])
-                self._accept(replace(self.best, faults=faults))
+                # Fewer newcomers may come: what is of one of them has nobody then.
+                if self._of(faults) == faults:
+                    self._accept(replace(self.best, faults=faults))
 
     def _accept(self, draft: Draft) -> bool:
         if draft != self.best and self._fails(draft):
@@ -149,8 +156,11 @@ def among(faults: Sequence[Fault], peers: Sequence[PeerId]) -> tuple[Fault, ...]
         peers: Who is there at the start.
     """
 
+    joined = sum([fault.count or 1 for fault in faults if fault.kind == "join"])
+    known = {None, *peers, *(f"join-{number}" for number in range(1, joined + 1))}
+
     def is_there(peer: object) -> bool:
-        return peer is None or peer in peers or str(peer).startswith("join-")
+        return peer in known
 
     found = []
     for fault in faults:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from ...gossip import Account, Envelope, PeerId, Phase, Protocol, stream
+from ...gossip import Account, Envelope, PeerId, Phase, Protocol, RemoteProtocolError, stream
 from ...gossip.effects.effects import (
     Attach,
     Combine,
     Drop,
     Effect,
+    Greet,
     Halt,
     Inspect,
     Mix,
@@ -27,7 +28,9 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, StaleIncarnation
 from ...gossip.types import Incarnation
-from ...gossip.wire.messages import Describe, Offer, later_life
+from ...gossip.wire.codec import decode, encode
+from ...gossip.wire.formats import parse_wire
+from ...gossip.wire.messages import Body, Describe, Offer, later_life
 from ...topology.hashing import key
 from ..kernel.clock import Priority
 from ..kernel.faults import Fault
@@ -36,8 +39,9 @@ from ..kernel.plan import Checkpoint, FaultPlan, FleetPlan
 from ..kernel.worker import Handler, Worker
 from ..models.links import Links, address_of, uniform
 from ..models.network import NetworkConfig
-from .invariants import Invariants
+from .invariants import ROUNDED, ROUNDING, Invariants
 from .peers import FuzzPeer, Pace, Peers
+from .trace import tell
 from .vector import Values, Vector, schema_of
 from .violation import Violation
 from .weighted_sum import Life
@@ -48,6 +52,8 @@ CALM: Final = NetworkConfig(latency_s=0.01, jitter=1.0)
 """A network on which nothing fails of itself."""
 
 _CHECKPOINT_EVERY_S: Final = 2.0
+
+_LINGER_S: Final = 2.0
 
 _NAP_S: Final = 0.1
 """How often one that stands still is looked at whether it goes on."""
@@ -88,7 +94,11 @@ class FuzzSwarm:
         calm_s: float = float("inf"),
     ) -> None:
         self.invariants = Invariants(
-            hulls=peers.hulls, exact=peers.config.exact, digests=peers.digests
+            hulls=peers.hulls,
+            exact=peers.config.exact,
+            digests=peers.digests,
+            every=peers.compares_every,
+            rounding=ROUNDING if parse_wire(peers.config.wire).is_native else ROUNDED,
         )
         self.peers: dict[PeerId, FuzzPeer] = {}
         """The latest life of each peer."""
@@ -98,13 +108,21 @@ class FuzzSwarm:
         self.handlers: Mapping[type, Handler] = self._handlers()
         self._seed = seed
         self._made = peers
+        self._calm_s = calm_s
         self._schema = schema_of(peers.size, peers.shards)
-        self._ahead_s = dict(peers.ahead_s)
+        # No clock shows a time before 0: what is behind is so because the others are ahead.
+        self._right_s = -min([0.0, *peers.ahead_s.values()])
+        self._ahead_s = {peer: self._right_s + ahead_s for peer, ahead_s in peers.ahead_s.items()}
+        self._keeps_anchor = parse_wire(peers.config.wire).needs_anchor
         self._registers: dict[PeerId, Sequence[str]] = {}
         self._later: dict[PeerId, Incarnation] = {}
         """Which life is to follow one that has heard of a later one."""
         self._returns: set[PeerId] = set()
         self._cause: object = None
+        self._body: Body | None = None
+        """Of the message that is the cause."""
+        self._peer: FuzzPeer
+        """To whom something happens."""
         self._seen: dict[int, Envelope] = {}
         self.opened: dict[tuple[Life, Life], float] = {}
         """Connections of peers that dial out, as (who listens, who dialled), and since when."""
@@ -126,9 +144,11 @@ class FuzzSwarm:
             fault_plan=FaultPlan(
                 faults=tuple(fault for fault in faults if fault.kind != "diverge"),
                 founders=founders,
+                rolls=peers.rolls,
                 checkpoint_every_s=_CHECKPOINT_EVERY_S,
                 latecomers_s=latecomers_s,
                 ends=False,
+                linger_s=_LINGER_S,
                 calm_s=calm_s,
             ),
         )
@@ -148,14 +168,28 @@ class FuzzSwarm:
         """Peers whose process runs, by id."""
         return [peer for _, peer in sorted(self.peers.items()) if peer.worker.running]
 
-    def run(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> None:
+    def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> None:
         """Let everything happen that is due until then, or until *stop* holds.
 
         Raises:
             Violation: An invariant is broken.
         """
-        while self.fleet.clock.run(until_s, stop) and not stop():
-            pass  # all processes have ended: that stops a simulation
+        while self.fleet.clock.run(until_s, stop) and not (stop is not None and stop()):
+            pass  # a process has ended: that stops a simulation
+        self._check_run()
+
+    def run_until_closed(self, until_s: float) -> None:
+        """Let everything happen that is due until then, or until nobody is of a swarm any more.
+
+        Raises:
+            Violation: An invariant is broken.
+        """
+        while any(peer.protocol.swarm for peer in self.running()):
+            if not self.fleet.clock.run(until_s):
+                break
+        self._check_run()
+
+    def _check_run(self) -> None:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
         if self.fleet.traffic.errors:
             raise Violation("error", "a message was refused that a peer has sent")
@@ -174,6 +208,16 @@ class FuzzSwarm:
         """Let all take no more optimizer steps after the one that they take."""
         for peer in self.running():
             peer.worker.finishing = True
+
+    def meet(self, peer: PeerId, other: PeerId) -> None:
+        """Tell a peer of another swarm's, once it belongs to one of its own."""
+        worker = self.peers[peer].worker
+        if worker.awake and worker.protocol.phase is Phase.TRAINING:
+            self.invariants.seen["two swarms"] += 1
+            now = self.now + worker.ahead_s
+            effects = worker.protocol.join(now, [address_of(other)])
+            self.fleet.carry_out(worker, effects, now, "join")
+            self.fleet.set_alarm(worker)
 
     def crash(self, peer: PeerId) -> None:
         """End a process without a word."""
@@ -200,6 +244,7 @@ class FuzzSwarm:
             rng=partial(stream, self._seed, f"{id}/{incarnation}"),
             config=made.config,
             addresses=() if made.dials_out(id) else (address_of(id),),
+            keeps_anchor=self._keeps_anchor,
             host=made.host,
             clock=dict(kept.clock) if kept is not None else {},
         )
@@ -226,7 +271,7 @@ class FuzzSwarm:
 
     def ahead_s(self, id: PeerId) -> float:
         """How far the clock of a peer's machine is ahead."""
-        return self._ahead_s.get(id, 0.0)
+        return self._ahead_s.get(id, self._right_s)
 
     def listens(self, id: PeerId) -> bool:
         """Whether a peer has an address, where others can reach it."""
@@ -277,34 +322,40 @@ class FuzzSwarm:
             self.invariants.seen["mass restart"] += together
         else:
             self.invariants.ended(self.peers[worker.id])
+        self.fleet.clock.stop()
 
     def decided(self, worker: Worker, cause: object, now: float) -> None:
         """Take note of an event, before its effects are carried out."""
-        what, detail = str(cause), None
-        if isinstance(cause, Envelope):
-            self._delivered(worker, cause)
-            what = "receive"
-            detail = "a schema" if isinstance(cause.body, Describe) else cause
-        self._cause = cause
-        self.invariants.happened(self.now, worker.protocol.account.life, what, detail)
+        peer = self._peer = self.peers[worker.id]
+        self._cause, self._body = cause, None
+        if worker.crash_point is not None and self.invariants.weighted_sum is not None:
+            # What it dies in the middle of cannot be told from what was off before.
+            self.invariants.weighted_sum.check()
+        if type(cause) is Envelope:
+            self._delivered(peer, cause)
+            self._body = cause.body
+            detail = "a schema" if type(cause.body) is Describe else cause
+            self.invariants.happened(self.fleet.clock.now, peer.life, "receive", detail)
+        else:
+            self.invariants.happened(self.fleet.clock.now, peer.life, str(cause), None)
 
-    def _delivered(self, worker: Worker, envelope: Envelope) -> None:
-        self.invariants.delivered(self.peers[worker.id], envelope)
-        self.invariants.seen["duplicate"] += id(envelope) in self._seen
+    def _delivered(self, peer: FuzzPeer, envelope: Envelope) -> None:
+        self.invariants.delivered(peer, envelope)
+        if id(envelope) in self._seen:
+            self.invariants.seen["duplicate"] += 1
         # What is kept stays alive, so that no other message gets its number.
         self._seen[id(envelope)] = envelope
         if not self.listens(envelope.source):
             dialled = envelope.source, envelope.source_incarnation
-            self.opened[worker.protocol.account.life, dialled] = self.now
+            self.opened[peer.life, dialled] = self.now
 
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
         """Take note of an effect that was just carried out."""
-        cause = self._cause.body if isinstance(self._cause, Envelope) else None
-        self.invariants.effect(self.peers[worker.id], effect, cause)
+        self.invariants.effect(self._peer, effect, self._body)
 
     def done(self, worker: Worker) -> None:
         """Take note that all effects of the event were carried out."""
-        self.invariants.all_done(self.peers[worker.id])
+        self.invariants.all_done(self._peer)
         if self._cause == "wake" and worker.protocol.deadline() <= self.now + worker.ahead_s:
             raise Violation("order", "it would be woken for ever", (worker.id,))
 
@@ -332,6 +383,7 @@ class FuzzSwarm:
         return {
             **dict.fromkeys(of_values, self._carry_out),
             Send: self._send,
+            Greet: self._greet,
             Inspect: self._inspect,
             Attach: self._attach,
             StaleIncarnation: self._note_outlived,
@@ -349,7 +401,41 @@ class FuzzSwarm:
             segment = str(len(self._shown) - 1)
             envelope = replace(envelope, body=replace(body, segment=segment))
         frame = peer.vector.frame_of(send)
+        if self._made.damage and self.now < self._calm_s:
+            arrived = self._as_bytes(worker, envelope, frame)
+            if arrived is None:
+                return
+            envelope, frame = arrived
         self.processes.mail.send(worker, envelope, _Frame(frame) if frame else None)
+
+    def _greet(self, worker: Worker, greet: Greet, now: float) -> None:
+        if self._made.damage and self.now < self._calm_s:
+            arrived = self._as_bytes(worker, greet.envelope, b"")
+            if arrived is None:
+                return
+            greet = replace(greet, envelope=arrived[0])
+        self.processes.mail.greet(worker, greet, now)
+
+    def _as_bytes(
+        self, worker: Worker, envelope: Envelope, frame: bytes
+    ) -> tuple[Envelope, bytes] | None:
+        """Write a message, damage it perhaps, and read it; None where the codec refuses it."""
+        parts = [bytearray(part) for part in encode(envelope, frame)]
+        is_damaged = self._random("damage", worker) < self._made.damage
+        for _ in range(1 + int(3 * self._random("damages", worker)) if is_damaged else 0):
+            part = parts[int(len(parts) * self._random("damaged part", worker))]
+            bit = int(8 * len(part) * self._random("damaged bit", worker))
+            part[bit // 8] ^= 1 << bit % 8
+        try:
+            found = decode(parts)
+        except RemoteProtocolError:
+            self.invariants.seen["damaged"] += 1
+            if is_damaged:
+                return None
+            raise
+        if found != envelope or b"".join(parts[1:]) != frame:
+            raise Violation("order", f"{tell(envelope)} was read as {tell(found)}", (worker.id,))
+        return found, frame
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         # Values are looked at a little later, when the share may be decided already.
@@ -399,6 +485,7 @@ class FuzzSwarm:
         if peer.outlived:
             self._soon(worker, 0.0, partial(self.start_over, peer))
         elif self._cause == "step":
+            self.invariants.seen["halted"] += 1
             self.fleet.carrier.halted = effect.reason
 
     def start_over(self, peer: FuzzPeer) -> None:

@@ -1,6 +1,7 @@
 """A vector of four numbers and one local buffer, so that values really travel and mix."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,11 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.types import ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer
-from ...gossip.wire.formats import Form
+from ...gossip.wire.formats import Form, Wire, parse_wire
+from ...gossip.wire.schema import ALIGNMENT_BYTES
 from .violation import Violation
 
-__all__ = ["SCHEMA", "SIZE", "Values", "Vector", "schema_of"]
+__all__ = ["SCHEMA", "SIZE", "Values", "Vector", "decoded", "encoded", "schema_of"]
 
 Values = NDArray[np.float64]
 
@@ -62,9 +64,13 @@ class Vector:
         self.registers: dict[str, Values] = {name: np.zeros(len(values)) for name in registers}
         self.registers[X] = values.copy()
         self.local = values[:1].copy()
+        bounds = [schema.shard_bounds(shard) for shard in range(schema.shards)]
+        self._parts = [slice(a // 8, min(b // 8, len(values))) for a, b in bounds]
         self.snapshots: dict[SnapshotId, bytearray] = {}
         self._taken: dict[SnapshotId, tuple[Form, int]] = {}
         self.staged: dict[ShareId, bytearray | memoryview] = {}
+        self._forms: dict[ShareId, Form] = {}
+        self._sent = 0
 
     @property
     def x(self) -> Values:
@@ -73,36 +79,44 @@ class Vector:
 
     def carry_out(self, effect: Effect, frame: bytes) -> None:
         """Do what an effect asks of the values; those that ask nothing of them are passed over."""
-        match effect:
-            case Snapshot(id, register, form, shard):
-                _require(id not in self.snapshots, "a snapshot's number was used twice")
-                self.snapshots[id] = bytearray(self._bytes_of(register, form, shard))
-                self._taken[id] = form, shard
-            case Release(id, abandoned):
-                del self._taken[id]
-                memory = self.snapshots.pop(id)
-                if not abandoned:
-                    memory[:] = b"\xff" * len(memory)
-            case Reclaim(id, fraction):
-                form, shard = self._taken[id]
-                self._move(self._numbers(self.snapshots[id], shard), shard, fraction)
-            case Stage(share, offset, size):
-                room = self.staged.setdefault(share, bytearray(size))
-                end = offset + len(frame)
-                if not isinstance(room, bytearray):
-                    raise Violation("order", "a frame of a share that is read from memory")
-                _require(0 <= offset <= end <= len(room) == size, "a frame beside its share")
-                room[offset:end] = frame
-            case Drop(share):
-                self.staged.pop(share, None)
-            case Mix(share, fraction, form):
-                self._mix(share, fraction, form)
-            case Combine(register, terms):
-                self.registers[register] = sum(
-                    (c * self._term(t) for c, t in terms), np.zeros(len(self.x))
-                )
-            case _:
-                pass
+        act = _ACTIONS.get(type(effect))
+        if act is not None:
+            act(self, effect, frame)
+
+    def _snapshot(self, effect: Snapshot, frame: bytes) -> None:
+        id, form, shard = effect.id, effect.form, effect.shard
+        _require(id not in self.snapshots, "a snapshot's number was used twice")
+        self.snapshots[id] = bytearray(self._bytes_of(effect.register, form, shard))
+        self._taken[id] = form, shard
+
+    def _release(self, effect: Release, frame: bytes) -> None:
+        del self._taken[effect.snapshot]
+        memory = self.snapshots.pop(effect.snapshot)
+        if not effect.abandoned:
+            memory[:] = b"\xff" * len(memory)
+
+    def _reclaim(self, effect: Reclaim, frame: bytes) -> None:
+        _, shard = self._taken[effect.snapshot]
+        values = self._numbers(self.snapshots[effect.snapshot], Form(), shard)
+        self._move(values, shard, effect.fraction)
+
+    def _stage(self, effect: Stage, frame: bytes) -> None:
+        size, start = effect.size_bytes, effect.offset_bytes
+        self._forms[effect.share] = effect.form
+        room = self.staged.setdefault(effect.share, bytearray(size))
+        end = start + len(frame)
+        if not isinstance(room, bytearray):
+            raise Violation("order", "a frame of a share that is read from memory")
+        _require(0 <= start <= end <= len(room) == size, "a frame beside its share")
+        room[start:end] = frame
+
+    def _drop(self, effect: Drop, frame: bytes) -> None:
+        self.staged.pop(effect.share, None)
+        self._forms.pop(effect.share, None)
+
+    def _combine(self, effect: Combine, frame: bytes) -> None:
+        terms = ((c * self._term(term)) for c, term in effect.terms)
+        self.registers[effect.register] = sum(terms, np.zeros(len(self.x)))
 
     def frame_of(self, send: Send) -> bytes:
         """Cut the frame of a message out of its snapshot."""
@@ -118,20 +132,23 @@ class Vector:
         if memory is not None:
             _require(len(memory) == attach.size_bytes, "memory that is not as long as its share")
             self.staged[attach.share] = memoryview(memory).toreadonly()
+            self._forms[attach.share] = attach.form
         return memory is not None
 
     def latest(self, shard: int) -> tuple[SnapshotId, Values]:
         """The last snapshot of a shard, and what it holds."""
         snapshot = max(id for id, (_, taken) in self._taken.items() if taken == shard)
-        return snapshot, self._numbers(self.snapshots[snapshot], shard)
+        return snapshot, self._numbers(self.snapshots[snapshot], Form(), shard)
 
     def is_finite(self, inspect: Inspect) -> bool:
         """Look at a staged share."""
         return bool(np.isfinite(self._term(inspect.share)).all())
 
-    def _mix(self, share: ShareId, fraction: float, form: Form) -> None:
+    def _mix(self, effect: Mix, frame: bytes) -> None:
+        share, fraction, form = effect.share, effect.fraction, effect.form
         values = self._term(share)
         staged = self.staged.pop(share)
+        del self._forms[share]
         self._move(values, share.shard, fraction)
         if fraction == 1.0 and form.copy and share.shard == 0:
             low, high = self.schema.shard_bounds(0)
@@ -145,24 +162,97 @@ class Vector:
 
     def part(self, shard: int) -> slice:
         """Which numbers are those of a shard; what lies beyond the last one is padding."""
-        start, stop = self.schema.shard_bounds(shard)
-        return slice(start // 8, min(stop // 8, len(self.x)))
+        return self._parts[shard]
 
-    def _numbers(self, payload: Buffer, shard: int) -> Values:
+    def _numbers(self, payload: Buffer, form: Form, shard: int) -> Values:
         part = self.part(shard)
-        return np.frombuffer(payload, np.float64, part.stop - part.start).copy()
+        return decoded(parse_wire(form.wire), bytes(payload), self.x[part])
 
     def _term(self, term: str | ShareId) -> Values:
         if isinstance(term, str):
             return self.registers[term]
-        return self._numbers(self.staged[term], term.shard)
+        return self._numbers(self.staged[term], self._forms[term], term.shard)
 
     def _bytes_of(self, register: str, form: Form, shard: int) -> bytes:
         start, stop = self.schema.shard_bounds(shard)
-        shared = self.registers[register][self.part(shard)].tobytes().ljust(stop - start, b"\0")
-        if not form.copy or shard:
-            return shared
-        return (shared + self.local.tobytes()).ljust(form.size_bytes(self.schema, 0), b"\0")
+        room = np.zeros((stop - start) // 8)
+        values = self.registers[register][self.part(shard)]
+        room[: len(values)] = values
+        shared = encoded(parse_wire(form.wire), room, self._sent)
+        self._sent += 1
+        if form.copy and shard == 0:
+            shared += self.local.tobytes()
+        # The anchor, where it goes along, is all zeros.
+        return shared.ljust(form.size_bytes(self.schema, shard), b"\0")
+
+
+def encoded(wire: Wire, values: Values, turn: int) -> bytes:
+    """Write numbers in a format, as differences from an anchor of zeros.
+
+    Args:
+        wire: The format.
+        values: float64, as many as a shard has room for.
+        turn: Which of all numbers ``topk`` sends: each gets its turn.
+    """
+    if wire.is_native:
+        return values.tobytes()
+    if wire.name == "float16":
+        return _padded(values.astype(np.float16).tobytes())
+    if wire.name == "bfloat16":
+        return _padded((values.astype(np.float32).view(np.uint32) >> 16).astype("<u2").tobytes())
+    if wire.name == "int8":
+        scale = np.float32(np.abs(values).max() / 127)
+        codes = np.rint(np.nan_to_num(values / (float(scale) or 1.0))).astype(np.int8)
+        return _padded(codes.tobytes()) + _padded(scale.tobytes())
+    kept = wire.kept(len(values))
+    places = (turn * kept + np.arange(kept, dtype=np.int32)) % len(values)
+    numbers = values[places].astype(np.float32)
+    return _padded(places.astype(np.int32).tobytes()) + _padded(numbers.tobytes())
+
+
+def decoded(wire: Wire, payload: bytes, mine: Values) -> Values:
+    """Read numbers in a format.
+
+    Args:
+        wire: The format.
+        payload: What `encoded` wrote, and perhaps more.
+        mine: The receiver's own numbers, for those that are not there.
+    """
+    n = len(mine)
+    if wire.is_native:
+        return np.frombuffer(payload, np.float64, n).copy()
+    if wire.name == "float16":
+        return np.frombuffer(payload, np.float16, n).astype(np.float64)
+    if wire.name == "bfloat16":
+        words = np.frombuffer(payload, "<u2", n).astype(np.uint32) << 16
+        return words.view(np.float32).astype(np.float64)
+    if wire.name == "int8":
+        # A share of so few numbers has its codes in one cache line.
+        scale = np.frombuffer(payload, np.float32, 1, ALIGNMENT_BYTES)[0]
+        return np.frombuffer(payload, np.int8, n).astype(np.float64) * float(scale)
+    values = mine.copy()
+    room = mine.shape[0] + (-n) % (ALIGNMENT_BYTES // 8)
+    kept = wire.kept(room)
+    places = np.frombuffer(payload, np.int32, kept)
+    numbers = np.frombuffer(payload, np.float32, kept, len(_padded(bytes(4 * kept))))
+    inside = places < n
+    values[places[inside]] = numbers[inside]
+    return values
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % ALIGNMENT_BYTES)
+
+
+_ACTIONS: Mapping[type, Callable[[Vector, Any, bytes], None]] = {
+    Snapshot: Vector._snapshot,
+    Release: Vector._release,
+    Reclaim: Vector._reclaim,
+    Stage: Vector._stage,
+    Drop: Vector._drop,
+    Mix: Vector._mix,
+    Combine: Vector._combine,
+}
 
 
 def _require(holds: bool, what: str) -> None:

@@ -93,8 +93,11 @@ class Carrier:
         after = None if crash_point is None else crash_point.after
         if harness is not None:
             harness.decided(worker, cause, now)
+        handlers = self._handlers
         for effect in effects if after is None else effects[:after]:
-            self.carry_out(worker, (effect,), now)
+            handler = handlers.get(type(effect))
+            if handler is not None:
+                handler(worker, effect, now)
             if harness is not None:
                 harness.carried(worker, effect)
             if not worker.running:

@@ -66,7 +66,7 @@ def _crash(processes: Processes, fault: Fault) -> None:
 
 def _restart(processes: Processes, fault: Fault) -> None:
     worker = processes.find(fault.peer)
-    if not worker.running:
+    if not worker.running and processes.has_come(worker):
         processes.start([worker], kept=fault.state != "lost")
 
 

@@ -282,7 +282,8 @@ class Mailbox:
         self._fleet = fleet
         self.links = links
         self._weather = weather
-        self._sizes = Sizes()
+        # A harness asks for no counts of bytes.
+        self._sizes = Sizes() if fleet.harness is None or links.uses_sizes else None
         self._places = {address_of(id): index for id, index in fleet.index.items()}
 
     def send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
@@ -298,12 +299,13 @@ class Mailbox:
             self._carry(worker, to, effect.envelope, None)
 
     def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Payload) -> None:
-        fleet, harness = self._fleet, self._fleet.harness
-        size_bytes = self._sizes.of(envelope)
+        fleet, harness, size_bytes = self._fleet, self._fleet.harness, 0
         fleet.traffic.messages += 1
-        fleet.traffic.bytes_sent += size_bytes
-        if type(envelope.body) in (Hello, Leave):
-            fleet.traffic.membership_bytes += size_bytes
+        if self._sizes is not None:
+            size_bytes = self._sizes.of(envelope)
+            fleet.traffic.bytes_sent += size_bytes
+            if type(envelope.body) in (Hello, Leave):
+                fleet.traffic.membership_bytes += size_bytes
         # Asked for in any case: what fault does to later messages must not depend on it.
         times_s = self.links.deliveries(fleet.now, worker.index, to, size_bytes)
         arrivals_s = self._weather.arrivals(fleet.now, worker.index, to, times_s)

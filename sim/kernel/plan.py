@@ -102,10 +102,14 @@ class FaultPlan:
     """So many of the workers are there at the start; the others are newcomers, in order."""
     checkpoint_every_s: float
     """Virtual seconds from one checkpoint of a worker to its next."""
+    rolls: tuple[int, ...] = ()
+    """How many of the founders call each roll together, in order; one roll of all unless given."""
     latecomers_s: tuple[float, ...] = ()
     """When the workers that follow the founders start, virtual seconds."""
     ends: bool = True
     """Whether all is over with the last optimizer step, and not when nobody is needed any more."""
+    linger_s: float = 5.0
+    """How long a process that nobody needs any more still answers, virtual seconds."""
     calm_s: float = math.inf
     """When the network's faults are over in any case, virtual seconds."""
 

@@ -31,7 +31,6 @@ _SEEDS_KEPT_MAX: Final = 16
 # As live peers and those of a `Swarm` have it.
 _LEAVING_S: Final = 0.05
 _LEAVE_S: Final = 10.0
-_LINGER_S: Final = 5.0
 
 # Ten times the longest wait between two questions about a share.
 _STUCK_S: Final = 300.0
@@ -105,12 +104,16 @@ class Processes:
             fleet.at(healed_s, lambda: self.detection_times.ended(fleet.now))
         for worker in fleet.workers[:founders]:
             self._enter(worker)
-        for worker in fleet.workers[:founders]:
-            # Nobody's heartbeat keeps time with another's.
-            share = uniform(key(self._plan.seed, "start", worker.id), 0)
-            worker.awake = False
-            begin = partial(self._found, worker, self._seeds(worker))
-            fleet.at(share * self._plan.protocol.gossip_s, begin)
+        first = 0
+        for size in self.plan.rolls or (founders,):
+            roll = fleet.workers[first : first + size]
+            first += size
+            for worker in roll:
+                # Nobody's heartbeat keeps time with another's.
+                share = uniform(key(self._plan.seed, "start", worker.id), 0)
+                worker.awake = False
+                begin = partial(self._found, worker, self._seeds(worker, roll), size)
+                fleet.at(share * self._plan.protocol.gossip_s, begin)
 
     def start(
         self,
@@ -196,7 +199,7 @@ class Processes:
         """Whether a worker that has finished takes no more turns: nobody needs it any more."""
         if self.plan.ends or not worker.protocol.done:
             return False
-        self.fleet.at(self.fleet.now + _LINGER_S, partial(self._close, worker, died=False))
+        self.fleet.at(self.fleet.now + self.plan.linger_s, partial(self._close, worker, died=False))
         return True
 
     def calm(self) -> None:
@@ -217,6 +220,10 @@ class Processes:
         first = self._next_newcomer
         self._next_newcomer += many
         return self.fleet.workers[first : first + many]
+
+    def has_come(self, worker: Worker) -> bool:
+        """Whether a worker has started before."""
+        return worker.index not in self._absent
 
     def expect(self, time_s: float, action: Callable[[], object]) -> None:
         """Do something by which processes start or go on; before it, nothing is over."""
@@ -339,12 +346,12 @@ class Processes:
             self.fleet.harness.started(worker)
         self._open.add(worker.index)
 
-    def _found(self, worker: Worker, seeds: Sequence[str]) -> None:
+    def _found(self, worker: Worker, seeds: Sequence[str], founders: int) -> None:
         """Let a founder call the roll, and take in what has come before it did."""
         if not worker.running:
             return
         worker.awake = True
-        self._join(worker, seeds, founders=self.plan.founders)
+        self._join(worker, seeds, founders=founders)
         held, worker.held = worker.held, []
         for envelope, payload in held:
             self.fleet.take_in(worker, envelope, payload)
@@ -360,9 +367,10 @@ class Processes:
         self.search(worker)
         fleet.set_alarm(worker)
 
-    def _seeds(self, worker: Worker) -> list[str]:
+    def _seeds(self, worker: Worker, among: Sequence[Worker] | None = None) -> list[str]:
         """Addresses that whoever starts it gives to it: of some that run."""
-        others = [other for other in self.fleet.workers if other.index != worker.index]
+        among = self.fleet.workers if among is None else among
+        others = [other for other in among if other.index != worker.index]
         running = [other.id for other in others if other.running]
         if not running:
             # Nobody answers there now; but addresses are told all the same.
@@ -397,7 +405,7 @@ class Processes:
             return
         if worker.protocol.phase is Phase.LEFT:
             # It still answers for a while: over lossy links, it may be asked more than once.
-            fleet.at(fleet.now + _LINGER_S, partial(self._close, worker, died=False))
+            fleet.at(fleet.now + self.plan.linger_s, partial(self._close, worker, died=False))
         elif fleet.now >= give_up_s and worker.awake:
             self._close(worker, died=True)
         else:

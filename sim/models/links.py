@@ -120,6 +120,11 @@ class Links:
         rates = set(self._s_per_byte)
         return (self._latency_s, rates.pop()) if self._is_plain and len(rates) == 1 else None
 
+    @property
+    def uses_sizes(self) -> bool:
+        """Whether the size of a message has anything to do with when it arrives."""
+        return any(self._s_per_byte) or any(link.bandwidth_mbit for link in self._config.links)
+
     def add(self, id: str) -> int:
         """Take in a worker that comes later.
 

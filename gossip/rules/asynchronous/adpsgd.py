@@ -192,7 +192,8 @@ class ADPSGD:
 
 def _is_gone(context: RuleContext, exchange: _Exchange) -> bool:
     """Whether no answer can come; one that is leaving may still have an answer under way."""
-    return context.fate(exchange.peer, exchange.incarnation) in ("died", "left", "restarted")
+    fate = context.fate(exchange.peer, exchange.incarnation)
+    return fate in ("died", "left", "restarted") or context.is_quiet(exchange.peer)
 
 
 def _register(slot: int) -> str:

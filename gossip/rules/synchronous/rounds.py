@@ -137,12 +137,18 @@ class Rounds:
             if share.epoch != EPOCH:
                 context.mix(share)
         # Until then somebody may still need a share of this peer's for its last round.
-        if context.merging and not self._queued and not self._pushed:
+        if context.merging and not self._is_owing(context):
             if not self._agrees and self._merged < context.merge_rounds:
                 before = context.round
                 context.push_half()
                 self._merged += context.round > before or len(context.live()) == 1
             context.may_close(self._agrees or self._merged >= context.merge_rounds)
+
+    def _is_owing(self, context: RuleContext) -> bool:
+        """Whether a share is to be pushed, or under way, to one that may still take it."""
+        peers = {*self._queued, *self._pushed}
+        fates = (context.fate(peer, self._incarnations[peer]) for peer in peers)
+        return any(fate in ("", "leaving") for fate in fates)
 
     def _push_queued(self, context: RuleContext) -> None:
         for peer in [peer for peer in self._queued if context.can_push(peer)]:

@@ -253,6 +253,22 @@ def test_a_finish_comes_but_once() -> None:
     assert a.phase is Phase.SEEKING
 
 
+def test_one_that_finished_while_it_looked_for_a_swarm_is_finished_once_it_has_joined() -> None:
+    scene = Scene()
+    scene.founded("b", "c")
+    a = scene.enter("a")
+    scene.join("a", "b")
+    scene.finish("a")
+    for _ in range(30):
+        scene.deliver()
+        for peer in "abc":
+            scene.step(peer, trained=False)
+        scene.wait(0.2)
+        for peer in "abc":
+            scene.wake(peer)
+    assert a.weight > 0 and a.phase is Phase.FINISHED
+
+
 def test_merging_brings_the_models_together() -> None:
     config = replace(ProtocolConfig(), merge_rounds=40)
     swarm = FuzzSwarm(5, Peers(rule=lambda peer: GoSGD(0.0), config=config), tuple("abcd"), 4)

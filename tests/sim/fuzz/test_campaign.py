@@ -4,13 +4,16 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rumor.gossip import ConfigError, Protocol, RumorError
 from rumor.sim.fuzz import MUTANTS, Order, Trial, Violation, attempt, draw, run_campaign
+from rumor.sim.fuzz.campaign import EVENT_COVERAGE, overlapping
 from rumor.sim.fuzz.trial import run
 from rumor.sim.kernel.faults import Fault
 
@@ -51,17 +54,21 @@ def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
 
 
 def test_the_result_hangs_on_no_number_of_processes() -> None:
-    # Seeds are tried in parts of four: the last part finds it.
-    seeds = tuple(range(30, 38))
-    one, two = (
-        run_campaign(Order(seeds=seeds, plant="lost-fence", failures_max=1, processes=processes))
-        for processes in (1, 2)
-    )
+    # Seeds are tried in parts of four: the last part finds it, at once.
+    seeds = tuple(range(5, 13))
+    order = Order(seeds=seeds, workers=2, plant="partial-as-whole", failures_max=1)
+    one, two = (run_campaign(replace(order, processes=processes)) for processes in (1, 2))
     assert one == two
     assert one.broken and one.broken[0].shrunk
 
 
-@pytest.mark.parametrize("plant", MUTANTS)
+QUICK = ("accepts-more", "partial-as-whole", "first-shard-asked")
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [plant if plant in QUICK else pytest.param(plant, marks=pytest.mark.slow) for plant in MUTANTS],
+)
 def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faults(
     plant: str,
 ) -> None:
@@ -122,6 +129,25 @@ def test_coverage_is_the_share_of_seeds_and_the_worst_seeds_are_named() -> None:
     assert (campaign.worst.events_seed, campaign.worst.events) == (longest.seed, longest.events)
     slowest = max(trials, key=lambda trial: (trial.agree_s, -trial.seed))
     assert (campaign.worst.agree_seed, campaign.worst.agree_s) == (slowest.seed, slowest.agree_s)
+
+
+def test_kinds_of_fault_that_never_met_are_named() -> None:
+    cut = Fault(at_s=1.0, kind="cut", peer=0, for_s=2.0)
+    later = Fault(at_s=9.0, kind="leave", peer=0)
+    pause = Fault(at_s=2.5, kind="pause", peer=1, for_s=1.0)
+    assert overlapping([cut, later, pause]) == {("cut", "pause")}
+    campaign = run_campaign(Order(seeds=(0,), workers=2, faults=(cut, later, pause)))
+    assert ("cut", "pause") not in campaign.never_together
+    assert ("cut", "leave") in campaign.never_together
+
+
+def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = Trial(seed=0, events=1, agree_s=0.0, seen=Counter({"fence": 1}))
+    monkeypatch.setattr("rumor.sim.fuzz.campaign._try", lambda order, seed: nothing)
+    full = run_campaign(Order(seeds=tuple(range(200))))
+    assert set(full.never) == set(EVENT_COVERAGE) - {"fence"}
+    for order in (Order(seeds=(0,)), Order(seeds=tuple(range(200)), without=("ring",))):
+        assert run_campaign(order).never == ()
 
 
 def trial_of(seed: int) -> Trial:

@@ -6,10 +6,10 @@ import pytest
 
 from rumor.gossip import ONE, Kind, Phase
 from rumor.gossip.effects.ledger import Entry
-from rumor.sim.fuzz import OPTIONS, Violation, attempt, draw
+from rumor.sim.fuzz import MUTANTS, OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm
-from rumor.sim.fuzz.trial import swarm_of
+from rumor.sim.fuzz.trial import _go_through, run, swarm_of
 from rumor.sim.kernel.faults import KINDS, Fault, read_faults
 
 THREE = ("p0", "p1", "p2")
@@ -203,7 +203,8 @@ def test_leaving_finishing_and_diverging_are_done_by_the_peer_itself() -> None:
 
 
 def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
-    scenario = next(s for s in (draw(n, 3, (), ()) for n in range(99)) if s.dial_out == {"p1"})
+    plain = [name for name in OPTIONS if name not in ("dial-out", "founders", "tells")]
+    scenario = next(s for s in (draw(n, 3, plain, ()) for n in range(99)) if s.dial_out == {"p1"})
     swarm = swarm_of(scenario, None, digests=False)
     swarm.run(12.0)
     workers = {id: peer.worker for id, peer in swarm.peers.items()}
@@ -215,7 +216,8 @@ def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
 
 def test_a_reset_closes_the_way_to_one_that_dials_out_until_it_speaks() -> None:
     def shut(n: int) -> FuzzSwarm | None:
-        scenario = draw(n, 3, (), (Fault(at_s=12.0, kind="reset", peer="p1"),))
+        plain = [name for name in OPTIONS if name not in ("dial-out", "founders", "tells")]
+        scenario = draw(n, 3, plain, (Fault(at_s=12.0, kind="reset", peer="p1"),))
         return swarm_of(scenario, None, digests=False) if scenario.dial_out == {"p1"} else None
 
     swarm = next(swarm for swarm in map(shut, range(99)) if swarm is not None)
@@ -292,3 +294,47 @@ def test_steps_that_were_never_taken_are_seen() -> None:
     swarm.made.invariants.steps["p1"] = 0
     with pytest.raises(Violation, match="clock: p0 counts"):
         swarm.made.invariants.check_clock(swarm["p0"])
+
+
+def of_seed(option: str, fits: Callable[[Scenario], bool]) -> Scenario:
+    """The first swarm to which one option does something, all others being plain."""
+    others = [name for name in OPTIONS if name != option]
+    return next(s for s in (draw(seed, 4, others, ()) for seed in range(99)) if fits(s))
+
+
+def test_two_swarms_that_meet_stay_two_and_exchange_no_weight() -> None:
+    swarm = run(of_seed("two-swarms", lambda scenario: scenario.rolls == (2, 2)))
+    assert swarm.invariants.seen["two swarms"]
+    assert {peer.protocol.swarm for peer in swarm.peers.values()} == {
+        b"the-first-anchor",
+        b"the-other-anchor",
+    }
+
+
+def test_damaged_messages_are_lost_and_harm_nobody() -> None:
+    trial = attempt(of_seed("damage", lambda scenario: scenario.damage == 0.1))
+    assert trial.failure is None and trial.seen["damaged"] > 10
+
+
+def test_a_clock_that_is_days_ahead_shuts_its_peer_out_alone() -> None:
+    def is_far(scenario: Scenario) -> bool:
+        return max(scenario.ahead_s.values(), default=0.0) > 86_400
+
+    trial = attempt(of_seed("far-clocks", is_far))
+    assert trial.failure is None and trial.seen["clock far ahead"] == 1
+
+
+@pytest.mark.parametrize("plant", ["exact-without-values", "unwritten-fence", "accepts-more"])
+def test_a_seed_that_fails_fails_as_if_all_were_compared_at_each_entry(plant: str) -> None:
+    for seed in range(4):
+        scenario = draw(seed, 4)
+        trial = attempt(scenario, MUTANTS[plant])
+        swarm, failure = swarm_of(scenario, MUTANTS[plant], every=1), trial.failure
+        try:
+            _go_through(swarm, scenario)
+        except Violation as violation:
+            assert failure is not None
+            assert (failure.invariant, failure.what) == (violation.invariant, violation.what)
+            assert failure.at_s == swarm.now
+        else:
+            assert failure is None

@@ -34,8 +34,8 @@ def test_items_are_tried_in_their_order_and_no_set_twice_in_a_row() -> None:
 
 
 def test_the_same_failure_is_always_made_as_small() -> None:
-    plant = MUTANTS["lost-fence"]
-    order = Order(seeds=tuple(range(1000)), plant="lost-fence", failures_max=1)
+    plant = MUTANTS["first-shard-asked"]
+    order = Order(seeds=tuple(range(1000)), plant="first-shard-asked", failures_max=1)
     (broken,) = run_campaign(order).broken
     drawn, small = order.draft(broken.seed), broken.draft
     assert shrink(drawn, broken.failure.invariant, plant) == small
@@ -45,8 +45,10 @@ def test_the_same_failure_is_always_made_as_small() -> None:
 
 def test_faults_of_peers_that_are_not_there_go_with_them() -> None:
     faults = (
+        Fault(at_s=0.5, kind="join"),
         Fault(at_s=1.0, kind="crash", peer="p3"),
         Fault(at_s=1.0, kind="crash", peer="join-1"),
+        Fault(at_s=1.0, kind="crash", peer="join-2"),
         Fault(at_s=2.0, kind="cut", peer="p0", to="p2", for_s=1.0),
         Fault(at_s=3.0, kind="mass-restart", peers=("p1", "p3"), for_s=1.0),
         Fault(at_s=3.0, kind="mass-restart", peers=("p2", "p3"), for_s=1.0),
@@ -56,11 +58,12 @@ def test_faults_of_peers_that_are_not_there_go_with_them() -> None:
     )
     left = among(faults, ["p0", "p1"])
     assert [(fault.at_s, fault.kind) for fault in left] == [
+        (0.5, "join"),
         (1.0, "crash"),
         (3.0, "mass-restart"),
         (4.0, "partition"),
         (6.0, "loss"),
     ]
     assert (
-        left[0].peer == "join-1" and left[1].peers == ("p1",) and left[2].groups == (("p0", "p1"),)
+        left[1].peer == "join-1" and left[2].peers == ("p1",) and left[3].groups == (("p0", "p1"),)
     )

@@ -11,8 +11,10 @@ from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.sim import NetworkConfig
+from rumor.sim.fuzz import Scenario, attempt
 from rumor.sim.fuzz.peers import complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM
+from rumor.sim.kernel.faults import Fault
 from rumor.topology import View
 
 from ...crowd import BAD, CONFIG, Crowd, starts
@@ -177,3 +179,12 @@ def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None
     before = exchanges(crowd, "p50")
     crowd.swarm.run(crowd.swarm.now + 10.0)
     assert exchanges(crowd, "p50") > before + 5
+
+
+@pytest.mark.parametrize("seed", [17, 26, 38, 41])
+def test_an_asker_closes_though_the_one_it_asked_had_taken_it_for_dead(seed: int) -> None:
+    """Who is not heard for a while gets no answer, and then all the others are quiet."""
+    cut = Fault(at_s=9.5, kind="cut", peer="p3", one_way=True)
+    peers = ("p0", "p1", "p2", "p3")
+    scenario = Scenario(seed=seed, peers=peers, founders=4, rule="adpsgd", faults=(cut,))
+    assert attempt(scenario).failure is None

@@ -1,0 +1,273 @@
+"""Bugs in how shares go out and come in, are settled, and are let go.
+
+Each changes a single protocol object, as if its code had been written wrong.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from ....gossip import Entry, Kind, PeerId, Protocol
+from ....gossip.effects.effects import Drop, Mix, Reclaim
+from ....gossip.exchange.escrow import EscrowEvent
+from ....gossip.protocol.state import ShardState
+from ....gossip.types import Incarnation, ShareId
+from ....gossip.wire.messages import Ack, Offer, Query
+from ..trial import Mutant
+
+__all__ = ["EXCHANGE", "patch"]
+
+
+def patch(owner: object, name: str, wrapped: Callable[..., Any]) -> None:
+    """Put a function in place of a method; it gets that method, and then its arguments."""
+    method = getattr(owner, name)
+
+    def patched(*arguments: Any, **named: Any) -> Any:
+        return wrapped(method, *arguments, **named)
+
+    setattr(owner, name, patched)
+
+
+_Life = tuple[PeerId, Incarnation]
+
+
+class _Forgetful(dict[_Life, tuple[int, int]]):
+    """What was decided, which can be forgotten for a moment."""
+
+    blind = False
+
+    def get(self, key: _Life, default: Any = None, /) -> Any:
+        return default if self.blind else super().get(key, default)
+
+    def blindly(self, act: Callable[..., None], *arguments: Any) -> None:
+        self.blind = True
+        try:
+            act(*arguments)
+        finally:
+            self.blind = False
+
+
+def _without_deduplication(protocol: Protocol) -> None:
+    """A share that comes again after its decision is decided again."""
+    for shard_state in protocol._state.shard_states:
+        _decide_again(shard_state)
+
+
+def _decide_again(shard_state: ShardState) -> None:
+    account = shard_state.log.account
+    decided = account.decided = _Forgetful(account.decided)
+
+    def forgetting(take: Callable[..., None], share: ShareId, message: Offer, *rest: Any) -> None:
+        if share.seq <= _last(shard_state, share):
+            decided.blindly(take, share, message, *rest)
+        else:
+            take(share, message, *rest)
+
+    log, inbox = shard_state.log, shard_state.inbox
+    patch(log, "record", lambda record, entry: decided.blindly(record, entry))
+    patch(inbox, "push", forgetting)
+    patch(inbox, "offer", forgetting)
+
+
+def _without_fence(protocol: Protocol) -> None:
+    """A question about a share that never came is answered, and the share is let in later."""
+    for shard_state in protocol._state.shard_states:
+        _answer_only(shard_state)
+
+
+def _answer_only(shard_state: ShardState) -> None:
+    def answer(query: Callable[..., None], share: ShareId, now: float) -> None:
+        if share.seq > _last(shard_state, share) and shard_state.inbox._find(share) is None:
+            shard_state.log.send(share.sender, share.incarnation, Ack(share.seq, 0))
+        else:
+            query(share, now)
+
+    patch(shard_state.inbox, "query", answer)
+
+
+def _last(shard_state: ShardState, share: ShareId) -> int:
+    """Number of the last share of a sender that was decided."""
+    return shard_state.log.account.decided.get((share.sender, share.incarnation), (0, 0))[0]
+
+
+def _each(plant: Callable[[ShardState], None]) -> Mutant:
+    """The same bug in every shard."""
+
+    def planted(protocol: Protocol) -> None:
+        for shard_state in protocol._state.shard_states:
+            plant(shard_state)
+
+    return planted
+
+
+def _accepts_more(shard_state: ShardState) -> None:
+    """A receiver accepts a grain more than was sent."""
+
+    def record(write: Callable[..., None], entry: Entry) -> None:
+        accepts = entry.kind is Kind.ACCEPTED and entry.weight
+        write(replace(entry, weight=entry.weight + 1) if accepts else entry)
+
+    patch(shard_state.log, "record", record)
+
+
+def _partial_as_whole(shard_state: ShardState) -> None:
+    """What comes back of a share that was accepted in part is forgotten."""
+    outbox = shard_state.outbox
+
+    def ack(
+        take: Callable[..., None], peer: PeerId, life: Incarnation, body: Ack, now: float
+    ) -> None:
+        transfer = outbox._find(peer, life, body.seq)
+        if transfer is not None and body.accepted:
+            body = replace(body, accepted=transfer.offer.escrow)
+        take(peer, life, body, now)
+
+    patch(outbox, "ack", ack)
+
+
+def _impatient(shard_state: ShardState) -> None:
+    """A sender takes its escrow back when two questions were not answered."""
+    outbox = shard_state.outbox
+
+    def query_due(ask: Callable[..., None], now: float) -> None:
+        for transfer in tuple(outbox._transfers.values()):
+            if transfer.questions >= 2 and now >= transfer.deadline_s:
+                outbox._on(transfer, EscrowEvent.ACK, now, 0)
+        ask(now)
+
+    patch(outbox, "query_due", query_due)
+
+
+def _number_reused(shard_state: ShardState) -> None:
+    """The number of a share that came back whole is used again."""
+    outbox = shard_state.outbox
+
+    def close(settle: Callable[..., None], kind: Kind, transfer: Any, weight: int = 0) -> None:
+        settle(kind, transfer, weight)
+        if kind is Kind.SETTLED and not weight:
+            outbox._last_seq[transfer.peer] -= 1
+
+    patch(outbox, "_note", close)
+
+
+def _snapshot_kept(protocol: Protocol) -> None:
+    """A snapshot that two pushes read is let go by neither."""
+    refs = protocol._state.snapshot_refs
+
+    def remove(drop: Callable[..., None], snapshot: int, *, abandoned: bool = False) -> None:
+        if refs._counts[snapshot] < 2:
+            drop(snapshot, abandoned=abandoned)
+
+    patch(refs, "remove", remove)
+
+
+def _staged_kept(shard_state: ShardState) -> None:
+    """What came of a share that stalled is not dropped."""
+    log, inbox = shard_state.log, shard_state.inbox
+
+    def expire(give_up: Callable[..., None], now: float) -> None:
+        ask = log.ask
+        log.ask = lambda effect: None if type(effect) is Drop else ask(effect)  # type: ignore[method-assign]
+        give_up(now)
+        log.ask = ask  # type: ignore[method-assign]
+
+    patch(inbox, "expire", expire)
+
+
+def _exact_without_values(shard_state: ShardState) -> None:
+    """In exact mode, weight comes back without the values that went with it."""
+    outbox = shard_state.outbox
+    outbox._config = replace(outbox._config, exact=False)
+
+
+def _wrong_part_back(shard_state: ShardState) -> None:
+    """In exact mode, values that come back are mixed in with twice their weight."""
+
+    def ask(add: Callable[..., None], effect: object) -> None:
+        if type(effect) is Reclaim:
+            effect = Reclaim(effect.snapshot, min(1.0, 2 * effect.fraction))
+        add(effect)
+
+    patch(shard_state.log, "ask", ask)
+
+
+def _first_shard_asked(shard_state: ShardState) -> None:
+    """Questions are asked about the first shard, whatever shard it is."""
+    log = shard_state.log
+
+    def send(
+        say: Callable[..., None], peer: PeerId, life: Incarnation, body: object, **more: Any
+    ) -> None:
+        shard, log._shard = log._shard, 0 if type(body) is Query else log._shard
+        say(peer, life, body, **more)
+        log._shard = shard
+
+    patch(log, "send", send)
+
+
+def _copy_blended(shard_state: ShardState) -> None:
+    """A newcomer blends the copy that it gets with what it started with."""
+
+    def ask(add: Callable[..., None], effect: object) -> None:
+        if type(effect) is Mix and effect.form.copy:
+            effect = replace(effect, fraction=0.5)
+        add(effect)
+
+    patch(shard_state.log, "ask", ask)
+
+
+def _unwritten_fence(shard_state: ShardState) -> None:
+    """A share that is fenced is decided in memory, and not in the ledger."""
+    log, inbox = shard_state.log, shard_state.inbox
+
+    def query(answer: Callable[..., None], share: ShareId, now: float) -> None:
+        record = log.record
+        log.record = log.account.apply  # type: ignore[method-assign,assignment]
+        answer(share, now)
+        log.record = record  # type: ignore[method-assign]
+
+    patch(inbox, "query", query)
+
+
+def _credit_lost(shard_state: ShardState) -> None:
+    """A share that is written off uses up credit for ever."""
+    outbox = shard_state.outbox
+
+    def note(write: Callable[..., None], kind: Kind, transfer: Any, weight: int = 0) -> None:
+        outbox._in_flight += kind is Kind.WRITTEN_OFF
+        write(kind, transfer, weight)
+
+    patch(outbox, "_note", note)
+
+
+def _stall_never_over(shard_state: ShardState) -> None:
+    """A transfer that has stalled is looked at just too early, for ever."""
+    inbox = shard_state.inbox
+
+    def give_up(end: Callable[..., bool], transfer: Any, now: float) -> bool:
+        return now > inbox._stalls_s(transfer) + 1e-9 and end(transfer, now)
+
+    patch(inbox, "_give_up_if_stalled", give_up)
+
+
+EXCHANGE: Mapping[str, Mutant] = MappingProxyType(
+    {
+        "no-deduplication": _without_deduplication,
+        "lost-fence": _without_fence,
+        "accepts-more": _each(_accepts_more),
+        "partial-as-whole": _each(_partial_as_whole),
+        "impatient": _each(_impatient),
+        "number-reused": _each(_number_reused),
+        "snapshot-kept": _snapshot_kept,
+        "staged-kept": _each(_staged_kept),
+        "exact-without-values": _each(_exact_without_values),
+        "wrong-part-back": _each(_wrong_part_back),
+        "first-shard-asked": _each(_first_shard_asked),
+        "copy-blended": _each(_copy_blended),
+        "unwritten-fence": _each(_unwritten_fence),
+        "credit-lost": _each(_credit_lost),
+        "stall-never-over": _each(_stall_never_over),
+    }
+)
+"""By the name that people type."""

@@ -1,0 +1,233 @@
+"""What a seed decides: each option draws from a stream of its own, and so does the list of faults.
+
+To turn one option off, or to take a fault away, shifts nothing else.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ....gossip import ConfigError, stream
+from ...kernel.faults import Fault
+from ..vector import SIZE
+from .faults import AIMS, draw_faults
+from .scenario import FAULTS_S, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
+
+__all__ = ["OPTIONS", "draw", "workers_of"]
+
+_FAR_S = 200_000.0
+"""How far a clock is ahead that nobody believes: more than two days."""
+
+# Half of all seeds are picky: of all rules it is the one that asks most of the protocol.
+_OFTEN = ("picky", "picky", "picky", "picky", "gosgd", "gosgd-per-second", "sgp")
+
+
+def _frames(size: int) -> dict[str, Any]:
+    """Settings under which frames are of one size."""
+    return {"frame_bytes": size, "frame_bytes_min": size, "frame_bytes_max": size}
+
+
+_NARROW_WIRES: tuple[dict[str, Any], ...] = (
+    # Shares measure 64 bytes and copies 128: only shares go in one message, or nothing does.
+    {"inline_bytes_max": 64, **_frames(24), "window_bytes": 24},
+    {"inline_bytes_max": 1, **_frames(16), "window_bytes": 48},
+)
+
+_WIDE_WIRES: tuple[dict[str, Any], ...] = (
+    {"inline_bytes_max": 1, **_frames(48), "window_bytes": 96},
+    {"inline_bytes_max": 1, "frame_bytes": 32, "frame_bytes_min": 16, "frame_bytes_max": 64,
+     "window_bytes": 64},
+)  # fmt: skip
+
+
+def _founders(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, founders=1 + int(rng.random() * len(scenario.peers)))
+
+
+def _rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, rule=_OFTEN[int(rng.integers(len(_OFTEN)))])
+
+
+def _ring(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, ring=bool(rng.random() < 0.3))
+
+
+def _wide(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, size=WIDE if rng.random() < 0.5 else SIZE)
+
+
+def _frame_sizes(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    wires = _WIDE_WIRES if scenario.size == WIDE else _NARROW_WIRES
+    kind = int(rng.integers(3))
+    if kind == len(wires):
+        return scenario
+    return replace(scenario, config=replace(scenario.config, **wires[kind]))
+
+
+def _shards(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    shards = int(rng.integers(1, 4)) if scenario.size == WIDE else 1
+    config = replace(
+        scenario.config,
+        shards_per_push=int(rng.integers(1, 4)),
+        shard_order="random" if rng.random() < 0.5 else "round-robin",
+    )
+    return replace(scenario, shards=shards, config=config)
+
+
+def _exact(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, config=replace(scenario.config, exact=bool(rng.random() < 0.25)))
+
+
+def _bandwidth(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    bytes_s = (None, None, None, 300.0, 2000.0)[int(rng.integers(5))]
+    return replace(scenario, config=replace(scenario.config, bandwidth_bytes_s=bytes_s))
+
+
+def _memory(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, host=b"the-same-machine" if rng.random() < 0.25 else b"")
+
+
+def _dial_out(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    # Somebody has to listen, and the first is as good as any.
+    many = rng.random() < 0.25
+    chosen = [peer for peer in scenario.peers[1:] if rng.random() < 0.5]
+    return replace(scenario, dial_out=frozenset(chosen if many else ()))
+
+
+def _clocks(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    wrong = rng.random() < 0.4
+    ahead_s = {peer: round(float(rng.exponential(30.0)), 3) for peer in scenario.peers}
+    return replace(scenario, ahead_s=ahead_s if wrong else {})
+
+
+def _tells(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, tells=bool(rng.random() < 0.5))
+
+
+def _orderly(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, orderly=bool(rng.random() < 0.5))
+
+
+def _far_clocks(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """Clocks that are behind, and some that are wrong by more than a day."""
+    wrong, far = rng.random() < 0.3, rng.random() < 0.25
+    peers = [peer for peer in scenario.peers if rng.random() < 0.4]
+    behind_s = {peer: -round(float(rng.exponential(30.0)), 3) for peer in peers}
+    ahead_s = dict(scenario.ahead_s)
+    if wrong:
+        ahead_s.update(behind_s)
+    if wrong and far:
+        # Not of all that found: somebody has to be right.
+        ahead_s[scenario.peers[-1]] = _FAR_S
+    return replace(scenario, ahead_s=ahead_s)
+
+
+def _more_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """Rules that wait, or answer: they work on whole vectors, and have no weights."""
+    chosen = ("adpsgd", "adpsgd", "dpsgd", "allreduce")[int(rng.integers(4))]
+    if rng.random() >= 0.15:
+        return scenario
+    found = replace(scenario, rule=chosen, shards=1, config=replace(scenario.config, exact=False))
+    # Those who did not found would only be turned away.
+    return replace(found, founders=len(scenario.peers)) if found.waits else found
+
+
+def _formats(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    wire = ("bfloat16", "float16", "int8", "topk:0.3")[int(rng.integers(4))]
+    rule = scenario.rule
+    is_left = rng.random() >= 0.25 or scenario.config.exact or rule == "allreduce"
+    if is_left or (wire.startswith("topk") and rule in ("adpsgd", "dpsgd")):
+        return scenario
+    return replace(scenario, config=replace(scenario.config, wire=wire))
+
+
+def _damage(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    damage = (0.01, 0.1)[int(rng.integers(2))]
+    return replace(scenario, damage=damage if rng.random() < 0.15 else 0.0)
+
+
+def _two_swarms(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    n = len(scenario.peers)
+    first, meet_s = 1 + int(rng.random() * (n - 1)), round(float(rng.uniform(2.0, 10.0)), 3)
+    if rng.random() >= 0.12:
+        return scenario
+    return replace(scenario, founders=n, rolls=(first, n - first), meet_s=meet_s)
+
+
+def _brief_tombstones(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """The dead are known as such sooner, and those who left are forgotten within 12 s."""
+    config = replace(scenario.config, gossip_s=0.3, suspect_s=0.8, dead_s=1.2)
+    return replace(scenario, config=config) if rng.random() < 0.15 else scenario
+
+
+_Option = Callable[[Scenario, np.random.Generator], Scenario]
+
+_SWARM: Mapping[str, _Option] = MappingProxyType(
+    {
+        "founders": _founders,
+        "rules": _rules,
+        "ring": _ring,
+        "wide": _wide,
+        "frames": _frame_sizes,
+        "shards": _shards,
+        "exact": _exact,
+        "bandwidth": _bandwidth,
+        "memory": _memory,
+        "dial-out": _dial_out,
+        "clocks": _clocks,
+        "tells": _tells,
+        "orderly": _orderly,
+        "far-clocks": _far_clocks,
+        "more-rules": _more_rules,
+        "formats": _formats,
+        "damage": _damage,
+        "two-swarms": _two_swarms,
+        "tombstones": _brief_tombstones,
+    }
+)
+
+OPTIONS = (*_SWARM, *AIMS)
+"""What a seed decides about its swarm, and about faults; each of them can be left out."""
+
+
+def workers_of(seed: int, most: int) -> int:
+    """How many peers the swarm of a seed begins with, where there are so many at most."""
+    return WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (most - WORKERS_MIN + 1))
+
+
+def draw(
+    seed: int,
+    workers: int,
+    without: Collection[str] = (),
+    faults: tuple[Fault, ...] | None = None,
+) -> Scenario:
+    """Draw a scenario.
+
+    Args:
+        seed: Of everything.
+        workers: How many peers it begins with.
+        without: Some of `OPTIONS` that are left as they are in a plain swarm.
+        faults: What goes wrong; drawn from the seed, too, unless given.
+
+    Raises:
+        ConfigError: Too few or too many workers, an unknown option, or a fault of no such peer.
+    """
+    if not WORKERS_MIN <= workers <= WORKERS_MAX:
+        raise ConfigError(f"workers is {workers}: it must be from {WORKERS_MIN} to {WORKERS_MAX}")
+    for name in without:
+        if name not in OPTIONS:
+            raise ConfigError(f"unknown option {name!r}: options are {', '.join(OPTIONS)}")
+    scenario = Scenario(seed=seed, peers=tuple(f"p{index}" for index in range(workers)))
+    for name, option in _SWARM.items():
+        if name not in without:
+            scenario = option(scenario, stream(seed, "torture", name))
+    if faults is None:
+        rng = stream(seed, "torture", "faults")
+        faults = draw_faults(rng, scenario.peers, FAULTS_S, diverge=not scenario.config.exact)
+        for name, aim in AIMS.items():
+            if name not in without:
+                faults = aim(stream(seed, "torture", name), scenario, faults)
+    return scenario.with_faults(faults)

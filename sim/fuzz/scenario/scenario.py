@@ -1,0 +1,185 @@
+"""A swarm as a seed stands for it, its settings, and the rules that only fuzzing has."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from ....gossip import (
+    ADPSGD,
+    DPSGD,
+    SGP,
+    AllReduce,
+    ConfigError,
+    GoSGD,
+    PeerId,
+    ProtocolConfig,
+    Rule,
+    RuleContext,
+)
+from ....gossip.effects.effects import Wait
+from ....gossip.protocol.rule import Requirements
+from ....gossip.weight import coarse
+from ...kernel.faults import Fault, check_faults, resolve
+from ..vector import SIZE
+
+__all__ = [
+    "CONFIG",
+    "FAULTS_S",
+    "RULES",
+    "SYNCHRONOUS",
+    "WIDE",
+    "WORKERS_MAX",
+    "WORKERS_MIN",
+    "ClippingGoSGD",
+    "Scenario",
+]
+
+
+class ClippingGoSGD:
+    """Pushes as `GoSGD` does, now and then twice in a turn, and mixes with moods.
+
+    Args:
+        p: Probability of a push at each step.
+        outstanding_max: Shares that may be outstanding at once.
+    """
+
+    name = "picky"
+    registers: tuple[str, ...] = ()
+    requirements = Requirements(whole=False)
+
+    def __init__(self, p: float, outstanding_max: int = 2) -> None:
+        self.outstanding_max = outstanding_max
+        self._gosgd = GoSGD(p, outstanding_max=outstanding_max)
+
+    def step(self, turn: RuleContext) -> Wait | None:
+        """Decide some of what has come, and let GoSGD do the rest."""
+        if not turn.merging:
+            for share in turn.shares():
+                mood = turn.rng.random()
+                if mood < 0.05:
+                    turn.refuse(share, "not today")
+                elif mood < 0.1:
+                    turn.mix(share, weight=coarse(share.weight // 3))
+                elif mood < 0.12:
+                    turn.mix(share, weight=0)
+            if turn.trained and turn.rng.random() < 0.1:
+                turn.push_half()
+        return self._gosgd.step(turn)
+
+
+FAULTS_S = 15.0
+"""Faults that are drawn happen before this time, seconds."""
+
+LAST_FAULT_S = 3600.0
+"""Faults that are given may happen until then: each second takes some thousand events."""
+
+WORKERS_MIN = 2
+WORKERS_MAX = 64
+
+CONFIG = ProtocolConfig(
+    query_s_min=0.2,
+    query_s_max=1.5,
+    stall_s=1.5,
+    gossip_s=0.5,
+    suspect_s=1.5,
+    dead_s=3.0,
+    redial_s_max=4.0,
+    found_s=1.5,
+    found_alone_s=3.0,
+    roll_s=3.0,
+    retry_s=0.5,
+    staged_max=3,
+    merge_rounds=5,
+    inline_bytes_max=256,
+)
+"""A tenth of the defaults, so that a minute is long enough for everything to settle."""
+
+WIDE = 20
+"""Numbers of a vector that is large enough to be cut: 192 bytes in one shard, 64 each in three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A swarm, and what is done to it."""
+
+    seed: int
+    peers: tuple[PeerId, ...]
+    founders: int = 1
+    """How many call the roll together; the others join."""
+    rolls: tuple[int, ...] = ()
+    """How many of the founders call each roll, where there are two swarms."""
+    meet_s: float = 0.0
+    """When a peer of the first swarm is told of one of the other, seconds."""
+    rule: str = "gosgd"
+    config: ProtocolConfig = CONFIG
+    ring: bool = False
+    size: int = SIZE
+    """Numbers of the vector."""
+    shards: int = 1
+    host: bytes = b""
+    """Where they can read one another's memory; empty where they cannot."""
+    dial_out: frozenset[PeerId] = frozenset()
+    """Who listens nowhere."""
+    ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
+    """How far the clocks of some machines are ahead; below 0 where they are behind."""
+    tells: bool = False
+    """Whether a sender hears that there is no way to its peer."""
+    orderly: bool = False
+    """Whether messages stay in order on each link, as on one socket, while nothing is wrong."""
+    damage: float = 0.0
+    """Probability that bits of a message are flipped while there are faults; above 0, every message
+    is made bytes then."""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def ids(self) -> tuple[PeerId, ...]:
+        """Everybody who ever comes, newcomers last."""
+        joined = sum([fault.count or 1 for fault in self.faults if fault.kind == "join"])
+        return (*self.peers, *(f"join-{number}" for number in range(1, joined + 1)))
+
+    @property
+    def faults_s(self) -> float:
+        """When the faults are over, seconds."""
+        back_s = [f.at_s + (f.for_s or 0.0) for f in self.faults if f.kind == "mass-restart"]
+        return max([FAULTS_S, *(fault.at_s + 1.0 for fault in self.faults), *back_s])
+
+    @property
+    def waits(self) -> bool:
+        """Whether its peers wait for one another, and halt where one of them is lost."""
+        return self.rule in SYNCHRONOUS
+
+    def make_rule(self) -> Rule:
+        """A rule for one peer."""
+        return RULES[self.rule]()
+
+    def with_faults(self, faults: tuple[Fault, ...]) -> "Scenario":
+        """The same swarm, and other faults.
+
+        Raises:
+            ConfigError: One of them is of no peer of this swarm, or comes too late.
+        """
+        check_faults(faults, self.peers)
+        for position, fault in enumerate(faults, 1):
+            if fault.at_s > LAST_FAULT_S:
+                raise ConfigError(
+                    f"fault {fault.row or position}: at_s is {fault.at_s:g}: here it must be at "
+                    f"most {LAST_FAULT_S:g}"
+                )
+        return replace(self, faults=resolve(faults, self.peers))
+
+
+RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
+    {
+        "picky": lambda: ClippingGoSGD(0.6),
+        "gosgd": lambda: GoSGD(0.6),
+        "gosgd-per-second": lambda: GoSGD(2.0, emission="per-second"),
+        "sgp": SGP,
+        "adpsgd": ADPSGD,
+        "dpsgd": DPSGD,
+        "allreduce": AllReduce,
+    }
+)
+"""Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
+
+SYNCHRONOUS = ("dpsgd", "allreduce")
+"""Rules whose peers wait for one another, and halt where one of them is lost."""
