@@ -36,14 +36,15 @@ class EffectLog:
         self._append_to([])
 
     def _append_to(self, effects: list[Effect | Event]) -> None:
-        self._effects = effects
+        self.effects = effects
+        """What was asked for and not taken yet; the logs of all shards share one list."""
         self.ask: Callable[[Effect | Event], None] = effects.append
         """Adds an effect."""
 
     def beside(self, account: Account) -> "EffectLog":
         """The log of another shard of the same peer; both append to one list of effects."""
         other = EffectLog(account, self._schema, self.swarm)
-        other._append_to(self._effects)
+        other._append_to(self.effects)
         return other
 
     def record(self, entry: Entry) -> None:
@@ -101,10 +102,7 @@ class EffectLog:
 
     def take(self) -> list[Effect | Event]:
         """Return what was asked for, and start an empty log."""
-        effects = self._effects
-        if not effects:
-            return []
+        taken = self.effects.copy()
         # The list stays the same one: the logs of all shards share it.
-        taken = effects.copy()
-        effects.clear()
+        self.effects.clear()
         return taken

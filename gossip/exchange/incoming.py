@@ -180,8 +180,8 @@ class Inbox:
 
     def inspected(self, share: ShareId, *, finite: bool) -> None:
         """Take the vector's word on a staged share."""
-        transfer = self._find(share)
-        if transfer is None:
+        transfer = self.transfers.get((share.sender, share.incarnation))
+        if transfer is None or transfer.id != share:
             return
         if not finite:
             self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
@@ -266,7 +266,14 @@ class Inbox:
         if not self._is_new(share):
             found = self._find(share)
             return found if found is not None and found.offer == message else None
-        reason = self._validate(share, message) or self._overfull(message.escrow)
+        total = self._log.account.weight + message.escrow
+        for other in self.transfers.values():
+            total += other.offer.escrow
+        reason = self._validate(share, message)
+        if not reason and len(self.transfers) >= self._config.staged_max:
+            reason = "busy"
+        elif not reason and total > WEIGHT_MAX:
+            reason = "more weight than there can be"
         if reason:
             self._refuse(share, reason)
             return None
@@ -296,15 +303,6 @@ class Inbox:
         if before is not None:
             self.decide(before, 0, "given up by its sender", IncomingEvent.SUPERSEDED)
         return True
-
-    def _overfull(self, escrow: int) -> str:
-        """Why no further share can be taken in now, or nothing."""
-        if len(self.transfers) >= self._config.staged_max:
-            return "busy"
-        total = self._log.account.weight + escrow
-        for transfer in self.transfers.values():
-            total += transfer.offer.escrow
-        return "more weight than there can be" if total > WEIGHT_MAX else ""
 
     def _find(self, share: ShareId) -> IncomingTransfer | None:
         transfer = self.transfers.get((share.sender, share.incarnation))

@@ -195,8 +195,12 @@ class Outbox:
         Raises:
             RemoteProtocolError: More was accepted than was offered, or than was sent.
         """
-        transfer = self._find(peer, incarnation, message.seq)
-        if transfer is None:
+        transfer = self.transfers.get(peer)
+        if (
+            transfer is None
+            or transfer.offer.seq != message.seq
+            or transfer.incarnation != incarnation
+        ):
             return
         if self._on(transfer, EscrowEvent.ACK, now, message.accepted) and message.credit_bytes:
             credit_bytes = min(message.credit_bytes, self._config.window_bytes)
@@ -281,7 +285,7 @@ class Outbox:
 
     def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> OutgoingTransfer | None:
         transfer = self.transfers.get(peer)
-        if transfer is None or transfer.offer.seq != seq or transfer.incarnation != incarnation:
+        if transfer is None or (transfer.incarnation, transfer.offer.seq) != (incarnation, seq):
             return None
         return transfer
 

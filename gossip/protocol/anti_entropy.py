@@ -116,9 +116,11 @@ class Membership:
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a message of this incarnation of *peer*: no earlier one will be heard again."""
         for shard_state in self._state.shard_states:
-            if shard_state.inbox.transfers:
-                shard_state.inbox.forget(peer, incarnation)
             # Called for every message, and hardly any of them changes anything.
+            for sender, earlier in shard_state.inbox.transfers:
+                if sender == peer and earlier < incarnation:
+                    shard_state.inbox.forget(peer, incarnation)
+                    break
             transfer = shard_state.outbox.transfers.get(peer)
             if transfer is not None and (
                 transfer.state in STRANDED or transfer.incarnation < incarnation

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import filterfalse
+from typing import NoReturn
 
 import numpy as np
 
@@ -133,9 +134,8 @@ class RuleContext:
     def next_shards(self) -> None:
         """Let the next push carry other shards than the last one."""
         state = self._state
-        if len(self._shard_states) > 1:
-            state.cursor = (state.cursor + len(self.shards)) % len(self._shard_states)
-            self._chosen = None
+        state.cursor = (state.cursor + len(self.shards)) % len(self._shard_states)
+        self._chosen = None
 
     def _choose(self) -> tuple[int, ...]:
         state, every = self._state, len(self._shard_states)
@@ -269,7 +269,7 @@ class RuleContext:
             share: One of `shares`.
             weight: How much of it to accept, all unless given.
         """
-        transfer = self._take(share)
+        transfer = self._transfers.pop(share.id, None) or _not_there(share)
         accepted = transfer.offer.escrow if weight is None else weight
         shard_state = self._shard_states[share.id.shard]
         if accepted <= 0:
@@ -282,13 +282,14 @@ class RuleContext:
 
     def accept(self, share: Share) -> None:
         """Take a share's whole weight, its values having been used by `combine` or of no use."""
-        transfer = self._take(share)
+        transfer = self._transfers.pop(share.id, None) or _not_there(share)
         self._state.log.ask(Drop(share.id))
         self._accepted(transfer, transfer.offer.escrow)
 
     def refuse(self, share: Share, reason: str) -> None:
         """Send a share back."""
-        self._shard_states[share.id.shard].inbox.decide(self._take(share), 0, reason)
+        transfer = self._transfers.pop(share.id, None) or _not_there(share)
+        self._shard_states[share.id.shard].inbox.decide(transfer, 0, reason)
 
     def combine(self, register: str, terms: Iterable[tuple[float, str | Share]]) -> None:
         """Set ``register = sum of coefficient * term``; terms are registers and shares."""
@@ -439,7 +440,8 @@ class RuleContext:
             )
         else:
             self.push_shards(peer, weights)
-            self.next_shards()
+            if len(self._shard_states) > 1:
+                self.next_shards()
 
     def _has_credit(self) -> bool:
         state = self._state
@@ -457,12 +459,6 @@ class RuleContext:
             state.log.ask(Snapshot(snapshot, register, form, shard, shown))
         return snapshot
 
-    def _take(self, share: Share) -> IncomingTransfer:
-        transfer = self._transfers.pop(share.id, None)
-        if transfer is None:
-            raise LocalProtocolError(f"{share.id} is not among this call's shares")
-        return transfer
-
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
         self._state.rooted = True
         self._shard_states[transfer.id.shard].inbox.decide(transfer, weight)
@@ -472,6 +468,10 @@ class RuleContext:
 
 Turn = RuleContext
 """The name of `RuleContext` in earlier versions."""
+
+
+def _not_there(share: Share) -> NoReturn:
+    raise LocalProtocolError(f"{share.id} is not among this call's shares")
 
 
 def _share(transfer: IncomingTransfer) -> Share:

@@ -250,7 +250,10 @@ class Protocol:
         if state.rate_limiter.is_limited:
             due_s = min(due_s, state.rate_limiter.due_s)
         for shard_state in state.shard_states:
-            due_s = min(due_s, shard_state.inbox.deadline(), shard_state.outbox.deadline())
+            if shard_state.inbox.transfers:
+                due_s = min(due_s, shard_state.inbox.deadline())
+            if shard_state.outbox.transfers:
+                due_s = min(due_s, shard_state.outbox.deadline())
         phase = state.table.phase
         if phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
@@ -401,7 +404,7 @@ class Protocol:
             self._membership.tell_phase()
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
-        return state.log.take()
+        return state.log.take() if state.log.effects else []
 
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
         """Why an offered share is refused, or nothing."""

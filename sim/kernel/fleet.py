@@ -189,21 +189,21 @@ class Fleet:
             if worker.waiting_since_s is not None:
                 worker.idle_s = worker.idle_until(self.clock.now)
                 worker.waiting_since_s = None
-            self._go_on(worker)
-        self.set_alarm(worker)
+            if not worker.finished and self._has_enough(worker):
+                self.finish(worker)
+            # One that has finished keeps its pace of turns.
+            if not (worker.finished and self.faults is not None and self.faults.closes(worker)):
+                self.begin_step(worker)
+        if worker.alarm_s > self.clock.now + self._soonest_s:
+            self.set_alarm(worker)
 
-    def _go_on(self, worker: Worker) -> None:
-        """Begin the next step, or finish; one that has finished keeps its pace of turns."""
+    def _has_enough(self, worker: Worker) -> bool:
         plan = self._plan
-        if not worker.finished and (
-            worker.finishing
-            or (plan.steps is not None and worker.steps >= plan.steps)
-            or (plan.steps_total is not None and worker.protocol.swarm_steps >= plan.steps_total)
-        ):
-            self.finish(worker)
-        if worker.finished and self.faults is not None and self.faults.closes(worker):
-            return
-        self.begin_step(worker)
+        if worker.finishing:
+            return True
+        if plan.steps_total is not None and worker.protocol.swarm_steps >= plan.steps_total:
+            return True
+        return plan.steps is not None and worker.steps >= plan.steps
 
     def begin_step(self, worker: Worker) -> None:
         """Let a worker's next turn be due when its step is done."""
