@@ -94,7 +94,8 @@ def half(weight: int) -> int:
     >>> half(5)
     2
     """
-    return coarse(weight >> 1)
+    given = weight >> 1
+    return given >> _UNIT_BITS << _UNIT_BITS if given >= _WHOLE_MIN else coarse(given)
 
 
 def token(weight: int) -> int:

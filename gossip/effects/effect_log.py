@@ -1,6 +1,8 @@
 """What the protocol has asked for so far, in the order in which it must happen."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from ..types import Incarnation, PeerId, SnapshotId
 from ..wire.messages import Body, Envelope
@@ -9,6 +11,9 @@ from .events import Event
 from .ledger import Account, Entry
 
 __all__ = ["EffectLog"]
+
+
+_NO_FRAME: Final = None, 0, 0
 
 
 class EffectLog:
@@ -28,27 +33,27 @@ class EffectLog:
         self.swarm = swarm
         self._schema = schema
         self._shard = account.shard
-        self._effects: list[Effect | Event] = []
+        self._append_to([])
+
+    def _append_to(self, effects: list[Effect | Event]) -> None:
+        self.effects = effects
+        """What was asked for and not taken yet; the logs of all shards share one list."""
+        self.ask: Callable[[Effect | Event], None] = effects.append
+        """Adds an effect."""
 
     def beside(self, account: Account) -> "EffectLog":
         """The log of another shard of the same peer; both append to one list of effects."""
         other = EffectLog(account, self._schema, self.swarm)
-        other._effects = self._effects
+        other._append_to(self.effects)
         return other
-
-    def ask(self, effect: Effect | Event) -> None:
-        """Add an effect."""
-        self._effects.append(effect)
 
     def record(self, entry: Entry) -> None:
         """Change the account, and ask for the change to be written down."""
         if self._shard:
             entry = replace(entry, shard=self._shard)
-        self._effects.append(Record(self.account.apply(entry)))
+        self.ask(Record(self.account.apply(entry)))
 
-    def envelope(
-        self, peer: PeerId, incarnation: Incarnation, body: Body, frame_bytes: int = 0
-    ) -> Envelope:
+    def envelope(self, peer: PeerId, incarnation: Incarnation, body: Body) -> Envelope:
         """Address *body* to one incarnation of a peer; empty and 0 where it is not known."""
         return Envelope(
             swarm=self.swarm,
@@ -58,7 +63,6 @@ class EffectLog:
             destination=peer,
             destination_incarnation=incarnation,
             body=body,
-            frame_bytes=frame_bytes,
             shard=self._shard,
         )
 
@@ -80,13 +84,25 @@ class EffectLog:
             frame: Snapshot, start and length in bytes of the frame beside it, if there is one.
             shown: Whether the snapshot's place in shared memory is to be named.
         """
-        snapshot, start, size = frame or (None, 0, 0)
-        envelope = self.envelope(peer, incarnation, body, size)
-        self._effects.append(Send(envelope, snapshot, start, shown))
+        snapshot, start, size = frame or _NO_FRAME
+        account = self.account
+        # As `envelope` does, but without names: every message comes by here.
+        envelope = Envelope(
+            self.swarm,
+            self._schema,
+            account.id,
+            account.incarnation,
+            peer,
+            incarnation,
+            body,
+            size,
+            self._shard,
+        )
+        self.ask(Send(envelope, snapshot, start, shown))
 
     def take(self) -> list[Effect | Event]:
         """Return what was asked for, and start an empty log."""
-        effects = self._effects[:]
+        taken = self.effects.copy()
         # The list stays the same one: the logs of all shards share it.
-        self._effects.clear()
-        return effects
+        self.effects.clear()
+        return taken

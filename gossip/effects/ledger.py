@@ -95,7 +95,6 @@ class Account:
         other = entry.peer, entry.incarnation
         match entry.kind:
             case Kind.PUSHED:
-                # Not _require: these three are on the way of every share.
                 if not 0 <= entry.weight <= self.weight:
                     raise LocalProtocolError(f"{entry}: more than is held")
                 if other in self.outstanding:
@@ -112,31 +111,25 @@ class Account:
                 self.founded += entry.weight
                 self.weight += entry.weight
             case Kind.BURNED:
-                _require(0 <= entry.weight <= self.weight, entry, "more than is held")
+                if not 0 <= entry.weight <= self.weight:
+                    raise LocalProtocolError(f"{entry}: more than is held")
                 self.weight -= entry.weight
                 self.burned += entry.weight
             case _:
-                self._close(entry, other)
+                escrow = self.outstanding.get(other)
+                if escrow is None or escrow.seq != entry.seq:
+                    raise LocalProtocolError(f"{entry} names no outstanding escrow")
+                if entry.kind is Kind.SETTLED:
+                    if not 0 <= entry.weight <= escrow.escrow:
+                        raise LocalProtocolError(f"{entry}: more than the escrow")
+                    self.weight += escrow.escrow - entry.weight
+                    del self.outstanding[other]
+                elif entry.kind is Kind.WRITTEN_OFF:
+                    self.written_off.append((other, escrow))
+                    del self.outstanding[other]
+                else:
+                    escrow.stranded = entry.kind is Kind.STRANDED
         return entry
-
-    def _close(self, entry: Entry, other: Life) -> None:
-        escrow = self.outstanding.get(other)
-        if escrow is None or escrow.seq != entry.seq:
-            raise LocalProtocolError(f"{entry} names no outstanding escrow")
-        if entry.kind is Kind.SETTLED:
-            _require(0 <= entry.weight <= escrow.escrow, entry, "more than the escrow")
-            self.weight += escrow.escrow - entry.weight
-            del self.outstanding[other]
-        elif entry.kind is Kind.WRITTEN_OFF:
-            self.written_off.append((other, escrow))
-            del self.outstanding[other]
-        else:
-            escrow.stranded = entry.kind is Kind.STRANDED
-
-
-def _require(condition: bool, entry: Entry, why: str) -> None:
-    if not condition:
-        raise LocalProtocolError(f"{entry}: {why}")
 
 
 @frozen_keywords

@@ -7,7 +7,7 @@ whether the last frame has gone, is a transition like any other.
 
 from enum import IntEnum, auto
 
-__all__ = ["TRANSITIONS", "EscrowAction", "EscrowEvent", "EscrowState", "diagram"]
+__all__ = ["STRANDED", "TRANSITIONS", "EscrowAction", "EscrowEvent", "EscrowState", "diagram"]
 
 
 class EscrowState(IntEnum):
@@ -186,6 +186,10 @@ TRANSITIONS: _Table = {
     **_ignored(_S.RETURNING, _E.DIED, _E.HEARD, _E.HEARD_GONE, _E.LATER_INCARNATION),
 }
 """``(state, event): (action, next state)``."""
+
+
+STRANDED = frozenset({_S.STRANDED, _S.LENT_STRANDED})
+"""The receiver is considered dead; in these states alone it matters that it is heard."""
 
 
 def diagram() -> str:

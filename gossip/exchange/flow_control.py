@@ -39,6 +39,8 @@ class RateLimiter:
     """
 
     def __init__(self, bytes_s: float | None) -> None:
+        self.is_limited = bytes_s is not None
+        """Whether there is a limit; without one it need not be asked."""
         self._bytes_s = bytes_s
         self._free_s = float("-inf")
         self._holder: TransferKey | None = None
@@ -103,10 +105,10 @@ class RttEstimator:
     Source: Jacobson, SIGCOMM 1988, appendix A; RFC 6298, section 2.
 
     >>> trip = RttEstimator()
-    >>> trip.timeout_s()
+    >>> trip.timeout_s
     1.0
     >>> trip.measured(0.2)
-    >>> round(trip.timeout_s(), 3)
+    >>> round(trip.timeout_s, 3)
     0.6
     """
 
@@ -114,20 +116,17 @@ class RttEstimator:
         self.mean_s: float | None = None
         """Smoothed round trip, seconds; None where none was measured."""
         self._deviation_s = 0.0
+        self.timeout_s = _FIRST_S
+        """How long to wait for an answer before asking, seconds."""
 
     def measured(self, seconds: float) -> None:
         """Take one measured round trip into account."""
         if self.mean_s is None:
             self.mean_s, self._deviation_s = seconds, seconds / 2
-            return
-        self._deviation_s += (abs(seconds - self.mean_s) - self._deviation_s) / 4
-        self.mean_s += (seconds - self.mean_s) / 8
-
-    def timeout_s(self) -> float:
-        """How long to wait for an answer before asking, seconds."""
-        if self.mean_s is None:
-            return _FIRST_S
-        return self.mean_s + 4 * self._deviation_s
+        else:
+            self._deviation_s += (abs(seconds - self.mean_s) - self._deviation_s) / 4
+            self.mean_s += (seconds - self.mean_s) / 8
+        self.timeout_s = self.mean_s + 4 * self._deviation_s
 
 
 FRAMES_MAX = 1 << 16

@@ -27,6 +27,8 @@ _NEVER = float("inf")
 # Its sender hears of a share that comes on so many times before it would give it up.
 _SIGNS = 10
 
+_NO_DECISION = 0, 0
+
 _WINDOW_S = 2.0
 """So many seconds of a share may be on their way."""
 
@@ -54,18 +56,12 @@ class Inbox:
         self._log = log
         self._validate = validate
         self._is_open = is_open
-        # One transfer per incarnation of a sender, which has at most one share outstanding here; in
-        # order of arrival, in which a step mixes.
-        self._transfers: dict[tuple[PeerId, Incarnation], IncomingTransfer] = {}
+        self.transfers: dict[tuple[PeerId, Incarnation], IncomingTransfer] = {}
+        """By incarnation of a sender, which has at most one share outstanding here; in order of
+        arrival, in which a step mixes. Read it, do not change it."""
 
     def __len__(self) -> int:
-        return len(self._transfers)
-
-    def ready(self) -> tuple[IncomingTransfer, ...]:
-        """Shares that a step may take, in order of arrival."""
-        if not self._transfers:
-            return ()
-        return tuple([t for t in self._transfers.values() if t.state is IncomingState.READY])
+        return len(self.transfers)
 
     def expects_copy(self, but: PeerId = "") -> bool:
         """Whether a copy is on its way, so that no other donor need be asked.
@@ -73,7 +69,7 @@ class Inbox:
         Args:
             but: Whose copies do not count.
         """
-        transfers = self._transfers.values()
+        transfers = self.transfers.values()
         return any([a.offer.form.copy for a in transfers if a.id.sender != but])
 
     def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
@@ -85,10 +81,10 @@ class Inbox:
         if frame_bytes != message.size_bytes:
             raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
         transfer = self._open(share, message, now)
-        after = (
-            None if transfer is None else INCOMING_TRANSITIONS[transfer.state][IncomingEvent.WHOLE]
-        )
-        if transfer is not None and after is not None:
+        if transfer is None:
+            return
+        after = INCOMING_TRANSITIONS[transfer.state][IncomingEvent.WHOLE]
+        if after is not None:
             transfer.state, transfer.received_bytes = after, message.size_bytes
             self._log.ask(Stage(share, 0, message.size_bytes, message.form))
             self._log.ask(Inspect(share))
@@ -184,8 +180,8 @@ class Inbox:
 
     def inspected(self, share: ShareId, *, finite: bool) -> None:
         """Take the vector's word on a staged share."""
-        transfer = self._find(share)
-        if transfer is None:
+        transfer = self.transfers.get((share.sender, share.incarnation))
+        if transfer is None or transfer.id != share:
             return
         if not finite:
             self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
@@ -225,7 +221,7 @@ class Inbox:
         if after is None:
             return False
         transfer.state = after
-        del self._transfers[transfer.id.sender, transfer.id.incarnation]
+        del self.transfers[transfer.id.sender, transfer.id.incarnation]
         if reason:
             self._log.ask(Drop(transfer.id))
             self._log.ask(ShareRefused(transfer.id.sender, reason))
@@ -234,28 +230,29 @@ class Inbox:
 
     def refuse_all(self, reason: str) -> None:
         """Send everything back that is not decided."""
-        for transfer in tuple(self._transfers.values()):
+        for transfer in tuple(self.transfers.values()):
             self.decide(transfer, 0, reason)
 
     def expire(self, now: float) -> None:
         """Send back what stopped arriving in the middle."""
-        for transfer in tuple(self._transfers.values()):
+        for transfer in tuple(self.transfers.values()):
             if transfer.state < IncomingState.STAGED:
                 self._give_up_if_stalled(transfer, now)
 
     def forget(self, sender: PeerId, current: Incarnation) -> None:
         """Send back what earlier incarnations of *sender* can no longer finish."""
-        for transfer in tuple(self._transfers.values()) if self._transfers else ():
+        for transfer in tuple(self.transfers.values()):
             earlier = transfer.id.sender == sender and transfer.id.incarnation < current
             if earlier:
                 self.decide(transfer, 0, "its sender restarted", IncomingEvent.RESTARTED)
 
     def deadline(self) -> float:
         """When `expire` has something to do at the earliest, seconds."""
-        if not self._transfers:
-            return _NEVER
-        arriving = [a for a in self._transfers.values() if a.state < IncomingState.STAGED]
-        return min([self._stalls_s(transfer) for transfer in arriving], default=_NEVER)
+        due_s = _NEVER
+        for transfer in self.transfers.values():
+            if transfer.state < IncomingState.STAGED:
+                due_s = min(due_s, self._stalls_s(transfer))
+        return due_s
 
     def _open(self, share: ShareId, message: Offer, now: float) -> IncomingTransfer | None:
         """Find or make the transfer of an offered share; None where that was decided."""
@@ -269,12 +266,19 @@ class Inbox:
         if not self._is_new(share):
             found = self._find(share)
             return found if found is not None and found.offer == message else None
-        reason = self._validate(share, message) or self._overfull(message.escrow)
+        total = self._log.account.weight + message.escrow
+        for other in self.transfers.values():
+            total += other.offer.escrow
+        reason = self._validate(share, message)
+        if not reason and len(self.transfers) >= self._config.staged_max:
+            reason = "busy"
+        elif not reason and total > WEIGHT_MAX:
+            reason = "more weight than there can be"
         if reason:
             self._refuse(share, reason)
             return None
         transfer = IncomingTransfer(share, message, now)
-        self._transfers[share.sender, share.incarnation] = transfer
+        self.transfers[share.sender, share.incarnation] = transfer
         return transfer
 
     def _is_new(self, share: ShareId) -> bool:
@@ -283,10 +287,15 @@ class Inbox:
         Raises:
             RemoteProtocolError: The one before it has come whole, so that it had to be settled.
         """
-        if share.seq <= self._last(share)[0]:
-            self._repeat(share)
+        last, accepted = self._log.account.decided.get(
+            (share.sender, share.incarnation), _NO_DECISION
+        )
+        if share.seq <= last:
+            # One that is older than the last needs no answer.
+            if share.seq == last:
+                self._acknowledge(share, accepted)
             return False
-        before = self._transfers.get((share.sender, share.incarnation))
+        before = self.transfers.get((share.sender, share.incarnation))
         if before is not None and share.seq <= before.id.seq:
             return False
         if before is not None and before.whole:
@@ -295,22 +304,9 @@ class Inbox:
             self.decide(before, 0, "given up by its sender", IncomingEvent.SUPERSEDED)
         return True
 
-    def _overfull(self, escrow: int) -> str:
-        """Why no further share can be taken in now, or nothing."""
-        if len(self) >= self._config.staged_max:
-            return "busy"
-        staged = sum(transfer.offer.escrow for transfer in self._transfers.values())
-        if self._log.account.weight + staged + escrow > WEIGHT_MAX:
-            return "more weight than there can be"
-        return ""
-
     def _find(self, share: ShareId) -> IncomingTransfer | None:
-        transfer = self._transfers.get((share.sender, share.incarnation))
+        transfer = self.transfers.get((share.sender, share.incarnation))
         return transfer if transfer is not None and transfer.id == share else None
-
-    def _last(self, share: ShareId) -> tuple[int, int]:
-        decided = self._log.account.decided
-        return decided.get((share.sender, share.incarnation), (0, 0))
 
     def _give_up_if_stalled(self, transfer: IncomingTransfer, now: float) -> bool:
         # The very sum that `deadline` gives: a difference may round to just below it, for ever.
@@ -359,13 +355,12 @@ class Inbox:
     def _decide(self, share: ShareId, accepted: int) -> None:
         entry = Entry(Kind.ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
         self._log.record(entry)
-        self._repeat(share)
+        self._acknowledge(share, accepted)
 
-    def _repeat(self, share: ShareId) -> None:
-        """Say the decision (again). One that is older than the last needs no answer."""
-        last, accepted = self._last(share)
-        if share.seq == last:
-            # Nothing is to come unasked where the last share was of no use, or came in disorder.
-            has_place = accepted and self._is_open() and len(self) < self._config.staged_max
-            credit_bytes = self._config.window_bytes if has_place else 0
-            self._log.send(share.sender, share.incarnation, Ack(last, accepted, credit_bytes))
+    def _acknowledge(self, share: ShareId, accepted: int) -> None:
+        """Say the decision (again)."""
+        config = self._config
+        # Nothing is to come unasked where the last share was of no use, or came in disorder.
+        has_place = accepted and len(self.transfers) < config.staged_max and self._is_open()
+        credit_bytes = config.window_bytes if has_place else 0
+        self._log.send(share.sender, share.incarnation, Ack(share.seq, accepted, credit_bytes))

@@ -6,7 +6,7 @@ asked again and again, and if it is considered dead the escrow is stranded until
 until a later incarnation shows that the old one is over.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..config import ProtocolConfig
@@ -114,45 +114,32 @@ class Outbox:
         self._log = log
         self._links = links
         self._rate_limiter = rate_limiter
-        self._transfers: dict[PeerId, OutgoingTransfer] = {}
+        self.transfers: dict[PeerId, OutgoingTransfer] = {}
+        """By receiver: while an escrow toward one is unresolved, no other may be opened. Read it,
+        do not change it."""
         self._last_seq: dict[PeerId, int] = {}
         self._snapshot_refs = snapshot_refs
         self._flow_control = FlowControl(config, log, links, rate_limiter)
         # So much may be sent along with the next offer, as the last answer said.
         self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
-        self._returned: list[Returned] = []
-        self._in_flight = 0
-        # Of whom a share is on its way and two questions were not answered.
-        self._unanswering: set[PeerId] = set()
+        self.returned: list[Returned] = []
+        """Which pushes came back since they were last taken."""
+        self.in_flight = 0
+        """How many shares use up credit; a stranded one does not."""
+        self.unanswering: set[PeerId] = set()
+        """Receivers of whom two questions were not answered: what is in flight to them uses up no
+        credit after all. They may be dead, long before anybody can say so. A few of them must not
+        keep a peer from pushing to those who do answer."""
         # Toward whom a share of a swarm is on its way that was given up: what comes back is burned.
         self._renounced: set[PeerId] = set()
 
     def is_busy(self, peer: PeerId) -> bool:
         """Whether an escrow toward *peer* is unresolved, so that no other may be opened."""
-        return peer in self._transfers
-
-    def free_of(self, peers: Sequence[PeerId]) -> list[PeerId]:
-        """Those of *peers* toward whom a share may be pushed."""
-        busy = self._transfers
-        return [peer for peer in peers if peer not in busy] if busy else list(peers)
-
-    def in_flight(self) -> int:
-        """How many shares use up credit; a stranded one does not."""
-        return self._in_flight
-
-    def excused(self) -> int:
-        """How many of these use up none after all: their receivers do not answer questions.
-
-        They may be dead, long before anybody can say so. A few of them must not keep a peer from
-        pushing to those who do answer.
-        """
-        return len(self._unanswering) if self._unanswering else 0
+        return peer in self.transfers
 
     def take_returned(self) -> tuple[Returned, ...]:
         """Hand over which pushes came back since this was last asked."""
-        if not self._returned:
-            return ()
-        returned, self._returned = tuple(self._returned), []
+        returned, self.returned = tuple(self.returned), []
         return returned
 
     def next_seq(self, peer: PeerId) -> int:
@@ -182,10 +169,10 @@ class Outbox:
         """
         self._log.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
         transfer = OutgoingTransfer(peer, incarnation, offer, snapshot, now, _NEVER)
-        self._transfers[peer] = transfer
-        self._in_flight += 1
+        self.transfers[peer] = transfer
+        self.in_flight += 1
         self._snapshot_refs.add(snapshot)
-        if isinstance(offer, Push):
+        if type(offer) is Push:
             self._on(transfer, EscrowEvent.WHOLE, now)
         elif shown and self._links.to(peer, incarnation).reads_memory(now):
             self._on(transfer, EscrowEvent.LEND, now)
@@ -208,8 +195,12 @@ class Outbox:
         Raises:
             RemoteProtocolError: More was accepted than was offered, or than was sent.
         """
-        transfer = self._find(peer, incarnation, message.seq)
-        if transfer is None:
+        transfer = self.transfers.get(peer)
+        if (
+            transfer is None
+            or transfer.offer.seq != message.seq
+            or transfer.incarnation != incarnation
+        ):
             return
         if self._on(transfer, EscrowEvent.ACK, now, message.accepted) and message.credit_bytes:
             credit_bytes = min(message.credit_bytes, self._config.window_bytes)
@@ -223,19 +214,19 @@ class Outbox:
 
     def unsent(self, peer: PeerId, seq: int, now: float) -> None:
         """Take back a share of which the network refused a part."""
-        transfer = self._transfers.get(peer)
+        transfer = self.transfers.get(peer)
         if transfer is not None and transfer.offer.seq == seq:
             self._on(transfer, EscrowEvent.UNSENT, now)
 
     def query_due(self, now: float) -> None:
         """Ask about shares whose answer is late, and give up those that never got going."""
-        for transfer in tuple(self._transfers.values()):
+        for transfer in tuple(self.transfers.values()):
             if now >= transfer.deadline_s:
                 self._on(transfer, EscrowEvent.TIMEOUT, now)
 
     def go_on(self, peer: PeerId, now: float) -> None:
         """Send what bandwidth has held back, as far as it allows now."""
-        self._on(self._transfers[peer], EscrowEvent.GO_ON, now)
+        self._on(self.transfers[peer], EscrowEvent.GO_ON, now)
 
     def reclaim(self, weight: int, now: float) -> None:
         """Mix back the values of what came back; called where values may be changed.
@@ -244,7 +235,7 @@ class Outbox:
             weight: What the peer holds.
             now: Seconds.
         """
-        returning = [t for t in self._transfers.values() if t.state is EscrowState.RETURNING]
+        returning = [t for t in self.transfers.values() if t.state is EscrowState.RETURNING]
         for transfer in returning:
             self._on(transfer, EscrowEvent.STEP, now, weight)
             weight += transfer.offer.escrow - transfer.accepted
@@ -254,7 +245,7 @@ class Outbox:
 
         In exact mode its values are kept for it, but not for ever.
         """
-        transfer = self._transfers.get(peer)
+        transfer = self.transfers.get(peer)
         if transfer is not None:
             self._on(transfer, EscrowEvent.DIED, now)
 
@@ -268,34 +259,32 @@ class Outbox:
             gone: Whether it is no member any more. It may still answer, but its escrow stays
                 stranded until then: nobody would notice when it closes.
         """
-        transfer = self._transfers[peer]
-        if transfer.incarnation > incarnation:
-            return
-        event = EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD
+        transfer = self.transfers[peer]
         if transfer.incarnation < incarnation:
-            event = EscrowEvent.LATER_INCARNATION
-        # Called for every message, and hardly any of them changes anything.
-        if TRANSITIONS[transfer.state, event][0] is not EscrowAction.IGNORE:
-            self._on(transfer, event, now)
+            self._on(transfer, EscrowEvent.LATER_INCARNATION, now)
+        elif transfer.incarnation == incarnation:
+            self._on(transfer, EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD, now)
 
     def renounce(self) -> None:
         """Note that the swarm is given up: what is outstanding is of no use in another."""
-        self._renounced.update(self._transfers)
+        self._renounced.update(self.transfers)
 
     def ask_about(self, peer: PeerId, now: float) -> None:
         """Ask *peer*, which is about to go, what became of the share toward it."""
-        transfer = self._transfers.get(peer)
+        transfer = self.transfers.get(peer)
         if transfer is not None:
             self._on(transfer, EscrowEvent.LEAVING, now)
 
     def deadline(self) -> float:
         """When `query_due` has something to do next, seconds."""
-        if not self._transfers:
-            return _NEVER
-        return min([transfer.deadline_s for transfer in self._transfers.values()])
+        due_s = _NEVER
+        for transfer in self.transfers.values():
+            if transfer.deadline_s < due_s:
+                due_s = transfer.deadline_s
+        return due_s
 
     def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> OutgoingTransfer | None:
-        transfer = self._transfers.get(peer)
+        transfer = self.transfers.get(peer)
         if transfer is None or (transfer.incarnation, transfer.offer.seq) != (incarnation, seq):
             return None
         return transfer
@@ -324,7 +313,7 @@ class Outbox:
             following = _ACTIONS[action](self, transfer, now, amount)
             if after is not before:
                 transfer.state = after
-                self._in_flight += (before in _WITHOUT_CREDIT) - (after in _WITHOUT_CREDIT)
+                self.in_flight += (before in _WITHOUT_CREDIT) - (after in _WITHOUT_CREDIT)
         return True
 
     # The actions. Each answers with the event that follows from it at once, or with None.
@@ -332,7 +321,8 @@ class Outbox:
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
         self._log.send(*receiver, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
-        self._rate_limiter.sent(offer.size_bytes, now)
+        if self._rate_limiter.is_limited:
+            self._rate_limiter.sent(offer.size_bytes, now)
         self._await(transfer, now, 0)
 
     def _show(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
@@ -370,18 +360,19 @@ class Outbox:
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.deadline_s = now + self._patience_s(transfer)
-        if not self._config.exact:
-            self._stop_reading(transfer)
+        if transfer.snapshot and not self._config.exact:
+            self._snapshot_refs.remove(transfer.snapshot)
+            transfer.snapshot = 0
 
     def _wait_on(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        self._unanswering.discard(transfer.peer)
+        self.unanswering.discard(transfer.peer)
         transfer.deadline_s = now + self._patience_s(transfer)
 
     def _ask(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._ask_gone(transfer, now, 0)
         transfer.deadline_s = now + self._patience_s(transfer)
         if transfer.questions >= _EXCUSED_AFTER:
-            self._unanswering.add(transfer.peer)
+            self.unanswering.add(transfer.peer)
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.questions += 1
@@ -414,7 +405,7 @@ class Outbox:
 
     def _strand(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._note(Kind.STRANDED, transfer)
-        self._unanswering.discard(transfer.peer)
+        self.unanswering.discard(transfer.peer)
         if self._config.exact and transfer.snapshot:
             transfer.deadline_s = now + _VALUES_KEPT * self._config.dead_s
         else:
@@ -440,11 +431,12 @@ class Outbox:
 
     def _close(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         offer, accepted, renounced = transfer.offer, transfer.accepted, self._forget(transfer)
-        self._note(Kind.SETTLED, transfer, accepted)
+        receiver = transfer.peer, transfer.incarnation
+        self._log.record(Entry(Kind.SETTLED, accepted, *receiver, offer.seq))
         if renounced and accepted < offer.escrow:
             self._log.record(Entry(Kind.BURNED, offer.escrow - accepted))
         if accepted == 0:
-            self._returned.append(Returned(transfer.peer, offer.epoch, offer.round))
+            self.returned.append(Returned(transfer.peer, offer.epoch, offer.round))
 
     def _write_off(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._forget(transfer)
@@ -478,27 +470,29 @@ class Outbox:
             transfer.snapshot = 0
 
     def _patience_s(self, transfer: OutgoingTransfer) -> float:
-        roundtrip = self._links.to(transfer.peer, transfer.incarnation).roundtrip
-        wait_s = roundtrip.timeout_s() * 2.0 ** min(transfer.questions, 10)
+        wait_s = self._links.to(transfer.peer, transfer.incarnation).roundtrip.timeout_s
+        if transfer.questions:
+            wait_s *= 2.0 ** min(transfer.questions, 10)
         return min(max(wait_s, self._config.query_s_min), self._config.query_s_max)
 
     def _forget(self, transfer: OutgoingTransfer) -> bool:
         """Let go of all that is kept for a transfer; returns whether it was renounced."""
         if transfer.snapshot:
             self._stop_reading(transfer)
-        self._flow_control.give_up(transfer)
+        if self._rate_limiter.is_limited:
+            self._flow_control.give_up(transfer)
         peer = transfer.peer
-        del self._transfers[peer]
-        if peer in self._unanswering:
-            self._unanswering.remove(peer)
+        del self.transfers[peer]
+        if peer in self.unanswering:
+            self.unanswering.remove(peer)
         if peer not in self._renounced:
             return False
         self._renounced.remove(peer)
         return True
 
-    def _note(self, kind: Kind, transfer: OutgoingTransfer, weight: int = 0) -> None:
+    def _note(self, kind: Kind, transfer: OutgoingTransfer) -> None:
         seq = transfer.offer.seq
-        self._log.record(Entry(kind, weight, transfer.peer, transfer.incarnation, seq))
+        self._log.record(Entry(kind, 0, transfer.peer, transfer.incarnation, seq))
 
 
 _Do = Callable[[Outbox, OutgoingTransfer, float, int], EscrowEvent | None]

@@ -33,13 +33,14 @@ class StaticMembership:
         self.steps = 0
         """Optimizer steps of all members together."""
         self._running = len(self.ids)
-        self._takers: tuple[PeerId, ...] | None = None
+        self.taking: tuple[PeerId, ...] | None = None
+        """What `takers` has found; None where that may have changed."""
 
     def takers(self) -> tuple[PeerId, ...]:
         """Members that take shares, ascending; the same tuple until that changes."""
-        if self._takers is None:
-            self._takers = tuple([id for id in self.present if self.phases[id].takes_shares])
-        return self._takers
+        if self.taking is None:
+            self.taking = tuple([id for id in self.present if self.phases[id].takes_shares])
+        return self.taking
 
     def enter(self, id: PeerId, phase: Phase) -> None:
         """Note that a member has come to another phase."""
@@ -47,7 +48,7 @@ class StaticMembership:
         self._running -= before < Phase.FINISHED <= phase
         self.over = self._running == 0
         if before.takes_shares is not phase.takes_shares:
-            self._takers = None
+            self.taking = None
         if phase >= Phase.LEAVING:
             self.present.pop(id, None)
 
@@ -116,10 +117,11 @@ class StaticMemberTable:
         """Whether all members have taken their last step."""
         return self._membership.over
 
-    def stepped(self) -> None:
-        """Count an optimizer step of this member."""
+    def stepped(self) -> int:
+        """Count an optimizer step of this member; returns the steps of all."""
         self.step += 1
         self._membership.steps += 1
+        return self._membership.steps
 
     def count(self, peer: PeerId, steps: int) -> None:
         """Do nothing: every step was seen."""
@@ -179,8 +181,7 @@ class StaticMemberTable:
         """Those of *peers* toward whom a push is worth trying."""
         if self._passed_over:
             return [peer for peer in peers if self.is_reachable(peer, now)]
-        present = self._membership.present
-        return [peer for peer in peers if peer in present]
+        return [*filter(self._membership.present.__contains__, peers)]
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
         """Note that *peer* could not be reached just now."""
@@ -192,7 +193,7 @@ class StaticMemberTable:
 
     def takers(self) -> tuple[PeerId, ...]:
         """Members that take shares, sorted."""
-        return self._membership.takers()
+        return self._membership.taking or self._membership.takers()
 
     def __len__(self) -> int:
         return len(self._membership.ids)

@@ -106,10 +106,15 @@ class MemberTable:
         others = (k.member for k in self._others.values() if k.alive and k.believed)
         return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
 
-    def stepped(self) -> None:
-        """Count an optimizer step of this peer; others learn of it with the next heartbeat."""
+    def stepped(self) -> int:
+        """Count an optimizer step of this peer; others learn of it with the next heartbeat.
+
+        Returns:
+            The steps of all peers that ever were.
+        """
         self.clock.tick()
         self.me = _at_step(self.me, self.clock.own)
+        return self.clock.total
 
     def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
         """Change this peer's own entry; it is news, so that others take it in."""
@@ -492,12 +497,12 @@ class MemberTable:
 def _at_step(member: Member, step: int) -> Member:
     """A member that has taken another step: written out, because every step makes one."""
     return Member(
-        id=member.id,
-        incarnation=member.incarnation,
-        heartbeat=member.heartbeat,
-        phase=member.phase,
-        step=step,
-        addresses=member.addresses,
-        anchored=member.anchored,
-        host=member.host,
+        member.id,
+        member.incarnation,
+        member.heartbeat,
+        member.phase,
+        step,
+        member.addresses,
+        member.anchored,
+        member.host,
     )

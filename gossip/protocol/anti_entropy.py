@@ -16,6 +16,7 @@ from ..effects.events import (
     StaleIncarnation,
     ViewFull,
 )
+from ..exchange.escrow import STRANDED
 from ..membership.dialing import DeadPeerSockets, ReconnectBackoff
 from ..membership.table import Change
 from ..types import Incarnation, PeerId
@@ -115,8 +116,15 @@ class Membership:
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a message of this incarnation of *peer*: no earlier one will be heard again."""
         for shard_state in self._state.shard_states:
-            shard_state.inbox.forget(peer, incarnation)
-            if shard_state.outbox.is_busy(peer):
+            # Called for every message, and hardly any of them changes anything.
+            for sender, earlier in shard_state.inbox.transfers:
+                if sender == peer and earlier < incarnation:
+                    shard_state.inbox.forget(peer, incarnation)
+                    break
+            transfer = shard_state.outbox.transfers.get(peer)
+            if transfer is not None and (
+                transfer.state in STRANDED or transfer.incarnation < incarnation
+            ):
                 gone = self._state.table.has_left(peer)
                 shard_state.outbox.heard(peer, incarnation, now, gone=gone)
         if self._state.table.news:

@@ -1,6 +1,8 @@
 """What a rule may see and do, when it is called at a step boundary."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import filterfalse
+from typing import NoReturn
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from ..effects.effects import Combine, Drop, Mix, Snapshot, X
 from ..effects.events import PushSkipped, ShareMixed
 from ..errors import LocalProtocolError
 from ..exchange.outgoing import Returned
-from ..exchange.transfer import IncomingTransfer
+from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..membership.dialing import pair
 from ..types import Incarnation, PeerId, ShareId, SnapshotId, frozen
 from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
@@ -22,6 +24,8 @@ ROUNDS_PASSED_MAX = 64
 """Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
 
 _PLAIN = Form()
+
+_ONLY_SHARD = (0,)
 
 
 @frozen
@@ -52,6 +56,7 @@ class RuleContext:
         trained: Whether an optimizer step was taken since the last call.
         merging: Whether all peers have finished, and only agreement is left to reach.
         returned: Pushes that came back whole since the last call.
+        rng: The rule's own random stream.
     """
 
     def __init__(self, state: State, now: float, *, trained: bool, merging: bool) -> None:
@@ -60,23 +65,20 @@ class RuleContext:
         self.elapsed_s = 0.0 if state.called_s is None else now - state.called_s
         self.trained = trained
         self.merging = merging
+        self.rng: np.random.Generator = state.rng
         self._shard_states = state.shard_states
         self.returned: tuple[Returned, ...] = ()
         self._transfers: dict[ShareId, IncomingTransfer] = {}
-        # One for each shard, nearly always one in all, and nearly always without either.
         for shard_state in state.shard_states:
-            self.returned += shard_state.outbox.take_returned()
-            for transfer in shard_state.inbox.ready():
-                self._transfers[transfer.id] = transfer
-        # Pushes of a register that has not changed in between share one snapshot.
-        self._fresh: dict[tuple[str, Form, int, bool], SnapshotId] = {}
-        self._chosen: tuple[int, ...] | None = None
+            if shard_state.outbox.returned:
+                self.returned += shard_state.outbox.take_returned()
+            for transfer in shard_state.inbox.transfers.values():
+                if transfer.state is IncomingState.READY:
+                    self._transfers[transfer.id] = transfer
+        # By register: pushes of one that has not changed in between share one snapshot.
+        self._fresh: dict[str, dict[tuple[Form, int, bool], SnapshotId]] = {}
+        self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(self._shard_states) == 1 else None
         state.called_s = now
-
-    @property
-    def rng(self) -> np.random.Generator:
-        """The rule's own random stream."""
-        return self._state.rng
 
     @property
     def me(self) -> PeerId:
@@ -147,7 +149,7 @@ class RuleContext:
 
     def shares(self) -> tuple[Share, ...]:
         """Shares that wait for a decision, in order of arrival; undecided ones stay."""
-        return tuple(_share(transfer) for transfer in self._transfers.values())
+        return tuple(map(_share, self._transfers.values()))
 
     def live(self) -> tuple[PeerId, ...]:
         """Live peers that take shares, this one included where it does, sorted."""
@@ -165,7 +167,7 @@ class RuleContext:
         """
         state = self._state
         round = state.round + state.passed if round is None else round
-        members = self.live() if members is None else members
+        members = state.table.takers() if members is None else members
         me, outward = state.table.id, state.table.outward
         if len(outward) < 2:
             return tuple(state.neighbors(members, me, round))
@@ -256,11 +258,12 @@ class RuleContext:
             shards: What is to be pushed, those to be pushed next unless given.
             urgent: Whether credit is no matter, because the peer is about to go.
         """
-        among = self.neighbors() if among is None else among
         if not (urgent or self._has_credit()):
             return None
-        for shard in self.shards if shards is None else shards:
-            among = self._shard_states[shard].outbox.free_of(among)
+        among = self.neighbors() if among is None else among
+        for shard in (self._chosen or self.shards) if shards is None else shards:
+            busy = self._shard_states[shard].outbox.transfers
+            among = [*filterfalse(busy.__contains__, among)]
         open_ones = self._state.table.reachable(among, self.now)
         return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
 
@@ -271,32 +274,33 @@ class RuleContext:
             share: One of `shares`.
             weight: How much of it to accept, all unless given.
         """
-        transfer = self._take(share)
+        transfer = self._transfers.pop(share.id, None) or _not_there(share)
         accepted = transfer.offer.escrow if weight is None else weight
         shard_state = self._shard_states[share.id.shard]
         if accepted <= 0:
             shard_state.inbox.decide(transfer, 0, "the rule accepted nothing of it")
             return
-        fraction = mixing_fraction(shard_state.weight, accepted)
+        fraction = mixing_fraction(shard_state.log.account.weight, accepted)
         self._state.log.ask(Mix(share.id, fraction, transfer.offer.form))
-        self._touch(X)
+        self._fresh.pop(X, None)
         self._accepted(transfer, accepted)
 
     def accept(self, share: Share) -> None:
         """Take a share's whole weight, its values having been used by `combine` or of no use."""
-        transfer = self._take(share)
+        transfer = self._transfers.pop(share.id, None) or _not_there(share)
         self._state.log.ask(Drop(share.id))
         self._accepted(transfer, transfer.offer.escrow)
 
     def refuse(self, share: Share, reason: str) -> None:
         """Send a share back."""
-        self._shard_states[share.id.shard].inbox.decide(self._take(share), 0, reason)
+        transfer = self._transfers.pop(share.id, None) or _not_there(share)
+        self._shard_states[share.id.shard].inbox.decide(transfer, 0, reason)
 
     def combine(self, register: str, terms: Iterable[tuple[float, str | Share]]) -> None:
         """Set ``register = sum of coefficient * term``; terms are registers and shares."""
         resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
         self._state.log.ask(Combine(register, resolved))
-        self._touch(register)
+        self._fresh.pop(register, None)
 
     def push(
         self,
@@ -332,26 +336,30 @@ class RuleContext:
             LocalProtocolError: No weight, more than are held, or an escrow is open there.
         """
         state, shard_state = self._state, self._shard_states[shard]
-        if not 1 <= weight <= shard_state.weight or shard_state.outbox.is_busy(peer):
-            given, held = in_units(weight), in_units(shard_state.weight)
-            raise LocalProtocolError(f"cannot push {given} of {held} units to {peer}")
-        form = self._form(peer, copy=copy, anchor=anchor, whole=whole)
+        outbox, table = shard_state.outbox, state.table
+        held = shard_state.log.account.weight
+        if not 1 <= weight <= held or peer in outbox.transfers:
+            told = f"{in_units(weight)} of {in_units(held)}"
+            raise LocalProtocolError(f"cannot push {told} units to {peer}")
+        form = _PLAIN
+        if copy or state.config.wire != NATIVE:
+            form = self._form(peer, copy=copy, anchor=anchor, whole=whole)
         size = form.size_bytes(state.schema, shard)
         make = Push if size <= state.config.inline_bytes_max else Offer
         offer = make(
-            seq=shard_state.outbox.next_seq(peer),
+            seq=outbox.next_seq(peer),
             escrow=weight,
             size_bytes=size,
             form=form,
             epoch=epoch,
-            round=self.round if round is None else round,
+            round=state.round if round is None else round,
             note=note,
-            step=self.step,
+            step=table.step,
         )
-        incarnation = state.table.incarnation(peer)
-        shown = make is Offer and state.table.shares_memory(peer)
+        incarnation = table.incarnation(peer)
+        shown = make is Offer and table.shares_memory(peer)
         snapshot = self._snapshot(register, form, shard, shown)
-        shard_state.outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
+        outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
         state.round += 1
 
     def push_shards(
@@ -388,11 +396,11 @@ class RuleContext:
         self._state.round = before + 1
 
     def _form(self, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
-        """What a share consists of: in the wire's format, unless that would not do."""
+        """What a share consists of that is a copy, or in a format of its own where it can be."""
         state = self._state
         if copy:
             return Form(copy=True, anchor=anchor and state.is_anchored)
-        if whole or self.merging or state.config.wire == NATIVE:
+        if whole or self.merging:
             return _PLAIN
         needs_anchor = parse_wire(state.config.wire).needs_anchor
         if needs_anchor and not (state.is_anchored and state.table.is_anchored(peer)):
@@ -416,8 +424,12 @@ class RuleContext:
         A round in which the topology gives this peer nobody, or nobody who can be reached, is
         passed over, so that a schedule of single links does not stall at one of them.
         """
-        shards = [shard for shard in self.shards if self.weight_of(shard) >= WEIGHT_MIN]
-        if not shards:
+        weights: dict[int, int] = {}
+        for shard in self._chosen or self.shards:
+            weight = self._shard_states[shard].log.account.weight
+            if weight >= WEIGHT_MIN:
+                weights[shard] = half(weight)
+        if not weights:
             self.skip("too little weight")
             self.next_shards()
             return
@@ -432,43 +444,39 @@ class RuleContext:
                 "no neighbor free" if self._state.rate_limiter.is_free(self.now) else "no bandwidth"
             )
         else:
-            self.push_shards(peer, {shard: half(self.weight_of(shard)) for shard in shards})
-            self.next_shards()
+            self.push_shards(peer, weights)
+            if len(self._shard_states) > 1:
+                self.next_shards()
 
     def _has_credit(self) -> bool:
         state = self._state
-        if not state.rate_limiter.is_free(self.now):
+        if state.rate_limiter.is_limited and not state.rate_limiter.is_free(self.now):
             return False
         # With shards, so many pushes may be outstanding, each of several shares.
-        return state.credit_used() < state.outstanding_max * len(self.shards)
+        return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
 
     def _snapshot(self, register: str, form: Form, shard: int, shown: bool) -> SnapshotId:
-        key = (register, form, shard, shown)
-        if key not in self._fresh:
-            self._state.snapshots += 1
-            self._fresh[key] = self._state.snapshots
-            self._state.log.ask(Snapshot(self._state.snapshots, *key))
-        return self._fresh[key]
-
-    def _touch(self, register: str) -> None:
-        if self._fresh:
-            self._fresh = {key: id for key, id in self._fresh.items() if key[0] != register}
-
-    def _take(self, share: Share) -> IncomingTransfer:
-        transfer = self._transfers.pop(share.id, None)
-        if transfer is None:
-            raise LocalProtocolError(f"{share.id} is not among this call's shares")
-        return transfer
+        fresh, key = self._fresh.setdefault(register, {}), (form, shard, shown)
+        snapshot = fresh.get(key)
+        if snapshot is None:
+            state = self._state
+            snapshot = state.snapshots = fresh[key] = state.snapshots + 1
+            state.log.ask(Snapshot(snapshot, register, form, shard, shown))
+        return snapshot
 
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
         self._state.rooted = True
         self._shard_states[transfer.id.shard].inbox.decide(transfer, weight)
-        behind = self.step - transfer.offer.step
+        behind = self._state.table.step - transfer.offer.step
         self._state.log.ask(ShareMixed(transfer.id.sender, weight, behind))
 
 
 Turn = RuleContext
 """The name of `RuleContext` in earlier versions."""
+
+
+def _not_there(share: Share) -> NoReturn:
+    raise LocalProtocolError(f"{share.id} is not among this call's shares")
 
 
 def _share(transfer: IncomingTransfer) -> Share:

@@ -251,26 +251,28 @@ class StateTransfer:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._asking: dict[PeerId, Ask] = {}
-        self._given: dict[PeerId, None] = {}
+        self.asking: dict[PeerId, Ask] = {}
+        """Who waits for a copy."""
+        self.given: dict[PeerId, None] = {}
+        """Who is being given one."""
 
     def asked(self, peer: PeerId, body: Ask) -> None:
         """Queue a newcomer that has asked for a copy."""
-        self._asking[peer] = body
+        self.asking[peer] = body
 
     def forget(self, peer: PeerId) -> None:
         """Give nothing to a peer that goes."""
-        self._asking.pop(peer, None)
-        self._given.pop(peer, None)
+        self.asking.pop(peer, None)
+        self.given.pop(peer, None)
 
     def give(self, context: RuleContext) -> None:
         """Give copies, and half of the weight with each."""
         alive = self._state.table.is_alive
-        self._given = {peer: None for peer in self._given if alive(peer)}
-        for peer, asked in tuple(self._asking.items()):
+        self.given = {peer: None for peer in self.given if alive(peer)}
+        for peer, asked in tuple(self.asking.items()):
             member = self._state.table.member(peer)
             if member is None or member.phase > Phase.JOINING:
-                del self._asking[peer]
+                del self.asking[peer]
             elif (
                 not context.is_outstanding(peer)
                 and context.can_push(peer)
@@ -279,22 +281,22 @@ class StateTransfer:
                 weights = {each.shard: half(each.weight) for each in self._state.shard_states}
                 if min(weights.values()) >= WEIGHT_MIN:
                     context.push_shards(peer, weights, copy=True, anchor=asked.anchor)
-                    del self._asking[peer]
-                    self._given[peer] = None
+                    del self.asking[peer]
+                    self.given[peer] = None
 
     def follow(self, peer: PeerId) -> None:
         """See whether a newcomer has got its copy, and refer half of those who wait to it."""
-        if peer not in self._given:
+        if peer not in self.given:
             return
         member = self._state.table.member(peer)
         if member is None or not member.phase.takes_shares:
             return
-        del self._given[peer]
+        del self.given[peer]
         table = self._state.table
-        waiting = [m for m in map(table.member, self._asking) if m is not None]
+        waiting = [m for m in map(table.member, self.asking) if m is not None]
         for newcomer in waiting[1::2]:
             if newcomer.addresses or member.addresses:
-                del self._asking[newcomer.id]
+                del self.asking[newcomer.id]
                 refer = Refer((member,))
                 self._state.log.send(newcomer.id, newcomer.incarnation, refer)
 
@@ -302,4 +304,4 @@ class StateTransfer:
         """Whether no large copy is under way."""
         if self._state.schema.copy_bytes <= self._state.config.inline_bytes_max:
             return True
-        return not any([context.is_outstanding(peer) for peer in self._given])
+        return not any([context.is_outstanding(peer) for peer in self.given])

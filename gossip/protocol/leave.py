@@ -22,7 +22,6 @@ class Leaving:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._round = 0
         self._rounds = 0
         self._burns = False
         self._since_s = 0.0
@@ -35,11 +34,6 @@ class Leaving:
         return self._state.table.over
 
     @property
-    def closing(self) -> bool:
-        """Whether shares are refused from now on."""
-        return self._phase >= Phase.QUIET or self._merged
-
-    @property
     def done(self) -> bool:
         """Whether nobody needs this peer any more."""
         if self._phase is Phase.QUIET:
@@ -47,16 +41,15 @@ class Leaving:
             return not self._state.table.takers() and not self._state.in_flight()
         return self._phase is Phase.LEFT
 
-    def rule_called(self) -> None:
+    def count_pushes(self, pushes: int) -> None:
         """Count the pushes of a call of the rule after everybody had finished.
 
         A call counts, too, where nobody is left to push to.
         """
-        pushes, self._round = self._state.round - self._round, self._state.round
-        if self._phase is Phase.FINISHED and self.merging:
-            self._rounds += max(pushes, int(self._is_alone()))
-            if self._merged:
-                self._state.refuse_all("finished")
+        self._rounds += max(pushes, int(self._is_alone()))
+        if self._merged:
+            self._state.closing = True
+            self._state.refuse_all("finished")
 
     def _is_alone(self) -> bool:
         """Whether there is nobody whom it could ever push to."""
@@ -76,6 +69,7 @@ class Leaving:
         if self._phase >= Phase.LEAVING:
             return
         self._since_s = now
+        self._state.closing = True
         self._state.table.advance(phase=Phase.LEAVING)
         self._state.refuse_all("leaving")
         self._tell_all(gone=False)

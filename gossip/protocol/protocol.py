@@ -247,9 +247,14 @@ class Protocol:
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
         state = self._state
-        due_s = min(state.rate_limiter.due_s, self._leaving.due_s)
+        due_s = self._leaving.due_s
+        if state.rate_limiter.is_limited:
+            due_s = min(due_s, state.rate_limiter.due_s)
         for shard_state in state.shard_states:
-            due_s = min(due_s, shard_state.inbox.deadline(), shard_state.outbox.deadline())
+            if shard_state.inbox.transfers:
+                due_s = min(due_s, shard_state.inbox.deadline())
+            if shard_state.outbox.transfers:
+                due_s = min(due_s, shard_state.outbox.deadline())
         phase = state.table.phase
         if phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
@@ -294,14 +299,17 @@ class Protocol:
             # One that gave its swarm up trains on until the first share of the other one comes.
             if phase > Phase.TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
-            state.table.stepped()
-        state.swarm_steps = state.table.clock.total
+            state.swarm_steps = state.table.stepped()
+        else:
+            state.swarm_steps = state.table.clock.total
         if state.config.exact:
             state.reclaim(now)
         if phase <= Phase.JOINING:
             self._take_first_share(now)
-        elif phase.takes_shares:
-            self._call_rule(now, trained)
+        elif not state.closing:
+            # One that closes settles what was pushed. Another push would delay that: where a round
+            # trip takes longer than a step, there would always be one under way.
+            self._call_rule(now, trained, merging=phase is Phase.FINISHED and state.table.over)
         return self._finish_call(now)
 
     def wake(self, now: float) -> list[Effect | Event]:
@@ -374,11 +382,12 @@ class Protocol:
                 but that its sender was heard.
         """
         if self._filter.admits(envelope, now):
+            state = self._state
             source, incarnation = envelope.source, envelope.source_incarnation
-            if self._state.table.heard(source, incarnation, now):
+            if state.table.heard(source, incarnation, now):
                 self._membership.heard(source, incarnation, now)
-                if not self.swarm and self._joining.may_adopt:
-                    self._state.enter(envelope.swarm)
+                if not state.log.swarm and self._joining.may_adopt:
+                    state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
             else:
                 self._membership.answer_stale(envelope)
@@ -390,21 +399,24 @@ class Protocol:
             # One that had given its swarm up when it finished joins another only now.
             state.table.advance(phase=Phase.FINISHED)
         # Of a thousand calls one comes upon another phase: the rest must not pay for it.
-        if state.table.phase > Phase.TRAINING:
+        phase = state.table.phase
+        if phase > Phase.TRAINING:
             self._leaving.advance(now)
-        if state.table.phase is not self._membership.told:
+            phase = state.table.phase
+        if phase is not self._membership.told:
             self._membership.tell_phase()
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
-        return state.log.take()
+        return state.log.take() if state.log.effects else []
 
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
         """Why an offered share is refused, or nothing."""
-        if self._leaving.closing:
-            return "finished" if self.phase < Phase.LEAVING else "leaving"
-        if self.phase is Phase.SEEKING:
+        phase = self._state.table.phase
+        if self._state.closing:
+            return "finished" if phase < Phase.LEAVING else "leaving"
+        if phase is Phase.SEEKING:
             return "not asked for"
-        if self.phase is Phase.JOINING:
+        if phase is Phase.JOINING:
             if offer.form != Form(copy=True, anchor=offer.form.anchor):
                 return "not a copy"
             # Two donors may have been asked; the bytes of the second would only slow the first.
@@ -424,7 +436,7 @@ class Protocol:
         return ""
 
     def _is_open_to_shares(self) -> bool:
-        return Phase.TRAINING <= self.phase < Phase.LEAVING and not self._leaving.closing
+        return self._state.table.phase >= Phase.TRAINING and not self._state.closing
 
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         shard, size = envelope.shard, envelope.frame_bytes
@@ -494,15 +506,14 @@ class Protocol:
             for share in others:
                 context.refuse(share, "of this shard there is a copy")
 
-    def _call_rule(self, now: float, trained: bool) -> None:
-        if self._leaving.closing:
-            # What was pushed is being settled. Another push would delay that: where a round trip
-            # takes longer than a step, there would always be one under way.
-            return
-        context = RuleContext(self._state, now, trained=trained, merging=self.merging)
-        if self._is_open:
+    def _call_rule(self, now: float, trained: bool, *, merging: bool) -> None:
+        state = self._state
+        before = state.round
+        context = RuleContext(state, now, trained=trained, merging=merging)
+        if self._is_open and (self._donations.asking or self._donations.given):
             self._donations.give(context)
         outcome = self._rule.step(context)
         if outcome is not None:
-            self._state.log.ask(outcome)
-        self._leaving.rule_called()
+            state.log.ask(outcome)
+        if merging:
+            self._leaving.count_pushes(state.round - before)

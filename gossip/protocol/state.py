@@ -97,6 +97,8 @@ class State:
     """How many peers found together, this one included."""
     may_close: bool | None = None
     """Whether the rule has nothing left to agree on; None where the count of pushes tells."""
+    closing: bool = False
+    """Whether shares are refused from now on."""
 
     @property
     def weight(self) -> int:
@@ -110,16 +112,14 @@ class State:
 
     def in_flight(self) -> int:
         """How many shares use up credit."""
-        if len(self.shard_states) == 1:
-            return self.shard_states[0].outbox.in_flight()
-        return sum([each.outbox.in_flight() for each in self.shard_states])
+        return sum([each.outbox.in_flight for each in self.shard_states])
 
     def credit_used(self) -> int:
         """How many shares use up credit; those toward peers that do not answer do not."""
-        if len(self.shard_states) == 1:
-            outbox = self.shard_states[0].outbox
-            return outbox.in_flight() - outbox.excused()
-        return sum([each.outbox.in_flight() - each.outbox.excused() for each in self.shard_states])
+        used = 0
+        for shard_state in self.shard_states:
+            used += shard_state.outbox.in_flight - len(shard_state.outbox.unanswering)
+        return used
 
     def refuse_all(self, reason: str) -> None:
         """Send all shares back that are not decided."""

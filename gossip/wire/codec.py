@@ -27,7 +27,7 @@ from .fields import (
     FieldError,
     fields,
 )
-from .messages import Ack, Body, Envelope, Member, Offer, Push
+from .messages import Ack, Envelope, Member, Offer, Push
 from .schema import Schema
 
 __all__ = [
@@ -73,10 +73,7 @@ def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
     """
     if len(frame) != envelope.frame_bytes:
         raise LocalProtocolError(f"a frame of {len(frame)} bytes, not {envelope.frame_bytes}")
-    kind = _KINDS[type(envelope.body)]
-    header = msgpack.packb(
-        _fields_of(envelope, checksum(frame), kind, _values(envelope.body, kind))
-    )
+    header = msgpack.packb(_fields_of(envelope, checksum(frame)))
     first = _PREFIX.pack(_MAGIC, VERSION, crc32(header)) + header
     return [first, frame] if envelope.frame_bytes else [first]
 
@@ -94,14 +91,34 @@ def encoded_bytes(envelope: Envelope) -> int:
     >>> encoded_bytes(ack) == len(encode(ack)[0])
     True
     """
-    body, check = envelope.body, _U64 if envelope.frame_bytes else 0
+    check = _U64 if envelope.frame_bytes else 0
+    return _PREFIX.size + len(_PACKER.pack(_fields_of(envelope, check))) + envelope.frame_bytes
+
+
+def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
+    """The fields of a header as msgpack can write them, in the order of its table."""
+    body = envelope.body
     kind = _KINDS[type(body)]
-    header = _PACKER.pack(_fields_of(envelope, check, kind, _values(body, kind)))
-    return _PREFIX.size + len(header) + envelope.frame_bytes
-
-
-def _fields_of(envelope: Envelope, frame_check: int, kind: int, body: list[Any]) -> list[Any]:
-    return [
+    values: Sequence[Any]
+    if type(body) is Ack:
+        values = body.seq, encode_weight(body.accepted), body.credit_bytes
+    elif type(body) is Push or type(body) is Offer:
+        values = (
+            body.seq,
+            encode_weight(body.escrow),
+            body.size_bytes,
+            body.frame_bytes,
+            body.eager_bytes,
+            body.form,
+            body.segment,
+            body.epoch,
+            body.round,
+            body.note,
+            body.step,
+        )
+    else:
+        values = [_plain(getattr(body, name)) for name in BODIES[kind][1]]
+    return (
         envelope.swarm,
         envelope.schema,
         envelope.source,
@@ -112,8 +129,8 @@ def _fields_of(envelope: Envelope, frame_check: int, kind: int, body: list[Any])
         envelope.frame_bytes,
         frame_check,
         kind,
-        body,
-    ]
+        values,
+    )
 
 
 def decode(parts: Sequence[Buffer]) -> Envelope:
@@ -194,24 +211,6 @@ def _require_all_there(header: Buffer) -> None:
     walker = msgpack.Unpacker(read_size=len(header), max_buffer_size=HEADER_BYTES_MAX)
     walker.feed(header)
     walker.skip()
-
-
-def _values(body: Body, kind: int) -> list[Any]:
-    """The fields of a message as msgpack can write them, in the order of its table."""
-    if type(body) is Ack:
-        return [body.seq, encode_weight(body.accepted), body.credit_bytes]
-    if type(body) is Push or type(body) is Offer:
-        form = [body.form.wire, body.form.copy, body.form.anchor]
-        values: list[Any] = [
-            body.seq,
-            encode_weight(body.escrow),
-            body.size_bytes,
-            body.frame_bytes,
-        ]
-        values += [body.eager_bytes, form, body.segment]
-        values += [body.epoch, body.round, body.note, body.step]
-        return values
-    return [_plain(getattr(body, name)) for name in BODIES[kind][1]]
 
 
 def _plain(value: Any) -> Any:

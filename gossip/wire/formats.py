@@ -6,7 +6,7 @@ be. Values are written and read by the vector.
 
 from functools import lru_cache
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import ConfigError
 from ..types import frozen
@@ -112,8 +112,7 @@ def parse_wire(text: str) -> Wire:
     return Wire(name, fraction)
 
 
-@frozen
-class Form:
+class Form(NamedTuple):
     """What one share consists of."""
 
     wire: str = NATIVE

@@ -92,7 +92,7 @@ class Phase(IntEnum):
         return Phase.TRAINING <= self <= Phase.FINISHED
 
 
-@frozen_keywords
+@frozen
 class Member:
     """What is known of one peer, as it spreads from peer to peer."""
 
@@ -260,7 +260,7 @@ Body = (
 )
 
 
-@frozen_keywords
+@frozen
 class Envelope:
     """What every message says beside its body."""
 

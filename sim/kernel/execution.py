@@ -37,6 +37,7 @@ class Carrier:
         send: Takes a message, with what travels beside it, to the network.
         more: Handlers of further effects; the others are for people to read.
         harness: Looks on, if there is one.
+        crash: Ends a worker whose crash is due.
 
     Attributes:
         payload: What came beside the message that is being taken in.
@@ -51,44 +52,71 @@ class Carrier:
         send: Callable[[Worker, Envelope, Payload], None],
         more: Mapping[type, Handler],
         harness: Harness | None = None,
+        crash: Callable[[Worker], None] | None = None,
     ) -> None:
         self.payload: Payload = None
         self.waits = False
         self.halted: str | None = None
         self._program = program
         self._traffic = traffic
-        self._forward = send
+        self._send = send
         self._handlers: dict[type, Handler] = {**self._by_type(), **more}
         self._harness = harness
+        self._crash = crash
 
-    def carry_out(self, worker: Worker, effects: Sequence[Effect | Event], now: float) -> None:
-        """Carry out effects in order.
+    def carry_out(
+        self,
+        worker: Worker,
+        effects: Sequence[Effect | Event],
+        now: float,
+        cause: object = None,
+    ) -> None:
+        """Carry out effects in order; those of a process that has ended never were.
 
         Args:
             worker: Whose.
             effects: What its protocol has asked for.
             now: On the worker's clock, seconds.
+            cause: What led to them: a message, or a word for the event; None for what follows from
+                another effect.
         """
-        handlers = self._handlers
+        if not worker.running:
+            return
+        if cause is not None and (self._harness is not None or worker.crash_point is not None):
+            if self._carry_out_watched(worker, effects, now, cause):
+                assert self._crash is not None
+                self._crash(worker)
+            return
+        handlers, traffic = self._handlers, self._traffic
         for effect in effects:
             handler = handlers.get(type(effect))
             if handler is not None:
                 handler(worker, effect, now)
+            # Without a call for those of which there are most.
+            elif type(effect) is Record:
+                entry = effect.entry
+                if entry.kind is Kind.PUSHED:
+                    worker.pushes += 1
+                    traffic.pushes += 1
+                elif entry.kind is Kind.SETTLED and entry.weight == 0:
+                    traffic.refusals += 1
+            elif type(effect) is Send:
+                envelope, payload = effect.envelope, None
+                if effect.snapshot is not None and envelope.frame_bytes:
+                    payload = worker.snapshots.get(effect.snapshot)
+                    if payload is None:
+                        # The network refused what went before it, and the share was taken back.
+                        continue
+                self._send(worker, envelope, payload)
+            elif type(effect) is ShareMixed:
+                worker.mixed += 1
+                traffic.mixed += 1
+                traffic.staleness_steps += effect.staleness_steps
 
-    def carry_out_watched(
+    def _carry_out_watched(
         self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
     ) -> bool:
-        """Carry out effects where somebody looks on or a crash is due; as far as it comes.
-
-        Args:
-            worker: Whose.
-            effects: What its protocol has asked for.
-            now: On the worker's clock, seconds.
-            cause: What led to them: a message, or a word.
-
-        Returns:
-            Whether the worker crashes now.
-        """
+        """Carry out effects as far as it comes; returns whether the worker crashes now."""
         harness, crash_point = self._harness, worker.crash_point
         after = None if crash_point is None else crash_point.after
         if harness is not None:
@@ -112,8 +140,6 @@ class Carrier:
 
     def _by_type(self) -> dict[type, Handler]:
         return {
-            Record: self._count,
-            Send: self._send,
             Snapshot: self._snapshot,
             Release: self._release,
             Reclaim: self._reclaim,
@@ -123,28 +149,10 @@ class Carrier:
             Mix: self._mix,
             Combine: self._combine,
             Drop: self._drop,
-            ShareMixed: self._note_mixed,
             PushSkipped: self._note_skipped,
             Wait: self._wait,
             Halt: self._note_halt,
         }
-
-    def _count(self, worker: Worker, effect: Record, now: float) -> None:
-        entry = effect.entry
-        if entry.kind is Kind.PUSHED:
-            worker.pushes += 1
-            self._traffic.pushes += 1
-        elif entry.kind is Kind.SETTLED and entry.weight == 0:
-            self._traffic.refusals += 1
-
-    def _send(self, worker: Worker, effect: Send, now: float) -> None:
-        envelope, payload = effect.envelope, None
-        if effect.snapshot is not None and envelope.frame_bytes:
-            payload = worker.snapshots.get(effect.snapshot)
-            if payload is None:
-                # What went before it was refused by the network, and the share taken back.
-                return
-        self._forward(worker, envelope, payload)
 
     def _snapshot(self, worker: Worker, effect: Snapshot, now: float) -> None:
         cut = Cut(effect.register, effect.form, effect.shard)
@@ -191,11 +199,6 @@ class Carrier:
         slot = worker.shares.pop(effect.share, None)
         if slot is not None:
             self._program.let_go(slot)
-
-    def _note_mixed(self, worker: Worker, effect: ShareMixed, now: float) -> None:
-        worker.mixed += 1
-        self._traffic.mixed += 1
-        self._traffic.staleness_steps += effect.staleness_steps
 
     def _note_skipped(self, worker: Worker, effect: PushSkipped, now: float) -> None:
         self._traffic.skipped += 1

@@ -63,6 +63,8 @@ class Fleet:
         self.index = {id: index for index, id in enumerate(plan.ids)}
         """Rows of workers, by name."""
         self._steps_most = math.inf
+        # Only faults let a worker stand still.
+        self._arrive = self.take_in if plan.fault_plan is None else self._deliver
         is_limited = plan.protocol.bandwidth_bytes_s is not None
         # No new deadline is nearer than this, so that most need not be asked for; but for frames
         # that wait for their turn under a limit.
@@ -100,7 +102,9 @@ class Fleet:
         self.faults = self._ends = faults
         handlers = {**faults.handlers(), **({} if self.harness is None else self.harness.handlers)}
         send = faults.mail.send
-        self.carrier = Carrier(self.program, self.traffic, send, handlers, self.harness)
+        self.carrier = Carrier(
+            self.program, self.traffic, send, handlers, self.harness, faults.crash
+        )
         self.workers = [self.incarnations.first(index) for index in range(len(self._plan.ids))]
         for fault in faults.plan.faults:
             kind = KINDS[fault.kind]
@@ -157,7 +161,7 @@ class Fleet:
         if not worker.awake or worker.turn_s != self.clock.now:
             return  # it ended, or stands still, or stood still since
         if not worker.finished:
-            if worker.spoilt or self._is_stopped(worker):
+            if worker.spoilt or (self._stops and self._is_stopped(worker)):
                 self._stop(worker)
                 return
             self.values.step(worker.index, worker.steps)
@@ -172,7 +176,8 @@ class Fleet:
         """Let a worker's protocol take a turn."""
         now = self.clock.now + worker.ahead_s
         self.carrier.waits = False
-        self.carry_out(worker, worker.protocol.step(now, trained=trained), now, "step")
+        effects = worker.protocol.step(now, trained=trained)
+        self.carrier.carry_out(worker, effects, now, "step")
         if not worker.running:
             return  # it crashed in the middle of that
         if self.carrier.halted is not None:
@@ -184,16 +189,13 @@ class Fleet:
             if worker.waiting_since_s is not None:
                 worker.idle_s = worker.idle_until(self.clock.now)
                 worker.waiting_since_s = None
-            self._go_on(worker)
-        self.set_alarm(worker)
-
-    def _go_on(self, worker: Worker) -> None:
-        """Begin the next step, or finish; one that has finished keeps its pace of turns."""
-        if not worker.finished and self._has_enough(worker):
-            self.finish(worker)
-        if worker.finished and self.faults is not None and self.faults.closes(worker):
-            return
-        self.begin_step(worker)
+            if not worker.finished and self._has_enough(worker):
+                self.finish(worker)
+            # One that has finished keeps its pace of turns.
+            if not (worker.finished and self.faults is not None and self.faults.closes(worker)):
+                self.begin_step(worker)
+        if worker.alarm_s > self.clock.now + self._soonest_s:
+            self.set_alarm(worker)
 
     def _has_enough(self, worker: Worker) -> bool:
         plan = self._plan
@@ -209,7 +211,8 @@ class Fleet:
         # One that has finished takes no step whose duration could be drawn.
         finished, index = worker.finished, worker.index
         step_s = pace.mean_s(index) if finished else pace.step_s(index, worker.steps)
-        self.turn_at(worker, self.clock.now + worker.slowness * step_s)
+        worker.turn_s = self.clock.now + worker.slowness * step_s
+        self.clock.at(worker.turn_s, _TURN, self._turn, worker)
 
     def turn_at(self, worker: Worker, time_s: float) -> None:
         """Let a worker's next turn be due at a time."""
@@ -247,7 +250,7 @@ class Fleet:
         self.leave(worker)
 
     def _is_stopped(self, worker: Worker) -> bool:
-        orders = self._stops.get(worker.index) if self._stops else None
+        orders = self._stops.get(worker.index)
         if not orders or self.values.steps < orders[0]:
             return False
         del orders[0]
@@ -271,7 +274,8 @@ class Fleet:
         now = self.clock.now + worker.ahead_s
         self.carrier.payload = payload
         try:
-            self.carry_out(worker, worker.protocol.receive(envelope, now), now, envelope)
+            effects = worker.protocol.receive(envelope, now)
+            self.carrier.carry_out(worker, effects, now, envelope)
         except RemoteProtocolError:
             self.traffic.errors += 1
         self.carrier.payload = None
@@ -343,27 +347,23 @@ class Fleet:
             now: On the worker's own clock, seconds.
             cause: What led to them: a message, or a word for the event.
         """
-        if not worker.running:
-            return
-        if worker.crash_point is None and self.harness is None:
-            self.carrier.carry_out(worker, effects, now)
-        elif self.carrier.carry_out_watched(worker, effects, now, cause):
-            assert self.faults is not None
-            self.faults.crash(worker)
+        self.carrier.carry_out(worker, effects, now, cause)
 
     def _send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        size_bytes = encoded_bytes(envelope)
-        self.traffic.messages += 1
-        self.traffic.bytes_sent += size_bytes
+        size_bytes, traffic, clock = encoded_bytes(envelope), self.traffic, self.clock
+        traffic.messages += 1
+        traffic.bytes_sent += size_bytes
         to = self.index[envelope.destination]
-        for time_s in self._links.deliveries(self.clock.now, worker.index, to, size_bytes):
-            self.deliver_at(time_s, to, envelope, payload)
+        for time_s in self._links.deliveries(clock.now, worker.index, to, size_bytes):
+            if payload is not None:
+                payload.readers += 1
+            clock.at(time_s, _DELIVERY, self._arrive, self.workers[to], envelope, payload)
 
     def deliver_at(self, time_s: float, to: int, envelope: Envelope, payload: Payload) -> None:
         """Let a message arrive at a time, with what travels beside it."""
         if payload is not None:
             payload.readers += 1
-        self.clock.at(time_s, _DELIVERY, self._deliver, self.workers[to], envelope, payload)
+        self.clock.at(time_s, _DELIVERY, self._arrive, self.workers[to], envelope, payload)
 
 
 def _by_worker(stops: Iterable[Stop]) -> dict[int, list[int]]:

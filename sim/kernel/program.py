@@ -198,15 +198,15 @@ class Program:
         """One reader less; with the last one the slot is free."""
         slot.readers -= 1
         if slot.readers == 0:
-            self._levels[self._level_of(slot)].operations.append(Release(slot.number))
+            level = slot._level if slot._window == self._window else 0
+            self._levels[level].operations.append(Release(slot.number))
 
     def _meet(self, worker: int, slot: Slot) -> int:
         """Bring a worker and a slot that it reads to one level."""
-        level = max(self._row_levels[worker], self._level_of(slot))
+        level = self._row_levels[worker]
+        if slot._window != self._window:
+            slot._window = self._window
+        elif slot._level > level:
+            level = slot._level
         self._row_levels[worker] = slot._level = level
         return level
-
-    def _level_of(self, slot: Slot) -> int:
-        if slot._window != self._window:
-            slot._window, slot._level = self._window, 0
-        return slot._level

@@ -23,6 +23,7 @@ class WorkerTopology:
 
     def __init__(self, topology: Topology, ids: Sequence[PeerId]) -> None:
         self.topology = self._topology = topology
+        self._period = topology.period
         self._ids = tuple(ids)
         self._index = {id: index for index, id in enumerate(self._ids)}
         self._found: dict[tuple[int, int], tuple[PeerId, ...]] = {}
@@ -30,7 +31,7 @@ class WorkerTopology:
 
     def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
         """Whom *peer* may push to in a round; those that have stopped are passed over later."""
-        period = self._topology.period
+        period = self._period
         node = self._index[peer]
         if period is None:
             return self._named(self._topology.neighbors(node, round))
@@ -42,7 +43,7 @@ class WorkerTopology:
 
     def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
         """Row of W: whom *peer* mixes from in a round, itself included, and how much."""
-        period = self._topology.period
+        period = self._period
         node = self._index[peer]
         key = node, round if period is None else round % period
         found = self._weights.get(key)

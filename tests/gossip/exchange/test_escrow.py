@@ -91,7 +91,7 @@ class Rig:
             rate_limiter.acquire((0, "c"))
         self._push(state)
         rate_limiter.release((0, "c"))
-        self.transfer = self.outbox._transfers["b"]
+        self.transfer = self.outbox.transfers["b"]
         for event, amount in {
             EscrowState.STREAMING: [(EscrowEvent.GRANT, 16)],
             EscrowState.STRANDED: [(EscrowEvent.DIED, 0)],
@@ -128,7 +128,7 @@ class Rig:
         assert (left is None) is state.is_final is not self.outbox.is_busy("b")
         returning = state is EscrowState.RETURNING
         assert left is None or returning or left.stranded is stranded
-        assert self.outbox.in_flight() == (not state.is_final and not stranded)
+        assert self.outbox.in_flight == (not state.is_final and not stranded)
         assert self.transfer.snapshot == 0 or not state.is_final
         held = self.account.weight + (0 if left is None else left.escrow)
         assert held == ONE - HALF * (state is EscrowState.WRITTEN_OFF)

@@ -238,7 +238,7 @@ OFFER = Offer(seq=1, escrow=9, size_bytes=64, frame_bytes=16, epoch=0, round=0, 
 
 def offer_of(scene: Scene, donor: str, seq: int = 1) -> list[Effect | Event]:
     """Let a donor offer the newcomer a copy, in frames."""
-    form = replace(OFFER.form, copy=True)
+    form = OFFER.form._replace(copy=True)
     size = form.size_bytes(scene.peers["n"]._state.schema, 0)
     offer = replace(OFFER, seq=seq, form=form, size_bytes=size)
     return scene.receive(scene.letter(donor, "n", offer))
@@ -350,7 +350,7 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
 
 
 def offer_size(scene: Scene) -> int:
-    form = replace(OFFER.form, copy=True)
+    form = OFFER.form._replace(copy=True)
     return form.size_bytes(scene.peers["n"]._state.schema, 0)
 
 
@@ -380,7 +380,7 @@ def test_a_newcomer_whose_donor_came_back_in_a_later_life_takes_one_copy_only() 
 def test_two_copies_that_come_at_once_are_not_blended() -> None:
     scene = newcomer(SMALL, "c")
     for donor in "bc":
-        form = replace(OFFER.form, copy=True)
+        form = OFFER.form._replace(copy=True)
         push = Push(
             seq=1,
             escrow=9,
