@@ -131,7 +131,7 @@ def _impatient(shard_state: ShardState) -> None:
     outbox = shard_state.outbox
 
     def query_due(ask: Callable[..., None], now: float) -> None:
-        for transfer in tuple(outbox._transfers.values()):
+        for transfer in tuple(outbox.transfers.values()):
             if transfer.questions >= 2 and now >= transfer.deadline_s:
                 outbox._on(transfer, EscrowEvent.ACK, now, 0)
         ask(now)
@@ -143,12 +143,12 @@ def _number_reused(shard_state: ShardState) -> None:
     """The number of a share that came back whole is used again."""
     outbox = shard_state.outbox
 
-    def close(settle: Callable[..., None], kind: Kind, transfer: Any, weight: int = 0) -> None:
-        settle(kind, transfer, weight)
-        if kind is Kind.SETTLED and not weight:
-            outbox._last_seq[transfer.peer] -= 1
+    def record(write: Callable[..., None], entry: Entry) -> None:
+        write(entry)
+        if entry.kind is Kind.SETTLED and not entry.weight:
+            outbox._last_seq[entry.peer] -= 1
 
-    patch(outbox, "_note", close)
+    patch(shard_state.log, "record", record)
 
 
 def _snapshot_kept(protocol: Protocol) -> None:
@@ -168,9 +168,9 @@ def _staged_kept(shard_state: ShardState) -> None:
 
     def expire(give_up: Callable[..., None], now: float) -> None:
         ask = log.ask
-        log.ask = lambda effect: None if type(effect) is Drop else ask(effect)  # type: ignore[method-assign]
+        log.ask = lambda effect: None if type(effect) is Drop else ask(effect)
         give_up(now)
-        log.ask = ask  # type: ignore[method-assign]
+        log.ask = ask
 
     patch(inbox, "expire", expire)
 
@@ -234,9 +234,9 @@ def _credit_lost(shard_state: ShardState) -> None:
     """A share that is written off uses up credit for ever."""
     outbox = shard_state.outbox
 
-    def note(write: Callable[..., None], kind: Kind, transfer: Any, weight: int = 0) -> None:
-        outbox._in_flight += kind is Kind.WRITTEN_OFF
-        write(kind, transfer, weight)
+    def note(write: Callable[..., None], kind: Kind, transfer: Any) -> None:
+        outbox.in_flight += kind is Kind.WRITTEN_OFF
+        write(kind, transfer)
 
     patch(outbox, "_note", note)
 
