@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .tables import Event
 
-__all__ = ["drop", "is_full", "longer", "made", "peek", "push", "size"]
+__all__ = ["Queue", "drop", "is_full", "longer", "made", "peek", "push", "size"]
 
 _SPARE: Final = 128
 _N_OTHERS: Final = 7

@@ -9,7 +9,7 @@ from typing import Final
 
 from .tables import Event
 
-__all__ = ["drop", "is_full", "longer", "made", "peek", "push", "size"]
+__all__ = ["Queue", "drop", "is_full", "longer", "made", "peek", "push", "size"]
 
 Queue = list[Event]
 
