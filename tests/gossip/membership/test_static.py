@@ -204,7 +204,7 @@ def test_in_a_static_membership_all_can_meet_and_nobody_is_heard_again() -> None
     _, (ada, bob, _) = tables()
     assert ada.can_meet(bob.me) and not ada.outward
     assert ada.spoke_since("bob", 100.0) and not ada.spoke_since("zoe", 0.0)
-    assert ada.is_plausible(2**62, 0.0)
+    assert ada.is_plausible(2**62, 0.0) and not ada.is_suspected("bob")
     assert list(ada.news) == [] == ada.take_news()
     bob.advance(phase=Phase.LEAVING)
     assert not ada.is_alive("bob") and not ada.spoke_since("bob", 100.0)

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rumor.gossip import ONE, PeerId, Phase, Rule
-from rumor.gossip.effects.effects import Halt
+from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
+from rumor.gossip.rules.synchronous.rounds import Rounds
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM
@@ -203,6 +206,30 @@ def test_where_the_others_leave_in_turn_the_first_cause_is_named(seed: int) -> N
     crowd.swarm.run(crowd.swarm.now + 60.0)
     assert all(crowd.rules[peer].halts for peer in crowd.ids[1:])
     assert {reason[:8] for reason in halts(crowd)} == {"p00 died"}
+
+
+def test_one_that_seeks_a_swarm_is_not_told_yet_that_none_takes_it_in() -> None:
+    protocol = Scene().enter("a", rule=DPSGD())
+    protocol.join(0.0, seeds=("b",))
+    assert not any(isinstance(effect, Halt) for effect in protocol.step(0.0, trained=False))
+
+
+def test_a_share_that_could_not_be_pushed_yet_is_not_accepted_yet() -> None:
+    context: Any = SimpleNamespace(
+        me="a",
+        founders=2,
+        outward=(),
+        live=lambda: ("a", "b"),
+        incarnation=lambda peer: 1,
+        can_push=lambda peer: False,
+        fate=lambda peer, incarnation: "",
+        steps_at_end=lambda peer: None,
+    )
+    rounds = Rounds("dpsgd", agrees=False)
+    assert rounds.open(context) is None
+    rounds.post(context, 0, "even", ["b"])
+    assert rounds.unaccepted(context, 0, "odd") is None
+    assert rounds.unaccepted(context, 0, "even") == Wait(0, ("b",))
 
 
 def test_a_second_life_of_a_member_is_not_the_member() -> None:
