@@ -210,14 +210,14 @@ class FuzzSwarm:
             peer.worker.finishing = True
 
     def meet(self, peer: PeerId, other: PeerId) -> None:
-        """Tell a peer of another swarm's, once it belongs to one of its own."""
+        """Let a peer that belongs to a swarm dial one of another, as if it was told to."""
         worker = self.peers[peer].worker
         if worker.awake and worker.protocol.phase is Phase.TRAINING:
             self.invariants.seen["two swarms"] += 1
-            now = self.now + worker.ahead_s
-            effects = worker.protocol.join(now, [address_of(other)])
-            self.fleet.carry_out(worker, effects, now, "join")
-            self.fleet.set_alarm(worker)
+            protocol = worker.protocol
+            hello = protocol._joining.hello(reply=True)
+            envelope = protocol._state.log.envelope("", 0, hello)
+            self._greet(worker, Greet(address_of(other), envelope), self.now + worker.ahead_s)
 
     def crash(self, peer: PeerId) -> None:
         """End a process without a word."""

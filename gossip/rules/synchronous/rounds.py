@@ -65,7 +65,13 @@ class Rounds:
                 f"{self._name} needs every link: give one of them an address, or use "
                 "a rule that waits for nobody, such as gosgd"
             )
-        if len(live) >= context.founders:
+        if len(live) > context.founders:
+            # Each would count other members, and wait for shares that nobody sends.
+            return Halt(
+                f"{len(live)} peers founded this swarm, and {context.founders} were to do so "
+                f"together: {self._name} needs all who take part to say the same number of founders"
+            )
+        if len(live) == context.founders:
             self.members = live
             self._incarnations = {peer: context.incarnation(peer) for peer in live}
             return None

@@ -11,6 +11,7 @@ from rumor.gossip.effects.effect_log import EffectLog
 from rumor.gossip.effects.effects import Effect, Reclaim, Record, Release
 from rumor.gossip.effects.events import Event
 from rumor.gossip.exchange.escrow import (
+    STRANDED,
     TRANSITIONS,
     EscrowAction,
     EscrowEvent,
@@ -174,6 +175,12 @@ def test_each_state_but_the_first_is_reached_and_each_but_the_final_ones_is_left
     left = {before for (before, _), (_, after) in TRANSITIONS.items() if before is not after}
     assert reached == set(EscrowState) - {EscrowState.QUEUED}
     assert left == {state for state in EscrowState if not state.is_final}
+
+
+@pytest.mark.parametrize("event", [EscrowEvent.HEARD, EscrowEvent.HEARD_GONE])
+def test_that_its_receiver_is_heard_matters_to_a_stranded_share_alone(event: EscrowEvent) -> None:
+    of_event = {state: action for (state, e), (action, _) in TRANSITIONS.items() if e is event}
+    assert {s for s, action in of_event.items() if action is not EscrowAction.IGNORE} == STRANDED
 
 
 @pytest.mark.parametrize("state", [s for s in EscrowState if (named(s), "ack") in EXPECTED])

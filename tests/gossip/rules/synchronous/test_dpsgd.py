@@ -13,8 +13,8 @@ from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.rounds import Rounds
 from rumor.sim import NetworkConfig
-from rumor.sim.fuzz.peers import complete, ring, spread
-from rumor.sim.fuzz.swarm import CALM
+from rumor.sim.fuzz.peers import Peers, complete, ring, spread
+from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import Values
 from rumor.sim.models.network import Cut
 from rumor.topology import View, over
@@ -295,3 +295,13 @@ def test_weights_that_do_not_add_up_are_refused() -> None:
     crowd = Crowd(rule, 3, Lossy())
     crowd.swarm.run(2.0)
     assert "mixes add up to 0.5, not 1" in halts(crowd)[0]
+
+
+def test_two_who_founded_one_swarm_apart_do_not_wait_for_one_another() -> None:
+    peers = Peers(rule=rule, config=CONFIG, rolls=(1, 1), step_s=lambda peer: 3.0)
+    swarm = FuzzSwarm(7, peers, ("a", "b"), 2)
+    swarm.run(1.2)
+    swarm.meet("a", "b")
+    swarm.run(30.0)
+    assert "2 peers founded this swarm, and 1 were to" in " ".join(swarm.fleet.halts.values())
+    assert not any(peer.worker.waiting_since_s for peer in swarm.running())
