@@ -10,7 +10,10 @@ import pytest
 from .layout import modules
 
 # They import what an extra brings; with the extra `test`, it is there.
-NEEDS = {"rumor.sim.batched.compiled.machine_code": "numba"}
+NEEDS = {
+    "rumor.sim.batched.compiled.machine_code": "numba",
+    "rumor.sim.kernel.fast_path.event_heap": "numba",
+}
 
 # Importing a package's __main__ is running it.
 MODULES = [
