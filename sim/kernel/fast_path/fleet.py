@@ -3,7 +3,7 @@
 from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from ....gossip.wire.codec import encoded_bytes
 from ....gossip.wire.formats import NATIVE, Form
 from ....gossip.wire.messages import Ack, Body, Pending, Push, Query
 from ....topology import Topology
-from ...models.links import SPANS_MAX
+from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
 from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
@@ -227,42 +227,14 @@ class FastFleet:
         rule, protocol, links = plan.rule(), plan.protocol, plan.links()
         assert isinstance(rule, GoSGD | SGP) and links.uniform is not None
         latency_s, s_per_byte, down_s_per_byte = links.uniform
-        graph, staged_max = _edges(topology, n), _staged_max(plan)
+        graph = _edges(topology, n)
         self._edges = len(graph["to"])
-        words_each = max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // n))
-        durations_each = 1 if is_constant(plan.pace) else _DURATIONS
-        spans_max = SPANS_MAX if down_s_per_byte else 0
+        widths = _widths_of(plan, spans_max=SPANS_MAX if down_s_per_byte else 0)
+        ints = _stacked(**graph, **_ints(plan, self._edges, widths))
+        floats = _stacked(**_floats(plan, self._edges, widths))
         count = np.zeros(tables.N_COUNTS, np.int64)
         count[tables.RUNNING], count[tables.N_LEVELS] = n, 1
         count[tables.FREE] = _ROOMS_MIN
-        ints = _stacked(
-            **graph,
-            name_bytes=[len(id) for id in plan.ids],
-            high=np.zeros(n * words_each, np.int64),
-            low=np.zeros(n * words_each, np.int64),
-            word=np.full(n, words_each),
-            spare=np.full(n, -1),
-            block=np.full(n, -1),
-            passed_over=np.full(n, -1),
-            weight=np.full(n, UNITS_PER_FOUNDER),
-            **{name: np.zeros(n, np.int64) for name in _BY_WORKER},
-            outgoing=np.zeros(n * _OUTGOING_MAX, np.int64),
-            **{name: np.zeros(n * staged_max, np.int64) for name in _INCOMING},
-            **{name: np.zeros(self._edges, np.int64) for name in _BY_EDGE},
-        )
-        floats = _stacked(
-            clock=[0.0],
-            mean_s=[plan.pace.mean_s(worker) for worker in range(n)],
-            durations=np.zeros(n * durations_each),
-            alarm_s=np.full(n, np.inf),
-            uplink_free_s=np.zeros(n),
-            span_start_s=np.zeros(n * spans_max),
-            span_stop_s=np.zeros(n * spans_max),
-            pushed_s=np.zeros(self._edges),
-            deadline_s=np.zeros(self._edges),
-            roundtrip_s=np.full(self._edges, -1.0),
-            deviation_s=np.zeros(self._edges),
-        )
         return Tables(
             queue=self._decider.queues.made(2 * n),
             count=self._array(count),
@@ -279,17 +251,14 @@ class FastFleet:
             latency_s=float(latency_s),
             s_per_byte=float(s_per_byte),
             down_s_per_byte=float(down_s_per_byte),
+            instant_s=INSTANT_S,
             query_s_min=float(protocol.query_s_min),
             query_s_max=float(protocol.query_s_max),
             soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
             outstanding_max=rule.outstanding_max,
-            outgoing_max=_OUTGOING_MAX,
-            staged_max=staged_max,
-            spans_max=spans_max,
             steps_each=_NO_STEPS if plan.steps is None else plan.steps,
             period=topology.period or 1,
-            words_each=words_each,
-            durations_each=durations_each,
+            **widths._asdict(),
             **_sizes(plan),
             **ints,
             **floats,
@@ -349,6 +318,63 @@ class FastFleet:
 
     def _longer(self, column: Any) -> Any:
         return self._array(np.concatenate([np.array(column), np.zeros_like(column)]))
+
+
+class _Widths(NamedTuple):
+    """So many places each worker has in the columns that hold several numbers of each."""
+
+    words_each: int
+    durations_each: int
+    outgoing_max: int
+    staged_max: int
+    spans_max: int
+
+
+def _widths_of(plan: FleetPlan, spans_max: int) -> _Widths:
+    return _Widths(
+        words_each=max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // len(plan.ids))),
+        durations_each=1 if is_constant(plan.pace) else _DURATIONS,
+        outgoing_max=_OUTGOING_MAX,
+        staged_max=_staged_max(plan),
+        spans_max=spans_max,
+    )
+
+
+def _ints(plan: FleetPlan, n_edges: int, widths: _Widths) -> dict[str, Any]:
+    """The columns of integers, but for the graph, as they are at the start."""
+    n = len(plan.ids)
+    return {
+        "name_bytes": [len(id) for id in plan.ids],
+        "high": np.zeros(n * widths.words_each, np.int64),
+        "low": np.zeros(n * widths.words_each, np.int64),
+        "word": np.full(n, widths.words_each),
+        "spare": np.full(n, -1),
+        "block": np.full(n, -1),
+        "passed_over": np.full(n, -1),
+        "weight": np.full(n, UNITS_PER_FOUNDER),
+        **{name: np.zeros(n, np.int64) for name in _BY_WORKER},
+        "outgoing": np.zeros(n * widths.outgoing_max, np.int64),
+        **{name: np.zeros(n * widths.staged_max, np.int64) for name in _INCOMING},
+        **{name: np.zeros(n_edges, np.int64) for name in _BY_EDGE},
+    }
+
+
+def _floats(plan: FleetPlan, n_edges: int, widths: _Widths) -> dict[str, Any]:
+    """The columns of floats as they are at the start."""
+    n = len(plan.ids)
+    return {
+        "clock": [0.0],
+        "mean_s": [plan.pace.mean_s(worker) for worker in range(n)],
+        "durations": np.zeros(n * widths.durations_each),
+        "alarm_s": np.full(n, np.inf),
+        "uplink_free_s": np.zeros(n),
+        "span_start_s": np.zeros(n * widths.spans_max),
+        "span_stop_s": np.zeros(n * widths.spans_max),
+        "pushed_s": np.zeros(n_edges),
+        "deadline_s": np.zeros(n_edges),
+        "roundtrip_s": np.full(n_edges, -1.0),
+        "deviation_s": np.zeros(n_edges),
+    }
 
 
 _LOW = np.uint64(0xFFFFFFFF)

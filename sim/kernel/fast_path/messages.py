@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from ...models.links import INSTANT_S
 from .event_queue import push
 from .tables import BYTES, MESSAGES, NUMBER, PUSH, Tables
 
@@ -76,7 +75,7 @@ def _pass(t: Tables, worker: int, now: float, size_bytes: int) -> float:
         start_s = min(span_start_s, start_s)
         n -= 1
         top = (top - 1) % t.spans_max
-    if through_s < now + INSTANT_S:
+    if through_s < now + t.instant_s:
         through_s = now
     top = (top + 1) % t.spans_max
     t.floats[t.span_start_s + first + top] = start_s

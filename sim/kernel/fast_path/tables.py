@@ -151,6 +151,8 @@ class Tables(NamedTuple):
     """Of uplinks; 0 where nothing limits them."""
     down_s_per_byte: float
     """Of downlinks, likewise."""
+    instant_s: float
+    """Less than that is no time."""
     query_s_min: float
     query_s_max: float
     soonest_s: float
