@@ -5,16 +5,15 @@ from dataclasses import replace
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ..synchronous.mixing import BESIDE, OUT, MatrixRule, Terms, average_beside
-from ..synchronous.rounds import SYNCHRONOUS
+from ..synchronous.mixing import BESIDE, OUT, Terms, average_beside
+from .step import BEFORE, StepRule
 
 __all__ = ["GradientTracking"]
 
-_BEFORE = "before"
 _CORRECTION = "correction"
 
 
-class GradientTracking(MatrixRule):
+class GradientTracking(StepRule):
     """``x+ = W (z + c)``, ``c+ = W (c - u) + u``, where z is x after its optimizer step, and u the
     step, ``u = x - z``; c_0 = 0.
 
@@ -31,12 +30,8 @@ class GradientTracking(MatrixRule):
 
     name = "gradient-tracking"
     summary = "D-PSGD along the mean gradient, tracked"
-    registers = (*OUT, *BESIDE, _BEFORE, _CORRECTION)
-    requirements: Requirements = replace(SYNCHRONOUS, share_registers=2, plain_sgd=True)
-
-    def start(self, context: RuleContext) -> None:
-        """Note where the first step begins."""
-        context.combine(_BEFORE, [(1.0, X)])
+    registers = (*OUT, *BESIDE, BEFORE, _CORRECTION)
+    requirements: Requirements = replace(StepRule.requirements, share_registers=2)
 
     def outgoing(self) -> Terms:
         """The model, corrected."""
@@ -44,10 +39,9 @@ class GradientTracking(MatrixRule):
 
     def beside(self) -> Terms:
         """The correction, less the step."""
-        return ((1.0, _CORRECTION), (-1.0, _BEFORE), (1.0, X))
+        return ((1.0, _CORRECTION), (-1.0, BEFORE), (1.0, X))
 
-    def take(self, context: RuleContext, average: Terms) -> None:
+    def move(self, context: RuleContext, average: Terms) -> None:
         """Move to the average, and correct the next step by what this one was off."""
-        context.combine(_CORRECTION, [*average_beside(average), (1.0, _BEFORE), (-1.0, X)])
+        context.combine(_CORRECTION, [*average_beside(average), (1.0, BEFORE), (-1.0, X)])
         context.combine(X, average)
-        context.combine(_BEFORE, [(1.0, X)])

@@ -1,23 +1,21 @@
 """Momentum Tracking: gradient tracking, with each peer's momentum in the place of its gradient."""
 
 from dataclasses import replace
-from typing import Annotated
 
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ..parameter import Parameter, checked
-from ..synchronous.mixing import BESIDE, OUT, MatrixRule, Terms, average_beside
-from ..synchronous.rounds import SYNCHRONOUS
+from ..parameter import checked
+from ..synchronous.mixing import BESIDE, OUT, Terms, average_beside
+from .step import BEFORE, KeptMomentum, StepRule
 
 __all__ = ["MomentumTracking"]
 
-_BEFORE = "before"
 _MOMENTUM = "momentum"
 _CORRECTION = "correction"
 
 
-class MomentumTracking(MatrixRule):
+class MomentumTracking(StepRule):
     """``m+ = beta m + (x - z)``, ``x+ = W x - (m+ - c)``, ``c+ = W (c - m+) + m+``, where z is x
     after its optimizer step; m_0 = c_0 = 0.
 
@@ -38,36 +36,24 @@ class MomentumTracking(MatrixRule):
 
     name = "momentum-tracking"
     summary = "gradient tracking on the momentum"
-    registers = (*OUT, *BESIDE, _BEFORE, _MOMENTUM, _CORRECTION)
-    requirements: Requirements = replace(SYNCHRONOUS, share_registers=2, plain_sgd=True)
+    registers = (*OUT, *BESIDE, BEFORE, _MOMENTUM, _CORRECTION)
+    requirements: Requirements = replace(StepRule.requirements, share_registers=2)
 
     @checked
-    def __init__(
-        self,
-        *,
-        beta: Annotated[
-            float,
-            Parameter("part of the momentum that a step keeps; .9 in the paper.", low=0, high=1),
-        ] = 0.9,
-    ) -> None:
+    def __init__(self, *, beta: KeptMomentum = 0.9) -> None:
         super().__init__()
         self.beta = beta
 
-    def start(self, context: RuleContext) -> None:
-        """Note where the first step begins."""
-        context.combine(_BEFORE, [(1.0, X)])
-
     def outgoing(self) -> Terms:
         """The model before the step."""
-        return ((1.0, _BEFORE),)
+        return ((1.0, BEFORE),)
 
     def beside(self) -> Terms:
         """The correction, less the momentum after this step."""
-        return ((1.0, _CORRECTION), (-self.beta, _MOMENTUM), (-1.0, _BEFORE), (1.0, X))
+        return ((1.0, _CORRECTION), (-self.beta, _MOMENTUM), (-1.0, BEFORE), (1.0, X))
 
-    def take(self, context: RuleContext, average: Terms) -> None:
+    def move(self, context: RuleContext, average: Terms) -> None:
         """Move from the average by the corrected momentum, and correct the next one."""
-        context.combine(_MOMENTUM, [(self.beta, _MOMENTUM), (1.0, _BEFORE), (-1.0, X)])
+        context.combine(_MOMENTUM, [(self.beta, _MOMENTUM), (1.0, BEFORE), (-1.0, X)])
         context.combine(X, [*average, (-1.0, _MOMENTUM), (1.0, _CORRECTION)])
         context.combine(_CORRECTION, [*average_beside(average), (1.0, _MOMENTUM)])
-        context.combine(_BEFORE, [(1.0, X)])

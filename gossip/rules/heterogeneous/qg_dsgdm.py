@@ -1,21 +1,19 @@
 """QG-DSGDm: momentum that follows the swarm's steps in place of each peer's own."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ..parameter import Parameter, checked
-from ..synchronous.mixing import OUT, MatrixRule, Terms
-from ..synchronous.rounds import SYNCHRONOUS
+from ..synchronous.mixing import OUT, Terms
+from .step import BEFORE, KeptMomentum, StepRule
 
 __all__ = ["QGDSGDm"]
 
-_BEFORE = "before"
 _MOMENTUM = "momentum"
 
 
-class QGDSGDm(MatrixRule):
+class QGDSGDm(StepRule):
     """``x+ = W (z - beta m)``, ``m+ = mu m + (1 - mu) (x - x+)``, where z is x after its step.
 
     Quasi-global momentum: what is smoothed is how far the *averaged* model moved, so that it
@@ -32,8 +30,7 @@ class QGDSGDm(MatrixRule):
 
     name = "qg-dsgdm"
     summary = "D-PSGD with momentum that follows the swarm"
-    requirements = replace(SYNCHRONOUS, plain_sgd=True)
-    registers = (*OUT, _BEFORE, _MOMENTUM)
+    registers = (*OUT, BEFORE, _MOMENTUM)
 
     @checked
     def __init__(
@@ -42,26 +39,18 @@ class QGDSGDm(MatrixRule):
         beta: Annotated[
             float, Parameter("part of the momentum in each step; .9 in the paper.", low=0, high=1)
         ] = 0.9,
-        mu: Annotated[
-            float,
-            Parameter("part of the momentum that a step keeps; .9 in the paper.", low=0, high=1),
-        ] = 0.9,
+        mu: KeptMomentum = 0.9,
     ) -> None:
         super().__init__()
         self.beta = beta
         self.mu = mu
 
-    def start(self, context: RuleContext) -> None:
-        """Note where the first step begins."""
-        context.combine(_BEFORE, [(1.0, X)])
-
     def outgoing(self) -> Terms:
         """The model, a step of momentum further."""
         return ((1.0, X), (-self.beta, _MOMENTUM))
 
-    def take(self, context: RuleContext, average: Terms) -> None:
+    def move(self, context: RuleContext, average: Terms) -> None:
         """Move to the average, and let momentum follow."""
         context.combine(X, average)
         rest = 1.0 - self.mu
-        context.combine(_MOMENTUM, [(self.mu, _MOMENTUM), (rest, _BEFORE), (-rest, X)])
-        context.combine(_BEFORE, [(1.0, X)])
+        context.combine(_MOMENTUM, [(self.mu, _MOMENTUM), (rest, BEFORE), (-rest, X)])
