@@ -98,24 +98,9 @@ class MatrixRule:
         pushed: Pushed = (out, also) if beside else out
         weights = context.weights(self._round, rounds.members)
         neighbors = context.neighbors(self._round, rounds.members)
-        one_way = {*weights, context.me} ^ {*neighbors, context.me}
-        if self.both_ways and one_way:
-            return Halt(
-                f"{self.name} needs edges that go both ways, and that of {context.me} and "
-                f"{min(one_way)} does not: use a topology such as {self.topologies}, or "
-                "another rule"
-            )
-        if len(neighbors) > self.neighbors_max:
-            return Halt(
-                f"{self.name} needs at most {self.neighbors_max} neighbor in a round, and "
-                f"{context.me} has {len(neighbors)}: use a topology such as {self.topologies}"
-            )
-        total = sum(weights.values())
-        if abs(total - 1) > _ROUNDING:
-            return Halt(
-                f"{self.name} cannot average here: in round {self._round} the weights of what "
-                f"{context.me} mixes add up to {total:.4g}, not 1; use another topology, or sgp"
-            )
+        unfit = self._why_unfit(context, weights, neighbors)
+        if unfit:
+            return Halt(unfit)
         outcome = rounds.unaccepted(context, self._round, pushed)
         if outcome is None:
             if neighbors or not self._sends_model:
@@ -125,6 +110,30 @@ class MatrixRule:
             rounds.post(context, self._round, pushed, neighbors)
             self._weights, self._is_sent = weights, True
         return outcome
+
+    def _why_unfit(
+        self, context: RuleContext, weights: Mapping[PeerId, float], neighbors: Sequence[PeerId]
+    ) -> str:
+        """Why this round of the topology is none for the rule, or nothing."""
+        one_way = {*weights, context.me} ^ {*neighbors, context.me}
+        if self.both_ways and one_way:
+            return (
+                f"{self.name} needs edges that go both ways, and that of {context.me} and "
+                f"{min(one_way)} does not: use a topology such as {self.topologies}, or "
+                "another rule"
+            )
+        if len(neighbors) > self.neighbors_max:
+            return (
+                f"{self.name} needs at most {self.neighbors_max} neighbor in a round, and "
+                f"{context.me} has {len(neighbors)}: use a topology such as {self.topologies}"
+            )
+        total = sum(weights.values())
+        if abs(total - 1) > _ROUNDING:
+            return (
+                f"{self.name} cannot average here: in round {self._round} the weights of what "
+                f"{context.me} mixes add up to {total:.4g}, not 1; use another topology, or sgp"
+            )
+        return ""
 
     def _average(self, context: RuleContext) -> Wait | Halt | None:
         others = [peer for peer in self._weights if peer != context.me]
