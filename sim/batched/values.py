@@ -257,8 +257,7 @@ def _workshop(
     device = find_device(config.device, torch.float64)
     torch.manual_seed(config.seed)
     module = task.model()
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    require_optimizer(rule, task.optimizer(trained, config.lr or task.lr))
+    require_optimizer(rule, task)
     alone = ParameterMatrix(deepcopy(module), 1)
     row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
     config_of_all = replace(config, workers=len(ids))

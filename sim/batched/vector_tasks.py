@@ -252,7 +252,7 @@ class VectorRows:
         if isinstance(term, str):
             row: Array = self._registers[term][worker]
             return row
-        slot, part = (term, 0) if isinstance(term, int) else term
+        slot, part = SlotPart.of(term)
         return self._slots[slot][part]
 
     def disagreement(self, present: Present = None) -> float:

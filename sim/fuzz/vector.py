@@ -176,7 +176,7 @@ class Vector:
     def _term(self, term: str | ShareId | SharePart) -> Values:
         if isinstance(term, str):
             return self.registers[term]
-        share, part = (term, 0) if isinstance(term, ShareId) else term
+        share, part = SharePart.of(term)
         return self._numbers(self.staged[share], self._forms[share], share.shard, part)
 
     def _bytes_of(self, register: str | tuple[str, ...], form: Form, shard: int) -> bytes:

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...gossip import PeerId, Rule, TrainingError
+from ...gossip import PeerId, TrainingError
 from ...gossip.weight import UNIT, in_floats
 from ...topology.hashing import key
 from ...train.tasks.data import Sampler, split
-from ...train.tasks.task import Task, require_optimizer
+from ...train.tasks.task import Task
 from ...train.tensors.vector import Vector
 from ..batched.shares import spans_of
 
@@ -50,15 +50,6 @@ class Course:
         _seed_all(key(self._seed, peer, "model"))
         torch.default_generator.manual_seed(self._seed)
         return self.task.model()
-
-    def require_fit(self, rule: Rule) -> None:
-        """Check that a rule can work behind the task's optimizer.
-
-        Raises:
-            ConfigError: It cannot.
-        """
-        some = nn.Parameter(torch.zeros(1))
-        require_optimizer(rule, self.task.optimizer([some], self.task.lr))
 
     def learner(self, peer: PeerId, place: int) -> "Learner":
         """One who starts afresh.

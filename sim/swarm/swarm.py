@@ -13,7 +13,7 @@ from ...gossip.rules.registry import make_rule
 from ...gossip.weight import founders
 from ...train.runtime.counters import Counters
 from ...train.tasks.registry import load_task
-from ...train.tasks.task import Evaluation, Task
+from ...train.tasks.task import Evaluation, Task, require_optimizer
 from ..kernel.clock import Priority
 from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network
@@ -92,8 +92,7 @@ class Swarm:
         ids = _names(peers)
         task = load_task(task, seed=seed) if isinstance(task, str) else task
         make = _rules(rule, p)
-        course = Course(task, len(ids), partition, seed)
-        course.require_fit(make())
+        require_optimizer(make(), task)
         self._step_s = step_s
         self._is_synchronous = requirements_of(make()).fixed_members
 
@@ -102,7 +101,7 @@ class Swarm:
 
         self._world = World(
             ids,
-            course=course,
+            course=Course(task, len(ids), partition, seed),
             topology=topology,
             rule=make,
             pace=pace_of,

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...gossip import ConfigError, Rule, RumorError, TrainingError, TransportError
+from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.transport.zmq_transport import Transport
 from ..config import CheckpointConfig, PeerConfig, RunConfig
 from ..interval import Recurrence, parse_interval
@@ -90,14 +90,6 @@ class Learner:
         if prefetch is None:
             prefetch = _PREFETCH.get(self.device.type, 0)
         self._loader = Loader(sampler, self.task.train, self.device, prefetch=prefetch)
-
-    def require_fit(self, rule: Rule) -> None:
-        """Check that a rule can work behind the optimizer.
-
-        Raises:
-            ConfigError: It cannot.
-        """
-        require_optimizer(rule, self._optimizer)
 
     def start(self) -> None:
         """Make what is random in a step, such as dropout, differ from peer to peer."""
@@ -271,7 +263,7 @@ class _Training:
     def __init__(self, config: RunConfig, peer_config: PeerConfig) -> None:
         self._config = config
         self.learner = Learner(config, peer_config.named())
-        self.learner.require_fit(peer_config.make_rule())
+        require_optimizer(peer_config.make_rule(), self.learner.task)
         self.peer = Peer(self.learner.model, peer_config)
         if config.journal:
             self.peer.journaled = _settings(config, self.learner)

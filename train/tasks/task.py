@@ -157,14 +157,15 @@ def _with_momentum(
     return optimizer
 
 
-def require_optimizer(rule: Rule, optimizer: Optimizer) -> None:
-    """Check that a rule can work behind an optimizer.
+def require_optimizer(rule: Rule, task: Task) -> None:
+    """Check that a rule can work behind the optimizer of a task.
 
     Raises:
         ConfigError: It cannot.
     """
     if not requirements_of(rule).plain_sgd:
         return
+    optimizer = task.optimizer([nn.Parameter(torch.zeros(1))], task.lr)
     kind = type(optimizer).__name__
     momentum = max((group.get("momentum", 0.0) for group in optimizer.param_groups), default=0.0)
     if type(optimizer) is not SGD or momentum:
