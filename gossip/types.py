@@ -33,10 +33,15 @@ class ShareId(NamedTuple):
 
 
 class SharePart(NamedTuple):
-    """Names one register of a share that carries several, other than the first."""
+    """Names one register of a share that carries several."""
 
     share: ShareId
     part: int
+
+    @classmethod
+    def of(cls, term: "ShareId | SharePart") -> "SharePart":
+        """What a term of a sum means: of a share alone, its first register."""
+        return cls(term, 0) if isinstance(term, ShareId) else term
 
 
 @dataclass_transform(frozen_default=True)

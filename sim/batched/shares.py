@@ -225,7 +225,7 @@ class Shares:
 
     def _values(self, term: int | SlotPart, index: int) -> Tensor:
         """What a slot says of one part of a vector that is not cut."""
-        slot, register = (term, 0) if isinstance(term, int) else term
+        slot, register = SlotPart.of(term)
         room, at = self._rooms[slot], register * len(self._anchor) + index
         if not room.converted[at]:
             return room.parts[at]

@@ -21,7 +21,7 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
-from ...gossip.types import ShareId
+from ...gossip.types import SharePart
 from .plan import Traffic
 from .program import Cut, Program, Slot
 from .worker import Handler, Harness, Payload, Worker
@@ -195,10 +195,9 @@ class Carrier:
         for coefficient, term in effect.terms:
             if isinstance(term, str):
                 terms.append((coefficient, term))
-            elif isinstance(term, ShareId):
-                terms.append((coefficient, shares[term]))
             else:
-                terms.append((coefficient, (shares[term.share], term.part)))
+                share, part = SharePart.of(term)
+                terms.append((coefficient, (shares[share], part)))
         self._program.combine(worker.index, effect.register, tuple(terms))
 
     def _drop(self, worker: Worker, effect: Drop, now: float) -> None:

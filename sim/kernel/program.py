@@ -47,10 +47,15 @@ class Slot:
 
 
 class SlotPart(NamedTuple):
-    """One register in a slot that holds several, other than the first."""
+    """One register in a slot that holds several."""
 
     slot: int
     part: int
+
+    @classmethod
+    def of(cls, term: "int | SlotPart") -> "SlotPart":
+        """What a term of a sum means: of a slot alone, its first register."""
+        return cls(term, 0) if isinstance(term, int) else term
 
 
 class Cut(NamedTuple):

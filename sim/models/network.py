@@ -26,6 +26,7 @@ __all__ = [
     "part_as_json",
     "read_fields",
     "read_network",
+    "with_distinct_keys",
 ]
 
 
@@ -241,7 +242,7 @@ def part_as_json(part: Part) -> dict[str, object]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
-        content = json.loads(text, object_pairs_hook=_object)
+        content = json.loads(text, object_pairs_hook=with_distinct_keys)
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
@@ -255,7 +256,8 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def with_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What `json.loads` makes of an object; refused where a key is given twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -28,7 +28,7 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, ShareMixed
 from ...gossip.errors import ConfigError, TrainingError
-from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
+from ...gossip.types import Incarnation, PeerId, ShareId, SharePart, SnapshotId
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import checksum, decode_header
 from ...gossip.wire.formats import Form, parse_wire
@@ -233,7 +233,7 @@ class Bench:
             if isinstance(term, str):
                 terms.append((coefficient, term))
                 continue
-            share, part = (term, 0) if isinstance(term, ShareId) else term
+            share, part = SharePart.of(term)
             made = yield from self._made(share)
             terms.append((coefficient, (made.payload, made.form, part)))
         self._vector.combine(effect.register, terms)

@@ -22,7 +22,7 @@ from ...gossip.effects.effects import (
     Stage,
 )
 from ...gossip.errors import LocalProtocolError, TrainingError
-from ...gossip.types import ShareId, SnapshotId
+from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form
 from .cuda import DeviceSnapshot, Held, Mark
@@ -356,7 +356,7 @@ class TensorStore:
             if isinstance(term, str):
                 terms.append((coefficient, term))
                 continue
-            share, part = (term, 0) if isinstance(term, ShareId) else term
+            share, part = SharePart.of(term)
             staged = self.staging.find(share)
             shares.append(staged)
             terms.append((coefficient, (staged.payload, staged.form, part)))

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from ....gossip.errors import ConfigError
+from ...models.network import with_distinct_keys
 from ..plan import Fault
 from .kinds import KINDS
 
@@ -212,19 +213,11 @@ def _read(path: Path) -> str:
 
 def _parse(text: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=with_distinct_keys)
     except json.JSONDecodeError as error:
         raise ConfigError(f"line {error.lineno} is not JSON: {error.msg}") from error
     except RecursionError as error:
         raise ConfigError("it is nested too deeply for a list of faults") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ConfigError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
-    return found
 
 
 def _fault(entry: object, row: int) -> Fault:
