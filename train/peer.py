@@ -11,9 +11,9 @@ from typing import Any, Final, Self
 from torch import nn
 
 from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError
+from ..gossip.protocol.rule import requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
-from ..gossip.wire.formats import parse_wire
 from .config import PeerConfig
 from .runtime import join, shutdown
 from .runtime.counters import Counters
@@ -73,13 +73,13 @@ class Peer:
         self.id = self.config.named()
         self._rule = self.config.make_rule()
         self._model = model
-        wire = parse_wire(self.config.protocol.wire)
+        wire, requirements = self.config.protocol.wire, requirements_of(self._rule)
         self.vector = Vector(
             model,
             self._rule.registers,
             shards=self.config.shards,
-            keeps_anchor=wire.needs_anchor,
-            sends_topk=not wire.is_dense,
+            keeps_anchor=requirements.needs_anchor(wire),
+            sends_topk=requirements.notes_sent(wire),
         )
         self.stop = threading.Event()
         """Set it, on any thread, to give up looking for a swarm, waiting within a step, or waiting

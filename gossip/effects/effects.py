@@ -161,10 +161,11 @@ class Mix:
 @frozen
 class Combine:
     """``register = sum of coefficient * term``, each term a register, a staged share, of which the
-    first register counts, or another part of one."""
+    first register counts, another part of one, or a snapshot of one's own, as its receivers read
+    it. Of registers that exist on demand, one that is set to no terms at all ceases to exist."""
 
     register: str
-    terms: tuple[tuple[float, str | ShareId | SharePart], ...]
+    terms: tuple[tuple[float, str | ShareId | SharePart | SnapshotId], ...]
 
 
 @frozen

@@ -16,7 +16,7 @@ from ..types import Incarnation, PeerId, ShareId, SnapshotId
 from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import Offer, Phase, Push
-from .share import Share, Term
+from .share import Kept, Share, Term
 from .state import State, Weighing
 
 __all__ = ["RuleContext", "Turn"]
@@ -27,6 +27,8 @@ ROUNDS_PASSED_MAX = 64
 _PLAIN = Form()
 
 _ONLY_SHARD = (0,)
+
+_Pushed = str | tuple[str, ...] | Kept
 
 
 class RuleContext:
@@ -58,7 +60,7 @@ class RuleContext:
                 if transfer.state is IncomingState.READY:
                     self._transfers[transfer.id] = transfer
         # By register: pushes of one that has not changed in between share one snapshot.
-        self._fresh: dict[str | tuple[str, ...], dict[tuple[Form, int, bool], SnapshotId]] = {}
+        self._fresh: dict[_Pushed, dict[tuple[Form, int, bool], SnapshotId]] = {}
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(self._shard_states) == 1 else None
         state.called_s = now
 
@@ -141,7 +143,7 @@ class RuleContext:
 
     def shares(self) -> tuple[Share, ...]:
         """Shares that wait for a decision, in order of arrival; undecided ones stay."""
-        return tuple(map(_share, self._transfers.values()))
+        return tuple(map(Share.of, self._transfers.values()))
 
     def live(self) -> tuple[PeerId, ...]:
         """Live peers that take shares, this one included where it does, sorted."""
@@ -303,19 +305,44 @@ class RuleContext:
         Args:
             register: What to set.
             terms: Coefficients, and registers or shares. Of a share that carries several registers
-                the first counts; `Share.part` names the others.
+                the first counts; `Share.part` names the others. `Kept.as_sent` is what the
+                receivers of a snapshot read. None at all set it to zeros.
         """
         resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
         self._state.log.ask(Combine(register, resolved))
         if self._fresh:
             self._forget_fresh(register)
 
+    def keep(
+        self, register: str, peers: Sequence[PeerId], *, bare: bool = False, whole: bool = False
+    ) -> Kept:
+        """Copy a register out, until `let_go`: each push of it carries the same bytes.
+
+        Args:
+            register: What to copy.
+            peers: To whom it is to be pushed.
+            bare: Whether the numbers are written by themselves, see `Form`; for rules whose
+                `Requirements.bare` says so.
+            whole: As for `push`, which takes what is returned in place of a register.
+        """
+        state = self._state
+        form = Form(NATIVE if whole else state.config.wire, bare=True)
+        if not bare:
+            forms = {self._form(peer, copy=False, anchor=False, whole=whole) for peer in peers}
+            form = forms.pop() if len(forms) == 1 else _PLAIN
+        shown = any([state.table.shares_memory(peer) for peer in peers])
+        return Kept(state.keep(register, form, shown=shown), form)
+
+    def let_go(self, kept: Kept) -> None:
+        """Keep what `keep` has copied no longer than shares read it."""
+        self._state.let_go(kept.as_sent)
+
     def push(
         self,
         peer: PeerId,
         weight: int,
         *,
-        register: str | Sequence[str] = X,
+        register: str | Sequence[str] | Kept = X,
         shard: int = 0,
         copy: bool = False,
         anchor: bool = False,
@@ -334,7 +361,8 @@ class RuleContext:
             register: What to send. Several travel one after another, as the parts of one share
                 (see `Share.part`), if `Requirements.share_registers` says so. In formats that need
                 the anchor, the first is written as its difference from that, those behind it as
-                they are: send the model first, and corrections or gradients behind it.
+                they are: send the model first, and corrections or gradients behind it. What was
+                kept goes as it was copied.
             shard: Which part of it.
             copy: Whether local buffers go along, for a newcomer, and the registers that
                 `Requirements.copied` names.
@@ -360,7 +388,7 @@ class RuleContext:
         if form.registers > 1:
             register = state.copied
         elif not isinstance(register, str):
-            register, form = self._several(tuple(register), form)
+            register, form = self._several(register, form)
         size = form.size_bytes(state.schema, shard)
         make = Push if size <= state.config.inline_bytes_max else Offer
         offer = make(
@@ -418,17 +446,20 @@ class RuleContext:
         if copy:
             is_anchor_sent = anchor and state.is_anchored
             return Form(copy=True, anchor=is_anchor_sent, registers=len(state.copied))
-        if whole or self.merging:
+        if whole or self.merging or state.bare:
             return _PLAIN
         needs_anchor = parse_wire(state.config.wire).needs_anchor
         if needs_anchor and not (state.is_anchored and state.table.is_anchored(peer)):
             return _PLAIN
         return Form(state.config.wire)
 
-    def _several(
-        self, registers: tuple[str, ...], form: Form
-    ) -> tuple[str | tuple[str, ...], Form]:
-        """What is pushed, and its form, where that is given as several registers."""
+    def _several(self, given: Sequence[str] | Kept, form: Form) -> tuple[_Pushed, Form]:
+        """What is pushed, and its form, where that is several registers, or was kept."""
+        if isinstance(given, Kept):
+            each = ((given.form, 0, shown) for shown in (False, True))
+            self._fresh[given] = dict.fromkeys(each, given.as_sent)
+            return given, given.form
+        registers = tuple(given)
         most = self._state.share_registers
         if not 1 <= len(registers) <= most:
             raise LocalProtocolError(
@@ -487,12 +518,11 @@ class RuleContext:
         # With shards, so many pushes may be outstanding, each of several shares.
         return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
 
-    def _snapshot(
-        self, register: str | tuple[str, ...], form: Form, shard: int, shown: bool
-    ) -> SnapshotId:
+    def _snapshot(self, register: _Pushed, form: Form, shard: int, shown: bool) -> SnapshotId:
         fresh, key = self._fresh.setdefault(register, {}), (form, shard, shown)
         snapshot = fresh.get(key)
         if snapshot is None:
+            assert not isinstance(register, Kept)
             state = self._state
             snapshot = state.snapshots = fresh[key] = state.snapshots + 1
             state.log.ask(Snapshot(snapshot, register, form, shard, shown))
@@ -517,10 +547,3 @@ Turn = RuleContext
 
 def _not_there(share: Share) -> NoReturn:
     raise LocalProtocolError(f"{share.id} is not among this call's shares")
-
-
-def _share(transfer: IncomingTransfer) -> Share:
-    offer = transfer.offer
-    return Share(
-        transfer.id, offer.escrow, offer.epoch, offer.round, offer.note, offer.step, offer.form
-    )

@@ -231,7 +231,8 @@ class Joining:
 
     def _say(self, donor: Member, now: float) -> None:
         state, self._said_s = self._state, now
-        needs_anchor = parse_wire(state.config.wire).needs_anchor and not state.is_anchored
+        is_rounded = parse_wire(state.config.wire).needs_anchor and not state.bare
+        needs_anchor = is_rounded and not state.is_anchored
         state.log.send(donor.id, donor.incarnation, Ask(needs_anchor))
 
     def referred(self, sender: PeerId, body: Refer, now: float) -> None:

@@ -48,8 +48,7 @@ class Leaving:
         """
         self._rounds += max(pushes, int(self._is_alone()))
         if self._merged:
-            self._state.closing = True
-            self._state.refuse_all("finished")
+            self._state.close("finished")
 
     def _is_alone(self) -> bool:
         """Whether there is nobody whom it could ever push to."""
@@ -69,9 +68,8 @@ class Leaving:
         if self._phase >= Phase.LEAVING:
             return
         self._since_s = now
-        self._state.closing = True
         self._state.table.advance(phase=Phase.LEAVING)
-        self._state.refuse_all("leaving")
+        self._state.close("leaving")
         self._tell_all(gone=False)
         if not self._burns:
             self._look_for_heirs()

@@ -125,6 +125,7 @@ class Protocol:
             outstanding_max=rule.outstanding_max,
             share_registers=requirements.share_registers,
             copied=(X, *requirements.copied),
+            bare=requirements.bare,
             validate=self._validate_offer,
             is_open=self._is_open_to_shares,
         )
@@ -176,6 +177,11 @@ class Protocol:
     def staged(self) -> int:
         """Shares that have come, or are coming, and are not decided."""
         return sum([len(each.inbox) for each in self._state.shard_states])
+
+    @property
+    def kept(self) -> int:
+        """Snapshots that the rule keeps beside those that shares read."""
+        return len(self._state.kept)
 
     @property
     def merging(self) -> bool:
@@ -409,7 +415,7 @@ class Protocol:
             ):
                 return "another copy is on its way"
         form = offer.form
-        if form.wire == NATIVE and form.registers == 1:
+        if form.wire == NATIVE and form.registers == 1 and not form.bare:
             return ""
         return self._validate_format(form)
 
@@ -419,10 +425,12 @@ class Protocol:
         most = len(self._state.copied) if form.copy else requirements.share_registers
         if form.registers > most:
             return f"of {form.registers} registers, and {self._rule.name} takes {most}"
-        if wire.needs_anchor and not self._state.is_anchored:
+        if form.needs_anchor() and not self._state.is_anchored:
             return "a difference from an anchor that is not known here"
-        if (requirements.lossless and not wire.is_native) or (
-            requirements.whole and not wire.is_dense
+        if (
+            (requirements.lossless and not wire.is_native)
+            or (requirements.whole and not (wire.is_dense or form.bare))
+            or (form.bare and not requirements.bare)
         ):
             return f"in a format that {self._rule.name} cannot use"
         return ""

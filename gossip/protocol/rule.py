@@ -29,7 +29,11 @@ class Rule(Protocol):
 
     @property
     def registers(self) -> tuple[str, ...]:
-        """Vectors it keeps beside ``x``, each as large as the model, all zeros at first."""
+        """Vectors it keeps beside ``x``, each as large as the model, all zeros at first.
+
+        A name that ends in ``*`` stands for all that begin so, for example one for each neighbor:
+        such a register takes no memory until it is set, and none once it is set to no terms.
+        """
 
     @property
     def outstanding_max(self) -> int:
@@ -88,6 +92,18 @@ class Requirements:
     rule works on whole vectors."""
     copied: tuple[str, ...] = ()
     """Registers that a newcomer's copy brings along, as its donor holds them; of whole vectors."""
+    bare: bool = False
+    """Whether it has shares that are written by themselves (`RuleContext.keep`), and no others that
+    are rounded: then any format will do, even ``topk``, and neither the anchor nor what was last
+    sent need be known."""
+
+    def needs_anchor(self, wire: str) -> bool:
+        """Whether the vector must keep the anchor, where shares travel in this format."""
+        return not self.bare and parse_wire(wire).needs_anchor
+
+    def notes_sent(self, wire: str) -> bool:
+        """Whether the vector must note what was last sent, where shares travel in this format."""
+        return not (self.bare or parse_wire(wire).is_dense)
 
 
 def requirements_of(rule: Rule) -> Requirements:
@@ -128,7 +144,7 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
             f"exact is {exact}: rule {rule.name!r} does not push weight with its values; "
             f"{_OTHERWISE}"
         )
-    if requirements.whole and not format.is_dense:
+    if requirements.whole and not (format.is_dense or requirements.bare):
         raise ConfigError(f"wire is {wire!r}: rule {rule.name!r} needs every number; {_OTHERWISE}")
     if requirements.lossless and not format.is_native:
         raise ConfigError(

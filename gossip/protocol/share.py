@@ -1,10 +1,11 @@
-"""A share that has come, as a rule sees it, and what a rule can add up."""
+"""A share that has come or is to go, as a rule sees it, and what a rule can add up."""
 
 from ..errors import LocalProtocolError
-from ..types import PeerId, ShareId, SharePart, frozen
+from ..exchange.transfer import IncomingTransfer
+from ..types import PeerId, ShareId, SharePart, SnapshotId, frozen
 from ..wire.formats import Form
 
-__all__ = ["Share", "Term"]
+__all__ = ["Kept", "Share", "Term"]
 
 
 @frozen
@@ -19,6 +20,13 @@ class Share:
     step: int
     """Optimizer steps that its sender had taken."""
     form: Form = Form()
+
+    @classmethod
+    def of(cls, transfer: IncomingTransfer) -> "Share":
+        """What has come, as a rule sees it."""
+        offer = transfer.offer
+        told = offer.escrow, offer.epoch, offer.round, offer.note, offer.step, offer.form
+        return cls(transfer.id, *told)
 
     @property
     def sender(self) -> PeerId:
@@ -42,5 +50,15 @@ class Share:
         return SharePart(self.id, index) if index else self
 
 
-Term = str | Share | SharePart
-"""What `RuleContext.combine` adds up: a register, a share, or a part of one of several."""
+@frozen
+class Kept:
+    """What was copied out of a register once, and is kept: see `RuleContext.keep`."""
+
+    as_sent: SnapshotId
+    """As a term of `RuleContext.combine`: the numbers as receivers read them, rounding included."""
+    form: Form
+
+
+Term = str | Share | SharePart | SnapshotId
+"""What `RuleContext.combine` adds up: a register, a share, a part of one of several, or
+`Kept.as_sent`."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
+from ..effects.effects import Snapshot
 from ..effects.ledger import Account
 from ..exchange.flow_control import LinkEstimators, RateLimiter
 from ..exchange.incoming import Inbox
@@ -15,6 +16,7 @@ from ..exchange.outgoing import Outbox, SnapshotRefs
 from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import PeerId, ShareId, SnapshotId
+from ..wire.formats import Form
 from ..wire.messages import Member, Offer
 from ..wire.schema import Schema
 
@@ -79,6 +81,10 @@ class State:
     """Registers that one share may carry, as the rule says."""
     copied: tuple[str, ...]
     """Registers that a copy carries, ``x`` first."""
+    bare: bool
+    """Whether what is rounded is written by itself, as the rule says."""
+    kept: set[SnapshotId] = field(default_factory=set)
+    """Snapshots that the rule keeps, whether a share reads them or not."""
     cursor: int = 0
     """The shard to be pushed next."""
     rooted: bool = False
@@ -129,6 +135,26 @@ class State:
             used += shard_state.outbox.in_flight - len(shard_state.outbox.unanswering)
         return used
 
+    def keep(self, register: str, form: Form, *, shown: bool) -> SnapshotId:
+        """Take a snapshot that lasts until it is let go."""
+        snapshot = self.snapshots = self.snapshots + 1
+        self.log.ask(Snapshot(snapshot, register, form, shown=shown))
+        self.snapshot_refs.add(snapshot)
+        self.kept.add(snapshot)
+        return snapshot
+
+    def let_go(self, snapshot: SnapshotId) -> None:
+        """Keep a snapshot no longer than shares read it."""
+        self.kept.remove(snapshot)
+        self.snapshot_refs.remove(snapshot)
+
+    def close(self, reason: str) -> None:
+        """Push and take in nothing more: the rule is not called again."""
+        self.closing = True
+        for snapshot in [*self.kept]:
+            self.let_go(snapshot)
+        self.refuse_all(reason)
+
     def refuse_all(self, reason: str) -> None:
         """Send all shares back that are not decided."""
         for shard_state in self.shard_states:
@@ -158,6 +184,7 @@ def make_state(
     outstanding_max: int,
     share_registers: int,
     copied: tuple[str, ...],
+    bare: bool,
     validate: Callable[[ShareId, Offer], str],
     is_open: Callable[[], bool],
 ) -> State:
@@ -174,6 +201,7 @@ def make_state(
         outstanding_max: Shares that may be outstanding at once.
         share_registers: Registers that one share may carry.
         copied: Registers that a copy carries, ``x`` first.
+        bare: Whether what is rounded is written by itself.
         validate: Says why an offer is refused, or nothing where it is let in.
         is_open: Says whether the next share of a sender would be let in.
     """
@@ -202,5 +230,6 @@ def make_state(
         outstanding_max=outstanding_max,
         share_registers=share_registers,
         copied=copied,
+        bare=bare,
         swarm_steps=table.clock.total,
     )

@@ -16,11 +16,13 @@ from .asynchronous.easgd import EASGD
 from .asynchronous.epidemic import Epidemic
 from .asynchronous.gosgd import GoSGD
 from .asynchronous.sgp import SGP
+from .compressed.choco import Choco
 from .heterogeneous.d2 import D2
 from .heterogeneous.decentlam import DecentLaM
 from .heterogeneous.gradient_tracking import GradientTracking
 from .heterogeneous.momentum_tracking import MomentumTracking
 from .heterogeneous.qg_dsgdm import QGDSGDm
+from .heterogeneous.relaysgd import RelaySGD
 from .outer.diloco import DiLoCo
 from .outer.gasloc import GASLoC
 from .outer.local_sgd import LocalSGD
@@ -50,7 +52,8 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
         for rule in (
             *(GoSGD, SGP, ADPSGD, Epidemic, EASGD),
             *(DPSGD, AllReduce, Swap),
-            *(D2, GradientTracking, MomentumTracking, QGDSGDm, DecentLaM),
+            *(D2, GradientTracking, MomentumTracking, QGDSGDm, DecentLaM, RelaySGD),
+            Choco,
             *(LocalSGD, DiLoCo, GASLoC, NoLoCo),
         )
     }

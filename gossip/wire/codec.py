@@ -215,8 +215,10 @@ def _require_all_there(header: Buffer) -> None:
 
 
 def _form(form: Form) -> tuple[object, ...]:
-    """A form as it travels: of one register, as it did before there were several."""
-    return form[:-1] if form.registers == 1 else form
+    """A form as it travels: what was added later is left out where it says nothing."""
+    if form.bare:
+        return form
+    return form[:3] if form.registers == 1 else form[:4]
 
 
 def _plain(value: Any) -> Any:

@@ -243,11 +243,13 @@ def _wire(value: Any) -> str:
 
 _FORM: dict[str, Check] = {"wire": _wire, "copy": flag, "anchor": flag}
 _FORM_OF_SEVERAL: dict[str, Check] = _FORM | {"registers": integer(2, REGISTERS_MAX)}
+_BARE_FORM: dict[str, Check] = _FORM | {"registers": integer(1, REGISTERS_MAX), "bare": flag}
+_FORMS = {len(checks): checks for checks in (_FORM, _FORM_OF_SEVERAL, _BARE_FORM)}
 
 
 def _form(value: Any) -> Form:
-    is_of_several = type(value) is tuple and len(value) == len(_FORM_OF_SEVERAL)
-    return Form(**fields(value, _FORM_OF_SEVERAL if is_of_several else _FORM))
+    length = len(value) if type(value) is tuple else 0
+    return Form(**fields(value, _FORMS.get(length, _FORM)))
 
 
 _OFFER: dict[str, Check] = {

@@ -129,6 +129,13 @@ class Form(NamedTuple):
     """How many registers it carries, one after another. Formats that need the anchor write the
     first as its difference from that, and those behind it, which are small beside a model, as
     they are."""
+    bare: bool = False
+    """Whether the numbers are written by themselves: without the anchor where they are rounded, and
+    under ``topk`` those that are largest, all others being 0. For what is small beside a model."""
+
+    def needs_anchor(self) -> bool:
+        """Whether a receiver must know the anchor to read it."""
+        return not self.bare and parse_wire(self.wire).needs_anchor
 
     def size_bytes(self, schema: Schema, shard: int) -> int:
         """Bytes of such a share of one shard."""

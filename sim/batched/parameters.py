@@ -13,7 +13,7 @@ from ...train.tensors.vector import Vector
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Operation
 from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
-from .shares import Parts, Shares, Span, spans_of
+from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
 from .stepper import Stepper, WorkerCheckpoints
 
 __all__ = [
@@ -71,9 +71,11 @@ class ParameterMatrix:
             placed.tensor.detach().expand(n, *placed.tensor.shape).clone() for placed in self.local
         )
         """What is not shared, such as counters: axes ``(worker, *shape)``."""
-        self._rows: dict[str, list[Parts]] = {X: _rows_of(self.x)}
-        for name in registers:
-            self._rows[name] = _rows_of(tuple(torch.zeros_like(part) for part in self.x))
+        zeros = {
+            name: tuple(torch.zeros_like(part) for part in self.x)
+            for name in always_there(registers)
+        }
+        self._rows = rows_of(zeros | {X: self.x}, registers)
         self.in_passes = False
         """Whether machine code passes over rows."""
         self._threads = 1
@@ -161,7 +163,3 @@ def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:
     shape = placed.spec.shape
     part = flat[..., start : start + placed.tensor.numel()]
     return part.view(*flat.shape[:-1], *shape)
-
-
-def _rows_of(parts: Parts) -> list[Parts]:
-    return list(zip(*(part.unbind(0) for part in parts), strict=True))

@@ -6,7 +6,7 @@ by the same functions, so that a simulated worker gets the same numbers in every
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...gossip import PeerId
 from ...gossip.effects.effects import X
+from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.rng import stream
 from ...gossip.wire.formats import Wire, parse_wire
 from ...gossip.wire.schema import Schema
@@ -31,15 +32,60 @@ from ..kernel.program import (
     Start,
 )
 
-__all__ = ["Parts", "Shares", "Span", "spans_of"]
+__all__ = [
+    *("Parts", "PerWorker", "Rows", "Shares", "Span"),
+    *("always_there", "rows_of", "spans_of"),
+]
 
 _SLOTS_AT_ONCE = 64
 
 # Of large models, fewer: most of a block would lie idle.
 _BLOCK_BYTES_MAX = 1 << 26
 
+
 Parts = tuple[Tensor, ...]
 """One flat tensor for each dtype of the model."""
+
+
+class PerWorker(dict[int, Parts]):
+    """A register on demand: zeros of each worker that asks for it.
+
+    Args:
+        like: Each worker's model.
+    """
+
+    def __init__(self, like: "WorkerRows") -> None:
+        super().__init__()
+        self._like = like
+
+    def __missing__(self, worker: int) -> Parts:
+        made = self[worker] = tuple(torch.zeros_like(part) for part in self._like[worker])
+        return made
+
+
+WorkerRows = Sequence[Parts] | PerWorker
+"""One register of all workers."""
+
+Rows = OnDemand[WorkerRows]
+"""All registers."""
+
+
+def rows_of(registers: Mapping[str, Parts], names: Iterable[str] = ()) -> Rows:
+    """Each worker's vectors.
+
+    Args:
+        registers: What is always there, ``x`` included, axes ``(worker, number)``.
+        names: The rule's registers; of them, patterns say what is there on demand.
+    """
+    rows = Rows(names, lambda: PerWorker(rows[X]))
+    for name, parts in registers.items():
+        rows[name] = list(zip(*(part.unbind(0) for part in parts), strict=True))
+    return rows
+
+
+def always_there(names: Iterable[str]) -> list[str]:
+    """Registers of a rule that are no patterns."""
+    return [name for name in names if not is_pattern(name)]
 
 
 class Span(NamedTuple):
@@ -68,6 +114,7 @@ class _Kind(NamedTuple):
     wire: str
     shard: int
     registers: int
+    bare: bool
 
 
 class _Room(NamedTuple):
@@ -82,6 +129,8 @@ class _Room(NamedTuple):
     """Which of them do."""
     is_plain: bool
     """Whether none of them does."""
+    bare: bool
+    """Whether numbers are written by themselves."""
     free: "list[_Room]"
     """Where it belongs when it is not in use."""
 
@@ -101,7 +150,7 @@ class Shares:
     def __init__(
         self,
         schema: Schema,
-        rows: Mapping[str, Sequence[Parts]],
+        rows: Rows,
         anchor: Parts,
         ids: Sequence[PeerId] = (),
         seed: int = 0,
@@ -177,14 +226,16 @@ class Shares:
             rng = stream(self._seed, self._ids[worker], f"rounding:{operation.id}")
         anchors = self._anchors(numbers, shard)
         sents: Sequence[Tensor | None] = [None] * len(numbers)
-        if not wire.is_dense:
+        bare = room.bare
+        if not (wire.is_dense or bare):
             sents = self._part(self._sent_by(worker), shard)
         each = zip(room.parts, numbers, anchors, sents, room.converted, strict=True)
         for part, row, anchor, sent, converted in each:
             if not converted:
                 part.copy_(row)
             else:
-                fits &= formats.write(part, row, wire, anchor=anchor, sent=sent, rng=rng)
+                given = {"anchor": anchor, "sent": sent}
+                fits &= formats.write(part, row, wire, **given, rng=rng, bare=bare)
         return fits
 
     def _mix(self, operation: Mix) -> None:
@@ -212,7 +263,11 @@ class Shares:
                 _toward(row, part, fraction)
 
     def _combine(self, operation: Combine) -> None:
-        for index, target in enumerate(self._rows[operation.register][operation.worker]):
+        rows = self._rows[operation.register]
+        if not operation.terms and isinstance(rows, PerWorker):
+            rows.pop(operation.worker, None)
+            return
+        for index, target in enumerate(rows[operation.worker]):
             total = torch.zeros_like(target)
             for coefficient, term in operation.terms:
                 source = (
@@ -229,10 +284,9 @@ class Shares:
         room, at = self._rooms[slot], register * len(self._anchor) + index
         if not room.converted[at]:
             return room.parts[at]
-        anchor = self._anchor[index]
-        if register:
-            anchor = formats.no_anchor(anchor)
-        return formats.read(room.parts[at], room.wire, anchor.dtype, len(anchor), anchor=anchor)
+        anchor, bare = self._anchor[index], room.bare or register > 0
+        given = room.parts[at], room.wire, anchor.dtype, len(anchor)
+        return formats.read(*given, anchor=anchor, bare=bare)
 
     def _let_go(self, slot: int) -> None:
         room = self._rooms.pop(slot)
@@ -259,7 +313,8 @@ class Shares:
         return sent
 
     def _take_room(self, slot: int, cut: Cut) -> _Room:
-        kind = _Kind(cut.form.wire, cut.shard, cut.form.registers)
+        form = cut.form
+        kind = _Kind(form.wire, cut.shard, form.registers, form.bare)
         free = self._free[kind]
         room = self._rooms[slot] = free.pop() if free else self._grow(kind)
         return room
@@ -281,7 +336,8 @@ class Shares:
         for block in torch.empty(n, sum(sizes), dtype=torch.uint8, device=device).unbind(0):
             each = zip(block.split(sizes), dtypes, converted, strict=True)
             parts = tuple(raw if lossy else raw.view(dtype) for raw, dtype, lossy in each)
-            free.append(_Room(kind.shard, wire, parts, converted, not any(converted), free))
+            plain = not any(converted)
+            free.append(_Room(kind.shard, wire, parts, converted, plain, kind.bare, free))
         return free.pop()
 
 

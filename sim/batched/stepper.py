@@ -1,14 +1,14 @@
 """How the steps of a level are taken: what engines differ in."""
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 
+from ...gossip.effects.effects import X
 from ..kernel.fast_path.levels import AnyLevel
 from ..kernel.plan import Stop
 from ..kernel.program import Keep, Start
+from .shares import Parts, PerWorker, Rows
 
 __all__ = ["Failure", "Failures", "Stepper", "WorkerCheckpoints"]
 
@@ -66,9 +66,6 @@ class Stepper(Protocol):
         """Let go of threads."""
 
 
-Parts = tuple[Tensor, ...]
-
-
 class _Kept(NamedTuple):
     """One worker at one moment."""
 
@@ -89,7 +86,7 @@ class WorkerCheckpoints:
 
     def __init__(
         self,
-        registers: Mapping[str, Sequence[Parts]],
+        registers: Rows,
         locals: Parts = (),
         stepper: Stepper | None = None,
         *,
@@ -99,7 +96,7 @@ class WorkerCheckpoints:
         self._locals = locals
         self._stepper = stepper
         self._kept: dict[int, _Kept] = {}
-        n = len(next(iter(registers.values())))
+        n = len(registers[X])
         starts = [self._copy(worker) for worker in range(1 if alike else n)]
         self._starts = starts * n if alike else starts
 
@@ -116,12 +113,16 @@ class WorkerCheckpoints:
         registers = {
             name: tuple(part.clone() for part in rows[worker])
             for name, rows in self._registers.items()
+            if not isinstance(rows, PerWorker) or worker in rows
         }
         return _Kept(registers, tuple(part[worker].clone() for part in self._locals), optimizer)
 
     def _put_back(self, worker: int, kept: _Kept) -> None:
         with torch.no_grad():
             for name, rows in self._registers.items():
+                if isinstance(rows, PerWorker) and name not in kept.registers:
+                    rows.pop(worker, None)
+                    continue
                 for row, part in zip(rows[worker], kept.registers[name], strict=True):
                     row.copy_(part)
             for row, part in zip(self._locals, kept.locals, strict=True):

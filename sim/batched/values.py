@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ...gossip import PeerId, Rule
+from ...gossip.effects.registers import is_pattern
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
 from ...gossip.wire.formats import parse_wire
@@ -312,6 +313,9 @@ def _of_models(
 
 def _rows_beside(config: SimulationConfig, rule: Rule) -> int:
     """How many vectors each worker keeps beside its own, and its shares under way beside theirs."""
-    keeps_sent = not parse_wire(config.wire).is_dense
-    more = requirements_of(rule).share_registers - 1
-    return len(rule.registers) + keeps_sent + _SHARES_PER_WORKER * more
+    requirements = requirements_of(rule)
+    more = requirements.share_registers - 1
+    # Of registers on demand there is one for each neighbor: on a tree, less than two on average.
+    on_demand = sum(map(is_pattern, rule.registers))
+    beside = len(rule.registers) + on_demand + requirements.notes_sent(config.wire)
+    return beside + _SHARES_PER_WORKER * more

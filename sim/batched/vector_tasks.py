@@ -11,13 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...gossip import PeerId, Schema, TensorSpec, stream
 from ...gossip.effects.effects import X
+from ...gossip.effects.registers import is_pattern
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Combine, Keep, Mix, Operation, Release, SlotPart, Snapshot, Start
 from .compiled.row_passes import RowPasses, over_vectors
-from .shares import Parts, Shares
+from .shares import Rows, Shares, always_there, rows_of
 from .stepper import WorkerCheckpoints
 
 __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
@@ -153,13 +154,16 @@ class VectorRows:
         """Each worker's vector as it was at the moment that counts."""
         self.n_params = task.dim
         self.anchor = blake2b(f"{task.name} {task.dim}".encode(), digest_size=HASH_BYTES).digest()
-        padded = {name: np.zeros_like(self._padded) for name in registers} | {X: self._padded}
+        zeros = {name: np.zeros_like(self._padded) for name in always_there(registers)}
+        padded = zeros | {X: self._padded}
         self._registers = {name: rows[:, : task.dim] for name, rows in padded.items()}
         self._slots: dict[int, tuple[Array, ...]] = {}
         """Shares under way: each register's numbers."""
-        is_plain = shards == 1 and parse_wire(wire).is_native
-        self._all = padded
-        self._shares = None if is_plain else _shares(self.schema, _rows_of(padded), ids, seed)
+        self._all, self._names = padded, tuple(registers)
+        self._rows: Rows | None = None
+        is_native = parse_wire(wire).is_native and not any(map(is_pattern, registers))
+        is_plain = shards == 1 and is_native
+        self._shares = None if is_plain else _shares(self.schema, self._each(), ids, seed)
         self._checkpoints: WorkerCheckpoints | None = None
         self._compiled = compiled
         self._passes: RowPasses | None = None
@@ -167,9 +171,16 @@ class VectorRows:
 
     def live_again(self) -> None:
         """Make ready for workers that crash and come back; called before the first step."""
-        self._checkpoints = WorkerCheckpoints(_rows_of(self._all), alike=False)
+        self._checkpoints = WorkerCheckpoints(self._each(), alike=False)
         if self._shares is not None:
             self._shares.begin_again = self._begin_again
+
+    def _each(self) -> Rows:
+        """Each worker's vectors, padded, as those of models are."""
+        if self._rows is None:
+            parts = {name: (torch.from_numpy(rows),) for name, rows in self._all.items()}
+            self._rows = rows_of(parts, self._names)
+        return self._rows
 
     def _note_copy(self, worker: int) -> None:
         """A newcomer counts from its copy on: what it had before is nobody's model."""
@@ -283,17 +294,7 @@ class VectorRows:
         """Do nothing: no threads were started."""
 
 
-def _rows_of(registers: Mapping[str, Array]) -> dict[str, list[Parts]]:
-    """Each worker's vectors, padded, as those of models are."""
-    return {
-        name: [(row,) for row in torch.from_numpy(padded).unbind(0)]
-        for name, padded in registers.items()
-    }
-
-
-def _shares(
-    schema: Schema, rows: Mapping[str, list[Parts]], ids: Sequence[PeerId], seed: int
-) -> Shares:
+def _shares(schema: Schema, rows: Rows, ids: Sequence[PeerId], seed: int) -> Shares:
     """What carries shares that are cut, or rounded: on padded rows, as it does for models."""
     return Shares(schema, rows, (torch.zeros_like(rows[X][0][0]),), ids, seed)
 

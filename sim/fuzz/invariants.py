@@ -343,7 +343,7 @@ class Invariants:
             is_due = self._due == 0
         if self._wrote or self._every == 1:
             _check_accounts(host)
-        if vector.snapshots and len(vector.snapshots) > _outstanding(host):
+        if vector.snapshots and len(vector.snapshots) > _outstanding(host) + host.protocol.kept:
             raise Violation("leak", f"{host.id} keeps a snapshot of no push", (host.id,))
         if vector.staged and len(vector.staged) > host.protocol.staged:
             raise Violation("leak", f"{host.id} keeps what no share will take", (host.id,))
@@ -383,7 +383,7 @@ class Invariants:
         if host.protocol.staged or host.vector.staged:
             raise Violation("leak", f"{me} closes on a share that it has not decided", (me,))
         # What was read from memory, or must be mixed back, is kept until it is settled.
-        if len(host.vector.snapshots) > _outstanding(host):
+        if len(host.vector.snapshots) > _outstanding(host) + host.protocol.kept:
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
         # What a leaver had stranded may be found, and be handed on, before it closes.
         if host.life not in self._left:

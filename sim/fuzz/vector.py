@@ -21,6 +21,7 @@ from ...gossip.effects.effects import (
     Stage,
     X,
 )
+from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form, Wire, parse_wire
@@ -61,7 +62,10 @@ class Vector:
         self, values: Values, registers: Sequence[str] = (), schema: Schema = SCHEMA
     ) -> None:
         self.schema = schema
-        self.registers: dict[str, Values] = {name: np.zeros(len(values)) for name in registers}
+        self.registers = OnDemand(registers, lambda: np.zeros(len(values)))
+        for name in registers:
+            if not is_pattern(name):
+                self.registers[name] = np.zeros(len(values))
         self.registers[X] = values.copy()
         self.local = values[:1].copy()
         bounds = [schema.shard_bounds(shard) for shard in range(schema.shards)]
@@ -115,6 +119,9 @@ class Vector:
         self._forms.pop(effect.share, None)
 
     def _combine(self, effect: Combine, frame: bytes) -> None:
+        if not effect.terms and self.registers.is_on_demand(effect.register):
+            self.registers.pop(effect.register, None)
+            return
         terms = ((c * self._term(term)) for c, term in effect.terms)
         self.registers[effect.register] = sum(terms, np.zeros(len(self.x)))
 
@@ -170,12 +177,15 @@ class Vector:
     def _numbers(self, payload: Buffer, form: Form, shard: int, register: int = 0) -> Values:
         # The size of a share of one register, copied or not: those behind the first begin there.
         start = register * Form(form.wire).size_bytes(self.schema, shard)
-        part = self.part(shard)
-        return decoded(parse_wire(form.wire), bytes(payload[start:]), self.x[part])
+        mine = self.x[self.part(shard)]
+        others = np.zeros(len(mine)) if form.bare else mine
+        return decoded(parse_wire(form.wire), bytes(payload[start:]), others)
 
-    def _term(self, term: str | ShareId | SharePart) -> Values:
+    def _term(self, term: str | ShareId | SharePart | SnapshotId) -> Values:
         if isinstance(term, str):
             return self.registers[term]
+        if isinstance(term, int):
+            return self._numbers(self.snapshots[term], *self._taken[term])
         share, part = SharePart.of(term)
         return self._numbers(self.staged[share], self._forms[share], share.shard, part)
 
@@ -186,7 +196,7 @@ class Vector:
             room = np.zeros((stop - start) // 8)
             values = self.registers[name][self.part(shard)]
             room[: len(values)] = values
-            shared += encoded(parse_wire(form.wire), room, self._sent)
+            shared += encoded(parse_wire(form.wire), room, None if form.bare else self._sent)
         self._sent += 1
         if form.copy and shard == 0:
             shared += self.local.tobytes()
@@ -194,13 +204,13 @@ class Vector:
         return shared.ljust(form.size_bytes(self.schema, shard), b"\0")
 
 
-def encoded(wire: Wire, values: Values, turn: int) -> bytes:
+def encoded(wire: Wire, values: Values, turn: int | None) -> bytes:
     """Write numbers in a format, as differences from an anchor of zeros.
 
     Args:
         wire: The format.
         values: float64, as many as a shard has room for.
-        turn: Which of all numbers ``topk`` sends: each gets its turn.
+        turn: Which of all numbers ``topk`` sends: each gets its turn. None for the largest.
     """
     if wire.is_native:
         return values.tobytes()
@@ -213,7 +223,10 @@ def encoded(wire: Wire, values: Values, turn: int) -> bytes:
         codes = np.rint(np.nan_to_num(values / (float(scale) or 1.0))).astype(np.int8)
         return _padded(codes.tobytes()) + _padded(scale.tobytes())
     kept = wire.kept(len(values))
-    places = (turn * kept + np.arange(kept, dtype=np.int32)) % len(values)
+    if turn is None:
+        places = np.sort(np.argsort(-np.abs(values), kind="stable")[:kept])
+    else:
+        places = (turn * kept + np.arange(kept)) % len(values)
     numbers = values[places].astype(np.float32)
     return _padded(places.astype(np.int32).tobytes()) + _padded(numbers.tobytes())
 

@@ -195,6 +195,8 @@ class Carrier:
         for coefficient, term in effect.terms:
             if isinstance(term, str):
                 terms.append((coefficient, term))
+            elif isinstance(term, int):
+                terms.append((coefficient, worker.snapshots[term]))
             else:
                 share, part = SharePart.of(term)
                 terms.append((coefficient, (shares[share], part)))

@@ -28,10 +28,11 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, ShareMixed
 from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.types import Incarnation, PeerId, ShareId, SharePart, SnapshotId
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import checksum, decode_header
-from ...gossip.wire.formats import Form, parse_wire
+from ...gossip.wire.formats import Form
 from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
 from ...train.loop.trainer import Learner
@@ -232,6 +233,9 @@ class Bench:
         for coefficient, term in effect.terms:
             if isinstance(term, str):
                 terms.append((coefficient, term))
+                continue
+            if isinstance(term, int):
+                terms.append((coefficient, self._snapshots[term][:2]))
                 continue
             share, part = SharePart.of(term)
             made = yield from self._made(share)
@@ -477,7 +481,7 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
         rule.registers,
         shards=head.shards,
         keeps_anchor=head.keeps_anchor,
-        sends_topk=not parse_wire(head.protocol.wire).is_dense,
+        sends_topk=requirements_of(rule).notes_sent(head.protocol.wire),
     )
 
 

@@ -8,8 +8,8 @@ from numpy.random import Generator
 from torch import nn
 
 from ...gossip import ConfigError, PeerId, Protocol, ProtocolConfig, Rule, stream
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.types import Incarnation, SnapshotId
-from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
 from ...train.tensors.vector import Vector
@@ -196,7 +196,7 @@ class World:
             rng=partial(stream, self._seed, id),
             config=self._config,
             addresses=(address_of(id),),
-            keeps_anchor=parse_wire(self._config.wire).needs_anchor,
+            keeps_anchor=vector.anchor_flats is not None,
         )
         pace = self._pace(id)
         rounding = partial(_rounding, self._seed, id)
@@ -206,13 +206,13 @@ class World:
         return peer
 
     def _vector(self, model: nn.Module, rule: Rule) -> Vector:
-        wire = parse_wire(self._config.wire)
+        wire, requirements = self._config.wire, requirements_of(rule)
         return Vector(
             model,
             rule.registers,
             shards=self._shards,
-            keeps_anchor=wire.needs_anchor,
-            sends_topk=not wire.is_dense,
+            keeps_anchor=requirements.needs_anchor(wire),
+            sends_topk=requirements.notes_sent(wire),
         )
 
     def _several(self, peers: Peers) -> set[PeerId]:

@@ -28,9 +28,9 @@ from ...gossip import Account, ConfigError, Protocol, ProtocolConfig, Rule, Sche
 from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Snapshot
 from ...gossip.effects.events import Event
 from ...gossip.errors import TrainingError
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule, spec_of
 from ...gossip.wire.codec import HEADER_BYTES_MAX
-from ...gossip.wire.formats import parse_wire
 from ...topology import View
 from ..clock import uptime_s
 from ..config import PeerConfig
@@ -409,7 +409,7 @@ class Head:
     @property
     def keeps_anchor(self) -> bool:
         """Whether its vector keeps the anchor, which lossy formats are differences from."""
-        return parse_wire(self.protocol.wire).needs_anchor
+        return requirements_of(self.make_rule()).needs_anchor(self.protocol.wire)
 
 
 def rule_settings(rule: Rule) -> dict[str, Any]:

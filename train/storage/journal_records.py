@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Snapshot
 from ...gossip.effects.events import Event
 from ...gossip.errors import RemoteProtocolError
-from ...gossip.types import ShareId, SharePart
+from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.weight import decode_weight, encode_weight
 from ...gossip.wire.codec import decode_header, encode
 from ...gossip.wire.formats import NATIVE, Form
@@ -99,20 +99,24 @@ def _words(effect: Effect | Event) -> str:
         case Reclaim(snapshot, fraction):
             return f"reclaim {snapshot} {fraction!r}"
         case Combine(register, terms):
-            added = (f"{c!r} {t if isinstance(t, str) else _named(t)}" for c, t in terms)
+            added = (f"{c!r} {_named(term)}" for c, term in terms)
             return f"combine {register}: {', '.join(added)}"
         case _:
             return ""
 
 
-def _named(term: ShareId | SharePart) -> str:
+def _named(term: str | ShareId | SharePart | SnapshotId) -> str:
+    if isinstance(term, str):
+        return term
+    if isinstance(term, int):
+        return f"snapshot {term}"
     if isinstance(term, SharePart):
         return f"part {term.part} of {_named(term.share)}"
     return f"{term.sender}#{term.seq}" + (f"/{term.shard}" if term.shard else "")
 
 
 def _as(form: Form) -> str:
-    return "" if form.wire == NATIVE else f" as {form.wire}"
+    return f" as {form.wire}" * (form.wire != NATIVE) + " by itself" * form.bare
 
 
 def pack(record: Input | Mark, now: float | None = None) -> tuple[int, bytes]:

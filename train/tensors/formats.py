@@ -50,6 +50,7 @@ def write(
     anchor: Tensor | None = None,
     sent: Tensor | None = None,
     rng: np.random.Generator | None = None,
+    bare: bool = False,
 ) -> bool:
     """Put numbers into their room.
 
@@ -62,6 +63,8 @@ def write(
         sent: Like *numbers*: what this peer last sent of each; needed by ``topk``, which updates
             it where it writes.
         rng: Decides how ``int8`` rounds, and is not needed by others.
+        bare: Whether numbers are written by themselves, so that neither *anchor* nor *sent* is
+            needed: ``topk`` takes the largest.
 
     Returns:
         Whether all that was written is finite. It is not where a number is not, or where a
@@ -73,8 +76,10 @@ def write(
     first, second = _parts(room, wire, numbers.dtype, numbers.numel(), padded=True)
     if not _converts(wire, numbers.dtype):
         return copy_finite(first, numbers)
+    if bare:
+        anchor = sent = no_anchor(numbers)
     if wire.name == "topk":
-        return encode_largest(first, second, numbers, _given(sent, "sent"))
+        return encode_largest(first, second, numbers, _given(sent, "sent"), notes=not bare)
     anchor = _given(anchor, "anchor")
     if wire.name == "int8":
         return encode_codes(first, second, numbers, anchor, _given(rng, "rng"))
@@ -115,16 +120,24 @@ def mix(
 
 
 def read(
-    room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int, *, anchor: Tensor | None = None
+    room: Tensor,
+    wire: Wire,
+    dtype: torch.dtype,
+    n_numbers: int,
+    *,
+    anchor: Tensor | None = None,
+    bare: bool = False,
 ) -> Tensor:
     """All numbers in a room.
 
     Args:
         room: What `write` filled, uint8.
-        wire: Its format, any but ``topk``.
+        wire: Its format; ``topk`` only where *bare*.
         dtype: Of the numbers.
         n_numbers: How many there are.
         anchor: That of the writer; needed where ``wire.needs_anchor``.
+        bare: Whether they were written by themselves, so that *anchor* is not needed, and what
+            ``topk`` has left out is 0.
 
     Returns:
         Shape ``(n_numbers,)``; where they travelled as they are, a view of *room*.
@@ -136,9 +149,13 @@ def read(
     if not _converts(wire, dtype):
         return first
     if not wire.is_dense:
-        raise ValueError(f"{wire} does not hold every number")
-    anchor = _given(anchor, "anchor")
+        if not bare:
+            raise ValueError(f"{wire} does not hold every number")
+        numbers = torch.zeros(n_numbers, dtype=dtype, device=room.device)
+        mix_into(numbers, first, second, 1.0)
+        return numbers
     numbers = torch.empty(n_numbers, dtype=dtype, device=room.device)
+    anchor = no_anchor(numbers) if bare else _given(anchor, "anchor")
     for here, base, *coded in _blocks(numbers, anchor, first, second):
         _decode(here, base, *coded)
     return numbers

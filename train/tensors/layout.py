@@ -183,9 +183,11 @@ class Part(NamedTuple):
     """Of the numbers."""
     wire: Wire | None
     """In what format they lie there; None for as they are."""
+    bare: bool = False
+    """Whether the numbers are written by themselves: those of the first register, unless the form
+    says so, are written as their difference from the anchor."""
     register: int = 0
-    """Of which of the registers in the payload, in their order. Only the first is written as its
-    difference from the anchor."""
+    """Of which of the registers in the payload, in their order."""
 
     def of(self, flats: Sequence[Tensor]) -> Tensor:
         """The numbers themselves, as a view."""
@@ -266,7 +268,7 @@ def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int) ->
     alone = tuple(_parts(pieces, segments, wire))
     stop = alone[-1].stop_bytes
     parts = tuple(
-        part.moved(register * stop)._replace(register=register)
+        part.moved(register * stop)._replace(register=register, bare=form.bare or register > 0)
         for register in range(form.registers)
         for part in alone
     )

@@ -17,7 +17,9 @@ __all__ = ["encode_largest", "is_sound", "mix_into"]
 _SAMPLE = 1 << 14
 
 
-def encode_largest(indices: Tensor, values: Tensor, numbers: Tensor, sent: Tensor) -> bool:
+def encode_largest(
+    indices: Tensor, values: Tensor, numbers: Tensor, sent: Tensor, *, notes: bool = True
+) -> bool:
     """Write the numbers that differ most from what was last sent, and note them as sent.
 
     Exactly as many as there is room for; among equals, those that come first. Beside the room,
@@ -28,6 +30,7 @@ def encode_largest(indices: Tensor, values: Tensor, numbers: Tensor, sent: Tenso
         values: The same, float32, shape ``(k,)``: the numbers there.
         numbers: float32 or float64, shape ``(n,)``, n >= k.
         sent: What a receiver would have of each number; updated in place where it was written.
+        notes: Whether it is.
 
     Returns:
         Whether all numbers are finite, those that stay included; where not, *sent* is unchanged.
@@ -39,7 +42,8 @@ def encode_largest(indices: Tensor, values: Tensor, numbers: Tensor, sent: Tenso
     values.copy_(numbers.index_select(0, chosen))
     if not all_finite(values):
         return False
-    sent.index_copy_(0, chosen, values.to(sent.dtype))
+    if notes:
+        sent.index_copy_(0, chosen, values.to(sent.dtype))
     return True
 
 

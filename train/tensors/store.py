@@ -356,6 +356,9 @@ class TensorStore:
             if isinstance(term, str):
                 terms.append((coefficient, term))
                 continue
+            if isinstance(term, int):
+                terms.append((coefficient, self._sent_as(term)))
+                continue
             share, part = SharePart.of(term)
             staged = self.staging.find(share)
             shares.append(staged)
@@ -363,6 +366,13 @@ class TensorStore:
         mark = self._vector.combine(effect.register, terms)
         for staged in shares:
             staged.read = mark
+
+    def _sent_as(self, snapshot: SnapshotId) -> Term:
+        """A snapshot of this peer's own, as its receivers read it; it must have been taken."""
+        kept = self._usable(snapshot)
+        if kept is None:
+            raise TrainingError(f"snapshot {snapshot} was not taken, and nothing is combined")
+        return kept.host, kept.form
 
     def _drop(self, share: ShareId) -> None:
         staged = self.staging.pop(share)

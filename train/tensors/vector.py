@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...gossip.effects.effects import X
+from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
@@ -134,8 +135,8 @@ Flats = tuple[Tensor, ...]
 """One tensor of shape ``(n_padded,)`` per dtype and device."""
 
 Term = str | tuple[Tensor, Form] | tuple[Tensor, Form, int]
-"""A register; a staged share and what it consists of; the same, and which of its registers counts
-in place of the first."""
+"""A register; a payload, staged or of one's own, and what it consists of; the same, and which of
+its registers counts in place of the first."""
 
 _WHOLE = Form()
 
@@ -152,7 +153,8 @@ class Vector:
 
     Args:
         module: The model. Its tensors keep their identity, shape, dtype and device.
-        registers: Vectors that the rule keeps beside ``x``; they start as zeros.
+        registers: Vectors that the rule keeps beside ``x``; they start as zeros, and those that a
+            pattern stands for, when they are first used.
         shards: Into how many pieces the vector is cut.
         keeps_anchor: Whether to keep what ``x`` is now as the anchor.
         sends_topk: Whether to note what was last sent of each number.
@@ -185,9 +187,11 @@ class Vector:
         self.flats: Flats = tuple(flatten(s.tensors) for s in self._segments)
         """The vector itself."""
         self._places = [(p, p.tensor.data_ptr()) for p in placed]
-        self._registers = {X: self.flats}
+        self._registers = OnDemand(registers, self._zeros)
+        self._registers[X] = self.flats
         for name in registers:
-            self._registers[name] = tuple(torch.zeros_like(flat) for flat in self.flats)
+            if not is_pattern(name):
+                self._registers[name] = self._zeros()
         self.anchor_flats: Flats | None = None
         """What deltas refer to, laid out like `flats`; None where it is not kept."""
         if keeps_anchor:
@@ -397,13 +401,16 @@ class Vector:
         """Set ``register = sum of coefficient * term``.
 
         Args:
-            register: What to set.
-            terms: Coefficients, and registers or staged shares of whole vectors.
+            register: What to set; one that exists on demand is let go where there are no terms.
+            terms: Coefficients, and registers or payloads of whole vectors.
 
         Returns:
-            When the shares are read.
+            When the payloads are read.
         """
         marks: list[Mark] = []
+        if not terms and self._registers.is_on_demand(register):
+            self._registers.pop(register, None)
+            return Marks(marks)
         totals = [torch.zeros_like(target) for target in self._registers[register]]
         for coefficient, term in terms:
             if isinstance(term, str):
@@ -432,18 +439,17 @@ class Vector:
         """Fill a room in another format; False where something is not finite."""
         assert part.wire is not None
         sent = None
-        if not part.wire.is_dense:
+        if not (part.wire.is_dense or part.bare):
             if self._sent is None or register != X:
                 raise LocalProtocolError(f"what was last sent of {register!r} is not noted")
             sent = part.of(self._sent)
-        anchor = self._anchor_of(part, numbers)
-        return formats.write(room, numbers, part.wire, anchor=anchor, sent=sent, rng=rng)
+        anchor, bare = self._anchor_of(part), part.bare
+        return formats.write(room, numbers, part.wire, anchor=anchor, sent=sent, rng=rng, bare=bare)
 
     def _mix(self, part: Part, raw: Tensor, fraction: float) -> None:
         numbers = part.of(self.flats)
         if part.wire is not None:
-            anchor = self._anchor_of(part, numbers)
-            formats.mix(numbers, raw, part.wire, fraction, anchor=anchor)
+            formats.mix(numbers, raw, part.wire, fraction, anchor=self._anchor_of(part))
         elif fraction == 1.0:
             numbers.copy_(raw.view(part.dtype))
         else:
@@ -452,9 +458,8 @@ class Vector:
     def _read(self, part: Part, raw: Tensor) -> Tensor:
         if part.wire is None:
             return raw.view(part.dtype)
-        like = part.of(self.flats)
-        anchor = self._anchor_of(part, like)
-        return formats.read(raw, part.wire, part.dtype, like.numel(), anchor=anchor)
+        anchor, n_numbers = self._anchor_of(part), part.high - part.low
+        return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor, bare=part.bare)
 
     def _take_over(self, payload: Tensor, form: Form, shard: int) -> Iterator[Mark]:
         """What a copy brings beside the numbers: local buffers, and the anchor where it is kept."""
@@ -485,11 +490,14 @@ class Vector:
             raise LocalProtocolError("the anchor is not kept: make the vector with keeps_anchor")
         return self.anchor_flats
 
-    def _anchor_of(self, part: Part, numbers: Tensor) -> Tensor | None:
+    def _anchor_of(self, part: Part) -> Tensor | None:
         """What the numbers of a part are written as differences from, if from anything."""
-        if part.wire is None or not part.wire.needs_anchor:
+        if part.wire is None or not part.wire.needs_anchor or part.bare:
             return None
-        return formats.no_anchor(numbers) if part.register else part.of(self._anchor())
+        return part.of(self._anchor())
+
+    def _zeros(self) -> Flats:
+        return tuple(torch.zeros_like(flat) for flat in self.flats)
 
     def _require_in_place(self) -> None:
         for placed, place in self._places:

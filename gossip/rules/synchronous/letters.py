@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...protocol.context import RuleContext
+from ...protocol.share import Kept
 from ...types import PeerId
 from ...weight import token
 
@@ -18,8 +19,8 @@ EPOCH = 1
 """Marks shares of rounds. What a leaver hands on, and what merging pushes, says 0."""
 
 
-Pushed = str | tuple[str, ...]
-"""A register, or several that one share carries."""
+Pushed = str | tuple[str, ...] | Kept
+"""A register, or several that one share carries, or what was copied out of one and is kept."""
 
 
 class Letter(NamedTuple):

@@ -93,23 +93,36 @@ class MatrixRule:
     def _send(self, context: RuleContext) -> Wait | Halt | None:
         if self._is_sent:
             return None
-        rounds, out, beside = self._rounds, self._out, self.beside()
-        also = BESIDE[self._round % len(BESIDE)]
-        pushed: Pushed = (out, also) if beside else out
+        rounds = self._rounds
         weights = context.weights(self._round, rounds.members)
         neighbors = context.neighbors(self._round, rounds.members)
         unfit = self._why_unfit(context, weights, neighbors)
         if unfit:
             return Halt(unfit)
-        outcome = rounds.unaccepted(context, self._round, pushed)
-        if outcome is None:
-            if neighbors or not self._sends_model:
-                context.combine(out, self.outgoing())
-            if beside:
-                context.combine(also, beside)
-            rounds.post(context, self._round, pushed, neighbors)
-            self._weights, self._is_sent = weights, True
-        return outcome
+        pushed = self._fill(context, neighbors)
+        if isinstance(pushed, Wait | Halt):
+            return pushed
+        rounds.post(context, self._round, pushed, neighbors)
+        self._weights, self._is_sent = weights, True
+        return None
+
+    def _fill(self, context: RuleContext, neighbors: Sequence[PeerId]) -> Pushed | Wait | Halt:
+        """Make what is sent in this round, or say why that cannot be yet."""
+        out, beside = self._out, self.beside()
+        also = BESIDE[self._round % len(BESIDE)]
+        pushed: Pushed = (out, also) if beside else out
+        outcome = self._rounds.unaccepted(context, self._round, pushed)
+        if outcome is not None:
+            return outcome
+        if neighbors or not self._sends_model:
+            context.combine(out, self.outgoing())
+        if beside:
+            context.combine(also, beside)
+        return pushed
+
+    def _own(self) -> Term:
+        """What was sent in this round, as this peer's own term of the average."""
+        return X if self._sends_model else self._out
 
     def _why_unfit(
         self, context: RuleContext, weights: Mapping[PeerId, float], neighbors: Sequence[PeerId]
@@ -141,19 +154,22 @@ class MatrixRule:
         missing = [peer for peer in others if peer not in shares]
         if missing:
             return self._rounds.wait_for(context, self._round, missing)
-        expected = self.requirements.share_registers
         for peer, share in shares.items():
-            if share.form.registers != expected:
-                return Halt(
-                    f"a share of {peer} carries {share.form.registers} of the {expected} registers "
-                    f"that {self.name} needs: give all peers the same rule"
-                )
-        sent = X if self._sends_model else self._out
-        own = self._weights.get(context.me, 0.0), sent
+            foreign = self._why_foreign(share)
+            if foreign:
+                return Halt(f"a share of {peer} {foreign}: give all peers the same rule")
+        own = self._weights.get(context.me, 0.0), self._own()
         self.take(context, [own, *((self._weights[peer], shares[peer]) for peer in others)])
         for peer in others:
             context.accept(shares[peer])
         return None
+
+    def _why_foreign(self, share: Share) -> str:
+        """How a share shows that its sender follows another rule, or nothing."""
+        expected, found = self.requirements.share_registers, share.form.registers
+        if found == expected:
+            return ""
+        return f"carries {found} of the {expected} registers that {self.name} needs"
 
 
 def average_beside(average: Terms) -> Terms:

@@ -86,7 +86,12 @@ class Rounds:
         self._letters.push(context)
 
     def post(
-        self, context: RuleContext, tag: int, register: Pushed, peers: Iterable[PeerId]
+        self,
+        context: RuleContext,
+        tag: int,
+        register: Pushed,
+        peers: Iterable[PeerId],
+        note: int = 0,
     ) -> None:
         """Push a register to some members, to each as soon as the share before is settled.
 
@@ -95,8 +100,9 @@ class Rounds:
             register: What to send, one or several in one share; it must not change before
                 `unaccepted` lets it.
             peers: To whom.
+            note: A number that goes along.
         """
-        self._letters.post(peers, Letter(register, tag))
+        self._letters.post(peers, Letter(register, tag, note))
         self._letters.push(context)
 
     def gather(
@@ -113,6 +119,10 @@ class Rounds:
         # One that is leaving, or quiet, still answers what has become of a share.
         return self._wait_for(context, round, late, but="leaving") if late else None
 
+    def is_under_way(self, register: Pushed) -> bool:
+        """Whether what was posted is still to go, or not settled yet, so that it is needed."""
+        return bool(self._letters.receivers_of(register))
+
     def wait_for(self, context: RuleContext, round: int, missing: Sequence[PeerId]) -> Wait | Halt:
         """Wait for shares of some members, or halt where one of them will never come."""
         return self._wait_for(context, round, missing)
@@ -126,6 +136,8 @@ class Rounds:
         for share in context.shares():
             if share.epoch != EPOCH and share.form.registers > 1:
                 context.refuse(share, "of several registers, and of no round")
+            elif share.epoch != EPOCH and share.form.bare:
+                context.refuse(share, "of a difference, and of no round")
             elif share.epoch != EPOCH:
                 context.mix(share)
         # Until then somebody may still need a share of this peer's for its last round.

@@ -1,0 +1,112 @@
+"""CHOCO-SGD: peers average what they know of one another, and tell only what has changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from ...effects.effects import Halt, Wait, X
+from ...protocol.context import RuleContext
+from ...protocol.share import Kept, Share, Term
+from ...types import PeerId
+from ..parameter import Parameter, checked
+from ..synchronous.mixing import MatrixRule, Terms
+from ..synchronous.rounds import SYNCHRONOUS
+
+__all__ = ["Choco"]
+
+_DIFFERENCE = "difference"
+
+ESTIMATE = "estimate"
+"""The register of xhat: what all others believe that this peer's model is."""
+
+MEAN = "mean"
+"""The register of ``s``: the average of what this peer believes of its neighbors and itself."""
+
+
+class Choco(MatrixRule):
+    """``q = Q(z - xhat)``, ``xhat += q``, ``s += sum_j W_ij q_j``, ``x+ = z + gamma (s - xhat)``,
+    where z is x after its optimizer step, and Q what rounding to the wire's format does.
+
+    What is lost in Q stays in ``z - xhat``, and goes along with a later q: models come to agree
+    however coarse Q is, as long as `gamma` is small enough for it. ``s`` is ``sum_j W_ij xhat_j``,
+    so that no neighbor's xhat is kept. That holds only if everybody counts the same q, bit for bit,
+    as its sender does: q is copied out once, its sender reads what its receivers read, and a share
+    that has to be sent again is the same bytes.
+
+    W must be symmetric, and the same in every round. xhat begins with zeros; the first q goes in
+    full, whatever the format: ``topk`` would take as many rounds to tell where models begin as it
+    leaves numbers out.
+
+    Any optimizer will do.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Source: Koloskova, Stich and Jaggi, ICML 2019, algorithm 2, in the form with one more vector
+    for all neighbors (their appendix).
+    """
+
+    name = "choco"
+    summary = "D-PSGD of differences, in any wire format"
+    requirements = replace(SYNCHRONOUS, bare=True)
+    both_ways = True
+    registers = (_DIFFERENCE, ESTIMATE, MEAN)
+
+    @checked
+    def __init__(
+        self,
+        *,
+        gamma: Annotated[
+            float,
+            Parameter(
+                "part of the way to the average that a round goes; less for coarser formats: "
+                "about 1 for float32, bfloat16 and float16, .34 for 4 bits and .04 for topk:0.01 "
+                "in the authors' code.",
+                low=0.001,
+                high=1,
+            ),
+        ] = 0.34,
+    ) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self._kept: list[Kept] = []
+
+    def take(self, context: RuleContext, average: Terms) -> None:
+        """Count every q, and move toward the average of what is known."""
+        context.combine(ESTIMATE, [(1.0, ESTIMATE), (1.0, self._own())])
+        context.combine(MEAN, [(1.0, MEAN), *average])
+        context.combine(X, [(1.0, X), (self.gamma, MEAN), (-self.gamma, ESTIMATE)])
+
+    def step(self, context: RuleContext) -> Wait | Halt | None:
+        """Send this round's difference, and average once all those of others are here."""
+        outcome = super().step(context)
+        # The last one is read once more, as a term of the average.
+        needed = self._kept[-1:] if self._is_sent else []
+        for kept in self._kept:
+            if kept not in needed and self._rounds.is_under_way(kept):
+                needed.append(kept)
+            elif kept not in needed:
+                context.let_go(kept)
+        self._kept = [kept for kept in self._kept if kept in needed]
+        return outcome
+
+    def _fill(self, context: RuleContext, neighbors: Sequence[PeerId]) -> Kept:
+        context.combine(_DIFFERENCE, [(1.0, X), (-1.0, ESTIMATE)])
+        self._kept.append(context.keep(_DIFFERENCE, neighbors, bare=True, whole=self._round == 0))
+        return self._kept[-1]
+
+    def _own(self) -> Term:
+        return self._kept[-1].as_sent
+
+    def _why_unfit(
+        self, context: RuleContext, weights: Mapping[PeerId, float], neighbors: Sequence[PeerId]
+    ) -> str:
+        if self._weights and weights != self._weights:
+            return (
+                f"{self.name} needs the same weights in every round, and those of {context.me} "
+                f"change in round {self._round}: use a topology such as {self.topologies}"
+            )
+        return super()._why_unfit(context, weights, neighbors)
+
+    def _why_foreign(self, share: Share) -> str:
+        return "" if share.form.bare else "carries a model, where choco needs a difference"

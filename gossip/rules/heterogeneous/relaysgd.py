@@ -1,0 +1,172 @@
+"""RelaySGD: on a tree every model reaches every peer, later the further away it is."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from ...effects.effects import Halt, Wait, X
+from ...protocol.context import RuleContext
+from ...protocol.rule import Requirements
+from ...protocol.share import Kept, Share
+from ...types import PeerId
+from ..synchronous.rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
+
+__all__ = ["RelaySGD"]
+
+_OUT: Final = "out"
+
+_TOTAL: Final = "total"
+"""This peer's model, and all that it has been told."""
+
+_FROM: Final = "from/"
+"""Begins the names of registers that hold the sum that each neighbor has told."""
+
+_START: Final = "start/x"
+"""The model as it was at the start, until all models can be told of."""
+
+_OTHERS: Final = "such as path, star, tree or spanning-tree:of=exponential"
+
+
+class RelaySGD:
+    """``m_ij = z_i + sum of m_ki over k != j``, counts likewise, on a tree; then
+    ``x_i+ = (z_i + sum_j m_ji + (n - count) x_0) / n``, where z is x after its optimizer step.
+
+    In every round a peer tells each neighbor the sum of its own model and of what the others have
+    told it. After as many rounds as the tree is wide, everybody averages all n models, each as it
+    was so many rounds ago as its peer is away, less one. So the limit does not depend on how much
+    data differ. Models that have not come yet are taken for the one that this peer began with, as
+    in the code behind the paper's figures. To divide by the count instead is quicker in the first
+    rounds, and the same from then on.
+
+    What travels is a mean, ``m / count``, and its count: formats that round the difference from the
+    anchor suit it.
+
+    The topology must be a tree, the same in every round. Any optimizer will do.
+
+    Source: Vogels, He, Koloskova, Karimireddy, Lin, Stich and Jaggi, NeurIPS 2021, algorithm 1, and
+    its code.
+    """
+
+    name = "relaysgd"
+    summary = "sums relayed over a tree: the mean of all, a little late"
+    registers = (_OUT, _TOTAL, f"{_FROM}*", "start/*")
+    outstanding_max = NEIGHBORS_MAX
+    requirements: Requirements = SYNCHRONOUS
+    tree = True
+    """Whether the topology must be a tree."""
+
+    def __init__(self) -> None:
+        self._rounds = Rounds(self.name, agrees=False)
+        self._round = 0
+        self._neighbors: tuple[PeerId, ...] | None = None
+        self._counts: dict[PeerId, int] = {}
+        self._kept: list[Kept] = []
+        self._is_due = self._is_sent = self._is_full = False
+
+    def start(self, context: RuleContext) -> None:
+        """Note what this peer begins with."""
+        context.combine(_START, [(1.0, X)])
+
+    def step(self, context: RuleContext) -> Wait | Halt | None:
+        """Tell all neighbors this round's sums, and average once they have told theirs."""
+        self._rounds.tend(context, self._round)
+        for kept in [kept for kept in self._kept if not self._rounds.is_under_way(kept)]:
+            self._kept.remove(kept)
+            context.let_go(kept)
+        self._is_due = self._is_due or context.trained
+        if self._is_due:
+            outcome = self._rounds.open(context) or self._send(context) or self._average(context)
+            if outcome is not None:
+                return outcome
+            self._round += 1
+            self._is_due = self._is_sent = False
+        self._rounds.rest(context)
+        return None
+
+    def _send(self, context: RuleContext) -> Halt | None:
+        if self._is_sent:
+            return None
+        neighbors = context.neighbors(self._round, self._rounds.members)
+        unfit = self._why_unfit(context, neighbors)
+        if unfit:
+            return Halt(unfit)
+        self._neighbors = tuple(neighbors)
+        told = [(1.0, _FROM + peer) for peer in self._counts]
+        context.combine(_TOTAL, [(1.0, X), *told])
+        for peer in neighbors:
+            self._tell(context, peer)
+        self._is_sent = True
+        return None
+
+    def _tell(self, context: RuleContext, peer: PeerId) -> None:
+        count = 1 + sum(self._counts.values()) - self._counts.get(peer, 0)
+        back = [(-1 / count, _FROM + peer)] if peer in self._counts else []
+        context.combine(_OUT, [(1 / count, _TOTAL), *back])
+        kept = context.keep(_OUT, (peer,))
+        self._kept.append(kept)
+        self._rounds.post(context, self._round, kept, (peer,), count)
+
+    def _average(self, context: RuleContext) -> Wait | Halt | None:
+        neighbors, members = self._neighbors or (), self._rounds.members
+        shares = self._rounds.gather(context, self._round, neighbors)
+        missing = [peer for peer in neighbors if peer not in shares]
+        if missing:
+            return self._rounds.wait_for(context, self._round, missing)
+        wrong = self._why_no_tree(context, shares.values())
+        if wrong:
+            return Halt(wrong)
+        for peer, share in shares.items():
+            context.combine(_FROM + peer, [(float(share.note), share)])
+            context.accept(share)
+            self._counts[peer] = share.note
+        n, count = len(members), 1 + sum(self._counts.values())
+        late = [((n - count) / n, _START)] if count < n else []
+        told = [(1 / n, _FROM + peer) for peer in self._counts]
+        context.combine(X, [(1 / n, X), *told, *late])
+        if count == n and not self._is_full:
+            self._is_full = True
+            context.combine(_START, ())
+        return None
+
+    def _why_unfit(self, context: RuleContext, neighbors: Sequence[PeerId]) -> str:
+        """What of a round's edges at this peer shows that they are no tree's, or nothing."""
+        if self._neighbors is not None:
+            if set(neighbors) == set(self._neighbors):
+                return ""
+            return (
+                f"relaysgd needs the same tree in every round, and the neighbors of {context.me} "
+                f"change in round {self._round}: use a topology {_OTHERS}"
+            )
+        weights = context.weights(self._round, self._rounds.members)
+        one_way = {*weights, context.me} ^ {*neighbors, context.me}
+        if one_way:
+            return (
+                f"relaysgd needs edges that go both ways, and that of {context.me} and "
+                f"{min(one_way)} does not: use a topology {_OTHERS}"
+            )
+        return ""
+
+    def _why_no_tree(self, context: RuleContext, shares: Collection[Share]) -> str:
+        """What neighbors tell that they would not on a tree, or nothing.
+
+        Around a cycle a model is told of again and again; where the graph falls apart, some never
+        are.
+        """
+        n, count = len(self._rounds.members), 1
+        for share in shares:
+            if share.note < 1 or share.form.registers > 1 or share.form.bare:
+                return (
+                    f"a share of {share.sender} carries no sum: give all peers the same rule, "
+                    "relaysgd"
+                )
+            count += share.note
+        if count > n:
+            return (
+                f"relaysgd needs a tree, and here is a cycle: {context.me} was told of {count - 1} "
+                f"models, and there are {n - 1} others; use a topology {_OTHERS}"
+            )
+        if count < n and self._round >= n - 2:
+            return (
+                f"relaysgd needs a tree, and here it is in parts: {context.me} can be told of "
+                f"{count - 1} models, and there are {n - 1} others; use a topology {_OTHERS}"
+            )
+        return ""
