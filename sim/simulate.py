@@ -12,7 +12,7 @@ from typing import Any
 
 from ..gossip import PeerId, Schema, TrainingError
 from ..gossip.errors import ConfigError
-from ..gossip.protocol.rule import requirements_of
+from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
@@ -175,6 +175,8 @@ class Simulation:
         self._topology = parse(
             config.topology, config.workers, seed=config.seed, mixing=config.mixing
         )
+        rule = config.rule_spec.make()
+        require_topology(rule, config.topology, lambda: self._topology.is_tree)
         ends = config.time_s or config.total_steps
         self.steps = config.steps or (None if ends else task.steps)
 

@@ -66,6 +66,21 @@ class Topology:
         """Whether a node may push to one that does not push back in the same round."""
         return self.schedule.directed
 
+    @property
+    def is_tree(self) -> bool:
+        """Whether it is one tree, the same in every round: one way between any two nodes."""
+        if self.n == 1:
+            return True
+        if self.period != 1:
+            return False
+        from scipy.sparse.csgraph import connected_components
+
+        edges = self.matrix() != 0
+        edges.setdiag(False)
+        edges.eliminate_zeros()
+        both_ways = edges.nnz == 2 * (self.n - 1) and (edges != edges.T).nnz == 0
+        return bool(both_ways and connected_components(edges, directed=False)[0] == 1)
+
     def neighbors(self, node: int, round: int = 0) -> tuple[int, ...]:
         """Nodes that *node* may push to in a round, each once and never itself.
 

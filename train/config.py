@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
-from ..gossip.protocol.rule import require_fit
+from ..gossip.protocol.rule import require_fit, require_topology
 from ..gossip.rules.registry import make_rule
 from ..gossip.transport.addresses import parse_address
 from ..gossip.wire.messages import is_name
@@ -146,15 +146,22 @@ class PeerConfig:
         named = (self.advertise,) if isinstance(self.advertise, str) else self.advertise or ()
         set_field(self, "advertise", tuple(parse_address(address) for address in named))
         protocol = self.protocol
-        require_fit(self.make_rule(), protocol.wire, self.shards, exact=protocol.exact)
+        rule = self.make_rule()
+        require_fit(rule, protocol.wire, self.shards, exact=protocol.exact)
         if protocol.shards_per_push > self.shards:
             raise ConfigError(
                 f"shards_per_push is {protocol.shards_per_push}: there are {self.shards} shards"
             )
         try:
             over(self.topology, self.seed, [self.id or "anybody"])
+            require_topology(rule, self.topology, self._is_tree)
         except TopologyError as error:
             raise ConfigError(str(error)) from None
+
+    def _is_tree(self) -> bool:
+        """Whether those who found together are a tree, whatever they are called."""
+        names = [f"{index:06}" for index in range(self.founders)]
+        return over(self.topology, self.seed, names).is_tree
 
     @property
     def incarnation_folder(self) -> Path | None:

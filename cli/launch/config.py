@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...gossip.errors import ConfigError
+from ...gossip.protocol.rule import require_topology
 from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.wire.messages import is_name
-from ...topology import parse
+from ...topology import Topology, parse
 from ..exchange import ExchangeConfig
 from ..options import option
 from ..run_folder import new_folders
@@ -132,7 +133,8 @@ class LaunchConfig:
                 f"--topology names a node {unfit[0]!r}: a peer's name is 1 to 64 letters, digits, "
                 "'.', '_' or '-'"
             )
-        self.rule_spec.make()
+        rule = self.rule_spec.make()
+        require_topology(rule, self.topology, lambda: self._built().is_tree)
 
     @property
     def rule_spec(self) -> RuleSpec:
@@ -168,9 +170,12 @@ class LaunchConfig:
         Raises:
             TopologyError: The topology is not valid, or not for so many peers.
         """
-        names = parse(self.topology, self.peers, seed=self.seed).names
+        names = self._built().names
         digits = len(str(self.peers - 1))
         return names or tuple(f"peer-{index:0{digits}}" for index in range(self.peers))
+
+    def _built(self) -> Topology:
+        return parse(self.topology, self.peers, seed=self.seed)
 
 
 def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]:

@@ -5,6 +5,7 @@ sees a value and never a socket, so the same rule drives a live peer, a simulate
 docs/explanation/design.md shows how synchronous, two-sided, register-keeping and tree rules fit.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeGuard, runtime_checkable
 
@@ -14,7 +15,10 @@ from ..types import frozen_keywords
 from ..wire.formats import NATIVE, REGISTERS_MAX, parse_wire
 from .context import RuleContext
 
-__all__ = ["Requirements", "Rule", "Starts", "has_start", "require_fit", "requirements_of"]
+__all__ = [
+    *("Requirements", "Rule", "Starts", "has_start"),
+    *("require_fit", "require_topology", "requirements_of"),
+]
 
 _OTHERWISE = "use one that mixes by weight, such as gosgd"
 
@@ -74,6 +78,8 @@ class Requirements:
 
     fixed_members: bool = False
     """Whether those who found together stay the only members, so that nobody can join."""
+    tree: bool = False
+    """Whether the topology must be a tree, the same in every round."""
     waits: bool = False
     """Whether peers wait for one another: for all members where these are fixed, else for whoever
     is there."""
@@ -149,4 +155,22 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     if requirements.lossless and not format.is_native:
         raise ConfigError(
             f"wire is {wire!r}: rule {rule.name!r} needs numbers as they are; use {NATIVE}"
+        )
+
+
+def require_topology(rule: Rule, topology: str, is_tree: Callable[[], bool]) -> None:
+    """Check that a rule can work on a graph.
+
+    Args:
+        rule: The algorithm.
+        topology: The graph, as people type it.
+        is_tree: Whether it is a tree; asked only where that matters.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    if requirements_of(rule).tree and not is_tree():
+        raise ConfigError(
+            f"topology is {topology!r}: rule {rule.name!r} needs a tree, such as path, star, tree "
+            "or spanning-tree:of=exponential"
         )

@@ -8,7 +8,7 @@ from numpy.random import Generator
 from torch import nn
 
 from ...gossip import ConfigError, PeerId, Protocol, ProtocolConfig, Rule, stream
-from ...gossip.protocol.rule import requirements_of
+from ...gossip.protocol.rule import require_topology, requirements_of
 from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
@@ -62,9 +62,10 @@ class World:
         seed: int,
     ) -> None:
         try:
-            over(topology, seed, sorted(ids))
+            built = over(topology, seed, sorted(ids))
         except TopologyError as error:
             raise ConfigError(str(error)) from None
+        require_topology(rule(), topology, lambda: built.is_tree)
         self.course = course
         self.clock = Clock()
         self.observer = SwarmObserver(self.clock)

@@ -1,6 +1,7 @@
 """RelaySGD: on a tree every model reaches every peer, later the further away it is."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ...effects.effects import Halt, Wait, X
@@ -50,9 +51,7 @@ class RelaySGD:
     summary = "sums relayed over a tree: the mean of all, a little late"
     registers = (_OUT, _TOTAL, f"{_FROM}*", "start/*")
     outstanding_max = NEIGHBORS_MAX
-    requirements: Requirements = SYNCHRONOUS
-    tree = True
-    """Whether the topology must be a tree."""
+    requirements: Requirements = replace(SYNCHRONOUS, tree=True)
 
     def __init__(self) -> None:
         self._rounds = Rounds(self.name, agrees=False)

@@ -232,7 +232,7 @@ AVERAGING = {*RULES} - {"allreduce"}
         ("float32", 1, False, {*RULES}),
         ("bfloat16", 1, False, AVERAGING),
         ("int8", 1, False, AVERAGING),
-        ("topk:0.1", 1, False, {"gosgd", "sgp"}),
+        ("topk:0.1", 1, False, {"gosgd", "sgp", "choco"}),
         ("float32", 2, False, {"gosgd", "sgp"}),
         ("float32", 1, True, {"gosgd", "sgp"}),
     ],
