@@ -14,7 +14,7 @@ from ..models.links import uniform
 from .vector import SIZE, Values, Vector
 from .weighted_sum import Life
 
-__all__ = ["FuzzPeer", "Pace", "Peers", "complete", "ring", "spread"]
+__all__ = ["FuzzPeer", "Pace", "Peers", "chain", "complete", "ring", "spread"]
 
 
 def complete(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
@@ -28,6 +28,14 @@ def ring(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]
         return ()
     at = live.index(peer)
     return tuple(sorted({live[at - 1], live[(at + 1) % len(live)]}))
+
+
+def chain(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+    """As on a ring that is open between the last and the first."""
+    if peer not in live:
+        return ()
+    at = live.index(peer)
+    return (*live[max(0, at - 1) : at], *live[at + 1 : at + 2])
 
 
 @dataclass(slots=True, eq=False)

@@ -90,9 +90,9 @@ def canonical(detail: object) -> str:
             return "-"
         case bool():
             return str(int(detail))
-        case Form(registers=1):
-            # As it was written before a share could carry several registers.
-            return canonical(detail[:-1])
+        case Form(bare=False):
+            # As it was written before a share could carry several registers, or be bare.
+            return canonical(detail[: 3 if detail.registers == 1 else 4])
         case str() | int() | float():
             return str(detail)
         case Sequence():

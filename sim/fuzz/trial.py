@@ -15,7 +15,7 @@ from ..kernel.plan import Fault
 from ..models.links import address_of
 from ..models.network import NetworkConfig
 from .invariants import BELIEVED_MS, ROUNDED
-from .peers import FuzzPeer, Peers, complete, ring, spread
+from .peers import FuzzPeer, Peers, spread
 from .scenario.scenario import OUTER, Scenario
 from .swarm import FuzzSwarm
 from .violation import LIVENESS, Violation
@@ -140,7 +140,7 @@ def swarm_of(
     peers = Peers(
         rule=lambda peer: scenario.make_rule(),
         config=scenario.config,
-        neighbors=ring if scenario.ring else complete,
+        neighbors=scenario.neighbors,
         step_s=step_s,
         size=scenario.size,
         shards=scenario.shards,

@@ -8,6 +8,7 @@ from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Kept, Share, Term
 from ...types import PeerId
+from ...wire.formats import Form, parse_wire
 from ..parameter import Parameter, checked
 from ..synchronous.mixing import MatrixRule, Terms
 from ..synchronous.rounds import SYNCHRONOUS
@@ -28,7 +29,7 @@ class Choco(MatrixRule):
     where z is x after its optimizer step, and Q what rounding to the wire's format does.
 
     What is lost in Q stays in ``z - xhat``, and goes along with a later q: models come to agree
-    however coarse Q is, as long as `gamma` is small enough for it. ``s`` is ``sum_j W_ij xhat_j``,
+    however coarse Q is, as long as `gamma` is small enough. ``s`` is ``sum_j W_ij xhat_j``,
     so that no neighbor's xhat is kept. That holds only if everybody counts the same q, bit for bit,
     as its sender does: q is copied out once, its sender reads what its receivers read, and a share
     that has to be sent again is the same bytes.
@@ -59,13 +60,13 @@ class Choco(MatrixRule):
         gamma: Annotated[
             float,
             Parameter(
-                "part of the way to the average that a round goes; less for coarser formats: "
-                "about 1 for float32, bfloat16 and float16, .34 for 4 bits and .04 for topk:0.01 "
-                "in the authors' code.",
-                low=0.001,
+                "part of the way to the average that a round goes, the same at all peers; 0 for "
+                "what suits the format: 1 where every number is sent, and the root of the fraction "
+                "under topk. Less is slower, more diverges under topk.",
+                low=0,
                 high=1,
             ),
-        ] = 0.34,
+        ] = 0.0,
     ) -> None:
         super().__init__()
         self.gamma = gamma
@@ -75,7 +76,8 @@ class Choco(MatrixRule):
         """Count every q, and move toward the average of what is known."""
         context.combine(ESTIMATE, [(1.0, ESTIMATE), (1.0, self._own())])
         context.combine(MEAN, [(1.0, MEAN), *average])
-        context.combine(X, [(1.0, X), (self.gamma, MEAN), (-self.gamma, ESTIMATE)])
+        gamma = self.gamma or _gamma_of(self._kept[-1].form)
+        context.combine(X, [(1.0, X), (gamma, MEAN), (-gamma, ESTIMATE)])
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
         """Send this round's difference, and average once all those of others are here."""
@@ -109,4 +111,17 @@ class Choco(MatrixRule):
         return super()._why_unfit(context, weights, neighbors)
 
     def _why_foreign(self, share: Share) -> str:
-        return "" if share.form.bare else "carries a model, where choco needs a difference"
+        if not share.form.bare:
+            return "carries no difference, which choco needs: give all peers the same rule"
+        wire, ours = share.form.wire, self._kept[-1].form.wire
+        return f"is {wire}, and {ours} here: give all peers the same wire" * (wire != ours)
+
+
+def _gamma_of(form: Form) -> float:
+    """What makes models agree fast, and safely, as measured on rings of 16.
+
+    In the authors' experiments: 1 for exact shares, .34 for 4 bits, .04 for the 1 % that are
+    largest and .01 for 1 % at random.
+    """
+    wire = parse_wire(form.wire)
+    return 1.0 if wire.is_dense else wire.fraction**0.5

@@ -157,7 +157,7 @@ class MatrixRule:
         for peer, share in shares.items():
             foreign = self._why_foreign(share)
             if foreign:
-                return Halt(f"a share of {peer} {foreign}: give all peers the same rule")
+                return Halt(f"a share of {peer} {foreign}")
         own = self._weights.get(context.me, 0.0), self._own()
         self.take(context, [own, *((self._weights[peer], shares[peer]) for peer in others)])
         for peer in others:
@@ -165,11 +165,14 @@ class MatrixRule:
         return None
 
     def _why_foreign(self, share: Share) -> str:
-        """How a share shows that its sender follows another rule, or nothing."""
+        """How a share shows that its sender was told something else, or nothing."""
         expected, found = self.requirements.share_registers, share.form.registers
         if found == expected:
             return ""
-        return f"carries {found} of the {expected} registers that {self.name} needs"
+        return (
+            f"carries {found} of the {expected} registers that {self.name} needs: give all peers "
+            "the same rule"
+        )
 
 
 def average_beside(average: Terms) -> Terms:

@@ -187,6 +187,18 @@ def _outer_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, rule=chosen, shards=1, config=config)
 
 
+def _kept_shares(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """Rules that keep what they send, so that everybody counts the same, in place of some that
+    wait: CHOCO-SGD in any format, RelaySGD on a chain."""
+    rule = ("choco", "relaysgd")[int(rng.integers(2))]
+    wire = (NATIVE, "float16", "int8", "topk:0.3")[int(rng.integers(4))]
+    if rng.random() >= 0.5 or scenario.rule not in ("dpsgd", "allreduce"):
+        return scenario
+    if rule == "relaysgd":
+        return replace(scenario, rule=rule)
+    return replace(scenario, rule=rule, config=replace(scenario.config, wire=wire))
+
+
 _Option = Callable[[Scenario, np.random.Generator], Scenario]
 
 _SWARM: Mapping[str, _Option] = MappingProxyType(
@@ -212,6 +224,7 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "two-swarms": _two_swarms,
         "tombstones": _brief_tombstones,
         "outer-rules": _outer_rules,
+        "kept-shares": _kept_shares,
     }
 )
 

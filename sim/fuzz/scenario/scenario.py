@@ -18,13 +18,17 @@ from ....gossip import (
 )
 from ....gossip.effects.effects import Wait
 from ....gossip.protocol.rule import Requirements
+from ....gossip.protocol.state import Neighbors
+from ....gossip.rules.compressed.choco import Choco
 from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
+from ....gossip.rules.heterogeneous.relaysgd import RelaySGD
 from ....gossip.rules.outer.diloco import DiLoCo
 from ....gossip.rules.outer.gasloc import GASLoC
 from ....gossip.rules.outer.local_sgd import LocalSGD
 from ....gossip.rules.outer.noloco import NoLoCo
 from ....gossip.weight import coarse
 from ...kernel.faults.files import Fault, check_faults, resolve
+from ..peers import chain, complete, ring
 from ..vector import SIZE
 
 __all__ = [
@@ -155,6 +159,13 @@ class Scenario:
         return self.rule in SYNCHRONOUS
 
     @property
+    def neighbors(self) -> Neighbors:
+        """Who may push to whom."""
+        if self.rule == "relaysgd":
+            return chain
+        return ring if self.ring else complete
+
+    @property
     def averages(self) -> bool:
         """Whether its models only ever become averages of models."""
         return self.rule not in _BEYOND
@@ -193,15 +204,17 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "gasloc": lambda: GASLoC(h=2),
         "noloco": lambda: NoLoCo(h=2),
         "gradient-tracking": GradientTracking,
+        "choco": Choco,
+        "relaysgd": RelaySGD,
     }
 )
 """Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
 
-SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking")
+SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "relaysgd")
 """Rules whose peers wait for one another, and halt where one of them is lost."""
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
 """Rules whose peers wait for whoever is there."""
 
-_BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco"})
+_BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "choco"})
 """Rules that do not only average: models leave the hull that they all lie in at the start."""
