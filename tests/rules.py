@@ -6,7 +6,7 @@ from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
 
 __all__ = [
-    *("ANY_OPTIMIZER", "BOTH_WAYS", "NOT_PLAIN_ALONE", "OUTER", "PLAIN_SGD"),
+    *("ANY_OPTIMIZER", "BOTH_WAYS", "NOT_PLAIN_ALONE", "OUTER", "PLAIN_SGD", "TREES"),
     *("fitting", "topology_of"),
 ]
 
@@ -19,6 +19,9 @@ ANY_OPTIMIZER = tuple(name for name in RULES if name not in PLAIN_SGD)
 
 BOTH_WAYS = tuple(name for name in RULES if getattr(make_rule(name), "both_ways", False))
 """Rules that need edges that go both ways."""
+
+TREES = tuple(name for name in RULES if _NEEDS[name].tree)
+"""Rules that need a tree."""
 
 OUTER = tuple(n for n in RULES if _NEEDS[n].waits and not _NEEDS[n].fixed_members)
 """Rules with outer rounds."""
@@ -34,6 +37,8 @@ def topology_of(rule: str, otherwise: str = "exponential") -> str:
     """A topology on which a rule can do its work: *otherwise* where any will do."""
     if rule == "swap":
         return "random-matching"
+    if rule in TREES:
+        return "tree"
     return "ring" if rule in BOTH_WAYS else otherwise
 
 
@@ -43,5 +48,5 @@ def fitting(rule: str) -> dict[str, Any]:
         # With the default, the runs of most tests are over before the first round.
         "rule": f"{rule}:h=5" if rule in OUTER else rule,
         **({"momentum": 0.0} if rule in PLAIN_SGD else {}),
-        **({"topology": topology_of(rule)} if rule in BOTH_WAYS else {}),
+        **({"topology": topology_of(rule)} if rule in (*BOTH_WAYS, *TREES) else {}),
     }

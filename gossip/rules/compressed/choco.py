@@ -76,8 +76,9 @@ class Choco(MatrixRule):
         """Count every q, and move toward the average of what is known."""
         context.combine(ESTIMATE, [(1.0, ESTIMATE), (1.0, self._own())])
         context.combine(MEAN, [(1.0, MEAN), *average])
-        gamma = self.gamma or _gamma_of(self._kept[-1].form)
-        context.combine(X, [(1.0, X), (gamma, MEAN), (-gamma, ESTIMATE)])
+        if len(average) > 1:
+            gamma = self.gamma or _gamma_of(self._kept[-1].form)
+            context.combine(X, [(1.0, X), (gamma, MEAN), (-gamma, ESTIMATE)])
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
         """Send this round's difference, and average once all those of others are here."""

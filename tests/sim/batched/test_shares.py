@@ -226,11 +226,13 @@ def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
     workers = rows(2)
     kinds = [Cut("x", Form(wire), shard) for wire in WIRES for shard in (0, 1)]
     kinds.append(Cut(("x", "x"), Form(registers=2)))
+    kinds += [Cut("x", Form(wire, bare=True)) for wire in WIRES]
     for number in range(2000):
         cut = kinds[number % len(kinds)]
-        is_mixed = cut.form.registers == 1
+        is_mixed = cut.form.registers == 1 and not cut.form.bare
         mixes = [Mix(1, number, 0.1)] if is_mixed else []
         workers.carry_out([Snapshot(0, number, cut, 1), *mixes, Release(number)])
     free = workers._shares._free
-    assert {(cut.form.wire, cut.shard, cut.form.registers) for cut in kinds} == set(free)
+    forms = [(cut.form, cut.shard) for cut in kinds]
+    assert {(f.wire, shard, f.registers, f.bare) for f, shard in forms} == {*map(tuple, free)}
     assert all(len(rooms) == 64 for rooms in free.values())

@@ -15,7 +15,7 @@ from rumor.sim.study.execution.check import InvalidTrial, InvalidTrials, check_t
 from rumor.sim.study.study import Axis, Point, Study
 from rumor.sim.study.study_file import SETTINGS
 
-from ....rules import BOTH_WAYS
+from ....rules import BOTH_WAYS, TREES
 from ..small import small_study
 
 
@@ -123,10 +123,13 @@ def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> Non
 
 @pytest.mark.parametrize("rule", RULES)
 def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
-    every = ("ring", "complete", "one-peer-exponential", "random-matching")
-    both_ways = ("random-matching",) if rule == "swap" else ("ring", "complete", "random-matching")
+    fitting = ["ring", "complete", "one-peer-exponential", "random-matching"]
+    if rule in BOTH_WAYS:
+        fitting.remove("one-peer-exponential")
+    if rule in TREES:
+        fitting = ["path", "star", "tree"]
     study = small_study(
-        topology=both_ways if rule in BOTH_WAYS else every,
+        topology={"swap": ["random-matching"], "choco": ["ring", "complete"]}.get(rule, fitting),
         rule=rule,
         p=None,
     )
