@@ -13,6 +13,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import FuzzPeer, Peers, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import SIZE, Values
+from rumor.sim.kernel.faults.files import Fault
 from rumor.sim.models.links import Links
 
 __all__ = [
@@ -99,6 +100,7 @@ class Crowd:
         tells: Whether a sender hears that nobody listens.
         alike: Whether all models begin where the first one does.
         dials_out: Who listens nowhere.
+        faults: What goes wrong beside.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Crowd:
         tells: bool = False,
         alike: bool = False,
         dials_out: frozenset[PeerId] = frozenset(),
+        faults: tuple[Fault, ...] = (),
     ) -> None:
         everybody = n + len(late)
         begin = starts(everybody)[:1].repeat(everybody, 0) if alike else starts(everybody)
@@ -139,7 +142,7 @@ class Crowd:
             tells=tells,
         )
         self._seed = seed
-        self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather)
+        self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather, faults=faults)
 
     def change(self, weather: NetworkConfig) -> None:
         """Let the network be another from now on."""
