@@ -10,6 +10,7 @@ from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
 from ..effects.effects import Snapshot
 from ..effects.ledger import Account
+from ..errors import LocalProtocolError
 from ..exchange.flow_control import LinkEstimators, RateLimiter
 from ..exchange.incoming import Inbox
 from ..exchange.outgoing import Outbox, SnapshotRefs
@@ -144,7 +145,13 @@ class State:
         return snapshot
 
     def let_go(self, snapshot: SnapshotId) -> None:
-        """Keep a snapshot no longer than shares read it."""
+        """Keep a snapshot no longer than shares read it.
+
+        Raises:
+            LocalProtocolError: It is not kept; nothing has changed.
+        """
+        if snapshot not in self.kept:
+            raise LocalProtocolError(f"snapshot {snapshot} is not kept")
         self.kept.remove(snapshot)
         self.snapshot_refs.remove(snapshot)
 

@@ -243,7 +243,15 @@ def _wire(value: Any) -> str:
 
 _FORM: dict[str, Check] = {"wire": _wire, "copy": flag, "anchor": flag}
 _FORM_OF_SEVERAL: dict[str, Check] = _FORM | {"registers": integer(2, REGISTERS_MAX)}
-_BARE_FORM: dict[str, Check] = _FORM | {"registers": integer(1, REGISTERS_MAX), "bare": flag}
+
+
+def _said(value: Any) -> bool:
+    if value is not True:
+        raise FieldError("true, or left out")
+    return True
+
+
+_BARE_FORM: dict[str, Check] = _FORM | {"registers": integer(1, REGISTERS_MAX), "bare": _said}
 _FORMS = {len(checks): checks for checks in (_FORM, _FORM_OF_SEVERAL, _BARE_FORM)}
 
 

@@ -1,4 +1,4 @@
-"""Small rules of quite different shapes, written with nothing but a `RuleContext`.
+"""A rule of another shape than GoSGD's, written with nothing but a `RuleContext`.
 
 A synchronous round may still be fenced at a neighbor when this peer has gone on to the next one,
 so what is sent is kept in two registers, one of even and one of odd rounds. More are never needed:
@@ -13,7 +13,7 @@ from rumor.gossip import PeerId, RuleContext, Share
 from rumor.gossip.effects.effects import Wait, X
 from rumor.gossip.weight import token
 
-__all__ = ["D2", "RelaySum"]
+__all__ = ["D2"]
 
 
 class Letter(NamedTuple):
@@ -104,52 +104,3 @@ class D2:
         if wait is None:
             context.combine("correction", [(1.0, X), (-1.0, "stepped")])
         return wait
-
-
-class RelaySum:
-    """``m_ij = x_i + sum of m_ki over k != j``, on a tree. Source: Vogels et al., NeurIPS 2021.
-
-    Args:
-        neighbors: On a tree.
-        n: How many peers there are.
-    """
-
-    name = "relaysum"
-
-    def __init__(self, neighbors: Sequence[PeerId], n: int) -> None:
-        self.outstanding_max = len(neighbors)
-        self.registers = (
-            *(f"in/{peer}" for peer in neighbors),
-            *(f"out/{peer}/{parity}" for peer in neighbors for parity in (0, 1)),
-        )
-        self._exchange = Exchange(neighbors)
-        self._counts = dict.fromkeys(neighbors, 0)
-        self._n = n
-
-    def step(self, context: RuleContext) -> Wait | None:
-        """Relay the sums of the last round, average with them, and wait for the next ones."""
-        exchange = self._exchange
-        if context.trained:
-            exchange.round += 1
-            for peer in exchange.neighbors:
-                self._relay(context, peer)
-            count = 1 + sum(self._counts.values())
-            context.combine(X, [(1 / count, term) for term in (X, *self._sums())])
-        exchange.pump(context)
-        shares = exchange.received(context)
-        if len(shares) < len(exchange.neighbors):
-            return exchange.wait_for(shares)
-        for peer, share in shares.items():
-            context.combine(f"in/{peer}", [(1.0, share)])
-            context.accept(share)
-            self._counts[peer] = share.note
-        return None
-
-    def _relay(self, context: RuleContext, peer: PeerId) -> None:
-        register = self._exchange.parity(f"out/{peer}")
-        context.combine(register, [(1.0, term) for term in (X, *self._sums(but=peer))])
-        count = 1 + sum(count for other, count in self._counts.items() if other != peer)
-        self._exchange.post(peer, register, count)
-
-    def _sums(self, but: PeerId = "") -> list[str]:
-        return [f"in/{peer}" for peer in self._exchange.neighbors if peer != but]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import networkx as nx
 import numpy as np
 import pytest
 
@@ -12,7 +11,7 @@ from rumor.sim.fuzz.peers import FuzzPeer, Peers, ring
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import SIZE, Values
 
-from ..shapes import D2, RelaySum
+from ..shapes import D2
 
 BAD = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.15, duplicates=0.1, reorder=0.3)
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
@@ -93,26 +92,6 @@ def test_d2_corrects_with_the_difference_of_two_steps(weather: NetworkConfig) ->
         change = LR * (gradients(x) - gradients(before))
         before, x = x, mixing @ (2 * x - before - change)
         np.testing.assert_allclose(models[round], x, rtol=0, atol=1e-12)
-
-
-TREE = nx.Graph([("p0", "p1"), ("p1", "p2"), ("p1", "p3"), ("p3", "p4"), ("p3", "p5")])
-
-
-@WEATHERS
-def test_relaysum_averages_what_each_peer_had_as_many_rounds_ago_as_it_is_away(
-    weather: NetworkConfig,
-) -> None:
-    inputs = np.random.default_rng(2).normal(size=(ROUNDS + 8, len(IDS), SIZE))
-    models, _ = history(
-        lambda peer: RelaySum(sorted(TREE.neighbors(peer)), len(IDS)),
-        weather,
-        lambda peer, round, x: inputs[round, IDS.index(peer)],
-    )
-    away = dict(nx.all_pairs_shortest_path_length(TREE))
-    for round in range(nx.diameter(TREE), ROUNDS):
-        for index, peer in enumerate(IDS):
-            late = [inputs[round - away[peer][other], i] for i, other in enumerate(IDS)]
-            np.testing.assert_allclose(models[round, index], np.mean(late, axis=0), atol=1e-13)
 
 
 def test_a_rule_without_weights_leaves_every_peer_its_own() -> None:

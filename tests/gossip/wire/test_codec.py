@@ -307,15 +307,24 @@ def test_a_weight_has_one_form_and_no_other_is_taken(told: Any, complaint: str) 
         decode([start + header])
 
 
-def test_a_form_of_one_register_is_as_it_was_and_one_of_several_says_how_many() -> None:
+def test_a_form_tells_what_was_added_later_only_where_it_says_something() -> None:
     def told(form: Form) -> Any:
         return msgpack.unpackb(encode(sample(offer(form=form)))[0][8:])[-1][5]
 
     assert told(Form("int8", copy=True)) == ["int8", True, False]
     assert told(Form("int8", registers=2)) == ["int8", False, False, 2]
+    assert told(Form("int8", bare=True)) == ["int8", False, False, 1, True]
+    for form in (Form("int8", bare=True), Form(registers=3, bare=True)):
+        assert decode(encode(sample(offer(form=form)))).body == offer(form=form)
 
 
-@pytest.mark.parametrize("fields_told", [["int8", False, False, 1], ["int8", False], "int8", []])
+@pytest.mark.parametrize(
+    "fields_told",
+    [
+        *(["int8", False, False, 1], ["int8", False], "int8", []),
+        *(["int8", False, False, 1, False], ["int8", False, False, 0, True]),
+    ],
+)
 def test_a_form_is_told_in_one_way_and_no_other_is_taken(fields_told: Any) -> None:
     fields = msgpack.unpackb(encode(sample(offer()))[0][8:])
     fields[-1][5] = fields_told

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rumor.gossip import PeerId, Rule
 from rumor.gossip.rules.heterogeneous.d2 import D2
 from rumor.gossip.rules.heterogeneous.gradient_tracking import GradientTracking
+from rumor.gossip.rules.heterogeneous.relaysgd import RelaySGD
 from rumor.sim.fuzz.peers import FuzzPeer, Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.topology import View
@@ -126,6 +127,9 @@ def by_d2() -> D2:
         (by_d2, "star", 0, 0.078125, 65),
         (GradientTracking, "ring", 0, 0.4345703125, 10),
         (GradientTracking, "star", 0, 0.72265625, 9),
+        (RelaySGD, "path", 0, 0.86914, 51),
+        pytest.param(RelaySGD, "path", 10, 0.898438, 54, marks=SLOW),
+        (RelaySGD, "star", 0, 0.78125, 8),
         pytest.param(GradientTracking, "ring", 0.1, 0.019330978393554688, 301, marks=SLOW),
         pytest.param(GradientTracking, "ring", 10, 0.0095367431640625, 641, marks=SLOW),
         pytest.param(GradientTracking, "star", 0.01, 0.01781463623046875, 280, marks=SLOW),

@@ -1,0 +1,35 @@
+"""Registers on demand are there when they are asked for, and others are not."""
+
+import pytest
+
+from rumor.gossip.effects.registers import OnDemand, is_pattern
+
+
+def held() -> OnDemand[list[int]]:
+    return OnDemand(["y", "from/*", "to/*"], list)
+
+
+def test_a_register_that_a_pattern_stands_for_is_made_once() -> None:
+    registers = held()
+    registers["from/ada"].append(1)
+    registers["to/ada"].append(2)
+    assert registers == {"from/ada": [1], "to/ada": [2]}
+    del registers["from/ada"]
+    assert registers["from/ada"] == []
+
+
+def test_no_other_register_is_made() -> None:
+    registers = held()
+    for name in ("y", "x", "fro", "of/ada"):
+        with pytest.raises(KeyError, match=name):
+            registers[name]
+    with pytest.raises(KeyError, match="from/ada"):
+        OnDemand(["y"], list)["from/ada"]
+
+
+def test_a_pattern_ends_in_a_star() -> None:
+    assert [is_pattern(name) for name in ("from/*", "*", "from/ada", "a*b")] == [
+        *(True, True, False, False),
+    ]
+    registers = held()
+    assert [registers.is_on_demand(name) for name in ("from/ada", "y")] == [True, False]

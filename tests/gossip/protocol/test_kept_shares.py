@@ -1,0 +1,161 @@
+"""What a rule keeps is pushed as the same bytes each time, until it is let go."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from rumor.gossip import LocalProtocolError, ProtocolConfig, RuleContext
+from rumor.gossip.effects.effects import Combine, Effect, Release, Send, Snapshot
+from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.protocol.rule import Requirements
+from rumor.gossip.protocol.share import Kept
+from rumor.gossip.wire.formats import Form
+from rumor.gossip.wire.messages import Ack, Ask, Offer, Push
+
+from ..scene import SMALL, WIDE, Scene
+
+_T = TypeVar("_T")
+
+ROUNDED = replace(SMALL, wire="int8")
+BARE = Form("int8", bare=True)
+
+
+def table(
+    config: ProtocolConfig = ROUNDED, *, keeps_anchor: bool = False, host: bytes = b""
+) -> Scene:
+    """Peers whose rules write what they keep by itself."""
+    scene = Scene(config, Requirements(bare=True))
+    scene.founded("a", "b", "c", keeps_anchor=keeps_anchor, host=host)
+    return scene
+
+
+def of_kind(effects: list[Effect | Event], kind: type[_T]) -> list[_T]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def keep(scene: Scene, **how: bool) -> tuple[Kept, list[Effect | Event]]:
+    found: list[Kept] = []
+    effects = scene.act("a", lambda context: found.append(context.keep("y", "bc", **how)))
+    return found[0], effects
+
+
+def test_each_push_reads_the_one_snapshot_and_so_does_its_sender() -> None:
+    scene = table()
+    kept, effects = keep(scene, bare=True)
+    assert of_kind(effects, Snapshot) == [Snapshot(1, "y", BARE)]
+    assert kept == Kept(1, BARE)
+    for peer in "bcb":
+
+        def push(context: RuleContext, peer: str = peer) -> None:
+            context.combine("y", [(1.0, "x"), (-0.5, kept.as_sent)])
+            context.push(peer, 5, register=kept, round=7, note=3)
+
+        effects = scene.act("a", push)
+        assert effects[0] == Combine("y", ((1.0, "x"), (-0.5, 1)))
+        assert not of_kind(effects, Snapshot)
+        (send,) = [e for e in of_kind(effects, Send) if isinstance(e.envelope.body, Push)]
+        body = send.envelope.body
+        assert isinstance(body, Push)
+        assert (send.snapshot, body.form, body.round, body.note) == (1, BARE, 7, 3)
+        scene.deliver()
+        scene.refuse_all(peer)
+        scene.deliver()
+        assert not scene.peers["a"].account.outstanding
+
+
+def test_what_was_let_go_is_released_when_the_last_share_is_settled() -> None:
+    scene = table(replace(WIDE, wire="int8"))
+    kept, _ = keep(scene, bare=True)
+    scene.act("a", lambda context: context.push("b", 5, register=kept))
+    assert scene.peers["a"].kept == 1
+    effects = scene.act("a", lambda context: context.let_go(kept))
+    assert scene.peers["a"].kept == 0 and not of_kind(effects, Release)
+    # An offer that was not granted may be sent anew, in full.
+    scene.mail.clear()
+    effects = scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    assert of_kind(effects, Release) == [Release(1)]
+
+
+def test_what_nobody_reads_is_released_at_once() -> None:
+    scene = table()
+    kept, effects = keep(scene, bare=True)
+    assert not of_kind(effects, Release)
+    effects = scene.act("a", lambda context: context.let_go(kept))
+    assert of_kind(effects, Release) == [Release(1)]
+
+
+def test_one_that_leaves_keeps_nothing() -> None:
+    scene = table()
+    keep(scene, bare=True)
+    keep(scene, bare=True)
+    assert scene.peers["a"].kept == 2
+    assert {Release(1), Release(2)} <= {*of_kind(scene.leave("a"), Release)}
+    assert scene.peers["a"].kept == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "keeps_anchor", "form"),
+    [
+        ({"bare": True}, True, BARE),
+        ({"bare": True, "whole": True}, True, Form(bare=True)),
+        ({}, True, Form("int8")),
+        ({}, False, Form()),
+        ({"whole": True}, True, Form()),
+    ],
+)
+def test_what_is_kept_has_the_form_that_was_asked_for(
+    how: dict[str, bool], keeps_anchor: bool, form: Form
+) -> None:
+    scene = Scene(ROUNDED)
+    scene.founded("a", "b", "c", keeps_anchor=keeps_anchor)
+    assert keep(scene, **how)[0].form == form
+
+
+def test_under_a_rule_that_rounds_for_itself_models_travel_as_they_are() -> None:
+    effects = table(keeps_anchor=True).act("a", lambda context: context.push("b", 5))
+    assert of_kind(effects, Snapshot) == [Snapshot(1, "x")]
+
+
+def test_in_frames_and_from_memory_it_is_the_same_snapshot() -> None:
+    scene = table(replace(WIDE, wire="int8"), host=b"here")
+    kept, effects = keep(scene, bare=True)
+    assert of_kind(effects, Snapshot) == [Snapshot(1, "y", BARE, shown=True)]
+    effects = scene.act("a", lambda context: context.push("b", 5, register=kept))
+    (send,) = [e for e in of_kind(effects, Send) if isinstance(e.envelope.body, Offer)]
+    assert (send.snapshot, send.shown) == (1, True)
+
+
+@pytest.mark.parametrize("wire", ["float32", "int8"])
+def test_who_takes_none_refuses_a_share_that_is_written_by_itself(wire: str) -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    form = Form(wire, bare=True)
+    size = form.size_bytes(scene.peers["b"]._state.schema, 0)
+    push = Push(seq=1, escrow=5, size_bytes=size, form=form, epoch=0, round=0, note=0, step=0)
+    effects = scene.receive(scene.letter("a", "b", push, frame_bytes=size))
+    assert ShareRefused("a", "in a format that scripted cannot use") in effects
+
+
+def test_what_was_let_go_cannot_be_let_go_again() -> None:
+    scene = table()
+    kept, _ = keep(scene, bare=True)
+    scene.act("a", lambda context: context.let_go(kept))
+    with pytest.raises(LocalProtocolError, match="snapshot 1 is not kept"):
+        scene.act("a", lambda context: context.let_go(kept))
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_newcomer_asks_for_the_anchor_where_shares_refer_to_it(bare: bool) -> None:
+    scene = Scene(ROUNDED, Requirements(whole=False, bare=bare))
+    scene.founded("a", "b", keeps_anchor=True)
+    scene.enter("z")
+    scene.join("z", "a")
+    asked: list[Ask] = []
+    for _ in range(20):
+        scene.wait(0.5)
+        effects = [*scene.wake("z"), *scene.wake("a")]
+        asked += scene.sent(effects, Ask)
+        while scene.mail:
+            asked += scene.sent(scene.receive(scene.mail.popleft()), Ask)
+    assert asked and all(ask.anchor is not bare for ask in asked)
