@@ -8,16 +8,19 @@ from torch import Tensor, nn
 from rumor.gossip import stream
 from rumor.gossip.wire.formats import Form
 from rumor.sim.batched.parameters import ParameterMatrix
+from rumor.sim.batched.stepper import WorkerCheckpoints
 from rumor.sim.batched.vector_tasks import VectorRows, consensus
 from rumor.sim.kernel.program import (
     Combine,
     Cut,
+    Keep,
     Level,
     Mix,
     Operation,
     Release,
     SlotPart,
     Snapshot,
+    Start,
 )
 from rumor.train.tensors.vector import Vector
 
@@ -236,3 +239,48 @@ def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
     forms = [(cut.form, cut.shard) for cut in kinds]
     assert {(f.wire, shard, f.registers, f.bare) for f, shard in forms} == {*map(tuple, free)}
     assert all(len(rooms) == 64 for rooms in free.values())
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: str) -> None:
+    workers, form = rows(registers=("y",)), Form(wire, bare=True)
+    vectors = [Vector(module(), ("y",)) for _ in range(2)]
+    for vector, index in zip(vectors, range(2), strict=True):
+        for flat, value in zip(vector.flats, workers.row(index), strict=True):
+            flat.copy_(value)
+    sender, receiver = vectors
+    for number in (3, 4):  # nothing is noted as sent: the second is as the first
+        payload = sender.snapshot("x", form, 0, stream(SEED, "ada", f"rounding:{number}"))
+        receiver.combine("x", [(1.0, "x"), (0.5, (payload, form))])
+        sender.combine("y", [(1.0, "y"), (0.5, (payload, form))])
+        operations: list[Operation] = [
+            Snapshot(0, number, Cut("x", form), number),
+            Combine(1, "x", ((1.0, "x"), (0.5, number))),
+            Combine(0, "y", ((1.0, "y"), (0.5, number))),
+            Release(number),
+        ]
+        assert not workers.carry_out(operations)
+    assert bits(workers.row(1)) == bits(receiver.flats)
+    assert bits(workers._rows["y"][0]) == bits(sender._registers["y"])
+
+
+def test_a_register_on_demand_is_one_workers() -> None:
+    workers = rows(registers=("from/*",))
+    told = workers._rows["from/ada"]
+    workers.carry_out([Combine(1, "from/ada", ((2.0, "x"), (1.0, "from/ada")))])
+    assert isinstance(told, dict) and told.keys() == {1}
+    assert bits(told[1]) == bits(tuple(2 * part for part in workers.row(1)))
+    workers.carry_out([Combine(1, "from/ada", ()), Combine(2, "from/ada", ())])
+    assert told == {}
+
+
+def test_a_register_on_demand_comes_back_with_its_worker() -> None:
+    workers = rows(registers=("from/*",))
+    workers._shares.begin_again = WorkerCheckpoints(workers._rows).carry_out
+    set_both = [Combine(0, f"from/{name}", ((2.0, "x"),)) for name in ("ada", "bob")]
+    workers.carry_out([set_both[0], Keep(0), *set_both])
+    expected = bits(workers._rows["from/ada"][0])
+    workers.carry_out([Combine(0, "from/ada", ((5.0, "x"),)), Start(0, kept=True)])
+    assert bits(workers._rows["from/ada"][0]) == expected
+    workers.carry_out([Start(0, kept=False)])
+    assert [isinstance(rows, dict) and rows for rows in workers._rows.values()] == [False, {}, {}]

@@ -24,7 +24,7 @@ from rumor.gossip.effects.effects import (
     Stage,
 )
 from rumor.gossip.types import ShareId, SharePart
-from rumor.gossip.wire.formats import Form
+from rumor.gossip.wire.formats import Form, parse_wire
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.layout import SLICE_SIZE
 from rumor.train.tensors.mixing import Mixing
@@ -530,3 +530,34 @@ def test_a_share_without_an_anchor_need_only_be_finite(value: float) -> None:
     payload.view(torch.float32)[5] = value
     land(store, payload)
     assert store.is_sound(SHARE, b"") is (value == 1.0)
+
+
+@pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16", "int8", "topk:0.05"])
+def test_a_sender_reads_what_its_receivers_read(wire: str) -> None:
+    """To the last bit, without an anchor, and with what was rounded by chance."""
+    sender, receiver = (Vector(model(), ("y", "sum")) for _ in range(2))
+    here = TensorStore(sender, lambda id: stream(0, "a", f"rounding:{id}"))
+    there = TensorStore(receiver)
+    form, start = Form(wire, bare=True), sender.flats[0].clone()
+    sender.flats[0].add_(torch.randn_like(start), alpha=0.01)
+    here.carry_out(Snapshot(3, "x", form))
+    frame = here.frame_of(send(3, 0, form.size_bytes(sender.schema, 0)))
+    assert frame is not None
+    land(there, torch.frombuffer(bytearray(frame), dtype=torch.uint8), form)
+    assert there.is_sound(SHARE, b"")
+    here.carry_out(Combine("sum", ((1.0, 3),)))
+    there.carry_out(Combine("sum", ((1.0, SHARE),)))
+    mine, theirs = (vector.snapshot("sum").view(torch.float32) for vector in (sender, receiver))
+    assert torch.equal(mine, theirs) and mine.any()
+    off = (mine - sender.flats[0]).abs()
+    if wire.startswith("topk"):
+        # The largest, and all others are 0.
+        kept = parse_wire(wire).kept(mine.numel())
+        assert int((mine != 0).sum()) == kept and int((off == 0).sum()) >= kept
+        assert mine[mine != 0].abs().min() >= sender.flats[0][mine == 0].abs().max()
+    else:
+        assert off.max() <= {"float32": 0, "int8": 2e-3}.get(wire, 1e-3)
+    assert torch.equal(receiver.flats[0], start)
+    here.carry_out(Release(3))
+    with pytest.raises(TrainingError, match="snapshot 3 was not taken"):
+        here.carry_out(Combine("sum", ((1.0, 3),)))

@@ -536,3 +536,22 @@ def test_rounding_follows_its_random_numbers() -> None:
 def test_more_shards_than_cache_lines_are_refused() -> None:
     with pytest.raises(ConfigError, match="shards is 9"):
         Vector(nn.Linear(8, 2), shards=9)
+
+
+def test_a_register_on_demand_is_there_from_its_first_use_until_it_is_set_to_nothing() -> None:
+    vector = Vector(nn.Linear(8, 2), ("from/*", "y"))
+    vector.combine("y", [(1.0, "from/ada"), (2.0, "x")])
+    assert torch.equal(
+        numbers(vector.snapshot("y"), vector), numbers(vector.snapshot("x"), vector) * 2
+    )
+    vector.combine("from/bob", [(3.0, "x"), (1.0, "from/bob")])
+    assert numbers(vector.snapshot("from/bob"), vector).any()
+    assert {"from/ada", "from/bob"} < vector._registers.keys()
+    for name in ("from/bob", "from/bob", "from/cyd", "y"):
+        vector.combine(name, ())
+    # One that is always there is set to zeros.
+    assert vector._registers.keys() == {"x", "y", "from/ada"}
+    assert not numbers(vector.snapshot("y"), vector).any()
+    assert not numbers(vector.snapshot("from/bob"), vector).any()
+    with pytest.raises(KeyError, match="of/ada"):
+        vector.combine("of/ada", [(1.0, "x")])
