@@ -42,6 +42,11 @@ CASES: dict[str, dict[str, Any]] = {
     "exact": {"exact": True, "loss": 0.2, "shards": 2},
     "slow": {"push_mbit": 0.5},
     "pairs": {"rule": "adpsgd", "p": None, "wire": "int8"},
+    "tree": {"rule": "relaysgd", "p": None, "wire": "int8", "topology": "tree"},
+    **{
+        f"differences, {wire}": {"rule": "choco", "p": None, "wire": wire, "topology": "ring"}
+        for wire in LOSSY
+    },
 }
 
 
