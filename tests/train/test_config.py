@@ -30,6 +30,13 @@ def test_a_peer_setting_out_of_range_is_named(field: str, value: object, says: s
         PeerConfig(**{field: value})  # type: ignore[arg-type]
 
 
+def test_a_graph_that_the_rule_cannot_use_is_named() -> None:
+    PeerConfig(rule="relaysgd", topology="ring", founders=2)
+    PeerConfig(rule="relaysgd", topology="star", founders=9)
+    with pytest.raises(ConfigError, match="topology is 'ring': rule 'relaysgd' needs a tree"):
+        PeerConfig(rule="relaysgd", topology="ring", founders=3)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -52,6 +52,8 @@ def test_a_slow_peer_that_makes_no_sense_is_refused(texts: list[str], message: s
         {"p": 1.5},
         {"emission": "per-hour"},
         {"slow": ("9:2",)},
+        {"rule": "relaysgd"},
+        {"rule": "choco:gamma=2"},
     ],
 )
 def test_a_setting_out_of_range_is_refused(settings: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.weight import UNIT
+from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk
 from rumor.sim.replay.peer import Life, Made, Post, ShareKey
@@ -227,6 +227,48 @@ def test_shares_of_several_registers_are_repeated_bit_for_bit(
     ]
     assert sum(f"snapshot out/0 and beside/0{wire}" in word for word in words) > 20
     assert sum("part 1 of peer-" in word for word in words) > 40
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("rule", "settings", "told"),
+    [
+        (
+            "choco",
+            ("--wire", "int8", "--topology", "ring"),
+            ("snapshot difference as int8 by itself", "combine estimate: 1.0 estimate, 1.0 snapsh"),
+        ),
+        pytest.param(
+            "choco",
+            ("--wire", "topk:0.1", "--topology", "ring", "--no-shared-memory"),
+            ("snapshot difference as topk:0.1 by itself",),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "relaysgd",
+            ("--wire", "int8", "--topology", "path"),
+            ("snapshot out as int8", "combine from/peer-1: 1.0 peer-1#1"),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=str,
+)
+def test_shares_that_are_kept_are_repeated_bit_for_bit(
+    rule: str, settings: tuple[str, ...], told: tuple[str, ...], place: Path, tmp_path: Path
+) -> None:
+    """Four peers learn to read digits, and their journals have all that they did."""
+    run = tmp_path / "run"
+    given = "--rule", rule, "--peers", "4", "--steps", "40", "--out", str(run)
+    launched(*given, *settings, settings=("--task", "digits", "--eval-every", "20", "--journal"))
+    found = replay(run)
+    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    assert all(peer.compared and peer.steps == 40 for peer in found.peers)
+    records = records_of(run / "peers" / "peer-0" / JOURNAL)
+    words = " ".join(record.words for record in records if isinstance(record, Decided))
+    assert all(each in words for each in told)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * ONE // UNIT
+    assert summary["accuracy"] > 0.7
 
 
 def records_of(journal: Path) -> list[object]:

@@ -29,6 +29,7 @@ from rumor.gossip import (
 from rumor.gossip.effects.effects import Halt, Wait, X
 from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerRefused, ShareMixed
 from rumor.gossip.protocol.rule import Requirements
+from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.weight import founders
 from rumor.sim import NetworkConfig, Swarm
 from rumor.sim.kernel.clock import Clock
@@ -643,6 +644,26 @@ def test_nobody_can_join_a_synchronous_swarm() -> None:
     swarm.run(10.0)
     assert [h.peer for h in swarm.events if isinstance(h.event, PeerFailed)] == ["zoe"]
     assert "zoe" not in swarm.running
+
+
+@pytest.mark.parametrize(
+    ("rule", "topology", "wire"),
+    [("relaysgd", "tree", "float16"), ("choco:gamma=0.4", "ring", "int8")],
+)
+def test_shares_that_are_kept_reach_everybody_in_a_network_that_loses_messages(
+    rule: str, topology: str, wire: str
+) -> None:
+    protocol = replace(QUICK, wire=wire)
+    swarm = swarm_of(4, rule=lambda: make_rule(rule), topology=topology, protocol=protocol)
+    swarm.run(25.0)
+    assert swarm.finish() and sum(swarm.weights().values()) == 4.0
+    assert min(swarm.steps(id) for id in swarm.peers) > 20
+    assert swarm.loss() < 0.05 and swarm.consensus_distance() < 0.1
+
+
+def test_a_graph_that_the_rule_cannot_use_is_named() -> None:
+    with pytest.raises(ConfigError, match="rule 'relaysgd' needs a tree"):
+        swarm_of(4, rule=lambda: make_rule("relaysgd"), topology="ring")
 
 
 class Flood:
