@@ -124,7 +124,7 @@ class MessageFilter:
         if state.table.is_known(source):
             state.table.disown(source)
             state.log.ask(Part(source))
-        for shard_state in state.shard_states:
+        for shard_state in state.busy_shards:
             shard_state.outbox.died(source, now)
         if state.rooted and hello.rooted:
             state.log.ask(PeerRefused(source, "it belongs to another swarm"))
