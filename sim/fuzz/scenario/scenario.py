@@ -18,6 +18,8 @@ from ....gossip import (
 )
 from ....gossip.effects.effects import Wait
 from ....gossip.protocol.rule import Requirements
+from ....gossip.rules.asynchronous.divshare import DivShare
+from ....gossip.rules.asynchronous.sparta import Sparta
 from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from ....gossip.rules.outer.diloco import DiLoCo
 from ....gossip.rules.outer.gasloc import GASLoC
@@ -29,6 +31,7 @@ from ..vector import SIZE
 
 __all__ = [
     "CONFIG",
+    "CUTTING",
     "FAULTS_S",
     "OUTER",
     "RULES",
@@ -193,6 +196,8 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "gasloc": lambda: GASLoC(h=2),
         "noloco": lambda: NoLoCo(h=2),
         "gradient-tracking": GradientTracking,
+        "sparta": lambda: Sparta(fraction=1 / 3),
+        "divshare": lambda: DivShare(fraction=1 / 3),
     }
 )
 """Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
@@ -202,6 +207,9 @@ SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking")
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
 """Rules whose peers wait for whoever is there."""
+
+CUTTING = ("sparta", "divshare")
+"""Rules that cut the vector themselves."""
 
 _BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco"})
 """Rules that do not only average: models leave the hull that they all lie in at the start."""
