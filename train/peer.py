@@ -78,6 +78,7 @@ class Peer:
             model,
             self._rule.registers,
             shards=self.config.shards,
+            scattered=requirements.scattered,
             keeps_anchor=requirements.needs_anchor(wire),
             sends_topk=requirements.notes_sent(wire),
         )

@@ -12,10 +12,12 @@ from typing import Any
 from ..errors import ConfigError
 from ..protocol.rule import Rule, requirements_of
 from .asynchronous.adpsgd import ADPSGD
+from .asynchronous.divshare import DivShare
 from .asynchronous.easgd import EASGD
 from .asynchronous.epidemic import Epidemic
 from .asynchronous.gosgd import GoSGD
 from .asynchronous.sgp import SGP
+from .asynchronous.sparta import Sparta
 from .compressed.choco import Choco
 from .heterogeneous.d2 import D2
 from .heterogeneous.decentlam import DecentLaM
@@ -50,7 +52,7 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
-            *(GoSGD, SGP, ADPSGD, Epidemic, EASGD),
+            *(GoSGD, SGP, ADPSGD, Epidemic, EASGD, Sparta, DivShare),
             *(DPSGD, AllReduce, Swap),
             *(D2, GradientTracking, MomentumTracking, QGDSGDm, DecentLaM, RelaySGD),
             Choco,

@@ -480,6 +480,7 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
         model,
         rule.registers,
         shards=head.shards,
+        scattered=requirements_of(rule).scattered,
         keeps_anchor=head.keeps_anchor,
         sends_topk=requirements_of(rule).notes_sent(head.protocol.wire),
     )

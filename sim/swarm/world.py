@@ -212,6 +212,7 @@ class World:
             model,
             rule.registers,
             shards=self._shards,
+            scattered=requirements.scattered,
             keeps_anchor=requirements.needs_anchor(wire),
             sends_topk=requirements.notes_sent(wire),
         )

@@ -19,6 +19,8 @@ from ....gossip import (
 from ....gossip.effects.effects import Wait
 from ....gossip.protocol.rule import Requirements
 from ....gossip.protocol.state import Neighbors
+from ....gossip.rules.asynchronous.divshare import DivShare
+from ....gossip.rules.asynchronous.sparta import Sparta
 from ....gossip.rules.compressed.choco import Choco
 from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from ....gossip.rules.heterogeneous.relaysgd import RelaySGD
@@ -33,6 +35,7 @@ from ..vector import SIZE
 
 __all__ = [
     "CONFIG",
+    "CUTTING",
     "FAULTS_S",
     "OUTER",
     "RULES",
@@ -206,6 +209,8 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "gradient-tracking": GradientTracking,
         "choco": Choco,
         "relaysgd": RelaySGD,
+        "sparta": lambda: Sparta(fraction=1 / 3),
+        "divshare": lambda: DivShare(fraction=1 / 3),
     }
 )
 """Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
@@ -215,6 +220,9 @@ SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "relaysgd")
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
 """Rules whose peers wait for whoever is there."""
+
+CUTTING = ("sparta", "divshare")
+"""Rules that cut the vector themselves."""
 
 _BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "choco"})
 """Rules that do not only average: models leave the hull that they all lie in at the start."""
