@@ -27,7 +27,6 @@ ROUNDS_PASSED_MAX = 64
 _PLAIN = Form()
 
 _ONLY_SHARD = (0,)
-
 _Pushed = str | tuple[str, ...] | Kept
 
 
@@ -326,17 +325,15 @@ class RuleContext:
         Args:
             register: What to copy.
             peers: To whom it is to be pushed.
-            bare: Whether the numbers are written by themselves, see `Form`; for rules whose
-                `Requirements.bare` says so.
+            bare: Whether the numbers are written by themselves; `Requirements.bare` must say so.
             whole: As for `push`, which takes what is returned in place of a register.
         """
-        state = self._state
-        form = Form(NATIVE if whole else state.config.wire, bare=True)
+        forms = {Form(NATIVE if whole else self._state.config.wire, bare=True)}
         if not bare:
             forms = {self._form(peer, copy=False, anchor=False, whole=whole) for peer in peers}
-            form = forms.pop() if len(forms) == 1 else _PLAIN
-        shown = any([state.table.shares_memory(peer) for peer in peers])
-        return Kept(state.keep(register, form, shown=shown), form)
+        form = forms.pop() if len(forms) == 1 else _PLAIN
+        shown = any([self._state.table.shares_memory(peer) for peer in peers])
+        return Kept(self._state.keep(register, form, shown=shown), form)
 
     def let_go(self, kept: Kept) -> None:
         """Keep what `keep` has copied no longer than shares read it."""
@@ -430,9 +427,7 @@ class RuleContext:
             peer: To whom.
             weights: What goes with each shard.
             round: As for `push`.
-            copy: As for `push`.
-            anchor: As for `push`.
-            whole: As for `push`.
+            copy, anchor, whole: As for `push`.
         """
         before = self._state.round
         for shard, given in weights.items():
@@ -463,8 +458,7 @@ class RuleContext:
     def _several(self, given: Sequence[str] | Kept, form: Form) -> tuple[_Pushed, Form]:
         """What is pushed, and its form, where that is several registers, or was kept."""
         if isinstance(given, Kept):
-            each = ((given.form, 0, shown) for shown in (False, True))
-            self._fresh[given] = dict.fromkeys(each, given.as_sent)
+            self._fresh[given] = {(given.form, 0, shown): given.as_sent for shown in (False, True)}
             return given, given.form
         registers = tuple(given)
         most = self._state.share_registers
