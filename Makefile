@@ -15,6 +15,7 @@
 # make gallery     docs/reference/topologies.md: the picture and the figures of every topology
 # make rules       docs/reference/rules.md: the parameters of all rules
 # make wires       docs/reference/wires.md: what formats and shards do to training
+# make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
 # make chromium    Debian: the browser in which tests look at reports (as root; without it they skip)
@@ -29,13 +30,13 @@ TESTS   := test-core test-others test-cluster test-browser test-compiled test-sh
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench netcheck soak gallery house reference rules stragglers studies wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench netcheck soak gallery house reference rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: chromium help demo test $(TESTS) check cover campaign bench netcheck soak \
-	gallery house reference rules stragglers studies wires clean
+	gallery house reference rules seen stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -102,7 +103,7 @@ netcheck: .venv/.test
 soak: .venv/.demo
 	$(BIN)/python -c 'from rumor.benchmarks.soak import report; report($(MINUTES), $(PEERS), "docs/images/soak.png")'
 
-gallery house reference rules stragglers wires: .venv/.demo
+gallery house reference rules seen stragglers wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
 
 chromium:

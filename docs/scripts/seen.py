@@ -1,0 +1,110 @@
+"""Run every rule live, replayed, on a bad network and through a death, and write what was seen.
+
+``make seen``, from the root of the repository; it takes some fifteen minutes. What stands above the
+marker in docs/reference/rules.md is written by hand, and kept.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rumor.gossip.errors import RumorError
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.sim import simulate
+
+__all__ = ["MARKER", "PAGE", "line", "main", "settings_of"]
+
+PAGE = Path("docs/reference/rules.md")
+MARKER = "<!-- Below, all is written by docs/scripts/seen.py: run `make seen`, do not edit. -->"
+
+HEAD = """\
+## What was seen of each
+
+Live: `rumor launch -n 4 --steps 300 --journal`, on digits, seed 0, then `rumor replay`. Megabytes
+are what a peer sent, envelopes included. Loss: `rumor simulate -n 8 --steps 100 --network lossy
+--loss 0.15 --duplicates 0.1`, weight compared with `==`. Death: on a sound network, 200 steps;
+worker 2 crashes after 3 s, in which it takes some 30 of them. With `--momentum 0`, or another
+topology than `exponential`, where the rule needs that.
+"""
+
+COLUMNS = (
+    *("rule", "live: accuracy", "MB a peer", "weight", "replay"),
+    *("15 % loss: median accuracy", "weight", "when one of 8 dies"),
+)
+
+CRASH = [{"at_s": 3.0, "kind": "crash", "peer": 2}]
+
+
+def main() -> None:
+    """Measure everything and write the page."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---|---:|---:|---|---|---:|---|---|"]
+    for name in RULES:
+        lines.append(line(name))
+        print(lines[-1], file=sys.stderr, flush=True)
+    above = PAGE.read_text().partition(MARKER)[0]
+    PAGE.write_text("\n".join([above + MARKER, "", HEAD, *lines]) + "\n")
+
+
+def line(name: str) -> str:
+    """What one rule does, as a row of the table."""
+    given = settings_of(name)
+    cells = [f"`{name}`", *_live(name, given), *_on_a_bad_network(name, given)]
+    return "| " + " | ".join([*cells, _through_a_death(name, given)]) + " |"
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """What a rule needs beyond the defaults."""
+    rule = make_rule(name)
+    needs = requirements_of(rule)
+    given: dict[str, Any] = {"momentum": 0.0} if needs.plain_sgd else {}
+    if getattr(needs, "tree", False):
+        given["topology"] = "path"
+    elif getattr(rule, "both_ways", False):
+        given["topology"] = "random-matching" if name == "swap" else "ring"
+    return given
+
+
+def _live(name: str, given: dict[str, Any]) -> list[str]:
+    """Accuracy of the merged model, traffic, weight; and whether a replay is the same."""
+    rumor = str(Path(sys.executable).with_name("rumor"))
+    options = [f"--{key}={value}" for key, value in given.items()]
+    with TemporaryDirectory() as folder:
+        run = str(Path(folder) / "run")
+        launch = [rumor, "launch", "-n", "4", "--steps", "300", "--journal", "--json", "--out", run]
+        done = subprocess.run([*launch, "--rule", name, *options], capture_output=True, text=True)
+        if done.returncode:
+            return [done.stderr.strip().splitlines()[-1], "", "", ""]
+        summary = json.loads(done.stdout.splitlines()[-1])
+        again = subprocess.run([rumor, "replay", run], capture_output=True, text=True)
+    is_same = "identical" if again.returncode == 0 else again.stderr.strip().splitlines()[-1]
+    megabytes = summary["bytes_sent"] / 4e6
+    return [f"{summary['accuracy']:.3f}", f"{megabytes:.3g}", _weight(summary), is_same]
+
+
+def _on_a_bad_network(name: str, given: dict[str, Any]) -> list[str]:
+    bad: dict[str, Any] = {"network": "lossy", "loss": 0.15, "duplicates": 0.1}
+    run = simulate(rule=name, workers=8, steps=100, eval_every=100, **bad, **given)
+    return [f"{run.series['accuracy_quantiles'][-1, 2]:.3f}", _weight(run.summary)]
+
+
+def _through_a_death(name: str, given: dict[str, Any]) -> str:
+    try:
+        run = simulate(rule=name, workers=8, steps=200, eval_every=200, faults=CRASH, **given)
+    except RumorError as error:
+        return f"{type(error).__name__}: {error}"
+    steps = sorted(run.workers["steps"].tolist())
+    ends = "all others go on to the end" if steps[1] == 200 else f"the others stop at {steps[-1]}"
+    return f"{ends}; weight {_weight(run.summary)}"
+
+
+def _weight(summary: dict[str, Any]) -> str:
+    exact = summary["weight_units_total"] == summary["weight_units_expected"]
+    return "exact" if exact else "**not exact**"
+
+
+if __name__ == "__main__":
+    main()
