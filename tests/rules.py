@@ -24,7 +24,7 @@ OUTER = tuple(n for n in RULES if _NEEDS[n].waits and not _NEEDS[n].fixed_member
 """Rules with outer rounds."""
 
 NOT_PLAIN_ALONE = (
-    *("momentum-tracking", "qg-dsgdm", "decentlam", "easgd"),
+    *("momentum-tracking", "qg-dsgdm", "decentlam", "easgd", "seasgd"),
     "gradient-tracking",  # rounding leaves something of a correction
 )
 """Rules under which even a peer that is alone goes elsewhere than its optimizer."""

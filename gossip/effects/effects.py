@@ -16,6 +16,7 @@ __all__ = [
     "Dismiss",
     "Drop",
     "Effect",
+    "Exchange",
     "Greet",
     "Halt",
     "Inspect",
@@ -168,6 +169,25 @@ class Combine:
 
 
 @frozen
+class Exchange:
+    """Exchange a register with a segment that all processes of this machine share, as one: ``d =
+    register - segment; register -= taken * d; segment += given * d``.
+
+    Whoever is the first makes the segment, which then equals the register. It is as large as that,
+    and is gone with the last process that has exchanged with it.
+    """
+
+    register: str
+    segment: str
+    taken: float
+    """In [0, 1]; 1 makes the register equal to what the segment was, bit for bit."""
+    given: float
+    """In [0, 1]."""
+    swarm: bytes
+    """Hash of the anchor of the swarm whose segment is meant."""
+
+
+@frozen
 class Drop:
     """Forget what was staged of a share."""
 
@@ -204,6 +224,7 @@ Effect = (
     | Inspect
     | Mix
     | Combine
+    | Exchange
     | Drop
     | Wait
     | Halt

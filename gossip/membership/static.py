@@ -140,6 +140,10 @@ class StaticMemberTable:
         """Never: simulated workers have no memory to read."""
         return False
 
+    def is_beside(self, peer: PeerId) -> bool:
+        """Always: workers of a fleet share one machine."""
+        return True
+
     def incarnation(self, peer: PeerId) -> Incarnation:
         """The only incarnation of a member."""
         return 1 if peer in self._membership.phases else 0

@@ -134,6 +134,11 @@ class MemberTable:
         known = self._others.get(peer)
         return known is not None and bool(self.me.host) and known.member.host == self.me.host
 
+    def is_beside(self, peer: PeerId) -> bool:
+        """Whether *peer* runs on this peer's machine, or is not known."""
+        known = self._others.get(peer)
+        return known is None or known.member.host == self.me.host
+
     def incarnation(self, peer: PeerId) -> Incarnation:
         """The latest incarnation of *peer* that is known, 0 where none is."""
         known = self._others.get(peer)

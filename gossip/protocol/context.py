@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from ..effects.effects import Combine, Drop, Mix, Snapshot, X
+from ..effects.effects import Combine, Drop, Exchange, Mix, Snapshot, X
 from ..effects.events import PushSkipped, ShareMixed
 from ..errors import LocalProtocolError
 from ..exchange.outgoing import Returned
@@ -208,6 +208,10 @@ class RuleContext:
             return "leaving" if is_there else "left"
         return "" if is_there else "died"
 
+    def is_beside(self, peer: PeerId) -> bool:
+        """Whether *peer* runs on this peer's machine, and can share its segments."""
+        return self._state.table.is_beside(peer)
+
     def is_quiet(self, peer: PeerId) -> bool:
         """Whether all that *peer* ever pushed is settled, and nothing more will come from it."""
         member = self._state.table.member(peer)
@@ -307,6 +311,22 @@ class RuleContext:
         """
         resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
         self._state.log.ask(Combine(register, resolved))
+        if self._fresh:
+            self._forget_fresh(register)
+
+    def exchange(self, segment: str, *, taken: float, given: float, register: str = X) -> None:
+        """Exchange a register with a segment that the processes of this machine share, as one.
+
+        ``d = register - segment; register -= taken * d; segment += given * d``. With 0 for both,
+        the segment is there from then on; with ``taken=1, given=0`` it is read.
+
+        Args:
+            segment: Its name, of this rule's and this swarm's own.
+            taken: How far the register goes toward the segment, in [0, 1].
+            given: How far the segment goes toward the register, in [0, 1].
+            register: What is exchanged.
+        """
+        self._state.log.ask(Exchange(register, segment, taken, given, self._state.log.swarm))
         if self._fresh:
             self._forget_fresh(register)
 

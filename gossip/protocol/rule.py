@@ -86,6 +86,8 @@ class Requirements:
     share_registers: int = 1
     """Most registers that it pushes in one share. Several cannot be mixed by weight, so that such a
     rule works on whole vectors."""
+    one_machine: bool = False
+    """Whether its peers share segments (`RuleContext.exchange`), and so must run on one machine."""
     copied: tuple[str, ...] = ()
     """Registers that a newcomer's copy brings along, as its donor holds them; of whole vectors."""
 

@@ -15,6 +15,7 @@ from .asynchronous.adpsgd import ADPSGD
 from .asynchronous.easgd import EASGD
 from .asynchronous.epidemic import Epidemic
 from .asynchronous.gosgd import GoSGD
+from .asynchronous.seasgd import SEASGD
 from .asynchronous.sgp import SGP
 from .heterogeneous.d2 import D2
 from .heterogeneous.decentlam import DecentLaM
@@ -48,7 +49,7 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
-            *(GoSGD, SGP, ADPSGD, Epidemic, EASGD),
+            *(GoSGD, SGP, ADPSGD, Epidemic, EASGD, SEASGD),
             *(DPSGD, AllReduce, Swap),
             *(D2, GradientTracking, MomentumTracking, QGDSGDm, DecentLaM),
             *(LocalSGD, DiLoCo, GASLoC, NoLoCo),

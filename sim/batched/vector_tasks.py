@@ -15,9 +15,19 @@ from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from ..kernel.program import Combine, Keep, Mix, Operation, Release, SlotPart, Snapshot, Start
+from ..kernel.program import (
+    Combine,
+    Exchange,
+    Keep,
+    Mix,
+    Operation,
+    Release,
+    SlotPart,
+    Snapshot,
+    Start,
+)
 from .compiled.row_passes import RowPasses, over_vectors
-from .shares import Parts, Shares
+from .shares import Parts, Segments, Shares
 from .stepper import WorkerCheckpoints
 
 __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
@@ -159,6 +169,7 @@ class VectorRows:
         """Shares under way: each register's numbers."""
         is_plain = shards == 1 and parse_wire(wire).is_native
         self._all = padded
+        self._segments = Segments()
         self._shares = None if is_plain else _shares(self.schema, _rows_of(padded), ids, seed)
         self._checkpoints: WorkerCheckpoints | None = None
         self._compiled = compiled
@@ -245,6 +256,9 @@ class VectorRows:
                     self._registers[register][worker] = total
                     if register == X and self._counts == "after the round":
                         self.counted[worker] = total
+                case Exchange(worker, _, register):
+                    row = torch.from_numpy(self._registers[register][worker])
+                    self._segments.exchange(operation, (row,))
                 case Keep() | Start():
                     self._begin_again(operation)
 

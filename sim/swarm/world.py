@@ -19,7 +19,7 @@ from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from .learner import Course, own_rng
 from .observers import Fault, SwarmObserver
-from .peer import SwarmPeer
+from .peer import MachineSegments, SwarmPeer
 from .post import Link, Post
 
 __all__ = ["Peers", "World", "check_name"]
@@ -79,6 +79,7 @@ class World:
         self._seed = seed
         self._places: dict[PeerId, int] = {}
         self._is_moving = False
+        self._segments = MachineSegments()
         for id in ids:
             self._make(id, 1)
         for id, peer in self.peers.items():
@@ -200,7 +201,7 @@ class World:
         )
         pace = self._pace(id)
         rounding = partial(_rounding, self._seed, id)
-        given = self.clock, self.post, self.observer, rounding
+        given = self.clock, self.post, self.observer, rounding, self._segments
         peer = SwarmPeer(protocol, learner, vector, pace, *given)
         self.peers[id] = self.post.listeners[id] = peer
         return peer

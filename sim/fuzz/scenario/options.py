@@ -187,6 +187,15 @@ def _outer_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, rule=chosen, shards=1, config=config)
 
 
+def _segments(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """The rule whose peers share a segment, in place of one that mixes by weight."""
+    config = scenario.config
+    fits = scenario.rule in _OFTEN and not config.exact and parse_wire(config.wire).is_dense
+    if rng.random() >= 0.05 or not fits:
+        return scenario
+    return replace(scenario, rule="seasgd", shards=1)
+
+
 _Option = Callable[[Scenario, np.random.Generator], Scenario]
 
 _SWARM: Mapping[str, _Option] = MappingProxyType(
@@ -212,6 +221,7 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "two-swarms": _two_swarms,
         "tombstones": _brief_tombstones,
         "outer-rules": _outer_rules,
+        "segments": _segments,
     }
 )
 

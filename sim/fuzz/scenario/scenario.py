@@ -18,6 +18,7 @@ from ....gossip import (
 )
 from ....gossip.effects.effects import Wait
 from ....gossip.protocol.rule import Requirements
+from ....gossip.rules.asynchronous.seasgd import SEASGD
 from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from ....gossip.rules.outer.diloco import DiLoCo
 from ....gossip.rules.outer.gasloc import GASLoC
@@ -193,6 +194,7 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "gasloc": lambda: GASLoC(h=2),
         "noloco": lambda: NoLoCo(h=2),
         "gradient-tracking": GradientTracking,
+        "seasgd": SEASGD,
     }
 )
 """Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
