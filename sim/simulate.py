@@ -46,7 +46,7 @@ from .kernel.plan import FaultPlan, FleetPlan, Stop
 from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
-from .models.topology import LiveWorkerTopology, WorkerTopology
+from .models.topology import LiveWorkerTopology, WorkerTopology, require_machines
 from .results.measure import Curves
 from .results.run import Run, summarize
 
@@ -175,6 +175,7 @@ class Simulation:
         self._topology = parse(
             config.topology, config.workers, seed=config.seed, mixing=config.mixing
         )
+        require_machines(config.rule_spec.make(), self._topology)
         ends = config.time_s or config.total_steps
         self.steps = config.steps or (None if ends else task.steps)
 

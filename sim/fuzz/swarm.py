@@ -151,7 +151,7 @@ class FuzzSwarm:
         self.opened: dict[tuple[Life, Life], float] = {}
         """Connections of peers that dial out, as (who listens, who dialled), and since when."""
         self._shown: list[tuple[FuzzPeer, bytearray]] = []
-        self._machine = Machine()
+        self.machine = Machine()
         self._draws: Counter[tuple[str, PeerId]] = Counter()
         self._crashes: Counter[float] = Counter()
         """How many lives have died at a time."""
@@ -321,7 +321,7 @@ class FuzzSwarm:
             values = draws.normal(size=self._made.size)
         accounts = worker.protocol.accounts
         ledgers = tuple(Account(*life, shard) for shard in range(len(accounts)))
-        machine, runs = self._machine, lambda: worker.running
+        machine, runs = self.machine, lambda: worker.running
         vector = Vector(values, self._registers[id], self._schema, machine, runs)
         peer = self.peers[id] = FuzzPeer(worker, vector, ledgers)
         self.invariants.opened(peer)

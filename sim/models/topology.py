@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ...gossip import PeerId
+from ...gossip import ConfigError, PeerId, Rule
+from ...gossip.protocol.rule import requirements_of
 from ...topology import Topology, View
 
-__all__ = ["LiveWorkerTopology", "WorkerTopology"]
+__all__ = ["LiveWorkerTopology", "WorkerTopology", "require_machines"]
 
 
 _VIEWS_KEPT = 256
@@ -102,3 +103,17 @@ class LiveWorkerTopology:
             found = self._views[asked] = asked, self._make()
         self._last[peer] = live, *found
         return found
+
+
+def require_machines(rule: Rule, topology: Topology) -> None:
+    """Refuse a rule whose peers must share a machine on a topology of several hosts.
+
+    Raises:
+        ConfigError: It is such a rule, and there are several.
+    """
+    several = topology.layout == "hosts" and len(topology.runs) > 1
+    if several and requirements_of(rule).one_machine:
+        raise ConfigError(
+            f"topology is {topology.spec!r}: rule {rule.name} needs all peers on one machine, "
+            f"where they share memory, and these are {len(topology.runs)} hosts"
+        )

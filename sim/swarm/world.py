@@ -17,6 +17,7 @@ from ..kernel.clock import Clock
 from ..models.links import address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
+from ..models.topology import require_machines
 from .learner import Course, own_rng
 from .observers import Fault, SwarmObserver
 from .peer import MachineSegments, SwarmPeer
@@ -62,7 +63,7 @@ class World:
         seed: int,
     ) -> None:
         try:
-            over(topology, seed, sorted(ids))
+            require_machines(rule(), over(topology, seed, sorted(ids)))
         except TopologyError as error:
             raise ConfigError(str(error)) from None
         self.course = course

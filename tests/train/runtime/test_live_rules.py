@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ONE, UNIT, ProtocolConfig, TrainingError, audit
+from rumor.gossip import ONE, UNIT, ConfigError, ProtocolConfig, TrainingError, audit
 from rumor.gossip.rules.registry import RULES
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledger
@@ -92,6 +92,10 @@ def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) ->
         torch.testing.assert_close(models.mean(0), torch.full((3,), 30.0), rtol=0.02, atol=0)
     if rule == "local-sgd:h=5":
         torch.testing.assert_close(models, torch.full((3, 3), 30.0), rtol=1e-5, atol=0)
+    if rule == "seasgd":
+        # Each has read the center at the end, whose moves are those of the three models.
+        assert torch.equal(models[0], models[1]) and torch.equal(models[0], models[2])
+        assert 5 < models.mean() < 60
     if rule == "allreduce":
         assert torch.equal(models[0], models[1]) and torch.equal(models[0], models[2])
 
@@ -180,6 +184,34 @@ def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path
     held = sum(account.weight for account in accounts)
     # A few units that were under way to the third one, or from it, may be where nobody can tell.
     assert 2 * ONE - 100 * UNIT < held < 2 * ONE + 100 * UNIT
+
+
+def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) -> None:
+    members = [Member(number, tmp_path, "seasgd", steps=10**6, count=3) for number in range(2)]
+    _kill_beside(members, tmp_path, "seasgd")
+    killed_at = [member.taken for member in members]
+    give_up_s = time.monotonic() + 600
+    while any(m.taken < taken + 20 for m, taken in zip(members, killed_at, strict=True)):
+        assert time.monotonic() < give_up_s and all(m.thread.is_alive() for m in members)
+        time.sleep(0.01)
+    for member in members:
+        member._steps = 0
+    for member in members:
+        member.thread.join(600)
+        assert not member.thread.is_alive() and member.error is None
+    assert torch.equal(members[0].model.bias, members[1].model.bias)
+    accounts = [
+        account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
+    ]
+    # Nobody had pushed anything before the third one was gone.
+    assert sum(account.weight for account in accounts) == 2 * ONE
+
+
+def test_without_memory_that_processes_share_a_shared_center_is_refused() -> None:
+    config = PeerConfig(rule="seasgd", protocol=ProtocolConfig(shared_memory=False))
+    with pytest.raises(ConfigError, match="shared_memory is False: rule seasgd needs memory"):
+        with Peer(nn.Linear(4, 3), config):
+            pass
 
 
 def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:
