@@ -26,8 +26,8 @@ class SEASGD:
     Raises:
         ConfigError: An argument is out of range.
 
-    Source: Ahn, Kim, Lim and Kim 2018, ShmCaffe, SEASGD of its asynchronous mode (ShmCaffe-A);
-    alpha and every are theirs. Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1.
+    Source: Ahn et al. 2018, ShmCaffe, SEASGD of its asynchronous mode (ShmCaffe-A); alpha and every
+    are theirs. Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1.
     """
 
     name = "seasgd"

@@ -188,12 +188,13 @@ def _outer_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
 
 
 def _segments(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    """The rule whose peers share a segment, in place of one that mixes by weight."""
-    config = scenario.config
-    fits = scenario.rule in _OFTEN and not config.exact and parse_wire(config.wire).is_dense
-    if rng.random() >= 0.05 or not fits:
+    """The rule whose peers share a segment; it works on whole vectors."""
+    if rng.random() >= 0.04:
         return scenario
-    return replace(scenario, rule="seasgd", shards=1)
+    is_dense = parse_wire(scenario.config.wire).is_dense
+    wire = scenario.config.wire if is_dense else NATIVE
+    config = replace(scenario.config, exact=False, wire=wire)
+    return replace(scenario, rule="seasgd", shards=1, config=config)
 
 
 _Option = Callable[[Scenario, np.random.Generator], Scenario]
