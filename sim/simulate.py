@@ -46,7 +46,7 @@ from .kernel.plan import FaultPlan, FleetPlan, Stop
 from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
-from .models.topology import LiveWorkerTopology, WorkerTopology, require_machines
+from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.measure import Curves
 from .results.run import Run, summarize
 
@@ -338,6 +338,7 @@ class Simulation:
             steps_total=config.total_steps,
             fault_plan=self._fault_plan,
             exchange_s=config.exchange_s,
+            machines=machines_of(config.rule_spec.make(), self._topology, config.seed, self.ids),
         )
 
     def _prefetches(self) -> bool:

@@ -208,9 +208,13 @@ class RuleContext:
             return "leaving" if is_there else "left"
         return "" if is_there else "died"
 
+    def machine(self, peer: PeerId) -> bytes:
+        """Names the machine of a peer that is known: alike for those that can share segments."""
+        return self._state.table.machine(peer)
+
     def is_beside(self, peer: PeerId) -> bool:
         """Whether *peer* runs on this peer's machine, and can share its segments."""
-        return self._state.table.is_beside(peer)
+        return self.machine(peer) == self.machine(self.me)
 
     def is_quiet(self, peer: PeerId) -> bool:
         """Whether all that *peer* ever pushed is settled, and nothing more will come from it."""
@@ -221,6 +225,10 @@ class RuleContext:
         """Steps of a peer that has finished, perhaps none; None of one that has not, or where
         members are not told of one another's steps."""
         return self._state.table.steps_at_end(peer)
+
+    def trains(self, peer: PeerId) -> bool:
+        """Whether a peer takes optimizer steps still, this one included."""
+        return self._state.table.trains(peer)
 
     def is_suspected(self, peer: PeerId) -> bool:
         """Whether a peer that is considered alive has been silent for so long that it is asked."""

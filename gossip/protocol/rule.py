@@ -88,6 +88,8 @@ class Requirements:
     rule works on whole vectors."""
     one_machine: bool = False
     """Whether its peers share segments (`RuleContext.exchange`), and so must run on one machine."""
+    by_machine: bool = False
+    """Whether it tells peers of its own machine from others (`RuleContext.machine`)."""
     copied: tuple[str, ...] = ()
     """Registers that a newcomer's copy brings along, as its donor holds them; of whole vectors."""
 

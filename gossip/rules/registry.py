@@ -24,6 +24,7 @@ from .heterogeneous.momentum_tracking import MomentumTracking
 from .heterogeneous.qg_dsgdm import QGDSGDm
 from .outer.diloco import DiLoCo
 from .outer.gasloc import GASLoC
+from .outer.hybrid import Hybrid
 from .outer.local_sgd import LocalSGD
 from .outer.noloco import NoLoCo
 from .parameter import Parameter, Value, parameters_of
@@ -52,7 +53,7 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
             *(GoSGD, SGP, ADPSGD, Epidemic, EASGD, SEASGD),
             *(DPSGD, AllReduce, Swap),
             *(D2, GradientTracking, MomentumTracking, QGDSGDm, DecentLaM),
-            *(LocalSGD, DiLoCo, GASLoC, NoLoCo),
+            *(LocalSGD, DiLoCo, GASLoC, NoLoCo, Hybrid),
         )
     }
 )

@@ -258,7 +258,7 @@ class FuzzSwarm:
             config=made.config,
             addresses=() if made.dials_out(id) else (address_of(id),),
             keeps_anchor=self._keeps_anchor,
-            host=made.host,
+            host=made.host_of(id),
             clock=dict(kept.clock) if kept is not None else {},
         )
         made.mutate(protocol)

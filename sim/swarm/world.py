@@ -17,7 +17,7 @@ from ..kernel.clock import Clock
 from ..models.links import address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
-from ..models.topology import require_machines
+from ..models.topology import machines_of, require_machines
 from .learner import Course, own_rng
 from .observers import Fault, SwarmObserver
 from .peer import MachineSegments, SwarmPeer
@@ -63,7 +63,8 @@ class World:
         seed: int,
     ) -> None:
         try:
-            require_machines(rule(), over(topology, seed, sorted(ids)))
+            graph = over(topology, seed, sorted(ids))
+            require_machines(rule(), graph)
         except TopologyError as error:
             raise ConfigError(str(error)) from None
         self.course = course
@@ -81,6 +82,7 @@ class World:
         self._places: dict[PeerId, int] = {}
         self._is_moving = False
         self._segments = MachineSegments()
+        self._machines = machines_of(rule(), graph, seed, ids)
         for id in ids:
             self._make(id, 1)
         for id, peer in self.peers.items():
@@ -199,6 +201,8 @@ class World:
             config=self._config,
             addresses=(address_of(id),),
             keeps_anchor=parse_wire(self._config.wire).needs_anchor,
+            # Who comes later comes to the first machine.
+            host=self._machines.get(id, next(iter(self._machines.values()), b"")),
         )
         pace = self._pace(id)
         rounding = partial(_rounding, self._seed, id)

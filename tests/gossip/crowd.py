@@ -99,6 +99,7 @@ class Crowd:
         tells: Whether a sender hears that nobody listens.
         alike: Whether all models begin where the first one does.
         dials_out: Who listens nowhere.
+        host: Names of their machines.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Crowd:
         tells: bool = False,
         alike: bool = False,
         dials_out: frozenset[PeerId] = frozenset(),
+        host: Callable[[PeerId], bytes] = lambda peer: b"",
     ) -> None:
         everybody = n + len(late)
         begin = starts(everybody)[:1].repeat(everybody, 0) if alike else starts(everybody)
@@ -137,6 +139,7 @@ class Crowd:
             hulls=False,
             dials_out=dials_out.__contains__,
             tells=tells,
+            host=host,
         )
         self._seed = seed
         self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather)

@@ -263,7 +263,8 @@ def _host(made: Made) -> bytes:
         ConfigError: The rule cannot do without.
     """
     host = host_id() if made.config.protocol.shared_memory else b""
-    if requirements_of(made.rule).one_machine and not host:
+    requirements = requirements_of(made.rule)
+    if (requirements.one_machine or requirements.by_machine) and not host:
         raise ConfigError(
             f"shared_memory is {made.config.protocol.shared_memory}: rule {made.rule.name} needs "
             "memory that processes share, on a system that has it (Linux); use gosgd or easgd"

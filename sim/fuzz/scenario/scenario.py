@@ -22,6 +22,7 @@ from ....gossip.rules.asynchronous.seasgd import SEASGD
 from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from ....gossip.rules.outer.diloco import DiLoCo
 from ....gossip.rules.outer.gasloc import GASLoC
+from ....gossip.rules.outer.hybrid import Hybrid
 from ....gossip.rules.outer.local_sgd import LocalSGD
 from ....gossip.rules.outer.noloco import NoLoCo
 from ....gossip.weight import coarse
@@ -125,6 +126,8 @@ class Scenario:
     shards: int = 1
     host: bytes = b""
     """Where they can read one another's memory; empty where they cannot."""
+    machines: int = 0
+    """On how many they run, in turn; 0 where nobody asks."""
     dial_out: frozenset[PeerId] = frozenset()
     """Who listens nowhere."""
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
@@ -159,6 +162,11 @@ class Scenario:
     def averages(self) -> bool:
         """Whether its models only ever become averages of models."""
         return self.rule not in _BEYOND
+
+    def host_of(self, peer: PeerId) -> bytes:
+        """Where a peer runs."""
+        place = self.ids.index(peer) % self.machines if self.machines else 0
+        return self.host if not self.machines else (place + 1).to_bytes(16, "big")
 
     def make_rule(self) -> Rule:
         """A rule for one peer."""
@@ -195,6 +203,7 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "noloco": lambda: NoLoCo(h=2),
         "gradient-tracking": GradientTracking,
         "seasgd": SEASGD,
+        "hybrid": lambda: Hybrid(between=0.5),
     }
 )
 """Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
@@ -203,7 +212,7 @@ SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking")
 """Rules whose peers wait for one another, and halt where one of them is lost."""
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
-"""Rules whose peers wait for whoever is there."""
+"""Rules whose peers wait for whoever is there, on whatever machine."""
 
-_BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco"})
+_BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "hybrid"})
 """Rules that do not only average: models leave the hull that they all lie in at the start."""

@@ -162,7 +162,7 @@ def _kill_beside(members: list[Member], folder: Path, rule: str) -> None:
         victim.wait()
 
 
-@pytest.mark.parametrize("name", OUTER)
+@pytest.mark.parametrize("name", [*OUTER, "hybrid"])
 def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path: Path) -> None:
     rule = f"{name}:h=3"
     members = [Member(number, tmp_path, rule, steps=10**6, count=3) for number in range(2)]
@@ -184,6 +184,28 @@ def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path
     held = sum(account.weight for account in accounts)
     # A few units that were under way to the third one, or from it, may be where nobody can tell.
     assert 2 * ONE - 100 * UNIT < held < 2 * ONE + 100 * UNIT
+
+
+def test_machines_gossip_and_the_peers_of_one_act_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four peers, two of which are told that they run on another machine."""
+    machine = "rumor.train.runtime.session._host"
+    monkeypatch.setattr(machine, lambda made: bytes([int(made.id[1:]) // 2 + 1]) * 16)
+    members = [Member(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
+    for member in members:
+        member.thread.join(600)
+        assert not member.thread.is_alive() and member.error is None
+    ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
+    account = audit(ledgers)
+    assert account.balanced and account.held == account.founded == 4 * ONE
+    for one, other in (members[:2], members[2:]):
+        found = [torch.stack(each.history[:20]) for each in (one, other)]
+        torch.testing.assert_close(*found, rtol=1e-5, atol=0)
+    models = torch.stack([member.model.bias.detach() for member in members])
+    # By themselves one machine comes to 30 (0 + 1) / 2, and the other to 30 (2 + 3) / 2.
+    assert 16 < models.mean() < 74
+    torch.testing.assert_close(models, models[:1].expand(4, -1), rtol=1e-2, atol=0)
 
 
 def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """SEASGD ties all models to one center, which lies in a segment that all of them share."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -42,7 +44,7 @@ def center_of(crowd: Crowd) -> Values:
 def test_it_is_the_published_update_in_the_order_of_time(
     rule: Rule, alpha: float, every: int, n: int, weather: NetworkConfig
 ) -> None:
-    make = type(rule)
+    make: Any = type(rule)
     given = {"center": "segment"} if make is EASGD else {}
     crowd = Crowd(
         lambda peer: make(alpha=alpha, every=every, **given), n, complete, weather, alike=True
