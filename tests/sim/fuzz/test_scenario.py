@@ -40,10 +40,17 @@ def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(o
         without = [*others, option]
         assert any(draw(seed, 6, others, ()) != draw(seed, 6, without, ()) for seed in SEEDS)
     # Frames and shards depend on the size of the vector, and on nothing else.
-    wide = {"wide", "frames", "shards", "more-rules", "outer-rules", "segments"}
+    wide = {"wide", "frames", "shards", "more-rules", "outer-rules", "segments", "machines"}
     for seed in range(20):
         full, less = draw(seed, 6, (), ()), draw(seed, 6, (option,), ())
-        if option not in ("rules", "more-rules", "outer-rules", "several-registers", "segments"):
+        if option not in (
+            "rules",
+            "more-rules",
+            "outer-rules",
+            "several-registers",
+            "segments",
+            "machines",
+        ):
             assert less.rule == full.rule
         if option not in wide:
             assert (less.size, less.shards) == (full.size, full.shards)

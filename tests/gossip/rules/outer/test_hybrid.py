@@ -131,6 +131,28 @@ def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
     assert spread(crowd.swarm.running()) < 1e-5 and len(crowd.swarm.running()) == 6
 
 
+def test_who_can_reach_nobody_on_its_machine_is_a_machine_by_itself() -> None:
+    """The two of the second machine only dial out; on the first, one of three does."""
+    dialling = frozenset({"p00", "p03", "p04"})
+    crowd = Crowd(lambda peer: Hybrid(), 6, complete, host=of_three, dials_out=dialling)
+    crowd.run(2000.0, steps=10)
+    crowd.descend_no_more()
+    run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
+    assert spread(crowd.hosts) < 1e-5
+
+
+def test_a_machine_that_has_finished_still_follows_the_others() -> None:
+    steps = {"p03": 5, "p04": 5}
+    crowd = Crowd(
+        lambda peer: Hybrid(), 6, complete, host=of_three, steps=lambda peer: steps.get(peer, 10**6)
+    )
+    crowd.run(60.0)
+    crowd.descend_no_more()
+    run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
+    assert spread(crowd.hosts) < 1e-5
+    assert [host.protocol.phase for host in crowd.hosts].count(Phase.FINISHED) == 2
+
+
 def test_hosts_of_a_topology_are_machines() -> None:
     """Three peers each push to two others after a step, and one of them to the other machine.
 
