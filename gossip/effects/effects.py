@@ -173,8 +173,9 @@ class Exchange:
     """Exchange a register with a segment that all processes of this machine share, as one: ``d =
     register - segment; register -= taken * d; segment += given * d``.
 
-    Whoever is the first makes the segment, which then equals the register. It is as large as that,
-    and is gone with the last process that has exchanged with it.
+    Whoever is the first makes the segment, which then equals the register: with 0 for both, it is
+    there from then on. It is as large as that, of one rule of one swarm, and is gone with the last
+    process that has exchanged with it.
     """
 
     register: str

@@ -212,10 +212,6 @@ class RuleContext:
         """Names the machine of a peer that is known: alike for those that can share segments."""
         return self._state.table.machine(peer)
 
-    def is_beside(self, peer: PeerId) -> bool:
-        """Whether *peer* runs on this peer's machine, and can share its segments."""
-        return self.machine(peer) == self.machine(self.me)
-
     def is_quiet(self, peer: PeerId) -> bool:
         """Whether all that *peer* ever pushed is settled, and nothing more will come from it."""
         member = self._state.table.member(peer)
@@ -323,18 +319,9 @@ class RuleContext:
             self._forget_fresh(register)
 
     def exchange(self, segment: str, *, taken: float, given: float, register: str = X) -> None:
-        """Exchange a register with a segment that the processes of this machine share, as one.
-
-        ``d = register - segment; register -= taken * d; segment += given * d``. With 0 for both,
-        the segment is there from then on; with ``taken=1, given=0`` it is read.
-
-        Args:
-            segment: Its name, of this rule's and this swarm's own.
-            taken: How far the register goes toward the segment, in [0, 1].
-            given: How far the segment goes toward the register, in [0, 1].
-            register: What is exchanged.
-        """
-        self._state.log.ask(Exchange(register, segment, taken, given, self._state.log.swarm))
+        """Exchange a register with a segment that this machine's processes share: `Exchange`."""
+        log = self._state.log
+        log.ask(Exchange(register, segment, taken, given, log.swarm))
         if self._fresh:
             self._forget_fresh(register)
 

@@ -92,7 +92,8 @@ class SEASGD:
 
 def _elsewhere(context: RuleContext) -> Halt | None:
     """Why a rule cannot begin that shares segments with all others, where one is elsewhere."""
-    others = [peer for peer in context.live() if not context.is_beside(peer)]
+    mine = context.machine(context.me)
+    others = [peer for peer in context.live() if context.machine(peer) != mine]
     if not others:
         return None
     return Halt(

@@ -144,7 +144,7 @@ def _machine(context: RuleContext, peer: PeerId) -> bytes | PeerId:
     machine = context.machine(peer)
     if peer in context.outward:
         beside = [other for other in context.live() if context.machine(other) == machine]
-        if context.outward.issuperset(beside):
+        if all(other in context.outward for other in beside):
             return peer
     return machine
 

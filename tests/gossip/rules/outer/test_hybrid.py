@@ -19,7 +19,7 @@ from ...crowd import BAD, CONFIG, LR, Crowd, gradient, run_until_agreed, starts
 
 MORTAL = replace(CONFIG, suspect_s=1.0, dead_s=3.0, roll_s=5.0)
 
-HOSTS = {"topology": "hosts:sizes=3x3", "workers": 6, "rule": "hybrid"}
+HOSTS: dict[str, Any] = {"topology": "hosts:sizes=3x3", "workers": 6, "rule": "hybrid"}
 
 
 def of_three(peer: PeerId) -> bytes:
