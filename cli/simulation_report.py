@@ -171,7 +171,8 @@ def _traffic(summary: dict[str, Any]) -> Iterator[Row]:
     yield Row("messages", f"{summary['messages']:,}", f"{sized(sent)}{rate}")
     skipped = summary["skipped"]
     more = f"; {skipped:,} more were skipped" if skipped else ""
-    words = f"{summary['mixed']:,} shares were mixed in{more}"
+    each = f", {summary['pushes'] / summary['steps']:.3g} a step" if summary["steps"] else ""
+    words = f"of shares{each}; {summary['mixed']:,} were mixed in{more}"
     yield Row("pushes", f"{summary['pushes']:,}", words)
     staleness = summary.get("staleness_steps")
     if staleness is not None:

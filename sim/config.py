@@ -11,6 +11,7 @@ from typing import Any
 from ..gossip import ProtocolConfig
 from ..gossip.config import ShardOrder, timing
 from ..gossip.errors import ConfigError
+from ..gossip.protocol.rule import shards_of
 from ..gossip.rules.registry import RuleSpec, read_rule
 from ..gossip.wire.formats import NATIVE
 from ..train.tasks.task import Task
@@ -88,7 +89,8 @@ class SimulationConfig:
     """Format in which shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8`` or
     ``topk:FRACTION``. All but the first cost accuracy in each share and save bytes."""
     shards: int = 1
-    """Pieces into which the vector is cut, each with weights of its own."""
+    """Pieces into which the vector is cut, each with weights of its own. Rules that cut it
+    themselves set it."""
     shards_per_push: int = 1
     """How many of them a push carries. Fewer are cheaper and agree more slowly."""
     shard_order: ShardOrder = "round-robin"
@@ -190,6 +192,7 @@ class SimulationConfig:
             raise ConfigError(f"unknown engine {self.engine!r}. Valid names: {', '.join(ENGINES)}")
         if self.decide not in DECIDERS:
             raise ConfigError(f"unknown decide {self.decide!r}: it must be {', '.join(DECIDERS)}")
+        object.__setattr__(self, "shards", shards_of(self.rule_spec.make(), self.shards))
         if self.shards_per_push > self.shards:
             raise ConfigError(
                 f"shards_per_push is {self.shards_per_push}: it must be from 1 to shards, "

@@ -4,10 +4,11 @@ from typing import Any
 
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.sim.batched.vector_tasks import VectorTask, consensus, noise
 
 __all__ = [
-    *("ANY_OPTIMIZER", "BOTH_WAYS", "NOT_PLAIN_ALONE", "OUTER", "PLAIN_SGD"),
-    *("fitting", "topology_of"),
+    *("ANY_OPTIMIZER", "BOTH_WAYS", "CUTTING", "NOT_PLAIN_ALONE", "OUTER", "PLAIN_SGD"),
+    *("fitting", "spec_of", "topology_of", "vectors_of"),
 ]
 
 _NEEDS = {name: requirements_of(make_rule(name)) for name in RULES}
@@ -20,6 +21,9 @@ ANY_OPTIMIZER = tuple(name for name in RULES if name not in PLAIN_SGD)
 BOTH_WAYS = tuple(name for name in RULES if getattr(make_rule(name), "both_ways", False))
 """Rules that need edges that go both ways."""
 
+CUTTING = tuple(name for name in RULES if _NEEDS[name].shards > 1)
+"""Rules that cut the vector themselves."""
+
 OUTER = tuple(n for n in RULES if _NEEDS[n].waits and not _NEEDS[n].fixed_members)
 """Rules with outer rounds."""
 
@@ -28,6 +32,20 @@ NOT_PLAIN_ALONE = (
     "gradient-tracking",  # rounding leaves something of a correction
 )
 """Rules under which even a peer that is alone goes elsewhere than its optimizer."""
+
+
+def spec_of(rule: str) -> str:
+    """A rule on the small models and short runs of most tests."""
+    if rule in OUTER:
+        # With the default, they would be over before the first round.
+        return f"{rule}:h=5"
+    return f"{rule}:fraction=0.5" if rule in CUTTING else rule
+
+
+def vectors_of(task: str, rule: str) -> VectorTask:
+    """``consensus`` or ``noise``, long enough for a rule that cuts vectors."""
+    make = {"consensus": consensus, "noise": noise}[task]
+    return make(dim=20) if rule in CUTTING else make()
 
 
 def topology_of(rule: str, otherwise: str = "exponential") -> str:
@@ -40,8 +58,7 @@ def topology_of(rule: str, otherwise: str = "exponential") -> str:
 def fitting(rule: str) -> dict[str, Any]:
     """Settings of a simulation in which a rule can do its work."""
     return {
-        # With the default, the runs of most tests are over before the first round.
-        "rule": f"{rule}:h=5" if rule in OUTER else rule,
+        "rule": spec_of(rule),
         **({"momentum": 0.0} if rule in PLAIN_SGD else {}),
         **({"topology": topology_of(rule)} if rule in BOTH_WAYS else {}),
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
-from ..gossip.protocol.rule import require_fit
+from ..gossip.protocol.rule import require_fit, shards_of
 from ..gossip.rules.registry import make_rule
 from ..gossip.transport.addresses import parse_address
 from ..gossip.wire.messages import is_name
@@ -114,7 +114,8 @@ class PeerConfig:
 
     shards: int = 1
     """Into how many pieces the vector is cut, each with a weight of its own, the same for all
-    peers. More let a push be smaller (`ProtocolConfig.shards_per_push`)."""
+    peers. More let a push be smaller (`ProtocolConfig.shards_per_push`). Rules that cut the vector
+    themselves set it."""
 
     mixing: Mixing = "step"
     """When shares are mixed in: ``step``, at once, between two optimizer steps; ``sliced``, there
@@ -146,7 +147,9 @@ class PeerConfig:
         named = (self.advertise,) if isinstance(self.advertise, str) else self.advertise or ()
         set_field(self, "advertise", tuple(parse_address(address) for address in named))
         protocol = self.protocol
-        require_fit(self.make_rule(), protocol.wire, self.shards, exact=protocol.exact)
+        rule = self.make_rule()
+        set_field(self, "shards", shards_of(rule, self.shards))
+        require_fit(rule, protocol.wire, self.shards, exact=protocol.exact)
         if protocol.shards_per_push > self.shards:
             raise ConfigError(
                 f"shards_per_push is {protocol.shards_per_push}: there are {self.shards} shards"

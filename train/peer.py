@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from torch import nn
 
 from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError
+from ..gossip.protocol.rule import requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
 from ..gossip.wire.formats import parse_wire
@@ -78,6 +79,7 @@ class Peer:
             model,
             self._rule.registers,
             shards=self.config.shards,
+            scattered=requirements_of(self._rule).scattered,
             keeps_anchor=wire.needs_anchor,
             sends_topk=not wire.is_dense,
         )

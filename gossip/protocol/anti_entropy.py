@@ -69,7 +69,7 @@ class Eviction:
         return None
 
     def _is_owed(self, peer: PeerId) -> bool:
-        return any([each.outbox.is_busy(peer) for each in self._state.shard_states])
+        return any([each.outbox.is_busy(peer) for each in self._state.busy_shards])
 
 
 _TOLD_MAX = 64
@@ -115,7 +115,7 @@ class Membership:
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a message of this incarnation of *peer*: no earlier one will be heard again."""
-        for shard_state in self._state.shard_states:
+        for shard_state in self._state.busy_shards:
             # Called for every message, and hardly any of them changes anything.
             for sender, earlier in shard_state.inbox.transfers:
                 if sender == peer and earlier < incarnation:
@@ -177,7 +177,7 @@ class Membership:
                 self._follow(change, now)
         else:
             state.table.leaving(peer)
-            for shard_state in state.shard_states:
+            for shard_state in state.busy_shards:
                 shard_state.outbox.ask_about(peer, now)
 
     def wake(self, now: float) -> None:
@@ -266,7 +266,7 @@ class Membership:
         self._dead_sockets.back(peer, member.addresses if member is not None else ())
 
     def _strand(self, peer: PeerId, now: float) -> None:
-        for shard_state in self._state.shard_states:
+        for shard_state in self._state.busy_shards:
             shard_state.outbox.died(peer, now)
 
     def _forget(self, peer: PeerId) -> None:

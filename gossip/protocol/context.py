@@ -51,7 +51,7 @@ class RuleContext:
         self._shard_states = state.shard_states
         self.returned: tuple[Returned, ...] = ()
         self._transfers: dict[ShareId, IncomingTransfer] = {}
-        for shard_state in state.shard_states:
+        for shard_state in state.busy_shards:
             if shard_state.outbox.returned:
                 self.returned += shard_state.outbox.take_returned()
             for transfer in shard_state.inbox.transfers.values():
@@ -115,6 +115,11 @@ class RuleContext:
     def weight_of(self, shard: int) -> int:
         """Weight of one shard held now, escrow not counted."""
         return self._shard_states[shard].weight
+
+    @property
+    def n_shards(self) -> int:
+        """Into how many shards the vector is cut, each with weights of its own."""
+        return len(self._shard_states)
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -238,7 +243,7 @@ class RuleContext:
 
     def is_outstanding(self, peer: PeerId) -> bool:
         """Whether a push toward *peer* is not settled yet."""
-        return any([each.outbox.is_busy(peer) for each in self._shard_states])
+        return any([each.outbox.is_busy(peer) for each in self._state.busy_shards])
 
     def draw(
         self,
@@ -391,6 +396,8 @@ class RuleContext:
         incarnation = table.incarnation(peer)
         shown = make is Offer and table.shares_memory(peer)
         snapshot = self._snapshot(register, form, shard, shown)
+        if not shard_state.is_listed:
+            state.list_busy(shard_state)
         outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
         state.round += 1
 

@@ -200,7 +200,7 @@ class Joining:
     def _ask(self, donors: Sequence[Member], now: float) -> None:
         """Ask somebody for a copy: another one, where the last has failed to give it."""
         state = self._state
-        if any(each.inbox.expects_copy() for each in state.shard_states):
+        if any(each.inbox.expects_copy() for each in state.busy_shards):
             self._was_given = True
             return
         reachable = [m for m in donors if state.table.is_reachable(m.id, now)]
@@ -240,7 +240,7 @@ class Joining:
         named = [state.table.member(member.id) for member in body.donors]
         donors = [m for m in named if m is not None and m.phase.takes_shares]
         waits = state.table.phase is Phase.JOINING and self._donor == sender
-        if waits and donors and not any(each.inbox.expects_copy() for each in state.shard_states):
+        if waits and donors and not any(each.inbox.expects_copy() for each in state.busy_shards):
             self._ask_one(donors[int(self._rng.integers(len(donors)))], now)
 
 

@@ -175,7 +175,7 @@ class Protocol:
     @property
     def staged(self) -> int:
         """Shares that have come, or are coming, and are not decided."""
-        return sum([len(each.inbox) for each in self._state.shard_states])
+        return sum([len(each.inbox) for each in self._state.busy_shards])
 
     @property
     def merging(self) -> bool:
@@ -231,7 +231,7 @@ class Protocol:
         due_s = self._leaving.due_s
         if state.rate_limiter.is_limited:
             due_s = min(due_s, state.rate_limiter.due_s)
-        for shard_state in state.shard_states:
+        for shard_state in state.busy_shards:
             if shard_state.inbox.transfers:
                 due_s = min(due_s, shard_state.inbox.deadline())
             if shard_state.outbox.transfers:
@@ -275,6 +275,8 @@ class Protocol:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
         state = self._state
+        if len(state.shard_states) > 1:
+            state.list_idle()
         phase = state.table.phase
         if trained:
             # One that gave its swarm up trains on until the first share of the other one comes.
@@ -296,7 +298,7 @@ class Protocol:
     def wake(self, now: float) -> list[Effect | Event]:
         """Do what time has made due."""
         state = self._state
-        for shard_state in state.shard_states:
+        for shard_state in state.busy_shards:
             shard_state.inbox.expire(now)
             shard_state.outbox.query_due(now)
         self._membership.wake(now)
@@ -404,9 +406,7 @@ class Protocol:
             if offer.form != Form(copy=True, anchor=offer.form.anchor, registers=copied):
                 return "not a copy"
             # Two donors may have been asked; the bytes of the second would only slow the first.
-            if any(
-                [each.inbox.expects_copy(but=share.sender) for each in self._state.shard_states]
-            ):
+            if any([each.inbox.expects_copy(but=share.sender) for each in self._state.busy_shards]):
                 return "another copy is on its way"
         form = offer.form
         if form.wire == NATIVE and form.registers == 1:
@@ -433,6 +433,8 @@ class Protocol:
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         shard, size = envelope.shard, envelope.frame_bytes
         shard_state = self._state.shard_states[shard]
+        if not shard_state.is_listed:
+            self._state.list_busy(shard_state)
         peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
         match body:
             case Push():

@@ -14,7 +14,15 @@ from ..types import frozen_keywords
 from ..wire.formats import NATIVE, REGISTERS_MAX, parse_wire
 from .context import RuleContext
 
-__all__ = ["Requirements", "Rule", "Starts", "has_start", "require_fit", "requirements_of"]
+__all__ = [
+    "Requirements",
+    "Rule",
+    "Starts",
+    "has_start",
+    "require_fit",
+    "requirements_of",
+    "shards_of",
+]
 
 _OTHERWISE = "use one that mixes by weight, such as gosgd"
 
@@ -90,6 +98,10 @@ class Requirements:
     """Whether its peers share segments (`RuleContext.exchange`), and so must run on one machine."""
     by_machine: bool = False
     """Whether it tells peers of its own machine from others (`RuleContext.machine`)."""
+    shards: int = 1
+    """Into how many pieces the vector is cut, where the rule says so itself."""
+    scattered: bool = False
+    """Whether each of these has numbers from all over the vector, in place of neighboring ones."""
     copied: tuple[str, ...] = ()
     """Registers that a newcomer's copy brings along, as its donor holds them; of whole vectors."""
 
@@ -101,6 +113,25 @@ def requirements_of(rule: Rule) -> Requirements:
     name = "requirements" if hasattr(rule, "requirements") else "demands"
     stated: Requirements = getattr(rule, name, Requirements())
     return replace(stated, waits=True) if stated.fixed_members and not stated.waits else stated
+
+
+def shards_of(rule: Rule, shards: int) -> int:
+    """Into how many pieces the vector is cut.
+
+    Args:
+        rule: The algorithm, which may say so itself.
+        shards: What is configured; 1 where nothing is.
+
+    Raises:
+        ConfigError: Both say so.
+    """
+    own = requirements_of(rule).shards
+    if own > 1 and shards not in (1, own):
+        raise ConfigError(
+            f"shards is {shards}: rule {rule.name!r} itself cuts the vector, into {own}; its "
+            "parameter fraction says into how many"
+        )
+    return max(own, shards)
 
 
 def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:

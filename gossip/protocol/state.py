@@ -44,6 +44,14 @@ class ShardState:
     """Whether a newcomer has got its copy of this shard."""
     anchored: bool = False
     """Whether that brought this part of the anchor."""
+    is_listed: bool = True
+    """Whether it is among `State.busy_shards`."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a share of it is under way, or has come back."""
+        outbox = self.outbox
+        return bool(self.inbox.transfers or outbox.transfers or outbox.returned)
 
     @property
     def weight(self) -> int:
@@ -63,6 +71,9 @@ class State:
     table: MemberTable | StaticMemberTable
     shard_states: tuple[ShardState, ...]
     """One for each shard."""
+    busy_shards: tuple[ShardState, ...]
+    """Those of which a share may be under way, in order: of thousands of shards a step or a message
+    concerns a few, and the others must cost it nothing."""
     links: LinkEstimators
     """Round trips and throughput toward neighbors."""
     rate_limiter: RateLimiter
@@ -118,25 +129,37 @@ class State:
         """Whether the anchor that is kept is the swarm's."""
         return bool(self.anchor) and self.anchor == self.log.swarm
 
+    def list_busy(self, shard_state: ShardState) -> None:
+        """Note that a share of one more shard is under way."""
+        shard_state.is_listed = True
+        listed = (*self.busy_shards, shard_state)
+        self.busy_shards = tuple(sorted(listed, key=lambda each: each.shard))
+
+    def list_idle(self) -> None:
+        """Note of which shards nothing is under way any more."""
+        for shard_state in self.busy_shards:
+            shard_state.is_listed = shard_state.is_busy
+        self.busy_shards = tuple([each for each in self.busy_shards if each.is_listed])
+
     def in_flight(self) -> int:
         """How many shares use up credit."""
-        return sum([each.outbox.in_flight for each in self.shard_states])
+        return sum([each.outbox.in_flight for each in self.busy_shards])
 
     def credit_used(self) -> int:
         """How many shares use up credit; those toward peers that do not answer do not."""
         used = 0
-        for shard_state in self.shard_states:
+        for shard_state in self.busy_shards:
             used += shard_state.outbox.in_flight - len(shard_state.outbox.unanswering)
         return used
 
     def refuse_all(self, reason: str) -> None:
         """Send all shares back that are not decided."""
-        for shard_state in self.shard_states:
+        for shard_state in self.busy_shards:
             shard_state.inbox.refuse_all(reason)
 
     def reclaim(self, now: float) -> None:
         """Mix back what came back, where that is asked for; values may be changed now."""
-        for shard_state in self.shard_states:
+        for shard_state in self.busy_shards:
             shard_state.outbox.reclaim(shard_state.weight, now)
 
     def enter(self, swarm: bytes) -> None:
@@ -185,15 +208,17 @@ def make_state(
         shard_log = log.beside(Account(me.id, me.incarnation, shard)) if shard else log
         inbox = Inbox(config, schema, shard_log, validate, is_open)
         outbox = Outbox(config, shard_log, links, rate_limiter, snapshot_refs, schema.shards)
-        return ShardState(shard, shard_log, inbox, outbox)
+        return ShardState(shard, shard_log, inbox, outbox, is_listed=schema.shards == 1)
 
+    shard_states = tuple([of_shard(shard) for shard in range(schema.shards)])
     return State(
         config=config,
         schema=schema,
         neighbors=neighbors,
         log=log,
         table=table,
-        shard_states=tuple([of_shard(shard) for shard in range(schema.shards)]),
+        shard_states=shard_states,
+        busy_shards=shard_states if schema.shards == 1 else (),
         links=links,
         rate_limiter=rate_limiter,
         snapshot_refs=snapshot_refs,

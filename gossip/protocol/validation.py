@@ -116,7 +116,7 @@ class MessageFilter:
 
     def _meet_other_swarm(self, envelope: Envelope, hello: Hello, now: float) -> bool:
         state, source = self._state, envelope.source
-        if self._must_yield(envelope.swarm, hello):
+        if self._must_yield(envelope.swarm, hello, now):
             self._joining.start_over(envelope.swarm, now)
             state.log.ask(SwarmGivenUp())
             return True
@@ -124,7 +124,7 @@ class MessageFilter:
         if state.table.is_known(source):
             state.table.disown(source)
             state.log.ask(Part(source))
-        for shard_state in state.shard_states:
+        for shard_state in state.busy_shards:
             shard_state.outbox.died(source, now)
         if state.rooted and hello.rooted:
             state.log.ask(PeerRefused(source, "it belongs to another swarm"))
@@ -132,11 +132,12 @@ class MessageFilter:
             self._answer(envelope)
         return False
 
-    def _must_yield(self, theirs: bytes, hello: Hello) -> bool:
+    def _must_yield(self, theirs: bytes, hello: Hello, now: float) -> bool:
         """Whether this peer gives up its swarm: nothing was accepted in it, nothing is on its way.
 
         Where neither side accepted anything, a founder's swarm stays, and of two the one
-        with the smaller hash. A newcomer that hears of two swarms with roots keeps to the first.
+        with the smaller hash. A newcomer that hears of two swarms with roots keeps to the first; of
+        two without, it would go to and fro for ever if those whom it asks did not count.
         """
         state = self._state
         if state.swarm_is_rooted and not state.weight and state.table.takers():
@@ -148,7 +149,12 @@ class MessageFilter:
             return True
         # Of a swarm that nobody holds anything of, only the name is left.
         they_hold = bool(hello.members) and hello.members[0].phase.takes_shares
-        i_hold = state.table.phase is Phase.TRAINING
+        since_s = now - state.config.stall_s
+        i_hold = state.table.phase is Phase.TRAINING or any(
+            state.table.spoke_since(peer, since_s)
+            for peer in state.table.takers()
+            if peer != state.table.id
+        )
         return they_hold if they_hold is not i_hold else theirs < state.log.swarm
 
     def _answer(self, envelope: Envelope, *, reply: bool = False) -> None:

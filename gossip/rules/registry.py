@@ -12,11 +12,13 @@ from typing import Any
 from ..errors import ConfigError
 from ..protocol.rule import Rule, requirements_of
 from .asynchronous.adpsgd import ADPSGD
+from .asynchronous.divshare import DivShare
 from .asynchronous.easgd import EASGD
 from .asynchronous.epidemic import Epidemic
 from .asynchronous.gosgd import GoSGD
 from .asynchronous.seasgd import SEASGD
 from .asynchronous.sgp import SGP
+from .asynchronous.sparta import Sparta
 from .heterogeneous.d2 import D2
 from .heterogeneous.decentlam import DecentLaM
 from .heterogeneous.gradient_tracking import GradientTracking
@@ -50,7 +52,7 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
-            *(GoSGD, SGP, ADPSGD, Epidemic, EASGD, SEASGD),
+            *(GoSGD, SGP, ADPSGD, Epidemic, EASGD, SEASGD, Sparta, DivShare),
             *(DPSGD, AllReduce, Swap),
             *(D2, GradientTracking, MomentumTracking, QGDSGDm, DecentLaM),
             *(LocalSGD, DiLoCo, GASLoC, NoLoCo, Hybrid),

@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
         return [_plain(getattr(value, name)) for name in MEMBER]
     if isinstance(value, Schema):
         tensors = [[getattr(tensor, name) for name in TENSOR] for tensor in value.tensors]
-        return [tensors, value.shards]
+        return [tensors, value.shards, *([True] if value.scattered else [])]
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value

@@ -219,15 +219,23 @@ TENSOR: dict[str, Check] = {
 }
 
 
+def _yes(value: Any) -> bool:
+    if value is not True:
+        raise FieldError("true, or left out")
+    return True
+
+
 _SCHEMA: dict[str, Check] = {
     "tensors": each(lambda item: TensorSpec(**fields(item, TENSOR)), 1 << 16),
     "shards": integer(1, SHARDS_MAX),
 }
+_SCHEMA_SCATTERED: dict[str, Check] = _SCHEMA | {"scattered": _yes}
 
 
 def _schema(value: Any) -> Schema:
+    is_scattered = type(value) is tuple and len(value) == len(_SCHEMA_SCATTERED)
     try:
-        return Schema(**fields(value, _SCHEMA))
+        return Schema(**fields(value, _SCHEMA_SCATTERED if is_scattered else _SCHEMA))
     except ConfigError as error:
         raise FieldError(f"a vector that can be cut so: {error}") from None
 

@@ -145,12 +145,11 @@ def _size_bytes(form: Form, schema: Schema, shard: int) -> int:
     wire, pieces = parse_wire(form.wire), schema.pieces(shard)
     size = 0
     for piece in pieces:
-        itemsize = (piece.stop_bytes - piece.start_bytes) // piece.n_numbers
-        size += form.registers * wire.room_bytes(piece.dtype, piece.n_numbers, itemsize)
+        size += form.registers * wire.room_bytes(piece.dtype, piece.n_numbers, piece.itemsize)
     if form.copy and shard == 0:
         size += schema.copy_bytes - schema.share_bytes
     if form.anchor:
-        size += sum(piece.stop_bytes - piece.start_bytes for piece in pieces)
+        size += sum(piece.size_bytes for piece in pieces)
     return size
 
 

@@ -6,9 +6,13 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby, zip_longest
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..rng import stream
 
 __all__ = ["ALIGNMENT_BYTES", "HASH_BYTES", "Piece", "Schema", "TensorSpec", "itemsize"]
 
@@ -62,16 +66,31 @@ class TensorSpec:
 
 
 class Piece(NamedTuple):
-    """A run of the vector in which all numbers have one dtype; padding counts as numbers."""
+    """A run of the vector in which all numbers have one dtype, or cache lines picked from one;
+    padding counts as numbers."""
 
     dtype: str
     start_bytes: int
     stop_bytes: int
+    lines: NDArray[Any] | None = None
+    """Which of the vector's cache lines, ascending; None for all between start and stop."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its numbers."""
+        if self.lines is not None:
+            return len(self.lines) * ALIGNMENT_BYTES
+        return self.stop_bytes - self.start_bytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one number."""
+        return _ITEMSIZE[self.dtype]
 
     @property
     def n_numbers(self) -> int:
         """How many numbers it holds."""
-        return (self.stop_bytes - self.start_bytes) // _ITEMSIZE[self.dtype]
+        return self.size_bytes // self.itemsize
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,9 @@ class Schema:
     tensors: tuple[TensorSpec, ...]
     shards: int = 1
     """Pieces of nearly equal size into which the vector is cut, each with weights of its own."""
+    scattered: bool = False
+    """Whether each holds cache lines from all over the vector, picked at random once and for all,
+    in place of neighboring ones."""
 
     def __post_init__(self) -> None:
         if self.shards == 1:
@@ -93,7 +115,7 @@ class Schema:
         if not 1 <= self.shards <= shards_max:
             raise ConfigError(
                 f"shards is {self.shards}: it must be from 1 to {shards_max} for a vector of "
-                f"{self.share_bytes} bytes"
+                f"{self.share_bytes} bytes; rules that cut it themselves have a parameter fraction"
             )
 
     @cached_property
@@ -101,7 +123,7 @@ class Schema:
         """Names the schema: peers of one swarm have the same, 16 bytes."""
         text = "\n".join(str(tensor) for tensor in self.tensors)
         if self.shards > 1:
-            text += f"\nshards {self.shards}"
+            text += f"\nshards {self.shards}" + (" scattered" if self.scattered else "")
         return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
     @cached_property
@@ -115,13 +137,24 @@ class Schema:
         return _size_bytes(self.tensors)
 
     def shard_bounds(self, shard: int) -> tuple[int, int]:
-        """Where in the vector a shard begins and ends, in bytes; whole cache lines."""
-        lines = self.share_bytes // ALIGNMENT_BYTES
-        start, stop = (lines * k // self.shards for k in (shard, shard + 1))
+        """Where in the vector a shard begins and ends, in bytes; whole cache lines.
+
+        Of scattered shards, between which lines in the order in which they were drawn.
+        """
+        start, stop = (self._n_lines * k // self.shards for k in (shard, shard + 1))
         return start * ALIGNMENT_BYTES, stop * ALIGNMENT_BYTES
+
+    def lines(self, shard: int) -> NDArray[Any]:
+        """Which cache lines a shard holds, ascending: int32, shape ``(n_lines,)``."""
+        start, stop = (bound // ALIGNMENT_BYTES for bound in self.shard_bounds(shard))
+        if not self.scattered:
+            return np.arange(start, stop, dtype=np.int32)
+        return np.sort(self._drawn[start:stop])
 
     def pieces(self, shard: int = 0) -> tuple[Piece, ...]:
         """A shard as runs of one dtype, in the order in which they travel."""
+        if self.scattered and self.shards > 1:
+            return tuple(self._picked(self.lines(shard)))
         low, high = self.shard_bounds(shard)
         return tuple(
             Piece(run.dtype, max(low, run.start_bytes), min(high, run.stop_bytes))
@@ -133,6 +166,25 @@ class Schema:
     def sizes(self) -> dict[object, int]:
         """What shares of different forms measure, remembered by `Form.size_bytes`."""
         return {}
+
+    @property
+    def _n_lines(self) -> int:
+        return self.share_bytes // ALIGNMENT_BYTES
+
+    @cached_property
+    def _drawn(self) -> NDArray[Any]:
+        """All cache lines, in an order that every peer draws alike."""
+        return stream(0, "swarm", f"shards:{self.shards}").permutation(
+            np.arange(self._n_lines, dtype=np.int32)
+        )
+
+    def _picked(self, lines: NDArray[Any]) -> Iterator[Piece]:
+        for run in self._runs:
+            start, stop = run.start_bytes, run.stop_bytes
+            ends = np.searchsorted(lines, (start // ALIGNMENT_BYTES, stop // ALIGNMENT_BYTES))
+            inside = lines[slice(*ends)]
+            if len(inside):
+                yield Piece(run.dtype, start, stop, inside)
 
     @cached_property
     def _runs(self) -> tuple[Piece, ...]:
@@ -150,6 +202,9 @@ class Schema:
                 return f"tensor {index} is {ours or 'absent'} here and {theirs or 'absent'} there"
         if self.shards != other.shards:
             return f"it is cut into {self.shards} shards here and {other.shards} there"
+        if self.scattered != other.scattered:
+            here, there = ("scattered" if each.scattered else "whole" for each in (self, other))
+            return f"its shards are {here} here and {there} there"
         return None
 
 

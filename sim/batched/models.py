@@ -97,10 +97,11 @@ class Models:
             # Before anybody has founded, all have what they start from.
             weight_units = np.ones_like(weight_units)
         for shard, held in enumerate(in_proportion(weight_units).T.tolist()):
-            for index, start, stop in rows.spans(shard):
-                mean = means[index][start:stop]
-                _add_weighted(mean, rows.x[index][:, start:stop], held)
+            for span in rows.spans(shard):
+                mean = span.of(means[span.part])
+                _add_weighted(mean, span.of(rows.x[span.part]), held)
                 mean /= sum(held)
+                span.put(means[span.part], mean)
         found: list[tuple[Placed, Tensor]] = []
         for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):
             flat = mean.to(part.dtype)

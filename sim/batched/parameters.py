@@ -34,6 +34,7 @@ class ParameterMatrix:
         n: Number of workers.
         registers: Vectors that the rule keeps beside ``x``; they start as zeros.
         shards: How many the vector is cut into.
+        scattered: Whether each has lines from all over it.
         ids: Names of the workers, and
         seed: the run's: what travels rounded by chance is rounded as at live peers of that name.
         device: Where the values lie, whatever device the module was made on.
@@ -50,11 +51,12 @@ class ParameterMatrix:
         registers: Sequence[str] = (),
         *,
         shards: int = 1,
+        scattered: bool = False,
         ids: Sequence[PeerId] = (),
         seed: int = 0,
         device: torch.device = CPU,
     ) -> None:
-        vector = Vector(module, shards=shards)
+        vector = Vector(module, shards=shards, scattered=scattered)
         layout = Layout(module.to(device))
         self.n = n
         self.module = module

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from ...gossip import PeerId
 from ...gossip.effects.effects import X
 from ...gossip.rng import stream
 from ...gossip.wire.formats import Wire, parse_wire
-from ...gossip.wire.schema import Schema
+from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from ...train.tensors import formats
 from ...train.tensors.blocks import exchange, widened
 from ..kernel.program import (
@@ -37,7 +38,7 @@ __all__ = ["Parts", "Segments", "Shares", "Span", "spans_of"]
 
 _SLOTS_AT_ONCE = 64
 
-# Of large models, fewer: most of a block would lie idle.
+# Of large models, and of many shards, fewer: most of a block would lie idle.
 _BLOCK_BYTES_MAX = 1 << 26
 
 Parts = tuple[Tensor, ...]
@@ -45,11 +46,24 @@ Parts = tuple[Tensor, ...]
 
 
 class Span(NamedTuple):
-    """Neighboring numbers of one part of a vector."""
+    """Neighboring numbers of one part of a vector, or cache lines picked from it."""
 
     part: int
     start: int
     stop: int
+    places: Tensor | None = None
+    """Which numbers, int64, where they are scattered; start and stop then count them."""
+
+    def of(self, row: Tensor) -> Tensor:
+        """The numbers, along the last axis: a view, or a copy where they are scattered."""
+        if self.places is None:
+            return row[..., self.start : self.stop]
+        return row.index_select(-1, self.places)
+
+    def put(self, row: Tensor, numbers: Tensor) -> None:
+        """Write back what `of` gave, changed."""
+        if self.places is not None:
+            row.index_copy_(-1, self.places, numbers)
 
 
 def spans_of(schema: Schema, shard: int, parts: Parts) -> tuple[Span, ...]:
@@ -59,8 +73,15 @@ def spans_of(schema: Schema, shard: int, parts: Parts) -> tuple[Span, ...]:
     for piece in schema.pieces(shard):
         index = bisect_right(ends, piece.start_bytes)
         itemsize = parts[index].element_size()
-        start = (piece.start_bytes - ends[index] + parts[index].nbytes) // itemsize
-        spans.append(Span(index, start, start + piece.n_numbers))
+        begin = ends[index] - parts[index].nbytes
+        if piece.lines is None:
+            start = (piece.start_bytes - begin) // itemsize
+            spans.append(Span(index, start, start + piece.n_numbers))
+            continue
+        first = (piece.lines.astype(np.int64) * ALIGNMENT_BYTES - begin) // itemsize
+        places = (first[:, None] + np.arange(ALIGNMENT_BYTES // itemsize)).reshape(-1)
+        found = torch.from_numpy(places).to(parts[index].device)
+        spans.append(Span(index, 0, len(places), found))
     return tuple(spans)
 
 
@@ -134,6 +155,7 @@ class Shares:
         self._spans = [spans_of(schema, shard, anchor) for shard in range(schema.shards)]
         self._pieces = [schema.pieces(shard) for shard in range(schema.shards)]
         self._is_cut = schema.shards > 1
+        self._is_scattered = self._is_cut and schema.scattered
         self._rooms: dict[int, _Room] = {}
         self._copies: dict[int, Parts] = {}
         self._free: defaultdict[_Kind, list[_Room]] = defaultdict(list)
@@ -207,19 +229,21 @@ class Shares:
                 part.copy_(row)
             else:
                 fits &= formats.write(part, row, wire, anchor=anchor, sent=sent, rng=rng)
+        if not wire.is_dense:
+            self._put(self._sent_by(worker), shard, [each for each in sents if each is not None])
         return fits
 
     def _mix(self, operation: Mix) -> None:
         worker, slot, fraction = operation
-        room, numbers = self._rooms[slot], self._rows[X][worker]
-        if self._is_cut:
-            numbers = self._part(numbers, room.shard)
+        room, row = self._rooms[slot], self._rows[X][worker]
+        numbers = self._part(row, room.shard)
         if not room.is_plain:
             self._read_into(numbers, room, fraction)
         else:
             # Of a copy that brings registers along, the first is x.
-            for row, part in zip(numbers, room.parts, strict=False):
-                _toward(row, part, fraction)
+            for here, part in zip(numbers, room.parts, strict=False):
+                _toward(here, part, fraction)
+        self._put(row, room.shard, numbers)
         if fraction == 1.0 and slot in self._copies:
             for part, arrived in zip(self._locals, self._copies[slot], strict=True):
                 part[worker].copy_(arrived)
@@ -265,7 +289,13 @@ class Shares:
     def _part(self, row: Parts, shard: int) -> Parts:
         if not self._is_cut:
             return row
-        return tuple(row[part][start:stop] for part, start, stop in self._spans[shard])
+        return tuple(span.of(row[span.part]) for span in self._spans[shard])
+
+    def _put(self, row: Parts, shard: int, numbers: Sequence[Tensor]) -> None:
+        """Write back what `_part` gave, changed, where that is no view."""
+        if self._is_scattered:
+            for span, part in zip(self._spans[shard], numbers, strict=True):
+                span.put(row[span.part], part)
 
     def _anchors(self, numbers: Parts, shard: int) -> Parts:
         """What numbers are written as differences from: those of the first register, the anchor."""
@@ -297,7 +327,8 @@ class Shares:
             wire.room_bytes(piece.dtype, piece.n_numbers, dtype.itemsize)
             for piece, dtype in zip(pieces, dtypes, strict=True)
         ]
-        n = max(1, min(_SLOTS_AT_ONCE, _BLOCK_BYTES_MAX // sum(sizes)))
+        at_once = min(_SLOTS_AT_ONCE // len(self._spans), _BLOCK_BYTES_MAX // sum(sizes))
+        n = max(1, at_once)
         free = self._free[kind]
         device = self._anchor[0].device
         for block in torch.empty(n, sum(sizes), dtype=torch.uint8, device=device).unbind(0):

@@ -172,7 +172,9 @@ def check_values(
     if not isinstance(task, VectorTask):
         return _workshop(config, task, tuple(ids), rule, _FOR_A_LOOK)[-1]
     memory_gib = _memory_of_vectors(config, task, ids, rule)
-    rows = VectorRows(task, tuple(ids), config.seed, rule.registers, shards=config.shards)
+    scattered = requirements_of(rule).scattered
+    cut = partial(VectorRows, shards=config.shards, scattered=scattered)
+    rows = cut(task, tuple(ids), config.seed, rule.registers)
     return Checked(rows.schema, rows.anchor, memory_gib)
 
 
@@ -224,6 +226,7 @@ def _of_vectors(
         rule.registers,
         counts=_when_counted(requirements_of(rule)),
         shards=config.shards,
+        scattered=requirements_of(rule).scattered,
         wire=config.wire,
         compiled=cores.compiled,
     )
@@ -266,7 +269,7 @@ def _workshop(
         config_of_all, row_bytes=row_bytes, registers=registers, device=device
     )
     # Too many shards for this model are refused before anything is tried with it.
-    schema = Schema(alone.schema.tensors, config.shards)
+    schema = Schema(alone.schema.tensors, config.shards, requirements_of(rule).scattered)
     batch_size = config.batch_size or task.batch_size
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deepcopy(module), n, device=device),
@@ -298,6 +301,7 @@ def _of_models(
             len(ids),
             rule.registers,
             shards=config.shards,
+            scattered=requirements_of(rule).scattered,
             ids=ids,
             seed=config.seed,
             device=workshop.device,

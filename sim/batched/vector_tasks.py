@@ -128,6 +128,7 @@ class VectorRows:
         counts: Which moment counts for the disagreement: "now", that right after each worker's
             last step, or that at which its last round of averaging ended.
         shards: How many each vector is cut into.
+        scattered: Whether each has lines from all over it.
         wire: Format in which shares travel. The anchor is zero.
         compiled: Whether machine code may pass over the rows.
 
@@ -146,11 +147,12 @@ class VectorRows:
         *,
         counts: Moment = "now",
         shards: int = 1,
+        scattered: bool = False,
         wire: str = NATIVE,
         compiled: bool = False,
     ) -> None:
         self.task = task
-        self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),), shards)
+        self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),), shards, scattered)
         start = task.start(ids, seed)
         n_padded = self.schema.share_bytes // start.itemsize
         # Of torch, which begins at a cache line.

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...gossip import Account, PeerId, Protocol, ProtocolConfig, Rule
+from ...gossip import Account, PeerId, Protocol, ProtocolConfig, Rule, Schema
+from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import Incarnation
 from ...topology.hashing import key
 from ..kernel.worker import Worker
 from ..models.links import uniform
-from .vector import SIZE, Values, Vector
+from .vector import SIZE, Values, Vector, schema_of
 from .weighted_sum import Life
 
 __all__ = ["FuzzPeer", "Pace", "Peers", "complete", "ring", "spread"]
@@ -106,6 +107,12 @@ class Peers:
     def host_of(self, peer: PeerId) -> bytes:
         """The machine of a peer."""
         return self.host if isinstance(self.host, bytes) else self.host(peer)
+
+    def schema(self, peer: PeerId) -> Schema:
+        """Of their vectors, cut as they or their rule say, of which that of *peer* is asked."""
+        rule = self.rule(peer)
+        scattered = requirements_of(rule).scattered
+        return schema_of(self.size, shards_of(rule, self.shards), scattered=scattered)
 
 
 def spread(peers: Sequence[FuzzPeer]) -> float:

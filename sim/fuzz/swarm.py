@@ -43,7 +43,7 @@ from ..models.network import NetworkConfig
 from .invariants import ROUNDED, ROUNDING, Invariants
 from .peers import FuzzPeer, Pace, Peers
 from .trace import tell
-from .vector import Machine, Values, Vector, schema_of
+from .vector import Machine, Values, Vector
 from .violation import Violation
 from .weighted_sum import Life
 
@@ -78,7 +78,7 @@ def _plan_of(
     """The fleet that peers of that kind are; how long they train is said from outside."""
     return FleetPlan(
         ids=tuple(ids),
-        schema=schema_of(peers.size, peers.shards),
+        schema=peers.schema(ids[0]),
         anchor=b"",
         rule=lambda: peers.rule(ids[0]),
         neighbors=peers.neighbors,
@@ -133,7 +133,7 @@ class FuzzSwarm:
         self._seed = seed
         self._made = peers
         self._calm_s = calm_s
-        self._schema = schema_of(peers.size, peers.shards)
+        self._schema = peers.schema(ids[0])
         # No clock shows a time before 0: what is behind is so because the others are ahead.
         self._right_s = -min([0.0, *peers.ahead_s.values()])
         self._ahead_s = {peer: self._right_s + ahead_s for peer, ahead_s in peers.ahead_s.items()}

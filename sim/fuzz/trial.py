@@ -283,9 +283,21 @@ def _quarrel(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario: Scenario) -
         known = [id for id in ids if id not in strangers]
         if (view := [id for id in live if id not in strangers]) != known:
             return f"{host.id} sees {view} of {known}"
+    if _has_nobody_to_average(group, scenario):
+        return ""
     apart = spread(group)
     near = SPREAD_MAX if parse_wire(scenario.config.wire).is_native else ROUNDED
     return "" if apart < near else f"models are {apart:.3g} apart"
+
+
+def _has_nobody_to_average(group: list[FuzzPeer], scenario: Scenario) -> bool:
+    """Whether those who still train only dial out, so that no two of them exchange.
+
+    Under outer rounds a peer that has finished waits until all have.
+    """
+    training = {host.id for host in group if host.protocol.phase is Phase.TRAINING}
+    is_split = len(training) < len(group) and training <= scenario.dial_out
+    return scenario.rule in OUTER and is_split
 
 
 def _check_rest(swarm: FuzzSwarm) -> None:

@@ -35,13 +35,25 @@ Values = NDArray[np.float64]
 SIZE = 4
 
 
-def schema_of(size: int, shards: int = 1) -> Schema:
+def schema_of(size: int, shards: int = 1, *, scattered: bool = False) -> Schema:
     """So many numbers that are mixed, and one that only a copy carries."""
     shared = TensorSpec("x", (size,), "float64")
-    return Schema((shared, TensorSpec("local", (1,), "float64", shared=False)), shards)
+    return Schema((shared, TensorSpec("local", (1,), "float64", shared=False)), shards, scattered)
 
 
 SCHEMA = schema_of(SIZE)
+
+
+_Places = slice | NDArray[Any]
+
+
+def _places(schema: Schema, shard: int, size: int) -> _Places:
+    """Which of *size* numbers are those of a shard, eight in a cache line."""
+    if not schema.scattered:
+        start, stop = schema.shard_bounds(shard)
+        return slice(start // 8, min(stop // 8, size))
+    places: NDArray[Any] = (8 * schema.lines(shard)[:, None] + np.arange(8)).reshape(-1)
+    return places[places < size]
 
 
 class Machine:
@@ -93,8 +105,7 @@ class Vector:
         self.registers: dict[str, Values] = {name: np.zeros(len(values)) for name in registers}
         self.registers[X] = values.copy()
         self.local = values[:1].copy()
-        bounds = [schema.shard_bounds(shard) for shard in range(schema.shards)]
-        self._parts = [slice(a // 8, min(b // 8, len(values))) for a, b in bounds]
+        self._parts = [_places(schema, shard, len(values)) for shard in range(schema.shards)]
         self.snapshots: dict[SnapshotId, bytearray] = {}
         self._taken: dict[SnapshotId, tuple[Form, int]] = {}
         self.staged: dict[ShareId, bytearray | memoryview] = {}
@@ -202,7 +213,7 @@ class Vector:
         x[part] = values if fraction == 1.0 else x[part] + fraction * (values - x[part])
         self.registers[X] = x
 
-    def part(self, shard: int) -> slice:
+    def part(self, shard: int) -> _Places:
         """Which numbers are those of a shard; what lies beyond the last one is padding."""
         return self._parts[shard]
 

@@ -29,6 +29,7 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, ShareMixed
 from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.types import Incarnation, PeerId, ShareId, SharePart, SnapshotId
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import checksum, decode_header
@@ -505,6 +506,7 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
         model,
         rule.registers,
         shards=head.shards,
+        scattered=requirements_of(rule).scattered,
         keeps_anchor=head.keeps_anchor,
         sends_topk=not parse_wire(head.protocol.wire).is_dense,
     )

@@ -150,10 +150,14 @@ def merge(models: Sequence[Weighed]) -> dict[str, Tensor]:
     merged = deepcopy(heaviest.model)
     vector = Vector(merged)
     for shard in range(len(heaviest.weights)):
-        for index, start, stop in spans_of(heaviest.vector.schema, shard, vector.flats):
-            part = slice(start, stop)
-            values = [(each.vector.flats[index][part], each.weights[shard]) for each in models]
-            vector.flats[index][part] = _mean(values)
+        for span in spans_of(heaviest.vector.schema, shard, vector.flats):
+            flat = vector.flats[span.part]
+            flats = [
+                (span.of(each.vector.flats[span.part]), each.weights[shard]) for each in models
+            ]
+            numbers = span.of(flat)
+            numbers.copy_(_mean(flats))
+            span.put(flat, numbers)
     return {name: v.detach() for name, v in merged.state_dict().items() if isinstance(v, Tensor)}
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from ...gossip import Audit, ConfigError, PeerId, Phase, ProtocolConfig, Rule
-from ...gossip.protocol.rule import requirements_of
+from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.rules.registry import make_rule
 from ...gossip.weight import founders
 from ...train.runtime.counters import Counters
@@ -107,7 +107,7 @@ class Swarm:
             pace=pace_of,
             network=read_network(network) if isinstance(network, str) else network,
             config=protocol or ProtocolConfig(),
-            shards=shards,
+            shards=shards_of(make(), shards),
             seed=seed,
         )
 

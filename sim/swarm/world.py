@@ -8,6 +8,7 @@ from numpy.random import Generator
 from torch import nn
 
 from ...gossip import ConfigError, PeerId, Protocol, ProtocolConfig, Rule, stream
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import is_name
@@ -217,6 +218,7 @@ class World:
             model,
             rule.registers,
             shards=self._shards,
+            scattered=requirements_of(rule).scattered,
             keeps_anchor=wire.needs_anchor,
             sends_topk=not wire.is_dense,
         )

@@ -35,15 +35,15 @@ LR = 0.1
 _OPTIMA = np.random.default_rng(0).normal(size=(64, SIZE))
 
 
-def starts(n: int) -> Values:
-    """Where the models begin, float64, shape ``(n, SIZE)``."""
-    return np.random.default_rng(1).normal(size=(n, SIZE))
+def starts(n: int, size: int = SIZE) -> Values:
+    """Where the models begin, float64, shape ``(n, size)``."""
+    return np.random.default_rng(1).normal(size=(n, size))
 
 
 def gradient(place: int, x: Values) -> Values:
     """Of ``slope / 2 * (x - optimum)^2``, another one at each place."""
     slope: float = 0.2 + 0.1 * (place % 9)
-    grown: Values = slope * (x - _OPTIMA[place])
+    grown: Values = slope * (x - np.resize(_OPTIMA[place], len(x)))
     return grown
 
 
@@ -100,6 +100,7 @@ class Crowd:
         alike: Whether all models begin where the first one does.
         dials_out: Who listens nowhere.
         host: Names of their machines.
+        size: Numbers of each model.
     """
 
     def __init__(
@@ -119,13 +120,16 @@ class Crowd:
         alike: bool = False,
         dials_out: frozenset[PeerId] = frozenset(),
         host: Callable[[PeerId], bytes] = lambda peer: b"",
+        size: int = SIZE,
     ) -> None:
         everybody = n + len(late)
-        begin = starts(everybody)[:1].repeat(everybody, 0) if alike else starts(everybody)
+        begin = starts(everybody, size)
+        if alike:
+            begin = begin[:1].repeat(everybody, 0)
         self.ids = tuple(f"p{index:02}" for index in range(n))
         self.rules = {peer: Witnessed(rule(peer)) for peer in self.ids}
         self.before: dict[PeerId, list[Values]] = {peer: [] for peer in self.ids}
-        self.moved: Values = np.zeros(SIZE)
+        self.moved: Values = np.zeros(size)
         """Sum of all that optimizer steps did."""
         self.on_step: Callable[[PeerId], object] = lambda peer: None
         self._steps, self._descend = steps, descend
@@ -137,6 +141,7 @@ class Crowd:
             step_s=step_s,
             values=dict(zip((*self.ids, *late), begin, strict=True)).__getitem__,
             hulls=False,
+            size=size,
             dials_out=dials_out.__contains__,
             tells=tells,
             host=host,
@@ -160,7 +165,7 @@ class Crowd:
 
     @property
     def models(self) -> Values:
-        """Every model now, float64, shape ``(n, SIZE)``."""
+        """Every model now, float64, shape ``(n, size)``."""
         return np.array([host.vector.x for host in self.hosts])
 
     def run(self, until_s: float, *, steps: int | None = None) -> None:

@@ -223,6 +223,7 @@ class Checkpointing:
             "registered": registered,
             "tensors": [[s.name, s.shape, s.dtype, s.shared] for s in schema.tensors],
             "shards": schema.shards,
+            "scattered": schema.scattered,
             "machine": machine(self._vector.flats[0].device),
             "unix_s": time.time(),
         }
@@ -248,7 +249,7 @@ class Checkpointing:
     def _require_fit(self, checkpoint: Checkpoint) -> None:
         head, schema = checkpoint.head, self._vector.schema
         specs = (TensorSpec(name, tuple(shape), *rest) for name, shape, *rest in head["tensors"])
-        then = Schema(tuple(specs), head["shards"])
+        then = Schema(tuple(specs), head["shards"], head.get("scattered", False))
         if difference := schema.difference(then):
             raise ConfigError(
                 f"the checkpoint is of another model: {difference.replace('there', 'in it')}"

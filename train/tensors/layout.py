@@ -7,6 +7,7 @@ from itertools import groupby
 from math import prod
 from typing import Final, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -90,20 +91,21 @@ class Layout:
     Args:
         module: Whose tensors.
         shards: Into how many pieces the vector is cut.
+        scattered: Whether each piece has lines from all over it.
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines.
         TrainingError: The module has nothing to share, or a dtype that cannot travel.
     """
 
-    def __init__(self, module: nn.Module, shards: int = 1) -> None:
+    def __init__(self, module: nn.Module, shards: int = 1, *, scattered: bool = False) -> None:
         shared, local = _sorted_out(module)
         if not shared:
             raise TrainingError("the model has no parameter that requires gradients")
         order = list(dict.fromkeys(tensor.dtype for _, tensor in shared))
         shared.sort(key=lambda item: order.index(item[1].dtype))
         placed = list(_place(shared, local))
-        self.schema = Schema(tuple(item.spec for item in placed), shards)
+        self.schema = Schema(tuple(item.spec for item in placed), shards, scattered)
         self.local = tuple(item for item in placed if not item.spec.shared)
         grouped = groupby(
             (item for item in placed if item.spec.shared),
@@ -186,10 +188,22 @@ class Part(NamedTuple):
     register: int = 0
     """Of which of the registers in the payload, in their order. Only the first is written as its
     difference from the anchor."""
+    lines: Tensor | None = None
+    """Which cache lines of the flat tensor, int64, on its device; `low` and `high` then count in
+    them. None where they are neighbors."""
 
     def of(self, flats: Sequence[Tensor]) -> Tensor:
-        """The numbers themselves, as a view."""
-        return flats[self.flat][self.low : self.high]
+        """The numbers themselves: a view, or a copy where they are scattered, see `put`."""
+        flat = flats[self.flat]
+        if self.lines is None:
+            return flat[self.low : self.high]
+        return _as_lines(flat).index_select(0, self.lines).view(-1)
+
+    def put(self, flats: Sequence[Tensor], numbers: Tensor) -> None:
+        """Write back what `of` gave, changed."""
+        if self.lines is not None:
+            there = _as_lines(flats[self.flat])
+            there.index_copy_(0, self.lines, numbers.view(-1, there.shape[1]))
 
     def room(self, payload: Tensor) -> Tensor:
         """The room, as a view: uint8."""
@@ -214,7 +228,10 @@ class Part(NamedTuple):
             return
         for start in range(0, n_numbers, SLICE_SIZE):
             stop = min(start + SLICE_SIZE, n_numbers)
-            part = self._replace(low=self.low + start, high=self.low + stop)
+            low, high = self.low + start, self.low + stop
+            per_line = ALIGNMENT_BYTES // self.dtype.itemsize
+            lines = None if self.lines is None else self.lines[start // per_line : stop // per_line]
+            part = self._replace(low=low, high=high, lines=lines)
             yield part, _cut(self, payload, start, stop)
 
     def moved(self, offset_bytes: int) -> "Part":
@@ -278,6 +295,10 @@ def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int) ->
     return Plan(parts, local, moved, form.size_bytes(schema, shard))
 
 
+def _as_lines(flat: Tensor) -> Tensor:
+    return flat.view(-1, ALIGNMENT_BYTES // flat.element_size())
+
+
 def _parts(pieces: Sequence[Piece], segments: Sequence[Segment], wire: Wire) -> Iterator[Part]:
     start = 0
     for piece in pieces:
@@ -292,22 +313,31 @@ def _parts(pieces: Sequence[Piece], segments: Sequence[Segment], wire: Wire) -> 
                 f"can carry them"
             )
         at = start
-        for index, low, high in runs:
+        for index, low, high, lines in runs:
             stop = at + (room if used is not None else high - low)
-            begin = segments[index].start_bytes
-            numbers = (low - begin) // size, (high - begin) // size
-            yield Part(index, *numbers, at, stop, dtype, used)
+            yield Part(index, low // size, high // size, at, stop, dtype, used, lines=lines)
             at = stop
         start += room
 
 
-def _runs(piece: Piece, segments: Sequence[Segment]) -> Iterator[tuple[int, int, int]]:
-    """The piece's bytes in the vector, segment by segment."""
+def _runs(
+    piece: Piece, segments: Sequence[Segment]
+) -> Iterator[tuple[int, int, int, Tensor | None]]:
+    """The piece's bytes in each segment, counted from where that begins, or its lines there."""
     for index, segment in enumerate(segments):
-        low = max(piece.start_bytes, segment.start_bytes)
+        begin = segment.start_bytes
+        low = max(piece.start_bytes, begin)
         high = min(piece.stop_bytes, segment.stop_bytes)
-        if low < high:
-            yield index, low, high
+        if low >= high:
+            continue
+        if piece.lines is None:
+            yield index, low - begin, high - begin, None
+            continue
+        ends = np.searchsorted(piece.lines, (low // ALIGNMENT_BYTES, high // ALIGNMENT_BYTES))
+        lines = piece.lines[slice(*ends)].astype(np.int64) - begin // ALIGNMENT_BYTES
+        if len(lines):
+            found = torch.from_numpy(lines).to(segment.device)
+            yield index, 0, len(lines) * ALIGNMENT_BYTES, found
 
 
 def _cut(part: Part, payload: Tensor, start: int, stop: int) -> Tensor:
@@ -343,21 +373,21 @@ Runs = Mapping[str, tuple[Run, ...]]
 
 def runs_of(schema: Schema) -> Runs:
     """Lay the shards of a vector over its tensors."""
-    bounds = [schema.shard_bounds(shard) for shard in range(schema.shards)]
-    found, offset = {}, 0
+    owners = np.empty(schema.share_bytes // ALIGNMENT_BYTES, np.int32)
+    for shard in range(schema.shards):
+        owners[schema.lines(shard)] = shard
+    found, line = {}, 0
     for tensor in schema.tensors:
         if not tensor.shared:
             continue
-        n_numbers = prod(tensor.shape)
-        itemsize = tensor.size_bytes // n_numbers if n_numbers else 1
-        runs = []
-        for shard, (low, high) in enumerate(bounds):
-            start = max(0, (low - offset) // itemsize)
-            stop = min(n_numbers, (high - offset) // itemsize)
-            if start < stop:
-                runs.append(Run(start, stop, shard))
-        found[tensor.name] = tuple(runs)
-        offset += tensor.room_bytes
+        n_numbers, n_lines = prod(tensor.shape), tensor.room_bytes // ALIGNMENT_BYTES
+        per_line = ALIGNMENT_BYTES * n_numbers // tensor.size_bytes if n_numbers else 1
+        here = owners[line : line + n_lines]
+        starts = np.flatnonzero(np.diff(here, prepend=-1))
+        stops = [*(starts[1:] * per_line).tolist(), n_numbers]
+        each = zip((starts * per_line).tolist(), stops, here[starts].tolist(), strict=False)
+        found[tensor.name] = tuple(Run(*run) for run in each)
+        line += n_lines
     return found
 
 

@@ -115,7 +115,8 @@ class SnapshotCopy:
         if part.wire is not None and write is not None:
             self._looks.append(copies.convert(room, numbers, partial(write, part)))
             return
-        mark, look = copies.depart(room.view(part.dtype), numbers, lasting=write is None)
+        lasting = write is None and part.lines is None
+        mark, look = copies.depart(room.view(part.dtype), numbers, lasting=lasting)
         self._marks.append(mark)
         self._looks.append(look)
 
@@ -154,6 +155,7 @@ class Vector:
         module: The model. Its tensors keep their identity, shape, dtype and device.
         registers: Vectors that the rule keeps beside ``x``; they start as zeros.
         shards: Into how many pieces the vector is cut.
+        scattered: Whether each piece has lines from all over it, see `Schema`.
         keeps_anchor: Whether to keep what ``x`` is now as the anchor.
         sends_topk: Whether to note what was last sent of each number.
         queues: Opens the queues of a device; None for host memory.
@@ -170,11 +172,12 @@ class Vector:
         registers: Sequence[str] = (),
         *,
         shards: int = 1,
+        scattered: bool = False,
         keeps_anchor: bool = False,
         sends_topk: bool = False,
         queues: Callable[[torch.device], CudaQueue | None] = queue_of,
     ) -> None:
-        layout = Layout(module, shards)
+        layout = Layout(module, shards, scattered=scattered)
         self.schema: Schema = layout.schema
         self._segments = layout.segments
         self._local = layout.local
@@ -256,7 +259,7 @@ class Vector:
         found = self._plans.get((form, shard))
         if found is None:
             # Strangers may offer shares of any fraction.
-            if len(self._plans) >= _PLANS_MAX:
+            if len(self._plans) >= max(_PLANS_MAX, 2 * self.schema.shards):
                 self._plans.clear()
             found = self._plans[form, shard] = plan(self.schema, self._segments, form, shard)
         return found
@@ -456,7 +459,11 @@ class Vector:
                 raise LocalProtocolError(f"what was last sent of {register!r} is not noted")
             sent = part.of(self._sent)
         anchor = self._anchor_of(part, numbers)
-        return formats.write(room, numbers, part.wire, anchor=anchor, sent=sent, rng=rng)
+        fits = formats.write(room, numbers, part.wire, anchor=anchor, sent=sent, rng=rng)
+        if sent is not None:
+            assert self._sent is not None
+            part.put(self._sent, sent)
+        return fits
 
     def _mix(self, part: Part, raw: Tensor, fraction: float) -> None:
         numbers = part.of(self.flats)
@@ -467,6 +474,7 @@ class Vector:
             numbers.copy_(raw.view(part.dtype))
         else:
             numbers.lerp_(raw.view(part.dtype), fraction)
+        part.put(self.flats, numbers)
 
     def _read(self, part: Part, raw: Tensor) -> Tensor:
         if part.wire is None:
@@ -487,11 +495,11 @@ class Vector:
                 yield copies.note()
         for part in layout.anchor if self.anchor_flats is not None else ():
             with self._arrived(part, payload) as arrival:
-                part.of(self._anchor()).copy_(arrival.raw.view(part.dtype))
+                _fill(part, self._anchor(), arrival.raw.view(part.dtype))
                 yield arrival.mark
         if self._sent is not None:
             for part in layout.of_register(0):
-                part.of(self._sent).copy_(part.of(self.flats))
+                _fill(part, self._sent, part.of(self.flats))
 
     def _arrived(self, part: Part, payload: Tensor) -> AbstractContextManager[DeviceArrival]:
         """The bytes of a part on the device where it is to be mixed."""
@@ -517,6 +525,12 @@ class Vector:
                     f"{placed.spec.name} was moved or converted after the peer was made: "
                     f"call model.to(...) before Peer(model)"
                 )
+
+
+def _fill(part: Part, flats: Flats, numbers: Tensor) -> None:
+    here = part.of(flats)
+    here.copy_(numbers)
+    part.put(flats, here)
 
 
 def _hash(parts: Iterable[Tensor]) -> bytes:

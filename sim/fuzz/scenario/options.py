@@ -15,7 +15,7 @@ from ....gossip.wire.formats import NATIVE, parse_wire
 from ...kernel.faults.files import Fault
 from ..vector import SIZE
 from .faults import AIMS, draw_faults
-from .scenario import FAULTS_S, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
+from .scenario import CUTTING, FAULTS_S, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
 
 __all__ = ["OPTIONS", "draw", "workers_of"]
 
@@ -187,6 +187,13 @@ def _outer_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, rule=chosen, shards=1, config=config)
 
 
+def _cutting_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """Rules that cut the vector themselves, here into three."""
+    chosen = CUTTING[int(rng.integers(len(CUTTING)))]
+    is_chosen = rng.random() < 0.3 and scenario.size == WIDE and scenario.rule in _OFTEN
+    return replace(scenario, rule=chosen, shards=3) if is_chosen else scenario
+
+
 def _segments(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     """The rule whose peers share a segment; it works on whole vectors."""
     if rng.random() >= 0.04:
@@ -236,6 +243,7 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "two-swarms": _two_swarms,
         "tombstones": _brief_tombstones,
         "outer-rules": _outer_rules,
+        "cutting-rules": _cutting_rules,
         "segments": _segments,
         "machines": _machines,
     }

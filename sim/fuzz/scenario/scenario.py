@@ -18,7 +18,9 @@ from ....gossip import (
 )
 from ....gossip.effects.effects import Wait
 from ....gossip.protocol.rule import Requirements
+from ....gossip.rules.asynchronous.divshare import DivShare
 from ....gossip.rules.asynchronous.seasgd import SEASGD
+from ....gossip.rules.asynchronous.sparta import Sparta
 from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from ....gossip.rules.outer.diloco import DiLoCo
 from ....gossip.rules.outer.gasloc import GASLoC
@@ -31,6 +33,7 @@ from ..vector import SIZE
 
 __all__ = [
     "CONFIG",
+    "CUTTING",
     "FAULTS_S",
     "OUTER",
     "RULES",
@@ -202,6 +205,8 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "gasloc": lambda: GASLoC(h=2),
         "noloco": lambda: NoLoCo(h=2),
         "gradient-tracking": GradientTracking,
+        "sparta": lambda: Sparta(fraction=1 / 3),
+        "divshare": lambda: DivShare(fraction=1 / 3),
         "seasgd": SEASGD,
         "hybrid": lambda: Hybrid(between=0.5),
     }
@@ -213,6 +218,9 @@ SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking")
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
 """Rules whose peers wait for whoever is there, on whatever machine."""
+
+CUTTING = ("sparta", "divshare")
+"""Rules that cut the vector themselves."""
 
 _BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "hybrid"})
 """Rules that do not only average: models leave the hull that they all lie in at the start."""

@@ -224,6 +224,7 @@ def test_two_pushes_in_different_forms_take_two_snapshots() -> None:
 
 
 AVERAGING = {*RULES} - {"allreduce"}
+BY_WEIGHT = {"gosgd", "sgp", "sparta", "divshare"}
 
 
 @pytest.mark.parametrize(
@@ -232,9 +233,9 @@ AVERAGING = {*RULES} - {"allreduce"}
         ("float32", 1, False, {*RULES}),
         ("bfloat16", 1, False, AVERAGING),
         ("int8", 1, False, AVERAGING),
-        ("topk:0.1", 1, False, {"gosgd", "sgp"}),
-        ("float32", 2, False, {"gosgd", "sgp"}),
-        ("float32", 1, True, {"gosgd", "sgp"}),
+        ("topk:0.1", 1, False, BY_WEIGHT),
+        ("float32", 2, False, BY_WEIGHT),
+        ("float32", 1, True, BY_WEIGHT),
     ],
 )
 def test_a_rule_is_refused_shares_that_it_cannot_work_with(

@@ -61,6 +61,27 @@ def test_a_newcomer_that_hears_of_two_swarms_with_roots_keeps_to_the_first() -> 
     assert scene.peers["a"].swarm == ANCHOR
 
 
+def test_between_two_swarms_without_roots_a_newcomer_does_not_go_to_and_fro() -> None:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b", "c")
+    # Of these two the other anchor's has the larger name, and gives way.
+    assert ANCHOR < OTHER_ANCHOR
+    effects = scene.receive(scene.letter("c", "a", hello("c", rooted=False), swarm=OTHER_ANCHOR))
+    assert scene.sent(effects, Ask)
+    effects = scene.receive(scene.letter("b", "a", hello("b", rooted=False)))
+    assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
+    for _ in range(3):
+        effects = scene.receive(
+            scene.letter("c", "a", hello("c", rooted=False), swarm=OTHER_ANCHOR)
+        )
+        assert SwarmGivenUp() not in effects
+    # Whoever fell silent may be gone, and counts no more.
+    scene.wait(SMALL.stall_s + 0.1)
+    effects = scene.receive(scene.letter("c", "a", hello("c", rooted=False), swarm=OTHER_ANCHOR))
+    assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
+
+
 def test_of_a_swarm_without_roots_it_knows_nobody_any_more_once_it_has_gone_over() -> None:
     scene = Scene()
     scene.enter("a")

@@ -103,7 +103,7 @@ TENSOR = st.builds(
 )
 
 SCHEMA = st.builds(Schema, st.lists(TENSOR, max_size=4).map(tuple)).flatmap(
-    lambda whole: st.builds(Schema, st.just(whole.tensors), shards_of(whole))
+    lambda whole: st.builds(Schema, st.just(whole.tensors), shards_of(whole), st.booleans())
 )
 
 SHARE: dict[str, SearchStrategy[Any]] = {

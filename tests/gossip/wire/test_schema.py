@@ -2,12 +2,13 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip import ConfigError, Schema, TensorSpec
-from rumor.gossip.wire.schema import ALIGNMENT_BYTES, itemsize
+from rumor.gossip.wire.schema import ALIGNMENT_BYTES, Piece, itemsize
 
 WEIGHT = TensorSpec("weight", (3, 5), "float32")
 COUNT = TensorSpec("count", (), "int64", shared=False)
@@ -82,6 +83,50 @@ def test_shards_tile_the_vector_and_pieces_tile_the_shards(
             assert 0 < piece.n_numbers and size == piece.stop_bytes - piece.start_bytes
 
 
+def _lines(piece: Piece) -> list[int]:
+    return [] if piece.lines is None else piece.lines.tolist()
+
+
+@given(data=st.data(), tensors=TENSORS)
+def test_scattered_shards_hold_each_cache_line_once_and_their_pieces_one_dtype(
+    data: st.DataObject, tensors: tuple[TensorSpec, ...]
+) -> None:
+    n_lines = Schema(tensors).share_bytes // ALIGNMENT_BYTES
+    shards = data.draw(st.integers(1, max(1, n_lines)))
+    schema, whole = Schema(tensors, shards, scattered=True), Schema(tensors)
+    lines = [schema.lines(shard).tolist() for shard in range(shards)]
+    assert sorted(line for each in lines for line in each) == list(range(n_lines))
+    assert max(map(len, lines)) - min(map(len, lines)) <= 1
+    for shard, own in enumerate(lines):
+        assert own == sorted(own)
+        pieces = schema.pieces(shard)
+        low, high = schema.shard_bounds(shard)
+        assert sum(piece.size_bytes for piece in pieces) == high - low
+        if shards == 1:
+            assert pieces == whole.pieces()
+            continue
+        found = [line for piece in pieces for line in _lines(piece)]
+        assert found == own
+        for piece in pieces:
+            assert piece.n_numbers * (itemsize(piece.dtype) or 0) == piece.size_bytes > 0
+            for line in _lines(piece):
+                (run,) = (
+                    run
+                    for run in whole.pieces()
+                    if run.start_bytes <= line * ALIGNMENT_BYTES < run.stop_bytes
+                )
+                assert run.dtype == piece.dtype
+
+
+def test_scattered_shards_are_drawn_alike_everywhere_and_reach_all_over() -> None:
+    tensors = (TensorSpec("w", (16 * 1000,), "float32"),)
+    lines = Schema(tensors, 10, scattered=True).lines(3)
+    assert lines.tolist() == Schema(tensors, 10, scattered=True).lines(3).tolist()
+    assert len(lines) == 100 and lines.min() < 50 and lines.max() > 950
+    # None of the neighbors' business: about a tenth of each stretch.
+    assert all(2 <= count <= 25 for count in np.bincount(lines // 100, minlength=10))
+
+
 @given(tensors=TENSORS)
 def test_every_number_lies_in_a_piece_of_its_dtype(tensors: tuple[TensorSpec, ...]) -> None:
     start = 0
@@ -112,3 +157,6 @@ def test_peers_with_other_shards_train_another_model() -> None:
     assert len({one.hash, two.hash, four.hash}) == 3
     assert two.difference(four) == "it is cut into 2 shards here and 4 there"
     assert two.difference(Schema(tensors, 2)) is None
+    scattered = Schema(tensors, 2, scattered=True)
+    assert scattered.hash != two.hash
+    assert two.difference(scattered) == "its shards are whole here and scattered there"

@@ -18,7 +18,15 @@ from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
-from ...rules import ANY_OPTIMIZER, NOT_PLAIN_ALONE, PLAIN_SGD, fitting
+from ...rules import (
+    ANY_OPTIMIZER,
+    CUTTING,
+    NOT_PLAIN_ALONE,
+    PLAIN_SGD,
+    fitting,
+    spec_of,
+    vectors_of,
+)
 
 SETTINGS: dict[str, Any] = {
     "task": "digits",
@@ -81,7 +89,8 @@ def test_other_settings_give_another_digest(plain: dict[str, Run]) -> None:
 @pytest.mark.parametrize("task", ["consensus", "noise"])
 @pytest.mark.parametrize("rule", RULES)
 def test_vectors_are_the_same_for_any_window(rule: str, task: str) -> None:
-    settings = SETTINGS | CASES[rule] | {"task": task, "steps": 20, "batch_size": None}
+    vectors = vectors_of(task, rule)
+    settings = SETTINGS | CASES[rule] | {"task": vectors, "steps": 20, "batch_size": None}
     digests = {simulate(**settings, window=window).summary["digest"] for window in (1, 7, None)}
     assert len(digests) == 1
 
@@ -133,16 +142,18 @@ def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> N
 def test_no_unit_of_weight_is_lost_or_made(rule: str, seed: int) -> None:
     """Where messages are lost, come twice, and overtake one another."""
     settings: dict[str, Any] = {
-        "task": "consensus", "workers": 10, "topology": "random-regular:d=4", "steps": 30,
+        "task": vectors_of("consensus", rule), "workers": 10, "topology": "random-regular:d=4",
+        "steps": 30,
         "pace": "pareto:shape=1.8", "speeds": "1x:50%,4x:50%", "network": "lossy",
         "duplicates": 0.2, "seed": seed,
     }  # fmt: skip
     run = simulate(**settings | fitting(rule))
     summary = run.summary
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 2**40
+    whole = 10 * summary["shards"] * 2**40
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == whole
     assert summary["weight_units_burned"] == 0
     held = int(run.workers["weight_units"].sum())
-    assert 0 < held <= 10 * 2**40 - summary["weight_units_in_flight"]
+    assert 0 < held <= whole - summary["weight_units_in_flight"]
     assert summary["mixed"] + summary["pushes"] > 0
 
 
@@ -236,7 +247,8 @@ def poisoned(optimizer_lr: float = 0.01) -> Task:
     "rule", [name for name in RULES if not requirements_of(make_rule(name)).fixed_members]
 )
 def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
-    run = simulate(task=poisoned(), workers=8, partition="shards:1", rule=rule, engine="loop")
+    spec = spec_of(rule) if rule in CUTTING else rule
+    run = simulate(task=poisoned(), workers=8, partition="shards:1", rule=spec, engine="loop")
     summary, steps = run.summary, run.workers["steps"]
     bad = int(steps.argmin())
     assert summary["stopped"] == [f"peer-{bad}"]
@@ -245,7 +257,8 @@ def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
     assert (np.delete(steps, bad) == 40).all()
     assert run.workers["weight_units"][bad] == 0
     assert summary["weight_units_burned"] > 0
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 8 * 2**40
+    whole = 8 * summary["shards"] * 2**40
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == whole
     assert np.isfinite(summary["loss"]) and summary["loss"] < 1
     assert run.model is not None and all(torch.isfinite(t).all() for t in run.model.values())
 

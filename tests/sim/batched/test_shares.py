@@ -1,5 +1,7 @@
 """Shares in the simulator: bytes as a live vector would send them, mixed as it would mix them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -41,18 +43,22 @@ def module() -> nn.Module:
     return Mixed()
 
 
-def rows(shards: int = 1, registers: tuple[str, ...] = ()) -> ParameterMatrix:
+def rows(
+    shards: int = 1, registers: tuple[str, ...] = (), *, scattered: bool = False
+) -> ParameterMatrix:
     """Workers that have moved away from where all began, each on its own way."""
-    found = ParameterMatrix(module(), len(IDS), registers, shards=shards, ids=IDS, seed=SEED)
+    cut: dict[str, Any] = {"shards": shards, "scattered": scattered}
+    found = ParameterMatrix(module(), len(IDS), registers, **cut, ids=IDS, seed=SEED)
     for part in found.x:
         noise = torch.randn(part.shape, generator=torch.Generator().manual_seed(1))
         part += (noise / 10).to(part.dtype)
     return found
 
 
-def live(shards: int, wire: str, values: tuple[Tensor, ...]) -> Vector:
+def live(shards: int, wire: str, values: tuple[Tensor, ...], *, scattered: bool = False) -> Vector:
     """A live peer's vector that began where the workers did and has come to these values."""
-    vector = Vector(module(), shards=shards, keeps_anchor=True, sends_topk=wire.startswith("topk"))
+    cut: dict[str, Any] = {"shards": shards, "scattered": scattered}
+    vector = Vector(module(), **cut, keeps_anchor=True, sends_topk=wire.startswith("topk"))
     for flat, value in zip(vector.flats, values, strict=True):
         flat.copy_(value)
     return vector
@@ -62,13 +68,15 @@ def bits(parts: tuple[Tensor, ...]) -> bytes:
     return b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in parts)
 
 
-@pytest.mark.parametrize("shards", [1, 5])
+@pytest.mark.parametrize(("shards", "scattered"), [(1, False), (5, False), (5, True)])
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
-    wire: str, shards: int
+    wire: str, shards: int, scattered: bool
 ) -> None:
-    workers = rows(shards)
-    sender, receiver = (live(shards, wire, workers.row(index)) for index in (1, 2))
+    workers = rows(shards, scattered=scattered)
+    sender, receiver = (
+        live(shards, wire, workers.row(index), scattered=scattered) for index in (1, 2)
+    )
     form = Form(wire)
     for number in range(2 * shards):
         shard, id = number % shards, 100 + number
@@ -162,23 +170,33 @@ def test_several_registers_of_vectors_without_a_model_are_told_apart(wire: str) 
     np.testing.assert_allclose(rows.x[1], expected, atol=0 if wire == "float32" else 0.1)
 
 
-def test_the_shards_of_a_vector_are_all_of_it_and_do_not_overlap() -> None:
-    workers = rows(7)
+SCATTERED = pytest.mark.parametrize("scattered", [False, True])
+
+
+@SCATTERED
+def test_the_shards_of_a_vector_are_all_of_it_and_do_not_overlap(scattered: bool) -> None:
+    workers = rows(7, scattered=scattered)
     seen = [torch.zeros(part.shape[1]) for part in workers.x]
     for shard in range(7):
-        for index, start, stop in workers.spans(shard):
-            seen[index][start:stop] += 1
+        for span in workers.spans(shard):
+            count = span.of(seen[span.part])
+            count += 1
+            span.put(seen[span.part], count)
     assert all(bool((count == 1).all()) for count in seen)
 
 
-def test_mixing_a_shard_leaves_the_rest_of_the_vector_alone() -> None:
-    workers = rows(5)
+@SCATTERED
+def test_mixing_a_shard_leaves_the_rest_of_the_vector_alone(scattered: bool) -> None:
+    workers = rows(5, scattered=scattered)
     before = [part.clone() for part in workers.row(2)]
     workers.carry_out([Snapshot(0, 0, Cut("x", shard=3), 1), Mix(2, 0, 1.0)])
     moved = [row != old for row, old in zip(workers.row(2), before, strict=True)]
     expected = [torch.zeros(len(old), dtype=torch.bool) for old in before]
-    for index, start, stop in workers.spans(3):
-        expected[index][start:stop] = before[index][start:stop] != workers.row(0)[index][start:stop]
+    for span in workers.spans(3):
+        part = span.part
+        differs = span.of(expected[part])
+        differs.copy_(span.of(before[part]) != span.of(workers.row(0)[part]))
+        span.put(expected[part], differs)
     assert all(torch.equal(found, wanted) for found, wanted in zip(moved, expected, strict=True))
     assert any(bool(found.any()) for found in moved)
 
@@ -233,4 +251,5 @@ def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
         workers.carry_out([Snapshot(0, number, cut, 1), *mixes, Release(number)])
     free = workers._shares._free
     assert {(cut.form.wire, cut.shard, cut.form.registers) for cut in kinds} == set(free)
-    assert all(len(rooms) == 64 for rooms in free.values())
+    # So many at a time for both shards together.
+    assert all(len(rooms) == 32 for rooms in free.values())

@@ -15,6 +15,7 @@ from rumor.sim import Run, simulate
 from rumor.sim.batched.vector_tasks import consensus, noise
 from rumor.sim.models.network import NetworkConfig
 
+from ...rules import CUTTING
 from ..bare import Point, run_bare
 
 LOSSY = ("bfloat16", "float16", "int8", "topk:0.05")
@@ -75,7 +76,8 @@ def test_each_case_gives_another_model(plain: dict[str, Run]) -> None:
 @pytest.mark.parametrize("wire", ["float32", "int8"])
 @pytest.mark.parametrize("per_push", [1, 3, 5])
 @pytest.mark.parametrize(
-    "rule", [name for name in RULES if not requirements_of(make_rule(name)).whole]
+    "rule",
+    [name for name in RULES if not requirements_of(make_rule(name)).whole and name not in CUTTING],
 )
 def test_no_unit_of_any_shard_is_lost_or_made(rule: str, per_push: int, wire: str) -> None:
     summary = simulate(

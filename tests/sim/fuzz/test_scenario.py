@@ -32,25 +32,37 @@ def test_without_all_options_a_swarm_is_plain() -> None:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(option: str) -> None:
     # It changes only what another has drawn.
-    needed = {"more-rules"} if option == "several-registers" else set[str]()
-    others = [name for name in OPTIONS if name not in {option, *needed}]
+    needed = {"several-registers": "more-rules", "cutting-rules": "wide"}.get(option)
+    others = [name for name in OPTIONS if name not in {option, needed}]
     if option in AIMS:
         assert any(draw(seed, 6).faults != draw(seed, 6, (option,)).faults for seed in SEEDS)
     else:
         without = [*others, option]
         assert any(draw(seed, 6, others, ()) != draw(seed, 6, without, ()) for seed in SEEDS)
     # Frames and shards depend on the size of the vector, and on nothing else.
-    wide = {"wide", "frames", "shards", "more-rules", "outer-rules", "segments", "machines"}
+    wide = {
+        "wide",
+        "frames",
+        "shards",
+        "more-rules",
+        "outer-rules",
+        "cutting-rules",
+        "segments",
+        "machines",
+    }
+    ruling = (
+        "rules",
+        "more-rules",
+        "outer-rules",
+        "several-registers",
+        "wide",
+        "cutting-rules",
+        "segments",
+        "machines",
+    )
     for seed in range(20):
         full, less = draw(seed, 6, (), ()), draw(seed, 6, (option,), ())
-        if option not in (
-            "rules",
-            "more-rules",
-            "outer-rules",
-            "several-registers",
-            "segments",
-            "machines",
-        ):
+        if option not in ruling:
             assert less.rule == full.rule
         if option not in wide:
             assert (less.size, less.shards) == (full.size, full.shards)

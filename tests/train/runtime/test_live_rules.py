@@ -14,11 +14,12 @@ import torch
 from torch import nn
 
 from rumor.gossip import ONE, UNIT, ConfigError, ProtocolConfig, TrainingError, audit
-from rumor.gossip.rules.registry import RULES
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledger
 
-from ...rules import topology_of
+from ...rules import OUTER, spec_of, topology_of
 
 pytestmark = pytest.mark.live
 
@@ -73,10 +74,7 @@ class Member:
             self.error = error
 
 
-OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
-
-
-@pytest.mark.parametrize("rule", [f"{name}:h=5" if name in OUTER else name for name in RULES])
+@pytest.mark.parametrize("rule", [spec_of(name) for name in RULES])
 def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
     members = [Member(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
     for member in members:
@@ -85,7 +83,8 @@ def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) ->
     account = audit(
         account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
     )
-    assert account.balanced and account.held == account.founded == 3 * ONE
+    shards = requirements_of(make_rule(rule)).shards
+    assert account.balanced and account.held == account.founded == 3 * shards * ONE
     models = torch.stack([member.model.bias.detach() for member in members])
     # Each step moves the mean by 1: (0 + 1 + 2) / 3.
     if rule in ("allreduce", "dpsgd"):

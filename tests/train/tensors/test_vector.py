@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rumor.gossip import ConfigError, LocalProtocolError, TrainingError, stream
 from rumor.gossip.wire.formats import WIRES, Form
-from rumor.train.tensors.layout import SLICE_SIZE
+from rumor.train.tensors.layout import SLICE_SIZE, runs_of
 from rumor.train.tensors.vector import Vector, is_finite_tensor
 
 COPY = Form(copy=True)
@@ -209,6 +209,28 @@ def near(module: nn.Module, seed: int) -> nn.Module:
 
 
 @settings(deadline=None, max_examples=40)
+@given(shards=st.integers(2, 8), fraction=st.sampled_from([0.3, 1.0]), data=st.data())
+def test_mixing_a_scattered_shard_moves_its_lines_as_the_whole_would_and_nothing_else(
+    shards: int, fraction: float, data: st.DataObject
+) -> None:
+    shard = data.draw(st.integers(0, shards - 1))
+    given_: dict[str, Any] = {"shards": shards, "scattered": True}
+    whole, cut, sliced = Vector(mixed(0)), Vector(mixed(0), **given_), Vector(mixed(0), **given_)
+    before = everything(cut).view(-1, 64)
+    whole.mix(Vector(mixed(1)).snapshot(), fraction)
+    payload = Vector(mixed(1), **given_).snapshot(shard=shard)
+    lines = torch.from_numpy(cut.schema.lines(shard)).long()
+    assert payload.numel() == 64 * len(lines) == Form().size_bytes(cut.schema, shard)
+    cut.mix(payload, fraction, shard=shard)
+    for _ in sliced.mixing(payload, fraction, shard=shard):
+        pass
+    after = everything(cut).view(-1, 64)
+    assert torch.equal(after[lines], everything(whole).view(-1, 64)[lines])
+    before[lines] = after[lines]
+    assert torch.equal(before, after) and torch.equal(everything(sliced), everything(cut))
+
+
+@settings(deadline=None, max_examples=40)
 @given(shards=st.integers(1, 8), fraction=st.sampled_from([0.3, 1.0]), data=st.data())
 def test_mixing_a_shard_moves_that_shard_as_the_whole_would_and_nothing_else(
     shards: int, fraction: float, data: st.DataObject
@@ -228,13 +250,15 @@ def test_mixing_a_shard_moves_that_shard_as_the_whole_would_and_nothing_else(
     assert torch.equal(before, after)
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("shards", "scattered"), [(1, False), (3, False), (3, True)])
 @pytest.mark.parametrize("wire", LOSSY)
 def test_a_share_in_another_format_moves_the_receiver_toward_the_sender(
-    wire: str, shards: int
+    wire: str, shards: int, scattered: bool
 ) -> None:
     start = mixed(0)
-    given_: dict[str, Any] = {"shards": shards, "keeps_anchor": True, "sends_topk": True}
+    given_: dict[str, Any] = {
+        "shards": shards, "scattered": scattered, "keeps_anchor": True, "sends_topk": True
+    }  # fmt: skip
     form = Form(wire)
     sender, receiver = (Vector(copy.deepcopy(start), **given_) for _ in range(2))
     with torch.no_grad():
@@ -276,17 +300,18 @@ def test_mixed_slice_by_slice_a_share_has_the_same_bits_as_mixed_whole(
     assert not torch.equal(whole.flats[0], Vector(module).flats[0])
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_copy_brings_local_buffers_and_the_anchor_whatever_the_number_of_shards(
-    shards: int,
+@pytest.mark.parametrize(("shards", "scattered"), [(1, False), (3, False), (3, True)])
+def test_a_copy_brings_local_buffers_and_the_anchor_whatever_the_shards(
+    shards: int, scattered: bool
 ) -> None:
+    kept: dict[str, Any] = {"scattered": scattered, "keeps_anchor": True, "sends_topk": True}
     donor_module = mixed(0)
-    donor = Vector(donor_module, shards=shards, keeps_anchor=True)
+    donor = Vector(donor_module, shards=shards, **kept)
     name = donor.anchor()
     donor_module(torch.randn(8, 5))
     donor.flats[0].add_(0.5)
     newcomer_module = mixed(1)
-    newcomer = Vector(newcomer_module, shards=shards, keeps_anchor=True)
+    newcomer = Vector(newcomer_module, shards=shards, **kept)
     assert newcomer.kept_anchor() != name
     form = Form(copy=True, anchor=True)
     for shard in range(shards):
@@ -536,3 +561,26 @@ def test_rounding_follows_its_random_numbers() -> None:
 def test_more_shards_than_cache_lines_are_refused() -> None:
     with pytest.raises(ConfigError, match="shards is 9"):
         Vector(nn.Linear(8, 2), shards=9)
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+@pytest.mark.parametrize("shards", [1, 3, 7])
+def test_the_runs_of_shards_in_a_file_are_those_of_the_vector(shards: int, scattered: bool) -> None:
+    model = mixed(0)
+    vector = Vector(model, shards=shards, scattered=scattered)
+    sender = Vector(copy.deepcopy(model), shards=shards, scattered=scattered)
+    for flat in sender.flats:
+        flat.add_(1.0)
+    runs = runs_of(vector.schema)
+    state = model.state_dict()
+    for shard in range(shards):
+        # What moves with a shard is what the file says of it, and nothing else.
+        before = {name: state[name].clone().reshape(-1) for name in runs}
+        vector.mix(sender.snapshot(shard=shard), 1.0, shard=shard)
+        for name, several in runs.items():
+            own = torch.zeros(before[name].numel(), dtype=torch.bool)
+            for run in several:
+                own[run.start : run.stop] |= run.shard == shard
+            assert [run.start for run in several[1:]] == [run.stop for run in several[:-1]]
+            assert (several[0].start, several[-1].stop) == (0, len(own))
+            assert torch.equal(state[name].reshape(-1) != before[name], own)
