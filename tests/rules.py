@@ -7,7 +7,15 @@ from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.sim.batched.vector_tasks import VectorTask, consensus, noise
 
 __all__ = [
-    *("ANY_OPTIMIZER", "BOTH_WAYS", "CUTTING", "NOT_PLAIN_ALONE", "OUTER", "PLAIN_SGD"),
+    *(
+        "ANY_OPTIMIZER",
+        "BOTH_WAYS",
+        "IN_MEMORY",
+        "CUTTING",
+        "NOT_PLAIN_ALONE",
+        "OUTER",
+        "PLAIN_SGD",
+    ),
     *("fitting", "spec_of", "topology_of", "vectors_of"),
 ]
 
@@ -23,6 +31,9 @@ BOTH_WAYS = tuple(name for name in RULES if getattr(make_rule(name), "both_ways"
 
 CUTTING = tuple(name for name in RULES if _NEEDS[name].shards > 1)
 """Rules that cut the vector themselves."""
+
+IN_MEMORY = tuple(name for name in RULES if _NEEDS[name].one_machine)
+"""Rules that push nothing before all have finished: peers share a segment."""
 
 OUTER = tuple(n for n in RULES if _NEEDS[n].waits and not _NEEDS[n].fixed_members)
 """Rules with outer rounds."""
