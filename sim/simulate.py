@@ -46,7 +46,7 @@ from .kernel.plan import FaultPlan, FleetPlan, Stop
 from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
-from .models.topology import LiveWorkerTopology, WorkerTopology
+from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.measure import Curves
 from .results.run import Run, summarize
 
@@ -177,6 +177,7 @@ class Simulation:
         )
         rule = config.rule_spec.make()
         require_topology(rule, config.topology, lambda: self._topology.is_tree)
+        require_machines(rule, self._topology)
         ends = config.time_s or config.total_steps
         self.steps = config.steps or (None if ends else task.steps)
 
@@ -339,6 +340,7 @@ class Simulation:
             steps_total=config.total_steps,
             fault_plan=self._fault_plan,
             exchange_s=config.exchange_s,
+            machines=machines_of(config.rule_spec.make(), self._topology, config.seed, self.ids),
         )
 
     def _prefetches(self) -> bool:

@@ -7,8 +7,8 @@ from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.sim.batched.vector_tasks import VectorTask, consensus, noise
 
 __all__ = [
-    *("ANY_OPTIMIZER", "BOTH_WAYS", "CUTTING", "NOT_PLAIN_ALONE", "OUTER", "PLAIN_SGD"),
-    *("TREES", "fitting", "spec_of", "topology_of", "vectors_of"),
+    *("ANY_OPTIMIZER", "BOTH_WAYS", "CUTTING", "IN_MEMORY", "NOT_PLAIN_ALONE", "OUTER"),
+    *("PLAIN_SGD", "TREES", "fitting", "spec_of", "topology_of", "vectors_of"),
 ]
 
 _NEEDS = {name: requirements_of(make_rule(name)) for name in RULES}
@@ -27,11 +27,14 @@ TREES = tuple(name for name in RULES if _NEEDS[name].tree)
 CUTTING = tuple(name for name in RULES if _NEEDS[name].shards > 1)
 """Rules that cut the vector themselves."""
 
+IN_MEMORY = tuple(name for name in RULES if _NEEDS[name].one_machine)
+"""Rules that push nothing before all have finished: peers share a segment."""
+
 OUTER = tuple(n for n in RULES if _NEEDS[n].waits and not _NEEDS[n].fixed_members)
 """Rules with outer rounds."""
 
 NOT_PLAIN_ALONE = (
-    *("momentum-tracking", "qg-dsgdm", "decentlam", "easgd"),
+    *("momentum-tracking", "qg-dsgdm", "decentlam", "easgd", "seasgd"),
     "gradient-tracking",  # rounding leaves something of a correction
 )
 """Rules under which even a peer that is alone goes elsewhere than its optimizer."""

@@ -16,6 +16,7 @@ __all__ = [
     "Dismiss",
     "Drop",
     "Effect",
+    "Exchange",
     "Greet",
     "Halt",
     "Inspect",
@@ -169,6 +170,26 @@ class Combine:
 
 
 @frozen
+class Exchange:
+    """Exchange a register with a segment that all processes of this machine share, as one: ``d =
+    register - segment; register -= taken * d; segment += given * d``.
+
+    Whoever is the first makes the segment, which then equals the register: with 0 for both, it is
+    there from then on. It is as large as that, of one rule of one swarm, and is gone with the last
+    process that has exchanged with it.
+    """
+
+    register: str
+    segment: str
+    taken: float
+    """In [0, 1]; 1 makes the register equal to what the segment was, bit for bit."""
+    given: float
+    """In [0, 1]."""
+    swarm: bytes
+    """Hash of the anchor of the swarm whose segment is meant."""
+
+
+@frozen
 class Drop:
     """Forget what was staged of a share."""
 
@@ -205,6 +226,7 @@ Effect = (
     | Inspect
     | Mix
     | Combine
+    | Exchange
     | Drop
     | Wait
     | Halt

@@ -6,12 +6,16 @@ changes of phase at once; nothing is sent, and silence kills nobody.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Final
 
 from ..types import Incarnation, PeerId
 from ..wire.messages import ClockRow, Member, Phase
 from .table import Change
 
 __all__ = ["StaticMemberTable", "StaticMembership", "StaticProgress"]
+
+_ONE_MACHINE: Final[Mapping[PeerId, bytes]] = MappingProxyType({})
 
 
 class StaticMembership:
@@ -20,10 +24,18 @@ class StaticMembership:
     Args:
         ids: All members, ascending and distinct.
         anchored: Whether all of them know the anchor.
+        machines: Names of their machines; empty where all share one.
     """
 
-    def __init__(self, ids: Sequence[PeerId], *, anchored: bool = False) -> None:
+    def __init__(
+        self,
+        ids: Sequence[PeerId],
+        *,
+        anchored: bool = False,
+        machines: Mapping[PeerId, bytes] = _ONE_MACHINE,
+    ) -> None:
         self.ids = tuple(ids)
+        self.machines = machines
         self.anchored = anchored
         self.phases = dict.fromkeys(self.ids, Phase.SEEKING)
         self.present = dict.fromkeys(self.ids)
@@ -140,6 +152,10 @@ class StaticMemberTable:
         """Never: simulated workers have no memory to read."""
         return False
 
+    def machine(self, peer: PeerId) -> bytes:
+        """Names the machine of a member; empty where all share one."""
+        return self._membership.machines.get(peer, b"")
+
     def incarnation(self, peer: PeerId) -> Incarnation:
         """The only incarnation of a member."""
         return 1 if peer in self._membership.phases else 0
@@ -210,6 +226,10 @@ class StaticMemberTable:
     def steps_at_end(self, peer: PeerId) -> int | None:
         """Nothing: who has finished is not asked for more steps."""
         return None
+
+    def trains(self, peer: PeerId) -> bool:
+        """Whether a member takes optimizer steps still."""
+        return self._membership.phases.get(peer, Phase.LEFT) < Phase.FINISHED
 
     def is_known(self, peer: PeerId) -> bool:
         """Whether *peer* is a member."""

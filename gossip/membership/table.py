@@ -134,6 +134,11 @@ class MemberTable:
         known = self._others.get(peer)
         return known is not None and bool(self.me.host) and known.member.host == self.me.host
 
+    def machine(self, peer: PeerId) -> bytes:
+        """Names the machine of *peer*; empty where it is not known, or shares no memory."""
+        known = self._others.get(peer)
+        return self.me.host if peer == self.id else known.member.host if known else b""
+
     def incarnation(self, peer: PeerId) -> Incarnation:
         """The latest incarnation of *peer* that is known, 0 where none is."""
         known = self._others.get(peer)
@@ -238,6 +243,11 @@ class MemberTable:
         """Steps of a peer that has finished; None of one that has not."""
         member = self.member(peer)
         return member.step if member is not None and member.phase is Phase.FINISHED else None
+
+    def trains(self, peer: PeerId) -> bool:
+        """Whether a peer takes optimizer steps still."""
+        member = self.me if peer == self.id else self.member(peer)
+        return member is not None and member.phase < Phase.FINISHED
 
     def is_known(self, peer: PeerId) -> bool:
         """Whether anything was ever heard of *peer*, and is remembered."""

@@ -6,17 +6,18 @@ from typing import NoReturn
 
 import numpy as np
 
-from ..effects.effects import Combine, Drop, Mix, Snapshot, X
+from ..effects.effects import Combine, Drop, Exchange, Mix, X
 from ..effects.events import PushSkipped, ShareMixed
 from ..errors import LocalProtocolError
 from ..exchange.outgoing import Returned
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..membership.dialing import pair
-from ..types import Incarnation, PeerId, ShareId, SnapshotId
+from ..types import Incarnation, PeerId, ShareId
 from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import Offer, Phase, Push
 from .share import Kept, Share, Term
+from .snapshots import FreshSnapshots, Pushed
 from .state import State, Weighing
 
 __all__ = ["RuleContext", "Turn"]
@@ -27,7 +28,6 @@ ROUNDS_PASSED_MAX = 64
 _PLAIN = Form()
 
 _ONLY_SHARD = (0,)
-_Pushed = str | tuple[str, ...] | Kept
 
 
 class RuleContext:
@@ -59,7 +59,7 @@ class RuleContext:
                 if transfer.state is IncomingState.READY:
                     self._transfers[transfer.id] = transfer
         # By register: pushes of one that has not changed in between share one snapshot.
-        self._fresh: dict[_Pushed, dict[tuple[Form, int, bool], SnapshotId]] = {}
+        self._fresh = FreshSnapshots()
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(self._shard_states) == 1 else None
         state.called_s = now
 
@@ -214,6 +214,10 @@ class RuleContext:
             return "leaving" if is_there else "left"
         return "" if is_there else "died"
 
+    def machine(self, peer: PeerId) -> bytes:
+        """Names the machine of a peer that is known: alike for those that can share segments."""
+        return self._state.table.machine(peer)
+
     def is_quiet(self, peer: PeerId) -> bool:
         """Whether all that *peer* ever pushed is settled, and nothing more will come from it."""
         member = self._state.table.member(peer)
@@ -223,6 +227,10 @@ class RuleContext:
         """Steps of a peer that has finished, perhaps none; None of one that has not, or where
         members are not told of one another's steps."""
         return self._state.table.steps_at_end(peer)
+
+    def trains(self, peer: PeerId) -> bool:
+        """Whether a peer takes optimizer steps still, this one included."""
+        return self._state.table.trains(peer)
 
     def is_suspected(self, peer: PeerId) -> bool:
         """Whether a peer that is considered alive has been silent for so long that it is asked."""
@@ -289,7 +297,7 @@ class RuleContext:
         fraction = mixing_fraction(shard_state.log.account.weight, accepted)
         self._state.log.ask(Mix(share.id, fraction, form))
         if self._fresh:
-            self._forget_fresh(X)
+            self._fresh.forget(X)
         self._accepted(transfer, accepted)
 
     def accept(self, share: Share) -> None:
@@ -315,7 +323,7 @@ class RuleContext:
         resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
         self._state.log.ask(Combine(register, resolved))
         if self._fresh:
-            self._forget_fresh(register)
+            self._fresh.forget(register)
 
     def keep(
         self, register: str, peers: Sequence[PeerId], *, bare: bool = False, whole: bool = False
@@ -338,6 +346,13 @@ class RuleContext:
     def let_go(self, kept: Kept) -> None:
         """Keep what `keep` has copied no longer than shares read it."""
         self._state.let_go(kept.as_sent)
+
+    def exchange(self, segment: str, *, taken: float, given: float, register: str = X) -> None:
+        """Exchange a register with a segment that this machine's processes share: `Exchange`."""
+        log = self._state.log
+        log.ask(Exchange(register, segment, taken, given, log.swarm))
+        if self._fresh:
+            self._fresh.forget(register)
 
     def push(
         self,
@@ -405,7 +420,7 @@ class RuleContext:
         )
         incarnation = table.incarnation(peer)
         shown = make is Offer and table.shares_memory(peer)
-        snapshot = self._snapshot(register, form, shard, shown)
+        snapshot = self._fresh.take(state, register, form, shard, shown)
         if not shard_state.is_listed:
             state.list_busy(shard_state)
         outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
@@ -455,10 +470,10 @@ class RuleContext:
             return _PLAIN
         return Form(state.config.wire)
 
-    def _several(self, given: Sequence[str] | Kept, form: Form) -> tuple[_Pushed, Form]:
+    def _several(self, given: Sequence[str] | Kept, form: Form) -> tuple[Pushed, Form]:
         """What is pushed, and its form, where that is several registers, or was kept."""
         if isinstance(given, Kept):
-            self._fresh[given] = {(given.form, 0, shown): given.as_sent for shown in (False, True)}
+            self._fresh.note(given)
             return given, given.form
         registers = tuple(given)
         most = self._state.share_registers
@@ -518,22 +533,6 @@ class RuleContext:
             return False
         # With shards, so many pushes may be outstanding, each of several shares.
         return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
-
-    def _snapshot(self, register: _Pushed, form: Form, shard: int, shown: bool) -> SnapshotId:
-        fresh, key = self._fresh.setdefault(register, {}), (form, shard, shown)
-        snapshot = fresh.get(key)
-        if snapshot is None:
-            assert not isinstance(register, Kept)
-            state = self._state
-            snapshot = state.snapshots = fresh[key] = state.snapshots + 1
-            state.log.ask(Snapshot(snapshot, register, form, shard, shown))
-        return snapshot
-
-    def _forget_fresh(self, register: str) -> None:
-        """Let the next push of a register that has changed have a snapshot of its own."""
-        for pushed in [*self._fresh]:
-            if register == pushed or (type(pushed) is tuple and register in pushed):
-                del self._fresh[pushed]
 
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
         self._state.rooted = True

@@ -96,6 +96,10 @@ class Requirements:
     share_registers: int = 1
     """Most registers that it pushes in one share. Several cannot be mixed by weight, so that such a
     rule works on whole vectors."""
+    one_machine: bool = False
+    """Whether its peers share segments (`RuleContext.exchange`), and so must run on one machine."""
+    by_machine: bool = False
+    """Whether it tells peers of its own machine from others (`RuleContext.machine`)."""
     shards: int = 1
     """Into how many pieces the vector is cut, where the rule says so itself."""
     scattered: bool = False

@@ -16,6 +16,7 @@ from .asynchronous.divshare import DivShare
 from .asynchronous.easgd import EASGD
 from .asynchronous.epidemic import Epidemic
 from .asynchronous.gosgd import GoSGD
+from .asynchronous.seasgd import SEASGD
 from .asynchronous.sgp import SGP
 from .asynchronous.sparta import Sparta
 from .compressed.choco import Choco
@@ -27,6 +28,7 @@ from .heterogeneous.qg_dsgdm import QGDSGDm
 from .heterogeneous.relaysgd import RelaySGD
 from .outer.diloco import DiLoCo
 from .outer.gasloc import GASLoC
+from .outer.hybrid import Hybrid
 from .outer.local_sgd import LocalSGD
 from .outer.noloco import NoLoCo
 from .parameter import Parameter, Value, parameters_of
@@ -52,11 +54,11 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
-            *(GoSGD, SGP, ADPSGD, Epidemic, EASGD, Sparta, DivShare),
+            *(GoSGD, SGP, ADPSGD, Epidemic, EASGD, SEASGD, Sparta, DivShare),
             *(DPSGD, AllReduce, Swap),
             *(D2, GradientTracking, MomentumTracking, QGDSGDm, DecentLaM, RelaySGD),
             Choco,
-            *(LocalSGD, DiLoCo, GASLoC, NoLoCo),
+            *(LocalSGD, DiLoCo, GASLoC, NoLoCo, Hybrid),
         )
     }
 )

@@ -21,9 +21,11 @@ from ...gossip.rng import stream
 from ...gossip.wire.formats import Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from ...train.tensors import formats
+from ...train.tensors.blocks import exchange, widened
 from ..kernel.program import (
     Combine,
     Cut,
+    Exchange,
     Keep,
     Mix,
     Operation,
@@ -34,7 +36,7 @@ from ..kernel.program import (
 )
 
 __all__ = [
-    *("Parts", "PerWorker", "Rows", "Shares", "Span"),
+    *("Parts", "PerWorker", "Rows", "Segments", "Shares", "Span"),
     *("always_there", "rows_of", "spans_of"),
 ]
 
@@ -156,6 +158,23 @@ class _Room(NamedTuple):
     """Where it belongs when it is not in use."""
 
 
+class Segments:
+    """Vectors that all workers of a machine share."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Parts] = {}
+
+    def exchange(self, operation: Exchange, row: Parts) -> None:
+        """Exchange a worker's register with a segment.
+
+        Where a number is not finite nothing happens, as live: its worker stops.
+        """
+        if operation.fresh:
+            self._held[operation.segment] = tuple(part.to(widened(part), copy=True) for part in row)
+        held = self._held[operation.segment]
+        exchange(row, held, taken=operation.taken, given=operation.given)
+
+
 class Shares:
     """Slots, and the workers' rows that they are written from and mixed into.
 
@@ -190,6 +209,7 @@ class Shares:
         self._copies: dict[int, Parts] = {}
         self._free: defaultdict[_Kind, list[_Room]] = defaultdict(list)
         self._sent: dict[int, Parts] = {}
+        self._segments = Segments()
         self.begin_again: Callable[[Keep | Start], None] | None = None
         """Carries out what concerns a worker's lives, where there are several."""
 
@@ -211,6 +231,8 @@ class Shares:
                     self._let_go(operation.slot)
                 case Combine():
                     self._combine(operation)
+                case Exchange(worker, _, register):
+                    self._segments.exchange(operation, self._rows[register][worker])
                 case Keep() | Start():
                     assert self.begin_again is not None
                     self.begin_again(operation)

@@ -16,9 +16,19 @@ from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from ..kernel.program import Combine, Keep, Mix, Operation, Release, SlotPart, Snapshot, Start
+from ..kernel.program import (
+    Combine,
+    Exchange,
+    Keep,
+    Mix,
+    Operation,
+    Release,
+    SlotPart,
+    Snapshot,
+    Start,
+)
 from .compiled.row_passes import RowPasses, over_vectors
-from .shares import Rows, Shares, always_there, rows_of
+from .shares import Rows, Segments, Shares, always_there, rows_of
 from .stepper import WorkerCheckpoints
 
 __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
@@ -166,6 +176,7 @@ class VectorRows:
         is_native = parse_wire(wire).is_native and not any(map(is_pattern, registers))
         is_plain = shards == 1 and is_native
         self._shares = None if is_plain else _shares(self.schema, self._each(), ids, seed)
+        self._segments = Segments()
         self._checkpoints: WorkerCheckpoints | None = None
         self._compiled = compiled
         self._passes: RowPasses | None = None
@@ -258,6 +269,9 @@ class VectorRows:
                     self._registers[register][worker] = total
                     if register == X and self._counts == "after the round":
                         self.counted[worker] = total
+                case Exchange(worker, _, register):
+                    row = torch.from_numpy(self._registers[register][worker])
+                    self._segments.exchange(operation, (row,))
                 case Keep() | Start():
                     self._begin_again(operation)
 

@@ -13,7 +13,16 @@ from typing import Any, Final
 import numpy as np
 
 from ...gossip import Account, Entry, Kind, PeerId, Phase, ProtocolConfig, audit
-from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Release, Send
+from ...gossip.effects.effects import (
+    Combine,
+    Effect,
+    Exchange,
+    Mix,
+    Reclaim,
+    Record,
+    Release,
+    Send,
+)
 from ...gossip.effects.events import (
     Event,
     Founded,
@@ -311,7 +320,7 @@ class Invariants:
         elif type(body) is Refer:
             self.seen["newcomer referred"] += 1
 
-    def _mixed(self, host: FuzzPeer, effect: Mix | Combine, cause: object) -> None:
+    def _mixed(self, host: FuzzPeer, effect: Mix | Combine | Exchange, cause: object) -> None:
         self._moved = True
 
     def _reclaimed(self, host: FuzzPeer, effect: Reclaim, cause: object) -> None:
@@ -446,6 +455,7 @@ _LOOKS: Mapping[type, Callable[[Invariants, FuzzPeer, Any, object], None]] = {
     Send: Invariants._sent,
     Mix: Invariants._mixed,
     Combine: Invariants._mixed,
+    Exchange: Invariants._mixed,
     Reclaim: Invariants._reclaimed,
     Release: Invariants._released,
     Joined: Invariants._joined,

@@ -90,7 +90,7 @@ class Peers:
     size: int = SIZE
     """Numbers of their vector."""
     shards: int = 1
-    host: bytes = b""
+    host: bytes | Callable[[PeerId], bytes] = b""
     """Where they can read one another's memory; empty where they cannot."""
     dials_out: Callable[[PeerId], bool] = lambda peer: False
     """Whether a peer listens nowhere, so that it is reached on connections of its own only."""
@@ -111,6 +111,10 @@ class Peers:
     """Whether to keep a digest of everything."""
     compares_every: int = 1
     """Events from one comparison of all ledgers to the next, see `Invariants`."""
+
+    def host_of(self, peer: PeerId) -> bytes:
+        """The machine of a peer."""
+        return self.host if isinstance(self.host, bytes) else self.host(peer)
 
     def schema(self, peer: PeerId) -> Schema:
         """Of their vectors, cut as they or their rule say, of which that of *peer* is asked."""

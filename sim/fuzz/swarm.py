@@ -16,6 +16,7 @@ from ...gossip.effects.effects import (
     Combine,
     Drop,
     Effect,
+    Exchange,
     Greet,
     Halt,
     Inspect,
@@ -42,7 +43,7 @@ from ..models.network import NetworkConfig
 from .invariants import ROUNDED, ROUNDING, Invariants
 from .peers import FuzzPeer, Pace, Peers
 from .trace import tell
-from .vector import Values, Vector
+from .vector import Machine, Values, Vector
 from .violation import Violation
 from .weighted_sum import Life
 
@@ -150,6 +151,7 @@ class FuzzSwarm:
         self.opened: dict[tuple[Life, Life], float] = {}
         """Connections of peers that dial out, as (who listens, who dialled), and since when."""
         self._shown: list[tuple[FuzzPeer, bytearray]] = []
+        self.machine = Machine()
         self._draws: Counter[tuple[str, PeerId]] = Counter()
         self._crashes: Counter[float] = Counter()
         """How many lives have died at a time."""
@@ -256,7 +258,7 @@ class FuzzSwarm:
             config=made.config,
             addresses=() if made.dials_out(id) else (address_of(id),),
             keeps_anchor=self._keeps_anchor,
-            host=made.host,
+            host=made.host_of(id),
             clock=dict(kept.clock) if kept is not None else {},
         )
         made.mutate(protocol)
@@ -319,7 +321,8 @@ class FuzzSwarm:
             values = draws.normal(size=self._made.size)
         accounts = worker.protocol.accounts
         ledgers = tuple(Account(*life, shard) for shard in range(len(accounts)))
-        vector = Vector(values, self._registers[id], self._schema)
+        machine, runs = self.machine, lambda: worker.running
+        vector = Vector(values, self._registers[id], self._schema, machine, runs)
         peer = self.peers[id] = FuzzPeer(worker, vector, ledgers)
         self.invariants.opened(peer)
 
@@ -390,7 +393,7 @@ class FuzzSwarm:
         """Do nothing: memory is no concern here."""
 
     def _handlers(self) -> Mapping[type, Handler]:
-        of_values = (Snapshot, Release, Reclaim, Stage, Mix, Combine, Drop)
+        of_values = (Snapshot, Release, Reclaim, Stage, Mix, Combine, Exchange, Drop)
         return {
             **dict.fromkeys(of_values, self._carry_out),
             Send: self._send,

@@ -36,6 +36,7 @@ _CODES: dict[type, str] = {
     of.Inspect: "inspect",
     of.Mix: "mix",
     of.Combine: "combine",
+    of.Exchange: "exchange",
     of.Drop: "drop",
     of.Wait: "wait",
     of.Halt: "halt",

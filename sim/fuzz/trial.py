@@ -144,7 +144,7 @@ def swarm_of(
         step_s=step_s,
         size=scenario.size,
         shards=scenario.shards,
-        host=scenario.host,
+        host=scenario.host_of,
         dials_out=scenario.dial_out.__contains__,
         ahead_s=scenario.ahead_s,
         mutate=mutant or (lambda protocol: None),
@@ -208,7 +208,7 @@ def _patience_s(swarm: FuzzSwarm, scenario: Scenario) -> float:
         # One exchange at a time, and both of its ends wait for bandwidth.
         patience_s *= _TWO_SIDED
     # A round takes as long as the slowest of all shares in it, lost ones included.
-    patience_s *= OUTER_TIMES if scenario.rule in OUTER else 1
+    patience_s *= OUTER_TIMES if scenario.rule in (*OUTER, "hybrid") else 1
     # Of a vector in shards, each is pushed only every so many times.
     patience_s *= shards / min(shards, scenario.config.shards_per_push)
     return patience_s / wire.fraction

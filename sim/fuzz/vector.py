@@ -12,6 +12,7 @@ from ...gossip.effects.effects import (
     Combine,
     Drop,
     Effect,
+    Exchange,
     Inspect,
     Mix,
     Reclaim,
@@ -28,7 +29,7 @@ from ...gossip.wire.formats import Form, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES
 from .violation import Violation
 
-__all__ = ["SCHEMA", "SIZE", "Values", "Vector", "decoded", "encoded", "schema_of"]
+__all__ = ["SCHEMA", "SIZE", "Machine", "Values", "Vector", "decoded", "encoded", "schema_of"]
 
 Values = NDArray[np.float64]
 
@@ -56,6 +57,25 @@ def _places(schema: Schema, shard: int, size: int) -> _Places:
     return places[places < size]
 
 
+class Machine:
+    """Segments that all peers share, each as long as one runs that has exchanged with it."""
+
+    def __init__(self) -> None:
+        self.segments: dict[tuple[bytes, str], Values] = {}
+        self._holders: dict[tuple[bytes, str], list[Callable[[], bool]]] = {}
+
+    def find(self, effect: Exchange, values: Values, runs: Callable[[], bool]) -> Values:
+        """A segment, which is made like *values* where nobody holds it who runs."""
+        key = effect.swarm, effect.segment
+        holders = self._holders.setdefault(key, [])
+        if not any(runs() for runs in holders):
+            holders.clear()
+            self.segments[key] = values.copy()
+        if runs not in holders:
+            holders.append(runs)
+        return self.segments[key]
+
+
 class Vector:
     """The values of one life: its registers, what leaves and what has come.
 
@@ -63,6 +83,8 @@ class Vector:
         values: The model at the start, float64, shape ``(size,)``.
         registers: What the rule keeps beside it; all zeros at first.
         schema: How it is cut.
+        machine: Where it can exchange with segments.
+        runs: Whether its life has not ended.
 
     Attributes:
         snapshots: What was copied out. What nobody needs any more is filled with NaN, as memory
@@ -71,8 +93,15 @@ class Vector:
     """
 
     def __init__(
-        self, values: Values, registers: Sequence[str] = (), schema: Schema = SCHEMA
+        self,
+        values: Values,
+        registers: Sequence[str] = (),
+        schema: Schema = SCHEMA,
+        machine: Machine | None = None,
+        runs: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._machine = Machine() if machine is None else machine
+        self._runs = runs
         self.schema = schema
         self.registers = OnDemand(registers, lambda: np.zeros(len(values)))
         for name in registers:
@@ -135,6 +164,16 @@ class Vector:
             return
         terms = ((c * self._term(term)) for c, term in effect.terms)
         self.registers[effect.register] = sum(terms, np.zeros(len(self.x)))
+
+    def _exchange(self, effect: Exchange, frame: bytes) -> None:
+        values = self.registers[effect.register]
+        if not np.isfinite(values).all():
+            return
+        shared = self._machine.find(effect, values, self._runs)
+        apart = values - shared
+        moved = shared.copy() if effect.taken == 1.0 else values - effect.taken * apart
+        self.registers[effect.register] = moved
+        shared += effect.given * apart
 
     def frame_of(self, send: Send) -> bytes:
         """Cut the frame of a message out of its snapshot."""
@@ -284,6 +323,7 @@ _ACTIONS: Mapping[type, Callable[[Vector, Any, bytes], None]] = {
     Drop: Vector._drop,
     Mix: Vector._mix,
     Combine: Vector._combine,
+    Exchange: Vector._exchange,
 }
 
 

@@ -1,6 +1,7 @@
 """What the effects of a protocol lead to in a fleet: operations of a program, and deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...gossip import Envelope
 from ...gossip.effects.effects import (
@@ -8,6 +9,7 @@ from ...gossip.effects.effects import (
     Combine,
     Drop,
     Effect,
+    Exchange,
     Halt,
     Inspect,
     Mix,
@@ -64,6 +66,7 @@ class Carrier:
         self._handlers: dict[type, Handler] = {**self._by_type(), **more}
         self._harness = harness
         self._crash = crash
+        self._segments: dict[tuple[bytes, str], _Segment] = {}
 
     def carry_out(
         self,
@@ -149,6 +152,7 @@ class Carrier:
             Inspect: self._inspect,
             Mix: self._mix,
             Combine: self._combine,
+            Exchange: self._exchange,
             Drop: self._drop,
             PushSkipped: self._note_skipped,
             Wait: self._wait,
@@ -202,6 +206,25 @@ class Carrier:
                 terms.append((coefficient, (shares[share], part)))
         self._program.combine(worker.index, effect.register, tuple(terms))
 
+    def _exchange(self, worker: Worker, effect: Exchange, now: float) -> None:
+        key = effect.swarm, effect.segment
+        segment = self._segments.get(key)
+        if segment is None:
+            segment = self._segments[key] = _Segment(self._program.segment())
+        # It was gone with the last of those who shared it.
+        fresh = not any(holder.running for holder in segment.holders)
+        if fresh:
+            segment.holders.clear()
+        segment.holders[worker] = None
+        self._program.exchange(
+            worker.index,
+            segment.slot,
+            effect.register,
+            taken=effect.taken,
+            given=effect.given,
+            fresh=fresh,
+        )
+
     def _drop(self, worker: Worker, effect: Drop, now: float) -> None:
         slot = worker.shares.pop(effect.share, None)
         if slot is not None:
@@ -215,6 +238,15 @@ class Carrier:
 
     def _note_halt(self, worker: Worker, effect: Halt, now: float) -> None:
         self.halted = effect.reason
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment of the machine that all workers share."""
+
+    slot: Slot
+    holders: dict[Worker, None] = field(default_factory=dict)
+    """Lives that have exchanged with it since it was made, in order."""
 
 
 def _accepts(effect: Effect | Event) -> bool:

@@ -85,7 +85,9 @@ class Fleet:
     def _start_together(self) -> None:
         plan = self._plan
         self.membership = membership = StaticMembership(
-            plan.ids, anchored=parse_wire(plan.protocol.wire).needs_anchor
+            plan.ids,
+            anchored=parse_wire(plan.protocol.wire).needs_anchor,
+            machines=plan.machines,
         )
         # All members are known and nobody falls silent: there is nothing to gossip about.
         config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)

@@ -1,7 +1,7 @@
 """What a fleet is made of, what goes wrong in it, and what it has done."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -134,6 +134,8 @@ class FleetPlan:
     """How shares are exchanged."""
     steps_total: int | None = None
     """Optimizer steps of all workers together after which they stop."""
+    machines: Mapping[PeerId, bytes] = field(default_factory=dict)
+    """Names of the machines on which they run; empty where all share one."""
     fault_plan: FaultPlan | None = None
     """What goes wrong; None where all members are known and stay, so that nobody gossips."""
     exchange_s: float = 0.0

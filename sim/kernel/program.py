@@ -16,6 +16,7 @@ from ...gossip.wire.formats import Form
 __all__ = [
     "Combine",
     "Cut",
+    "Exchange",
     "Keep",
     "Level",
     "Mix",
@@ -93,6 +94,19 @@ class Combine(NamedTuple):
     terms: tuple[tuple[float, str | int | SlotPart], ...]
 
 
+class Exchange(NamedTuple):
+    """``d = register - segment; register -= taken * d; segment += given * d``."""
+
+    worker: int
+    segment: int
+    """Its number, which no slot has."""
+    register: str
+    taken: float
+    given: float
+    fresh: bool
+    """Whether it is made now, and equals the register, whatever it was."""
+
+
 class Release(NamedTuple):
     """A slot may be used for another share."""
 
@@ -112,7 +126,7 @@ class Start(NamedTuple):
     kept: bool
 
 
-Operation = Snapshot | Mix | Combine | Release | Keep | Start
+Operation = Snapshot | Mix | Combine | Exchange | Release | Keep | Start
 
 
 class Level:
@@ -210,6 +224,27 @@ class Program:
         for slot in slots:
             slot._level = level
         self._levels[level].operations.append(Combine(worker, register, tuple(plain)))
+
+    def segment(self) -> Slot:
+        """Name a segment, which is there for good."""
+        self._slots += 1
+        return Slot(self._slots - 1)
+
+    def exchange(
+        self,
+        worker: int,
+        segment: Slot,
+        register: str,
+        *,
+        taken: float,
+        given: float,
+        fresh: bool,
+    ) -> None:
+        """Exchange a register of a worker with a segment, after all who did so before."""
+        level = self._meet(worker, segment)
+        self._levels[level].operations.append(
+            Exchange(worker, segment.number, register, taken, given, fresh)
+        )
 
     def keep(self, worker: int) -> None:
         """Keep a worker's values, as a checkpoint does."""

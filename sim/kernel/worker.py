@@ -210,6 +210,7 @@ class Incarnations:
             addresses=() if self._membership is not None else (address_of(id),),
             membership=self._membership,
             keeps_anchor=self._keeps_anchor,
+            host=plan.machines.get(id, b""),
             clock=dict(kept.clock) if kept is not None else {},
         )
 

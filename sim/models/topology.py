@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ...gossip import PeerId
-from ...topology import Topology, View
+from ...gossip import ConfigError, PeerId, Rule
+from ...gossip.protocol.rule import requirements_of
+from ...topology import Topology, View, over
 
-__all__ = ["LiveWorkerTopology", "WorkerTopology"]
+__all__ = ["LiveWorkerTopology", "WorkerTopology", "machines_of", "require_machines"]
 
+
+Machines = Mapping[PeerId, bytes]
 
 _VIEWS_KEPT = 256
 """Views whose graph is kept: while news spreads, workers differ in whom they know."""
@@ -102,3 +105,37 @@ class LiveWorkerTopology:
             found = self._views[asked] = asked, self._make()
         self._last[peer] = live, *found
         return found
+
+
+def machines_of(rule: Rule, topology: Topology, seed: int, ids: Sequence[PeerId]) -> Machines:
+    """Which workers share a machine, for a rule that asks: those of one host of the topology.
+
+    Args:
+        rule: Of all workers.
+        topology: Of those that are there at the start.
+        seed: Of the swarm.
+        ids: Names of all workers, newcomers too: hosts grow in proportion.
+
+    Returns:
+        Names of their machines, 16 bytes each; nothing where all share one.
+    """
+    if topology.layout != "hosts" or not requirements_of(rule).by_machine:
+        return {}
+    names = sorted(ids)
+    runs = over(topology.spec, seed, names).runs
+    hosts = (host for host, size in enumerate(runs, 1) for _ in range(size))
+    return {id: host.to_bytes(16, "big") for id, host in zip(names, hosts, strict=True)}
+
+
+def require_machines(rule: Rule, topology: Topology) -> None:
+    """Refuse a rule whose peers must share a machine on a topology of several hosts.
+
+    Raises:
+        ConfigError: It is such a rule, and there are several.
+    """
+    several = topology.layout == "hosts" and len(topology.runs) > 1
+    if several and requirements_of(rule).one_machine:
+        raise ConfigError(
+            f"topology is {topology.spec!r}: rule {rule.name} needs all peers on one machine, "
+            f"where they share memory, and these are {len(topology.runs)} hosts"
+        )

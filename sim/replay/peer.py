@@ -2,7 +2,7 @@
 
 import logging
 import struct
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from ...gossip.effects.effects import (
     Combine,
     Drop,
     Effect,
+    Exchange,
     Mix,
     Reclaim,
     Record,
@@ -42,6 +43,7 @@ from ...train.storage.journal_records import (
     Began,
     Closed,
     Decided,
+    Exchanged,
     Fingerprint,
     Trained,
     batch_checksum,
@@ -50,8 +52,9 @@ from ...train.storage.journal_records import (
 from ...train.storage.merge import fingerprint, travelling_tensors
 from ...train.tensors.vector import Term, Vector
 from .result import Difference, Differs, first_difference
+from .segments import ExchangeKey, SegmentReplays, marks_of
 
-__all__ = ["MODEL", "Bench", "Life", "Made", "PeerReplay", "Post", "ShareKey"]
+__all__ = ["MODEL", "Bench", "Key", "Life", "Made", "PeerReplay", "Post", "ShareKey"]
 
 
 class Life(NamedTuple):
@@ -79,6 +82,10 @@ class ShareKey(NamedTuple):
         return f"share {self.seq}{shard} of {self.sender.id} for {self.receiver.id}"
 
 
+Key = ShareKey | ExchangeKey
+"""What one replay may have to wait for until another has made it."""
+
+
 class Made(NamedTuple):
     """A share, made again."""
 
@@ -103,6 +110,8 @@ class Post:
         self.lives = frozenset(lives)
         self._made: dict[tuple[Life, Life, int], dict[int, Made]] = {}
         self._arrivals: list[ShareKey] = []
+        self.segments = SegmentReplays()
+        """What peers share of memory."""
 
     def put(self, key: ShareKey, made: Made) -> None:
         """Hand over a share for another replay to take."""
@@ -121,10 +130,10 @@ class Post:
         for seq in [seq for seq in waiting if seq <= key.seq]:
             del waiting[seq]
 
-    def take_arrivals(self) -> list[ShareKey]:
-        """The shares that were put since this was last asked."""
+    def take_arrivals(self) -> Sequence[Key]:
+        """What was put, or exchanged, since this was last asked."""
         arrivals, self._arrivals = self._arrivals, []
-        return arrivals
+        return [*arrivals, *self.segments.take_arrivals()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +164,18 @@ class Bench:
         life: Whose they are.
         post: Takes the shares it makes, and gives those of others.
         rounding: Makes the random numbers that a snapshot is rounded by.
+        marks: What its journal says of exchanges with segments.
     """
 
     def __init__(
-        self, vector: Vector, life: Life, post: Post, rounding: Callable[[SnapshotId], Random]
+        self,
+        vector: Vector,
+        life: Life,
+        post: Post,
+        rounding: Callable[[SnapshotId], Random],
+        marks: Iterator[Exchanged],
     ) -> None:
+        self._marks = marks
         self._vector = vector
         self._life = life
         self._post = post
@@ -169,7 +185,7 @@ class Bench:
 
     def carry_out(
         self, effect: Effect | Event, event: Input, record: int, step: int
-    ) -> Generator[ShareKey, None, None]:
+    ) -> Generator[Key, None, None]:
         """Do what *effect* asks for, where it is about values.
 
         Args:
@@ -179,7 +195,7 @@ class Bench:
             step: Optimizer steps taken by then.
 
         Yields:
-            A share that is not made yet: go on when it is.
+            A share, or an exchange, that is not made yet: go on when it is.
 
         Raises:
             Differs: A share is not what came over the wire.
@@ -206,6 +222,8 @@ class Bench:
                     self._vector.mix(payload, fraction, form, shard)
             case Combine():
                 yield from self._combine(effect)
+            case Exchange():
+                yield from self._exchange(effect)
             case Drop():
                 self._unstage(effect.share)
             case _:
@@ -242,6 +260,14 @@ class Bench:
             terms.append((coefficient, (made.payload, made.form, part)))
         self._vector.combine(effect.register, terms)
 
+    def _exchange(self, effect: Exchange) -> Generator[ExchangeKey, None, None]:
+        mark = next(self._marks, None)
+        # Where the journal was cut short before it, the exchange was not begun.
+        if mark is not None:
+            while (missing := self._post.segments.missing(mark)) is not None:
+                yield missing
+            self._post.segments.exchange(mark, effect, self._vector)
+
     def _made(self, share: ShareId) -> Generator[ShareKey, None, Made]:
         """Wait for a share, and see whether it is what came over the wire."""
         key = self._key(share)
@@ -268,7 +294,7 @@ class Bench:
 _log = logging.getLogger("rumor")
 
 # What a journal has a mark for.
-_DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine)
+_DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine, Exchange)
 
 MODEL: Final = "model.safetensors"
 """What the model is called in a peer's folder."""
@@ -311,7 +337,8 @@ class PeerReplay:
         self._vector = _vector(self._learner.model, rule, head)
         self._tensors = travelling_tensors(self._learner.model, self._vector.schema)
         self._protocol = head.make_protocol(self._vector.schema, rule)
-        self._bench = Bench(self._vector, self.life, post, partial(_rounding, head))
+        marks = marks_of(file.path)
+        self._bench = Bench(self._vector, self.life, post, partial(_rounding, head), marks)
         self._decided: Decided | None = None
         self._loss = 0.0
         self._raised: Exception | None = None
@@ -342,12 +369,12 @@ class PeerReplay:
         """How long the journal is."""
         return self._file.size_bytes
 
-    def run(self) -> Generator[ShareKey | None, None, None]:
+    def run(self) -> Generator[Key | None, None, None]:
         """Repeat the run, as far as the journal goes and nothing differs.
 
         Yields:
-            None after each record; a share that is not made yet, where one is needed: go on when
-            it is.
+            None after each record; a share or an exchange that is not made yet, where one is
+            needed: go on when it is.
         """
         try:
             self._check_start()
@@ -364,7 +391,7 @@ class PeerReplay:
         except TrainingError as error:
             self.stopped = str(error)
 
-    def _take(self, entry: Entry) -> Iterator[ShareKey]:
+    def _take(self, entry: Entry) -> Iterator[Key]:
         match entry.record:
             case Began(batch):
                 self._train(batch)
@@ -376,6 +403,8 @@ class PeerReplay:
                 self._check_model(tensors)
             case Closed():
                 self._check_decided(None)
+            case Exchanged():
+                pass  # `marks_of` has read it ahead
             case event:
                 assert entry.now is not None
                 self._check_decided(None)
@@ -400,7 +429,7 @@ class PeerReplay:
         if struct.pack("<d", self._loss) != struct.pack("<d", loss):
             raise Differs(f"the loss on the batch is {self._loss!r} here, and was {loss!r}")
 
-    def _feed(self, event: Input, now: float) -> Iterator[ShareKey]:
+    def _feed(self, event: Input, now: float) -> Iterator[Key]:
         if isinstance(event, Step | Finish | Leave):
             self._measure()
         try:

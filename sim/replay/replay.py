@@ -16,7 +16,7 @@ import torch
 from ...gossip.errors import ConfigError, TrainingError
 from ...train.storage.environment import differences, machine
 from ...train.storage.journal import JOURNAL, Head, JournalFile
-from .peer import Life, PeerReplay, Post, ShareKey
+from .peer import Key, Life, PeerReplay, Post, ShareKey
 from .result import Difference, PeerVerdict, Replay, Verdict
 
 __all__ = ["PeerVerdict", "Replay", "Verdict", "find_journals", "replay"]
@@ -24,7 +24,7 @@ __all__ = ["PeerVerdict", "Replay", "Verdict", "find_journals", "replay"]
 Tell = Callable[[float, int], None]
 """Called now and then with the part of the journals that was read, in [0, 1], and all steps."""
 
-Run = Generator[ShareKey | None, None, None]
+Run = Generator[Key | None, None, None]
 
 _TELL_S: Final = 0.5
 
@@ -94,7 +94,7 @@ class _Swarm:
         self._tell = tell
         self._told_s = time.monotonic()
         self._first: Difference | None = None
-        self._waiting: dict[ShareKey, int] = {}
+        self._waiting: dict[Key, list[int]] = {}
         # Next is who is farthest behind by the calendar: then few shares lie in the post.
         self._queue: list[tuple[float, int]] = []
 
@@ -107,14 +107,17 @@ class _Swarm:
             index = heappop(self._queue)[1]
             self._advance(index, runs[index])
             for key in self._post.take_arrivals():
-                if key in self._waiting:
-                    woken = self._waiting.pop(key)
+                for woken in self._waiting.pop(key, ()):
                     heappush(self._queue, (self._peers[woken].unix_s, woken))
             self._report()
         for run in runs:
             run.close()
-        for key, index in self._waiting.items():
-            self._peers[index].stopped = f"it needs {key}: {self._why_missing(key.sender)}"
+        for key, waiting in self._waiting.items():
+            why = "no journal that could be read so far has it"
+            if isinstance(key, ShareKey):
+                why = self._why_missing(key.sender)
+            for index in waiting:
+                self._peers[index].stopped = f"it needs {key}: {why}"
         return self._first
 
     def _advance(self, index: int, run: Run) -> None:
@@ -130,7 +133,7 @@ class _Swarm:
         if wanted is None:
             heappush(self._queue, (peer.unix_s, index))
         else:
-            self._waiting[wanted] = index
+            self._waiting.setdefault(wanted, []).append(index)
 
     def _report(self) -> None:
         now = time.monotonic()

@@ -5,6 +5,7 @@ events come one after another. All else is the same: the protocol, the vector, t
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -17,6 +18,7 @@ from ...gossip.effects.effects import (
     Dismiss,
     Drop,
     Effect,
+    Exchange,
     Greet,
     Halt,
     Inspect,
@@ -47,15 +49,16 @@ from ...train.storage.inputs import (
     Unsent,
     Wake,
 )
+from ...train.tensors.blocks import widened
 from ...train.tensors.store import TensorStore
-from ...train.tensors.vector import Vector, is_finite_tensor
+from ...train.tensors.vector import Flats, Vector, is_finite_tensor
 from ..kernel.clock import Clock, Priority
 from ..models.step_time import StepTime
 from .learner import Learner
 from .observers import PeerClosed, PeerFailed, PeerStarted, SwarmObserver
 from .post import Post
 
-__all__ = ["SwarmDriver", "SwarmPeer"]
+__all__ = ["MachineSegments", "SwarmDriver", "SwarmPeer"]
 
 
 class SwarmDriver:
@@ -144,7 +147,10 @@ class SwarmDriver:
                 case Attach(share):
                     # No memory is shared here: each peer stands for a host of its own.
                     self._carry_out(self._decide(Attached(share, usable=False)))
-                case Snapshot() | Release() | Reclaim() | Stage() | Mix() | Combine() | Drop():
+                case (
+                    Snapshot() | Release() | Reclaim() | Stage() | Mix() | Combine() | Exchange()
+                    | Drop()
+                ):  # fmt: skip
                     try:
                         self._workbench.carry_out(effect, frame)
                     except TrainingError as error:
@@ -195,6 +201,62 @@ _LEAVE_S: Final = 10.0
 _LINGER_S: Final = 5.0
 
 
+@dataclass(slots=True)
+class _Segment:
+    flats: Flats
+    holders: list[Callable[[], bool]] = field(default_factory=list)
+    """Say whether the process of a life that has exchanged with it runs still."""
+
+
+class MachineSegments:
+    """Segments of the one machine on which all peers of a swarm run."""
+
+    def __init__(self) -> None:
+        self._segments: dict[tuple[bytes, str], _Segment] = {}
+
+    def held_while(self, is_running: Callable[[], bool]) -> "_HeldSegments":
+        """The same, held by a process as long as it runs."""
+        return _HeldSegments(self._segments, is_running)
+
+
+class _HeldSegments:
+    """What a live peer's `SharedSegments` are.
+
+    Args:
+        segments: Those of the machine.
+        is_running: Whether the process that holds them runs.
+    """
+
+    def __init__(
+        self, segments: dict[tuple[bytes, str], _Segment], is_running: Callable[[], bool]
+    ) -> None:
+        self._segments = segments
+        self._is_running = is_running
+
+    def exchange(self, effect: Exchange, vector: Vector) -> None:
+        """Exchange a register with a segment, which is made where nobody holds it any more.
+
+        Raises:
+            TrainingError: A number is not finite; nothing was changed.
+        """
+        key = effect.swarm, effect.segment
+        segment = self._segments.get(key)
+        if segment is None or not any(runs() for runs in segment.holders):
+            numbers = vector.flats_of(effect.register)
+            flats = tuple(part.to(widened(part), copy=True) for part in numbers)
+            segment = self._segments[key] = _Segment(flats)
+        if self._is_running not in segment.holders:
+            segment.holders.append(self._is_running)
+        taken, given = effect.taken, effect.given
+        vector.exchange(effect.register, segment.flats, taken=taken, given=given)
+
+    def met(self) -> None:
+        """Do nothing: all peers of one swarm are of one machine."""
+
+    def close(self) -> None:
+        """Do nothing: whether the process runs is asked."""
+
+
 class SwarmPeer:
     """A process that trains, decides and mixes.
 
@@ -207,6 +269,7 @@ class SwarmPeer:
         post: Carries its messages.
         observer: Notes what happens.
         rounding: Makes the random numbers that a snapshot is rounded by.
+        segments: Those of its machine.
     """
 
     def __init__(
@@ -219,6 +282,7 @@ class SwarmPeer:
         post: Post,
         observer: SwarmObserver,
         rounding: Callable[[SnapshotId], Generator],
+        segments: MachineSegments,
     ) -> None:
         self.protocol = protocol
         self.learner = learner
@@ -230,7 +294,9 @@ class SwarmPeer:
         self.slowness = 1.0
         """Times as long as its pace says that a step takes."""
         self.paused_until_s = 0.0
-        self._driver = SwarmDriver(protocol, TensorStore(vector, rounding), clock, post, observer)
+        shared = segments.held_while(lambda: self.running)
+        store = TensorStore(vector, rounding, shared=shared)
+        self._driver = SwarmDriver(protocol, store, clock, post, observer)
         self._pace = pace
         self._clock = clock
         self._observer = observer

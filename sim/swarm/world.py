@@ -17,9 +17,10 @@ from ..kernel.clock import Clock
 from ..models.links import address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
+from ..models.topology import machines_of, require_machines
 from .learner import Course, own_rng
 from .observers import Fault, SwarmObserver
-from .peer import SwarmPeer
+from .peer import MachineSegments, SwarmPeer
 from .post import Link, Post
 
 __all__ = ["Peers", "World", "check_name"]
@@ -63,6 +64,7 @@ class World:
     ) -> None:
         try:
             built = over(topology, seed, sorted(ids))
+            require_machines(rule(), built)
         except TopologyError as error:
             raise ConfigError(str(error)) from None
         require_topology(rule(), topology, lambda: built.is_tree)
@@ -80,6 +82,8 @@ class World:
         self._seed = seed
         self._places: dict[PeerId, int] = {}
         self._is_moving = False
+        self._segments = MachineSegments()
+        self._machines = machines_of(rule(), built, seed, ids)
         for id in ids:
             self._make(id, 1)
         for id, peer in self.peers.items():
@@ -198,10 +202,12 @@ class World:
             config=self._config,
             addresses=(address_of(id),),
             keeps_anchor=vector.anchor_flats is not None,
+            # Who comes later comes to the first machine.
+            host=self._machines.get(id, next(iter(self._machines.values()), b"")),
         )
         pace = self._pace(id)
         rounding = partial(_rounding, self._seed, id)
-        given = self.clock, self.post, self.observer, rounding
+        given = self.clock, self.post, self.observer, rounding, self._segments
         peer = SwarmPeer(protocol, learner, vector, pace, *given)
         self.peers[id] = self.post.listeners[id] = peer
         return peer

@@ -101,6 +101,7 @@ class Crowd:
         alike: Whether all models begin where the first one does.
         dials_out: Who listens nowhere.
         faults: What goes wrong beside.
+        host: Names of their machines.
         size: Numbers of each model.
     """
 
@@ -121,6 +122,7 @@ class Crowd:
         alike: bool = False,
         dials_out: frozenset[PeerId] = frozenset(),
         faults: tuple[Fault, ...] = (),
+        host: Callable[[PeerId], bytes] = lambda peer: b"",
         size: int = SIZE,
     ) -> None:
         everybody = n + len(late)
@@ -145,6 +147,7 @@ class Crowd:
             size=size,
             dials_out=dials_out.__contains__,
             tells=tells,
+            host=host,
         )
         self._seed = seed
         self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather, faults=faults)

@@ -23,6 +23,7 @@ from ...gossip.effects.effects import (
     Dismiss,
     Drop,
     Effect,
+    Exchange,
     Greet,
     Halt,
     Inspect,
@@ -37,7 +38,7 @@ from ...gossip.effects.effects import (
     Stage,
     Wait,
 )
-from ...gossip.effects.events import Event, PeerDied, PeerLeft
+from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet
 from ...gossip.errors import DecodeError
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import ShareId, SnapshotId
@@ -72,7 +73,7 @@ _MEMBERSHIP: Final = (Hello, Leave)
 _IN_BETWEEN: Final = (Offer, Chunk, End, Grant, Query, Pending)
 
 _Job = Greet | Dismiss | Meet | Part | Send | Release
-_Change = Snapshot | Reclaim | Stage | Mix | Combine | Drop
+_Change = Snapshot | Reclaim | Stage | Mix | Combine | Exchange | Drop
 _T = TypeVar("_T")
 
 
@@ -296,6 +297,8 @@ class PeerRuntime:
                 return
             if isinstance(effect, PeerDied | PeerLeft):
                 self._store.forget_gone()
+            elif isinstance(effect, PeerMet):
+                self._store.met()
             self._on_event(effect)
         except TrainingError as error:
             if threading.current_thread() is self._thread:

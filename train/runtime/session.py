@@ -40,6 +40,7 @@ from .counters import Counters
 from .events import EVENTS, Events
 from .runner import PeerRuntime
 from .search import Search, advertised
+from .segments import Life, SharedSegments
 
 __all__ = ["Made", "PeerSession", "open_transport"]
 
@@ -162,7 +163,7 @@ class PeerSession:
 
     def _make_runtime(self, transport: Transport) -> PeerRuntime:
         made, config = self._made, self._made.config
-        host = host_id() if config.protocol.shared_memory else b""
+        host = _host(made)
         protocol = self._make_protocol(host)
         head = self._journal_head(protocol.account, host)
         folder = config.incarnation_folder
@@ -179,6 +180,7 @@ class PeerSession:
             segments=SegmentPool(pinned=not made.vector.is_here) if host else None,
             attachments=Attachments() if host else None,
             mixing=config.mixing,
+            shared=self._share(protocol.account.life),
         )
         wire = NATIVE if config.protocol.exact else config.protocol.wire
         form = Form(wire, registers=requirements_of(made.rule).share_registers)
@@ -195,6 +197,13 @@ class PeerSession:
             self.journal,
             config.mix_budget_s,
         )
+
+    def _share(self, life: Life) -> SharedSegments | None:
+        """Segments for a rule that wants any."""
+        if not requirements_of(self._made.rule).one_machine:
+            return None
+        note = None if self.journal is None else self.journal.exchanged
+        return SharedSegments(life, lambda: self.runtime.look(_known), note)
 
     def _make_protocol(self, host: bytes) -> Protocol:
         made, config, vector, past = self._made, self._made.config, self._made.vector, self._past
@@ -245,6 +254,26 @@ def _opened(made: Made) -> Transport:
         return made.opens(made.config)
     except TransportError as error:
         raise ConfigError(f"{error}: free the port, or name another with bind") from None
+
+
+def _host(made: Made) -> bytes:
+    """What peers have in common that can read one another's memory; empty for none.
+
+    Raises:
+        ConfigError: The rule cannot do without.
+    """
+    host = host_id() if made.config.protocol.shared_memory else b""
+    requirements = requirements_of(made.rule)
+    if (requirements.one_machine or requirements.by_machine) and not host:
+        raise ConfigError(
+            f"shared_memory is {made.config.protocol.shared_memory}: rule {made.rule.name} needs "
+            "memory that processes share, on a system that has it (Linux); use gosgd or easgd"
+        )
+    return host
+
+
+def _known(protocol: Protocol) -> list[Life]:
+    return [(member.id, member.incarnation) for member in protocol.known()]
 
 
 @contextmanager

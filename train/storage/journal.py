@@ -25,7 +25,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...gossip import Account, ConfigError, Protocol, ProtocolConfig, Rule, Schema, stream
-from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Record, Snapshot
+from ...gossip.effects.effects import (
+    Combine,
+    Effect,
+    Exchange,
+    Mix,
+    Reclaim,
+    Record,
+    Snapshot,
+)
 from ...gossip.effects.events import Event
 from ...gossip.errors import TrainingError
 from ...gossip.protocol.rule import requirements_of
@@ -42,6 +50,7 @@ from .journal_records import (
     Began,
     Closed,
     Decided,
+    Exchanged,
     Fingerprint,
     Mark,
     Trained,
@@ -121,9 +130,15 @@ class Journal:
         if not effects:
             return
         if any(
-            isinstance(effect, Record | Snapshot | Mix | Reclaim | Combine) for effect in effects
+            isinstance(effect, Record | Snapshot | Mix | Reclaim | Combine | Exchange)
+            for effect in effects
         ):
             self._write(Decided(weight, in_words(effects)))
+        self._to_disk(self._file.flush)
+
+    def exchanged(self, mark: Exchanged) -> None:
+        """Note which exchange with a segment is about to be carried out, for good."""
+        self._write(mark)
         self._to_disk(self._file.flush)
 
     def began(self, batch: NDArray[np.int64]) -> None:

@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip.effects.effects import Combine, Effect, Mix, Reclaim, Snapshot
+from ...gossip.effects.effects import Combine, Effect, Exchange, Mix, Reclaim, Snapshot
 from ...gossip.effects.events import Event
 from ...gossip.errors import RemoteProtocolError
 from ...gossip.types import ShareId, SharePart, SnapshotId
@@ -26,6 +26,7 @@ __all__ = [
     "Began",
     "Closed",
     "Decided",
+    "Exchanged",
     "Fingerprint",
     "Mark",
     "Trained",
@@ -70,7 +71,18 @@ class Closed(NamedTuple):
     """The peer closed; nothing follows."""
 
 
-Mark = Began | Trained | Decided | Fingerprint | Closed
+class Exchanged(NamedTuple):
+    """A register is about to be exchanged with a segment that other peers share."""
+
+    token: bytes
+    """Of the segment, 16 bytes, drawn when it was made."""
+    number: int
+    """Which exchange of all peers it is, from 1 on; the first makes the segment what it is."""
+    whole: bool
+    """Whether the one before was carried out to its end: not if its peer was killed meanwhile."""
+
+
+Mark = Began | Trained | Decided | Fingerprint | Closed | Exchanged
 
 
 def batch_checksum(batch: NDArray[np.int64]) -> int:
@@ -101,6 +113,8 @@ def _words(effect: Effect | Event) -> str:
         case Combine(register, terms):
             added = (f"{c!r} {_named(term)}" for c, term in terms)
             return f"combine {register}: {', '.join(added)}"
+        case Exchange(register, segment, taken, given):
+            return f"exchange {register} with {segment} {taken!r} {given!r}"
         case _:
             return ""
 
@@ -198,6 +212,7 @@ _WEIGHT: Final = struct.Struct("<Q")
 # Set where a weight is written as bytes: then the number is how many.
 _IN_BYTES: Final = 1 << 63
 _SHARE: Final = struct.Struct("<?QQI")
+_EXCHANGED: Final = struct.Struct("<16sQ?")
 
 
 class _Kind(NamedTuple):
@@ -230,6 +245,7 @@ _MARKS: Final = (
         lambda b: Fingerprint(struct.unpack(f"<{len(b) // 4}I", b)),
     ),
     _Kind(Closed, lambda m: b"", lambda b: Closed()),
+    _Kind(Exchanged, lambda m: _EXCHANGED.pack(*m), lambda b: Exchanged(*_EXCHANGED.unpack(b))),
 )
 _FIRST_MARK: Final = 65
 _BY_NUMBER: Final = dict(enumerate(_INPUTS, start=1)) | dict(enumerate(_MARKS, start=_FIRST_MARK))

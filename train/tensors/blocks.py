@@ -7,7 +7,7 @@ A block takes 1 MB of float32: half as much loses more by the calls than it gain
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -19,9 +19,11 @@ __all__ = [
     "block_numbers",
     "blocks",
     "copy_finite",
+    "exchange",
     "is_finite_tensor",
     "overflowing_sum",
     "scratch",
+    "widened",
 ]
 
 
@@ -134,3 +136,50 @@ def all_finite(numbers: Tensor) -> bool:
     PyTorch makes a float32 copy of what it sums of 16-bit numbers, which is slow unless small.
     """
     return all(is_finite_tensor(block) for block in numbers.split(block_numbers(numbers.device)))
+
+
+def widened(numbers: Tensor) -> torch.dtype:
+    """In which numbers of a segment are kept that *numbers* are exchanged with.
+
+    Many small moves of 16-bit numbers would all be lost to rounding.
+    """
+    return torch.float64 if numbers.dtype == torch.float64 else torch.float32
+
+
+@torch.no_grad()
+def exchange(
+    mine: Sequence[Tensor], shared: Sequence[Tensor], *, taken: float, given: float
+) -> bool:
+    """Exchange flat tensors with a segment, block by block; see `effects.Exchange`.
+
+    No operation adds and multiplies at once, so that the bits do not depend on how long blocks are.
+
+    Args:
+        mine: Flat tensors of a register.
+        shared: As long, of the dtypes that `widened` gives, on host memory or the same device.
+        taken: How far *mine* goes toward *shared*.
+        given: How far *shared* goes toward *mine*.
+
+    Returns:
+        Whether all differences are finite; where one is not, nothing was changed.
+    """
+    pairs = [
+        (own, center)
+        for numbers, values in zip(mine, shared, strict=True)
+        for own, center in zip(numbers.split(BLOCK), values.split(BLOCK), strict=True)
+    ]
+    if not all(is_finite_tensor(_apart(own, center)) for own, center in pairs):
+        return False
+    for own, center in pairs:
+        apart = _apart(own, center)
+        if taken == 1.0:
+            own.copy_(center)
+        elif taken:
+            own.copy_(own.to(center.device, center.dtype) - apart * taken)
+        if given:
+            center.add_(apart.mul_(given))
+    return True
+
+
+def _apart(own: Tensor, center: Tensor) -> Tensor:
+    return own.to(center.device, center.dtype) - center

@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +15,7 @@ from ...gossip.effects.effects import (
     Combine,
     Drop,
     Effect,
+    Exchange,
     Mix,
     Reclaim,
     Release,
@@ -31,7 +33,7 @@ from .shared_memory import Attachments, SegmentPool
 from .staging import Progress, Staged, Staging
 from .vector import Term, Vector, not_finite
 
-__all__ = ["Preallocation", "TensorStore"]
+__all__ = ["Preallocation", "Segments", "TensorStore"]
 
 
 _ALL = float("inf")
@@ -44,6 +46,23 @@ _PREALLOCATED_MAX = 2
 
 # Snapshots that were not finite are released, too, and never taken.
 _RELEASED_MAX = 64
+
+
+class Segments(Protocol):
+    """Segments that other peers share."""
+
+    def exchange(self, effect: Exchange, vector: Vector) -> None:
+        """Exchange a register of *vector* with a segment.
+
+        Raises:
+            TrainingError: A number is not finite, or no segment is to be had; nothing was changed.
+        """
+
+    def met(self) -> None:
+        """Take note that another peer of the swarm is known now."""
+
+    def close(self) -> None:
+        """Let go of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +98,8 @@ class TensorStore:
         attachments: Opens the segments of neighbors; None where none is attached. Likewise.
         mixing: When shares are mixed. Where a vector lies on a device, that is at once: the
             device does it, and training does not wait.
+        shared: Segments to exchange with, for rules that do; None where there are none. Closed
+            with the store.
     """
 
     def __init__(
@@ -89,8 +110,10 @@ class TensorStore:
         attachments: Attachments | None = None,
         *,
         mixing: Mixing = "step",
+        shared: Segments | None = None,
     ) -> None:
         self._vector = vector
+        self._shared = shared
         self._rounding = rounding
         self._segments = segments
         self._attachments = attachments
@@ -165,6 +188,11 @@ class TensorStore:
         if self._attachments is not None:
             self._attachments.forget_gone()
 
+    def met(self) -> None:
+        """Take note that another peer of the swarm is known now."""
+        if self._shared is not None:
+            self._shared.met()
+
     def is_sound(self, share: ShareId, swarm: bytes) -> bool:
         """Whether a staged share may be mixed.
 
@@ -226,6 +254,8 @@ class TensorStore:
                 self._attachments.close()
             if self._segments is not None:
                 self._segments.close()
+            if self._shared is not None:
+                self._shared.close()
 
     def _carry_out(self, effect: Effect, frame: Buffer) -> bool:
         match effect:
@@ -246,6 +276,9 @@ class TensorStore:
             case Combine():
                 with self._values:
                     self._combine(effect)
+            case Exchange():
+                with self._values:
+                    self._exchange(effect)
             case Drop():
                 self._drop(effect.share)
             case _:
@@ -373,6 +406,12 @@ class TensorStore:
         if kept is None:
             raise TrainingError(f"snapshot {snapshot} was not taken, and nothing is combined")
         return kept.host, kept.form
+
+    def _exchange(self, effect: Exchange) -> None:
+        if self._shared is None:
+            raise LocalProtocolError("nothing is shared: requirements.one_machine is not set")
+        self.settle()
+        self._shared.exchange(effect, self._vector)
 
     def _drop(self, share: ShareId) -> None:
         staged = self.staging.pop(share)

@@ -15,7 +15,7 @@ from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
 from . import formats
-from .blocks import copy_finite, is_finite_tensor
+from .blocks import copy_finite, exchange, is_finite_tensor
 from .buffers import BufferPool
 from .cuda import (
     CudaQueue,
@@ -430,6 +430,25 @@ class Vector:
         for target, total in zip(self._registers[register], totals, strict=True):
             target.copy_(total)
         return Marks(marks)
+
+    def flats_of(self, register: str) -> Flats:
+        """The numbers of a register, laid out like `flats`; read them."""
+        return self._registers[register]
+
+    def exchange(self, register: str, shared: Flats, *, taken: float, given: float) -> None:
+        """Exchange a register with a segment; see `effects.Exchange`.
+
+        Args:
+            register: Which.
+            shared: The segment's numbers, laid out like `flats`, as `blocks.exchange` wants them.
+            taken: How far the register goes toward the segment.
+            given: How far the segment goes toward the register.
+
+        Raises:
+            TrainingError: A number is not finite; nothing was changed.
+        """
+        if not exchange(self._registers[register], shared, taken=taken, given=given):
+            raise not_finite(_WHOLE)
 
     def _write(
         self,

@@ -59,14 +59,18 @@ class ElasticRounds:
     Args:
         since_s: When the peer came to belong to the swarm, seconds.
         is_new: Whether it joined others there.
+        others: Epoch of shares that are none of rounds, and for the rule to decide.
     """
 
-    def __init__(self, since_s: float = 0.0, *, is_new: bool = False) -> None:
+    def __init__(
+        self, since_s: float = 0.0, *, is_new: bool = False, others: int | None = None
+    ) -> None:
         self.round = 0
         """The one that is open, else the next one."""
         self.is_open = False
         self.is_new = is_new
         """Whether the peer has joined, and never taken part in a round."""
+        self._others = others
         self._is_first = True
         self._is_behind = is_new
         self._since_s = since_s
@@ -99,6 +103,8 @@ class ElasticRounds:
         self._letters.settle(context)
         self._drop_gone(context)
         for share in context.shares():
+            if share.epoch == self._others:
+                continue
             if share.epoch != EPOCH:
                 context.mix(share)
             elif share.round < self.round or self._is_leaving(context, share):

@@ -43,15 +43,18 @@ class OuterRule:
     outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = ELASTIC
     relays = False
+    own_epoch: int | None = None
+    """Of shares that are none of rounds, and that the rule decides itself."""
 
     def __init__(self, h: int) -> None:
         self.h = h
-        self._rounds = ElasticRounds()
+        self._rounds = ElasticRounds(others=self.own_epoch)
         self._steps = 0
 
     def start(self, context: RuleContext) -> None:
         """Begin with the first round, of whatever swarm this peer belongs to now."""
-        self._rounds = ElasticRounds(context.now, is_new=context.founders == 1)
+        is_new = context.founders == 1
+        self._rounds = ElasticRounds(context.now, is_new=is_new, others=self.own_epoch)
         self._steps = 0
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
@@ -87,7 +90,7 @@ class OuterRule:
     def _go_on(self, context: RuleContext) -> Wait | None:
         rounds = self._rounds
         if not rounds.is_open:
-            if not self._is_due(context):
+            if not self.is_due(context):
                 return None
             wait = rounds.ready(context)
             if wait is not None:
@@ -104,7 +107,8 @@ class OuterRule:
         rounds.end(context)
         return None
 
-    def _is_due(self, context: RuleContext) -> bool:
+    def is_due(self, context: RuleContext) -> bool:
+        """Whether the next round is to begin."""
         if self._steps >= self.h:
             return True
         # A newcomer is in step with the others from the first round on that it hears of.

@@ -206,6 +206,30 @@ def _kept_shares(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, rule=rule, config=replace(scenario.config, wire=wire))
 
 
+def _segments(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """The rule whose peers share a segment; it works on whole vectors."""
+    if rng.random() >= 0.04:
+        return scenario
+    return replace(_of_whole_vectors(scenario), rule="seasgd")
+
+
+def _of_whole_vectors(scenario: Scenario) -> Scenario:
+    is_dense = parse_wire(scenario.config.wire).is_dense
+    wire = scenario.config.wire if is_dense else NATIVE
+    return replace(scenario, shards=1, config=replace(scenario.config, exact=False, wire=wire))
+
+
+def _machines(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """The rule that tells its own machine from others; it works on whole vectors."""
+    machines = int(rng.integers(1, 4))
+    if rng.random() >= 0.04:
+        return scenario
+    found = _of_whole_vectors(scenario)
+    bytes_s = found.config.bandwidth_bytes_s
+    config = replace(found.config, bandwidth_bytes_s=max(bytes_s, 2000.0) if bytes_s else None)
+    return replace(found, rule="hybrid", machines=machines, config=config)
+
+
 _Option = Callable[[Scenario, np.random.Generator], Scenario]
 
 _SWARM: Mapping[str, _Option] = MappingProxyType(
@@ -233,6 +257,8 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "outer-rules": _outer_rules,
         "cutting-rules": _cutting_rules,
         "kept-shares": _kept_shares,
+        "segments": _segments,
+        "machines": _machines,
     }
 )
 

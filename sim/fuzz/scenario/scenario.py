@@ -20,12 +20,14 @@ from ....gossip.effects.effects import Wait
 from ....gossip.protocol.rule import Requirements
 from ....gossip.protocol.state import Neighbors
 from ....gossip.rules.asynchronous.divshare import DivShare
+from ....gossip.rules.asynchronous.seasgd import SEASGD
 from ....gossip.rules.asynchronous.sparta import Sparta
 from ....gossip.rules.compressed.choco import Choco
 from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from ....gossip.rules.heterogeneous.relaysgd import RelaySGD
 from ....gossip.rules.outer.diloco import DiLoCo
 from ....gossip.rules.outer.gasloc import GASLoC
+from ....gossip.rules.outer.hybrid import Hybrid
 from ....gossip.rules.outer.local_sgd import LocalSGD
 from ....gossip.rules.outer.noloco import NoLoCo
 from ....gossip.weight import coarse
@@ -131,6 +133,8 @@ class Scenario:
     shards: int = 1
     host: bytes = b""
     """Where they can read one another's memory; empty where they cannot."""
+    machines: int = 0
+    """On how many they run, in turn; 0 where nobody asks."""
     dial_out: frozenset[PeerId] = frozenset()
     """Who listens nowhere."""
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
@@ -173,6 +177,11 @@ class Scenario:
         """Whether its models only ever become averages of models."""
         return self.rule not in _BEYOND
 
+    def host_of(self, peer: PeerId) -> bytes:
+        """Where a peer runs."""
+        place = self.ids.index(peer) % self.machines if self.machines else 0
+        return self.host if not self.machines else (place + 1).to_bytes(16, "big")
+
     def make_rule(self) -> Rule:
         """A rule for one peer."""
         return RULES[self.rule]()
@@ -211,6 +220,8 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "relaysgd": RelaySGD,
         "sparta": lambda: Sparta(fraction=1 / 3),
         "divshare": lambda: DivShare(fraction=1 / 3),
+        "seasgd": SEASGD,
+        "hybrid": lambda: Hybrid(between=0.5),
     }
 )
 """Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
@@ -219,10 +230,10 @@ SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "relaysgd")
 """Rules whose peers wait for one another, and halt where one of them is lost."""
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
-"""Rules whose peers wait for whoever is there."""
+"""Rules whose peers wait for whoever is there, on whatever machine."""
 
 CUTTING = ("sparta", "divshare")
 """Rules that cut the vector themselves."""
 
-_BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "choco"})
+_BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "choco", "hybrid"})
 """Rules that do not only average: models leave the hull that they all lie in at the start."""

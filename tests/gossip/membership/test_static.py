@@ -134,6 +134,16 @@ def test_a_static_member_table_answers_as_any_does() -> None:
     assert ada.member("zoe") is None
     assert ada.has_left("zoe") and not ada.has_left("bob")
     assert ada.steps_at_end("bob") is None
+    assert ada.trains("bob") and not ada.trains("zoe")
+    bob.advance(phase=Phase.FINISHED)
+    assert not ada.trains("bob")
+
+
+def test_members_of_a_static_membership_share_a_machine_unless_told() -> None:
+    membership = StaticMembership(IDS)
+    assert StaticMemberTable(member("ada"), membership).machine("bob") == b""
+    membership = StaticMembership(IDS, machines={"bob": b"elsewhere"})
+    assert StaticMemberTable(member("ada"), membership).machine("bob") == b"elsewhere"
 
 
 def test_nothing_is_learnt_in_a_static_membership_that_was_not_known() -> None:

@@ -45,8 +45,9 @@ def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(o
         assert any(draw(seed, 6, others, ()) != draw(seed, 6, without, ()) for seed in SEEDS)
     # Frames and shards depend on the size of the vector, and on nothing else.
     wide = {"wide", "frames", "shards", "more-rules", "outer-rules", "cutting-rules"}
+    wide |= {"segments", "machines"}
     ruling = {"rules", "more-rules", "outer-rules", "several-registers", "wide", "cutting-rules"}
-    ruling |= {"kept-shares"}
+    ruling |= {"kept-shares", "segments", "machines"}
     for seed in range(20):
         full, less = draw(seed, 6, (), ()), draw(seed, 6, (option,), ())
         if option not in ruling:

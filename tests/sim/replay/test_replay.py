@@ -26,7 +26,14 @@ from rumor.sim.replay.replay import replay
 from rumor.sim.replay.result import Replay, Verdict, first_difference
 from rumor.train.storage.inputs import Attached, Receive, Step
 from rumor.train.storage.journal import JOURNAL, JournalFile
-from rumor.train.storage.journal_records import Began, Decided, Fingerprint, Trained, unpack
+from rumor.train.storage.journal_records import (
+    Began,
+    Decided,
+    Exchanged,
+    Fingerprint,
+    Trained,
+    unpack,
+)
 
 from ...forked import forked, forked_peers
 
@@ -151,6 +158,32 @@ def test_rounds_that_wait_and_their_registers_are_repeated_bit_for_bit(
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     # Ten rounds, and two shares from others in each.
     assert all(peer.compared and peer.mixed >= 20 for peer in found.peers)
+
+
+@pytest.mark.live
+def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
+    place: Path, tmp_path: Path
+) -> None:
+    """Of four peers; a journal has the number of each exchange, and no values."""
+    run = tmp_path / "run"
+    given = ("--task", "digits", "--steps", "60", "--rule", "seasgd", "--peers", "4", "--journal")
+    launched(*given, "--out", str(run), settings=())
+    found = replay(run)
+    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    assert all(peer.compared and peer.steps == 60 for peer in found.peers)
+    marks = {
+        peer.id: [r for r in records_of(peer.folder / JOURNAL) if isinstance(r, Exchanged)]
+        for peer in found.peers
+    }
+    every = sorted(mark.number for each in marks.values() for mark in each)
+    # One when it founds, one after each step, one before it merges; more while it follows.
+    assert every == list(range(1, len(every) + 1)) and len(every) >= 4 * 62
+    assert len({mark.token for each in marks.values() for mark in each}) == 1
+    # Without one of the journals, the others cannot be repeated beyond its first exchange.
+    shutil.rmtree(run / "peers" / "peer-2")
+    found = replay(run)
+    assert not found.identical and set(verdicts(found).values()) == {"stopped"}
+    assert all("it needs exchange " in peer.why for peer in found.peers)
 
 
 @pytest.mark.live

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ONE, UNIT, ProtocolConfig, TrainingError, audit
+from rumor.gossip import ONE, UNIT, ConfigError, ProtocolConfig, TrainingError, audit
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.train import Peer, PeerConfig
@@ -91,6 +91,10 @@ def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) ->
         torch.testing.assert_close(models.mean(0), torch.full((3,), 30.0), rtol=0.02, atol=0)
     if rule == "local-sgd:h=5":
         torch.testing.assert_close(models, torch.full((3, 3), 30.0), rtol=1e-5, atol=0)
+    if rule == "seasgd":
+        # Each has read the center at the end, whose moves are those of the three models.
+        assert torch.equal(models[0], models[1]) and torch.equal(models[0], models[2])
+        assert 5 < models.mean() < 60
     if rule == "allreduce":
         assert torch.equal(models[0], models[1]) and torch.equal(models[0], models[2])
 
@@ -157,7 +161,7 @@ def _kill_beside(members: list[Member], folder: Path, rule: str) -> None:
         victim.wait()
 
 
-@pytest.mark.parametrize("name", OUTER)
+@pytest.mark.parametrize("name", [*OUTER, "hybrid"])
 def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path: Path) -> None:
     rule = f"{name}:h=3"
     members = [Member(number, tmp_path, rule, steps=10**6, count=3) for number in range(2)]
@@ -179,6 +183,56 @@ def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path
     held = sum(account.weight for account in accounts)
     # A few units that were under way to the third one, or from it, may be where nobody can tell.
     assert 2 * ONE - 100 * UNIT < held < 2 * ONE + 100 * UNIT
+
+
+def test_machines_gossip_and_the_peers_of_one_act_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four peers, two of which are told that they run on another machine."""
+    machine = "rumor.train.runtime.session._host"
+    monkeypatch.setattr(machine, lambda made: bytes([int(made.id[1:]) // 2 + 1]) * 16)
+    members = [Member(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
+    for member in members:
+        member.thread.join(600)
+        assert not member.thread.is_alive() and member.error is None
+    ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
+    account = audit(ledgers)
+    assert account.balanced and account.held == account.founded == 4 * ONE
+    for one, other in (members[:2], members[2:]):
+        found = [torch.stack(each.history[:20]) for each in (one, other)]
+        torch.testing.assert_close(*found, rtol=1e-5, atol=0)
+    models = torch.stack([member.model.bias.detach() for member in members])
+    # By themselves one machine comes to 30 (0 + 1) / 2, and the other to 30 (2 + 3) / 2.
+    assert 16 < models.mean() < 74
+    torch.testing.assert_close(models, models[:1].expand(4, -1), rtol=1e-2, atol=0)
+
+
+def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) -> None:
+    members = [Member(number, tmp_path, "seasgd", steps=10**6, count=3) for number in range(2)]
+    _kill_beside(members, tmp_path, "seasgd")
+    killed_at = [member.taken for member in members]
+    give_up_s = time.monotonic() + 600
+    while any(m.taken < taken + 20 for m, taken in zip(members, killed_at, strict=True)):
+        assert time.monotonic() < give_up_s and all(m.thread.is_alive() for m in members)
+        time.sleep(0.01)
+    for member in members:
+        member._steps = 0
+    for member in members:
+        member.thread.join(600)
+        assert not member.thread.is_alive() and member.error is None
+    assert torch.equal(members[0].model.bias, members[1].model.bias)
+    accounts = [
+        account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
+    ]
+    # Nobody had pushed anything before the third one was gone.
+    assert sum(account.weight for account in accounts) == 2 * ONE
+
+
+def test_without_memory_that_processes_share_a_shared_center_is_refused() -> None:
+    config = PeerConfig(rule="seasgd", protocol=ProtocolConfig(shared_memory=False))
+    with pytest.raises(ConfigError, match="shared_memory is False: rule seasgd needs memory"):
+        with Peer(nn.Linear(4, 3), config):
+            pass
 
 
 def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""SEASGD: every peer is tied to one center, which lies in memory that all of them share."""
+
+from typing import Annotated
+
+from ...effects.effects import Halt
+from ...protocol.context import RuleContext
+from ...protocol.rule import Requirements
+from ..parameter import Parameter, checked
+
+__all__ = ["SEASGD"]
+
+_CENTER = "center"
+
+
+class SEASGD:
+    """``d = alpha (x - W); x -= d; W += d`` every so many steps; W is one for all, nobody waits.
+
+    Elastic averaging with the center W in a segment that all processes of one machine share: an
+    exchange costs a pass over memory and no message. Weight rests until all have finished; then
+    models become W, and what is left to do for the rounds of merging is nothing. W begins as the
+    model of whoever is first.
+
+    A swarm on several machines would have as many centers, tied together by nothing: a peer that
+    finds another machine's among its swarm at its first step halts.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Source: Ahn et al. 2018, ShmCaffe, SEASGD of its asynchronous mode (ShmCaffe-A); alpha and every
+    are theirs. Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1.
+    """
+
+    name = "seasgd"
+    summary = "a spring to one center, in memory that all share"
+    registers: tuple[str, ...] = ()
+    requirements = Requirements(one_machine=True)
+
+    @checked
+    def __init__(
+        self,
+        *,
+        alpha: Annotated[
+            float,
+            Parameter(
+                "how far a model and the center move toward one another: 0 for not at all, .5 to "
+                "meet in the middle; .2 in the paper.",
+                low=0,
+                high=1,
+            ),
+        ] = 0.2,
+        every: Annotated[
+            int, Parameter("steps from one exchange to the next; 1 in the paper.", low=1)
+        ] = 1,
+        outstanding_max: Annotated[
+            int,
+            Parameter("shares that may be outstanding at once while peers merge.", low=1),
+        ] = 2,
+    ) -> None:
+        self.alpha = alpha
+        self.every = every
+        self.outstanding_max = outstanding_max
+        self._steps = 0
+        self._is_center = False
+
+    def start(self, context: RuleContext) -> None:
+        """See that the center is there before the first step has moved a model."""
+        context.exchange(_CENTER, taken=0.0, given=0.0)
+
+    def step(self, context: RuleContext) -> Halt | None:
+        """Mix what leavers hand on; exchange with the center where it is time."""
+        for share in context.shares():
+            context.mix(share)
+        if context.merging:
+            self._merge(context)
+        elif context.trained:
+            if not self._steps and (halt := _elsewhere(context)):
+                return halt
+            self._steps += 1
+            if self._steps % self.every == 0:
+                context.exchange(_CENTER, taken=self.alpha, given=self.alpha)
+        elif context.finished:
+            # Its model must not be left behind, nor hold back those who go on.
+            context.exchange(_CENTER, taken=self.alpha, given=0.0)
+        return None
+
+    def _merge(self, context: RuleContext) -> None:
+        if not self._is_center:
+            context.exchange(_CENTER, taken=1.0, given=0.0)
+            self._is_center = True
+        context.push_half()
+
+
+def _elsewhere(context: RuleContext) -> Halt | None:
+    """Why a rule cannot begin that shares segments with all others, where one is elsewhere."""
+    mine = context.machine(context.me)
+    others = [peer for peer in context.live() if context.machine(peer) != mine]
+    if not others:
+        return None
+    return Halt(
+        f"the center lies in memory that all peers share, and {others[0]} runs on another machine "
+        "or in another container: start all on one, or use easgd, whose centers gossip"
+    )

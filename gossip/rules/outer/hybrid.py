@@ -1,0 +1,167 @@
+"""Hybrid: the peers of one machine act as one, and machines gossip."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Annotated, Final
+
+from ...effects.effects import Wait, X
+from ...protocol.context import RuleContext
+from ...protocol.share import Share
+from ...types import PeerId
+from ...weight import WEIGHT_MIN, half, mixing_fraction
+from ..parameter import Parameter, checked
+from ..synchronous.letters import EPOCH
+from ..synchronous.mixing import OUT, Terms
+from .rule import ELASTIC, Came, OuterRule
+
+__all__ = ["Hybrid"]
+
+_BETWEEN: Final = EPOCH + 1
+"""Marks shares that go from machine to machine."""
+
+_GROUP = "group"
+_BEFORE = "before"
+
+
+class Hybrid(OuterRule):
+    """The mean of all on one machine after every step, and sum-weight gossip between machines.
+
+    A machine's peers are in step, as under `LocalSGD` among them alone; they end a round with one
+    model y. The *leader*, the first by id of those that count, then pushes y with half of its
+    weight to the leader of another machine, as `GoSGD` would. What a leader hears from others, it
+    mixes into the y of the last round: ``y <- (w y + w_s y_s) / (w + w_s)``; the whole machine
+    moves as far in the next round, for the leader sends ``x + n (y - y_before)``, n being how many
+    the mean is of. So a machine is one peer of ``gosgd`` with n times the batch, and its weight is
+    its leader's. Those count that still train; where nobody does, all of a machine, which then
+    takes a round for what it hears alone.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Source: Ahn et al. 2018, ShmCaffe, hybrid SGD (ShmCaffe-H), whose groups exchange with one
+    segment of all machines, where these gossip (Blot, Picard, Cord and Thome 2016).
+    """
+
+    name = "hybrid"
+    summary = "the mean of a machine after every step, machines gossip"
+    registers = (*OUT, _GROUP, _BEFORE)
+    requirements = replace(ELASTIC, by_machine=True)
+    own_epoch = _BETWEEN
+
+    @checked
+    def __init__(
+        self,
+        *,
+        between: Annotated[
+            float,
+            Parameter(
+                "probability that a machine pushes to another one after a round; 1 in the paper, "
+                "where all exchange after every step.",
+                low=0,
+                high=1,
+            ),
+        ] = 1.0,
+        h: Annotated[
+            int, Parameter("optimizer steps from mean to mean; 1 in the paper.", low=1)
+        ] = 1,
+    ) -> None:
+        super().__init__(h)
+        self.between = between
+        self._moved = 0
+        """Of how many the mean will be that what was heard shall move; 0 where nothing was."""
+
+    def start(self, context: RuleContext) -> None:
+        """Note the model that the first round begins with."""
+        super().start(context)
+        self._moved = 0
+        for register in (_GROUP, _BEFORE):
+            context.combine(register, [(1.0, X)])
+
+    def step(self, context: RuleContext) -> Wait | None:
+        """Mix what other machines say, take part in a round, and say what came of it."""
+        rounds = self._rounds
+        before = rounds.round
+        if context.finished:
+            self.relays = not any(map(context.trains, _beside(context)))
+        if not (rounds.is_open or rounds.is_new):
+            for share in context.shares():
+                if share.epoch == _BETWEEN:
+                    self.hear(context, share)
+        wait = super().step(context)
+        if rounds.round > before and not context.merging:
+            self.tell(context)
+        return wait
+
+    def hear(self, context: RuleContext, share: Share) -> None:
+        """Mix what another machine has pushed."""
+        if context.merging or (context.finished and not self.relays):
+            context.mix(share)
+            return
+        fraction = mixing_fraction(context.weight, share.weight)
+        context.combine(_GROUP, [(1.0 - fraction, _GROUP), (fraction, share)])
+        context.accept(share)
+        beside = _beside(context)
+        self._moved = len([*filter(context.trains, beside)] or beside)
+
+    def tell(self, context: RuleContext) -> None:
+        """Push the model of this machine to another one, where this peer leads it, perhaps."""
+        leaders = _leaders(context)
+        if context.me not in leaders or len(leaders) < 2 or context.weight < WEIGHT_MIN:
+            return
+        if context.rng.random() >= self.between:
+            return
+        other = context.draw(among=[peer for peer in leaders if peer != context.me])
+        if other is None:
+            context.skip("no machine free")
+        else:
+            context.push(other, half(context.weight), epoch=_BETWEEN)
+
+    def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
+        """All who live on this machine."""
+        return _beside(context)
+
+    def outgoing(self) -> Terms:
+        """The model, and by how much others move the machine's."""
+        if not self._moved:
+            return super().outgoing()
+        return ((1.0, X), (float(self._moved), _GROUP), (-float(self._moved), _BEFORE))
+
+    def take(self, context: RuleContext, came: Came, sent: str) -> None:
+        """Go on from the mean, which is the machine's model now."""
+        context.combine(X, [(1 / len(came), term) for term in came.values()])
+        self._moved = 0
+        for register in (_GROUP, _BEFORE):
+            context.combine(register, [(1.0, X)])
+
+    def is_due(self, context: RuleContext) -> bool:
+        """Whether a round is to begin."""
+        heard = self._moved > 0 and self.relays and not context.merging
+        return heard or super().is_due(context)
+
+
+def _machine(context: RuleContext, peer: PeerId) -> bytes | PeerId:
+    """With whom a peer is in step; with nobody, where it only dials out and all beside it do."""
+    machine = context.machine(peer)
+    if peer in context.outward:
+        beside = [other for other in context.live() if context.machine(other) == machine]
+        if all(other in context.outward for other in beside):
+            return peer
+    return machine
+
+
+def _beside(context: RuleContext) -> list[PeerId]:
+    """All who are in step with this peer, itself included, sorted."""
+    mine = _machine(context, context.me)
+    return [peer for peer in context.live() if _machine(context, peer) == mine]
+
+
+def _leaders(context: RuleContext) -> list[PeerId]:
+    """One peer of each machine, the first of those that still train, or of all."""
+    leaders: dict[bytes | PeerId, PeerId] = {}
+    # Who listens can be reached by all others of its machine.
+    for peer in sorted(context.live(), key=lambda peer: peer in context.outward):
+        machine = _machine(context, peer)
+        leader = leaders.setdefault(machine, peer)
+        if context.trains(peer) and not context.trains(leader):
+            leaders[machine] = peer
+    return sorted(leaders.values())

@@ -1,0 +1,159 @@
+"""SEASGD ties all models to one center, which lies in a segment that all of them share."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from rumor.gossip import ONE, ConfigError, Phase, Rule
+from rumor.gossip.effects.effects import Exchange, Halt, Snapshot
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.asynchronous.easgd import EASGD
+from rumor.gossip.rules.asynchronous.seasgd import SEASGD
+from rumor.sim import NetworkConfig, Swarm, simulate
+from rumor.sim.fuzz.peers import complete, ring
+from rumor.sim.fuzz.swarm import CALM
+from rumor.sim.fuzz.vector import Values
+
+from ...crowd import BAD, LR, Crowd, gradient, starts
+from ...scene import ANCHOR, Scene
+
+HERE, THERE = b"here-is-a-machine", b"there-is-another."
+
+EXCHANGE = Exchange("x", "center", 0.2, 0.2, ANCHOR)
+FOLLOW = Exchange("x", "center", 0.2, 0.0, ANCHOR)
+READ = Exchange("x", "center", 1.0, 0.0, ANCHOR)
+
+
+def center_of(crowd: Crowd) -> Values:
+    (segment,) = crowd.swarm.machine.segments.values()
+    return segment
+
+
+@pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
+@pytest.mark.parametrize(
+    ("make", "alpha", "every", "n"),
+    [
+        (SEASGD, 0.2, 1, 5),
+        (SEASGD, 0.9, 3, 2),
+        (partial(EASGD, center="segment"), 0.5, 10, 4),
+        (partial(EASGD, center="segment"), 1.0, 1, 1),
+    ],
+    ids=["seasgd", "seasgd of two", "easgd", "easgd alone"],
+)
+def test_it_is_the_published_update_in_the_order_of_time(
+    make: Callable[..., Rule], alpha: float, every: int, n: int, weather: NetworkConfig
+) -> None:
+    crowd = Crowd(lambda peer: make(alpha=alpha, every=every), n, complete, weather, alike=True)
+    order: list[int] = []
+    crowd.on_step = lambda peer: order.append(crowd.ids.index(peer))
+    crowd.run(2000.0, steps=25)
+    x, steps = starts(1).repeat(n, 0), [0] * n
+    center = x[0].copy()
+    for place in order:
+        x[place] -= LR * gradient(place, x[place])
+        steps[place] += 1
+        if steps[place] % every == 0:
+            pull = alpha * (x[place] - center)
+            x[place], center = x[place] - pull, center + pull
+    np.testing.assert_allclose(crowd.models, x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(center_of(crowd), center, rtol=0, atol=1e-12)
+    assert not any(witnessed.waits for witnessed in crowd.rules.values())
+
+
+def test_models_end_as_the_center_is_and_no_weight_is_lost() -> None:
+    """The network loses 15 % of all messages, which matters only once they merge."""
+    crowd = Crowd(lambda peer: SEASGD(), 6, ring, BAD, steps=lambda peer: 20 + 9 * int(peer[1:]))
+    crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
+    assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
+    assert sum(host.ledger.weight for host in crowd.hosts) == 6 * ONE
+    center = center_of(crowd)
+    assert all(np.array_equal(model, center) for model in crowd.models)
+
+
+def test_who_comes_later_is_drawn_to_the_center_as_it_is() -> None:
+    crowd = Crowd(lambda peer: SEASGD(), 3, complete, late=("late",))
+    crowd.run(2000.0, steps=30)
+    center = center_of(crowd).copy()
+    crowd.swarm.launch("late", crowd.ids[:1])
+    crowd.descend_no_more()
+    crowd.swarm.run(crowd.swarm.now + 60.0)
+    late = crowd.swarm.peers["late"]
+    assert late.protocol.phase is Phase.TRAINING
+    np.testing.assert_allclose(late.vector.x, center_of(crowd), rtol=0, atol=1e-6)
+    assert np.linalg.norm(center_of(crowd) - center) < np.linalg.norm(starts(1)[0] - center)
+
+
+def test_a_center_is_gone_with_the_last_who_shared_it() -> None:
+    """What comes after them begins with a model of its own, and never with what they left."""
+    crowd = Crowd(lambda peer: SEASGD(), 2, complete, late=("late",))
+    crowd.run(2000.0, steps=20)
+    before = center_of(crowd).copy()
+    for peer in crowd.ids:
+        crowd.swarm.crash(peer)
+    crowd.swarm.launch("late", ())
+    crowd.swarm.run(crowd.swarm.now + 5.0)
+    np.testing.assert_array_equal(center_of(crowd), crowd.swarm.peers["late"].vector.x)
+    assert not np.allclose(center_of(crowd), before)
+
+
+def founded(*rules: Rule, hosts: tuple[bytes, ...]) -> Scene:
+    scene = Scene()
+    ids = ("a", "b", "c")[: len(rules)]
+    for id, rule, host in zip(ids, rules, hosts, strict=True):
+        scene.enter(id, rule=rule, host=host)
+    for id in ids:
+        scene.join(id, *(other for other in ids if other != id), founders=len(ids))
+    for _ in range(4):
+        scene.deliver()
+        scene.wait(1.0)
+        for id in ids:
+            scene.wake(id)
+    return scene
+
+
+def test_it_exchanges_after_steps_follows_once_it_has_finished_and_then_reads() -> None:
+    scene = founded(SEASGD(), SEASGD(), hosts=(HERE, HERE))
+    assert EXCHANGE in scene.step("a")
+    assert EXCHANGE not in scene.step("a", trained=False)
+    scene.finish("a")
+    assert FOLLOW in scene.step("a", trained=False)
+    scene.finish("b")
+    scene.deliver()
+    effects = scene.step("a", trained=False)
+    assert READ in effects and any(isinstance(effect, Snapshot) for effect in effects)
+    assert READ not in scene.step("a", trained=False)
+
+
+@pytest.mark.parametrize(
+    "make", [SEASGD, partial(EASGD, center="segment")], ids=["seasgd", "easgd"]
+)
+def test_a_swarm_on_two_machines_is_refused(make: Callable[[], Rule]) -> None:
+    scene = founded(make(), make(), make(), hosts=(HERE, HERE, THERE))
+    for id, other in (("a", "c"), ("c", "a")):
+        (halt,) = (effect for effect in scene.step(id) if isinstance(effect, Halt))
+        assert f"{other} runs on another machine" in halt.reason and "\n" not in halt.reason
+
+
+def test_a_swarm_that_is_simulated_on_several_hosts_is_refused() -> None:
+    for rule in ("seasgd", "easgd:center=segment"):
+        with pytest.raises(
+            ConfigError, match=r"topology is 'hosts:sizes=2x2': rule .* one machine"
+        ):
+            simulate(task="consensus", workers=4, rule=rule, topology="hosts:sizes=2x2", steps=3)
+    with pytest.raises(ConfigError, match="rule seasgd needs all peers on one machine"):
+        Swarm("quadratic", peers=4, rule="seasgd", topology="hosts:sizes=2x2")
+    simulate(task="consensus", workers=4, rule="easgd", topology="hosts:sizes=2x2", steps=3)
+
+
+def test_only_with_its_center_in_a_segment_easgd_needs_one_machine() -> None:
+    assert requirements_of(EASGD(center="segment")).one_machine
+    assert EASGD(center="segment").registers == ()
+    assert not requirements_of(EASGD()).one_machine and EASGD().registers
+
+
+@pytest.mark.parametrize("arguments", [{"alpha": 1.1}, {"alpha": -0.1}, {"every": 0}])
+def test_an_argument_out_of_range_is_refused(arguments: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
+        SEASGD(**arguments)  # type: ignore[arg-type]

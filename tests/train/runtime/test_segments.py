@@ -1,0 +1,245 @@
+"""Segments that peers of one machine share: who finds which, and what a kill leaves."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import TrainingError
+from rumor.gossip.effects.effects import Exchange
+from rumor.train.runtime import segments
+from rumor.train.runtime.segments import Life, SharedSegments
+from rumor.train.storage.journal_records import Exchanged
+from rumor.train.tensors.vector import Vector
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has segments")
+
+SWARM = b"the-first-anchor"
+
+SEASGD = Exchange("x", "center", 0.2, 0.2, SWARM)
+READ = Exchange("x", "center", 1.0, 0.0, SWARM)
+
+
+class Peer:
+    """One who holds segments, and all marks of its exchanges."""
+
+    def __init__(self, number: int, *known: int, dtype: torch.dtype = torch.float64) -> None:
+        module = nn.Linear(50, 3).to(dtype)
+        self.vector = Vector(module)
+        self.vector.flats[0].copy_(torch.randn(self.vector.flats[0].numel()).to(dtype))
+        self.marks: list[Exchanged] = []
+        self.known: list[Life] = [(f"p{other}", 7) for other in known]
+        self.segments = SharedSegments((f"p{number}", 7), lambda: self.known, self.marks.append)
+
+    @property
+    def x(self) -> torch.Tensor:
+        return self.vector.flats[0]
+
+    def exchange(self, effect: Exchange = SEASGD) -> None:
+        self.segments.exchange(effect, self.vector)
+
+    def center(self) -> torch.Tensor:
+        """What the segment holds."""
+        kept = self.x.clone()
+        self.exchange(READ)
+        found = self.x.clone()
+        self.x.copy_(kept)
+        return found
+
+
+@pytest.fixture(autouse=True)
+def repeatable() -> None:
+    torch.manual_seed(0)
+
+
+def close(*peers: Peer) -> None:
+    for peer in peers:
+        peer.segments.close()
+
+
+def test_exchanges_are_those_of_the_paper() -> None:
+    one, two = Peer(1, 2), Peer(2, 1)
+    x, y = one.x.numpy().copy(), two.x.numpy().copy()
+    center = x.copy()
+    for _ in range(30):
+        for peer, mine in ((one, x), (two, y)):
+            peer.exchange()
+            pull = 0.2 * (mine - center)
+            mine -= pull
+            center += pull
+    np.testing.assert_allclose(one.x, x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(two.x, y, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(one.center(), center, rtol=0, atol=1e-12)
+    assert torch.equal(one.center(), two.center())
+    numbers = [mark.number for mark in one.marks + two.marks]
+    assert sorted(numbers) == list(range(1, 64)) and all(mark.whole for mark in one.marks)
+    assert {mark.token for mark in one.marks + two.marks} == {one.marks[0].token}
+    close(one, two)
+
+
+def test_many_at_once_lose_nothing() -> None:
+    """What one gives is taken by the center: their sum stays, whoever is faster."""
+    peers = [Peer(n, *(o for o in range(4) if o != n)) for n in range(4)]
+    # The first makes the center, which is its own model then.
+    total = sum(peer.x.clone() for peer in peers) + peers[0].x
+    peers[0].exchange()
+    threads = [
+        threading.Thread(target=lambda p=peer: [p.exchange() for _ in range(10)]) for peer in peers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = sum(peer.x for peer in peers) + peers[0].center()
+    torch.testing.assert_close(found, total, rtol=0, atol=1e-12)
+    numbers = [mark.number for peer in peers for mark in peer.marks]
+    assert sorted(numbers) == list(range(1, 43))
+    close(*peers)
+
+
+def test_only_those_of_one_swarm_share_a_segment() -> None:
+    """Another run of the same task has the same anchor, and perhaps the same names."""
+    one, stranger, friend = Peer(1), Peer(2), Peer(3, 1)
+    for peer in (one, stranger, friend):
+        peer.exchange()
+    assert stranger.marks[0].token != one.marks[0].token == friend.marks[0].token
+    other = Exchange("x", "center", 0.2, 0.2, b"another anchor!!")
+    friend.exchange(other)
+    assert friend.marks[-1].token != one.marks[0].token and friend.marks[-1].number == 1
+    close(one, stranger, friend)
+
+
+def test_a_segment_is_gone_with_its_last_holder_and_stays_until_then() -> None:
+    one, two = Peer(1, 2), Peer(2, 1)
+    one.exchange()
+    two.exchange()
+    center = two.center()
+    close(one)
+    back = Peer(1, 2)
+    assert torch.equal(back.center(), center)
+    close(back, two)
+    late = Peer(3, 1, 2)
+    late.exchange()
+    assert late.marks[0].number == 1 and torch.equal(late.center(), late.x)
+    close(late)
+
+
+def test_of_two_segments_the_older_one_stays_once_their_holders_have_met() -> None:
+    one, two = Peer(1), Peer(2)
+    one.exchange()
+    two.exchange()
+    center = one.center()
+    for peer, other in ((one, 2), (two, 1)):
+        peer.known.append((f"p{other}", 7))
+        peer.segments.met()
+    assert torch.equal(two.center(), center) and torch.equal(one.center(), center)
+    assert two.marks[-1].token == one.marks[-1].token == one.marks[0].token
+    one.segments.met()
+    one.exchange()
+    assert one.marks[-1].token == one.marks[0].token
+    close(one, two)
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    one, two = Peer(1, 2), Peer(2, 1)
+    one.exchange()
+    center = one.center()
+    two.x[7] = float("nan")
+    before = two.x.clone()
+    with pytest.raises(TrainingError, match="not finite"):
+        two.exchange()
+    assert torch.equal(one.center(), center)
+    assert torch.equal(two.x.view(torch.int64), before.view(torch.int64))
+    one.exchange()
+    assert all(mark.whole for mark in one.marks)
+    close(one, two)
+
+
+def test_small_moves_of_16_bit_numbers_add_up() -> None:
+    one, two = Peer(1, 2, dtype=torch.bfloat16), Peer(2, 1, dtype=torch.bfloat16)
+    one.x.fill_(1.0)
+    two.x.fill_(2.0)
+    one.exchange()
+    for _ in range(100):
+        # A thousandth of the way: less than bfloat16 can add to 1.
+        two.exchange(Exchange("x", "center", 0.0, 0.001, SWARM))
+    assert 1.09 < float(one.center()[0]) < 1.1
+    close(one, two)
+
+
+KILLED = f"""
+import os, signal, torch
+from torch import nn
+from rumor.gossip.effects.effects import Exchange
+from rumor.train.runtime.segments import SharedSegments
+from rumor.train.tensors.vector import Vector
+
+class Killed(Vector):
+    def exchange(self, register, shared, *, taken, given):
+        shared[0][:10] = 5.0
+        os.kill(os.getpid(), signal.SIGKILL)
+
+vector = Killed(nn.Linear(50, 3).to(torch.float64))
+segments = SharedSegments(("p1", 7), lambda: [("p0", 7)])
+segments.exchange(Exchange("x", "center", 0.2, 0.2, {SWARM!r}), vector)
+"""
+
+
+@pytest.mark.live
+def test_who_is_killed_within_an_exchange_keeps_nobody_from_the_next() -> None:
+    peer = Peer(0, 1)
+    peer.exchange()
+    center = peer.center()
+    ended = subprocess.run([sys.executable, "-P", "-c", KILLED], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    peer.exchange()
+    # What was exchanged by then stays, and it shows.
+    assert [mark.whole for mark in peer.marks] == [True, True, False]
+    assert [mark.number for mark in peer.marks] == [1, 2, 4]
+    found = peer.center()
+    assert not torch.equal(found[:10], center[:10]) and torch.equal(found[10:], center[10:])
+    assert peer.marks[-1].whole
+    assert not [path for path in Path("/dev/shm").iterdir() if "rumor" in path.name]
+    close(peer)
+
+
+@pytest.fixture
+def taken() -> Iterator[None]:
+    """Somebody who stands still while it opens the segment."""
+    name = blake2b(b"center", key=SWARM, digest_size=16).hexdigest()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(f"\0rumor-{os.geteuid()}-{name}")
+        yield
+
+
+@pytest.mark.usefixtures("taken")
+def test_who_stands_still_while_opening_a_segment_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments, "_OPENING_S", 0.05)
+    peer = Peer(0)
+    began_s = time.monotonic()
+    with pytest.raises(TrainingError, match="has been opening the segment center"):
+        peer.exchange()
+    assert time.monotonic() - began_s >= 0.05
+    close(peer)
+
+
+def test_a_segment_of_another_size_is_not_opened() -> None:
+    one, other = Peer(1), Peer(2, 1)
+    one.exchange()
+    other.vector = Vector(nn.Linear(4, 4).to(torch.float64))
+    other.exchange()
+    assert other.marks[0].token != one.marks[0].token
+    close(one, other)
