@@ -26,9 +26,9 @@ class ProtocolConfig:
     """Largest share that travels in one PUSH; a larger one is offered first, in frames."""
 
     wire: str = NATIVE
-    """Format in which this peer's shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8``
-    or ``topk:FRACTION``. Peers of one swarm may differ, but where any uses a 16-bit format or
-    int8, all need the anchor: give each such a format."""
+    """Format in which this peer's shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8``,
+    ``topk:FRACTION`` or ``topk2bit:FRACTION``. Peers of one swarm may differ, but where any uses a
+    16-bit format or int8, all need the anchor: give each such a format."""
 
     shards_per_push: int = 1
     """How many shards a push carries, where the vector is cut into shards. Lower it on slow links;

@@ -16,8 +16,8 @@ from ..types import Incarnation, PeerId, ShareId
 from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import Offer, Phase, Push
-from .share import Kept, Share, Term
-from .snapshots import FreshSnapshots, Pushed
+from .share import Kept, Pushed, Share, Term
+from .snapshots import FreshSnapshots
 from .state import State, Weighing
 
 __all__ = ["RuleContext", "Turn"]

@@ -431,6 +431,7 @@ class Protocol:
             (requirements.lossless and not wire.is_native)
             or (requirements.whole and not (wire.is_dense or form.bare))
             or (form.bare and not requirements.bare)
+            or (wire.is_for_differences and not form.bare)
         ):
             return f"in a format that {self._rule.name} cannot use"
         return ""

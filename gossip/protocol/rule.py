@@ -179,6 +179,11 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
         )
     if requirements.whole and not (format.is_dense or requirements.bare):
         raise ConfigError(f"wire is {wire!r}: rule {rule.name!r} needs every number; {_OTHERWISE}")
+    if format.is_for_differences and not requirements.bare:
+        raise ConfigError(
+            f"wire is {wire!r}: it is for differences, and rule {rule.name!r} sends models; use "
+            "topk, or the rule choco"
+        )
     if requirements.lossless and not format.is_native:
         raise ConfigError(
             f"wire is {wire!r}: rule {rule.name!r} needs numbers as they are; use {NATIVE}"

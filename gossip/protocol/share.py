@@ -5,7 +5,7 @@ from ..exchange.transfer import IncomingTransfer
 from ..types import PeerId, ShareId, SharePart, SnapshotId, frozen
 from ..wire.formats import Form
 
-__all__ = ["Kept", "Share", "Term"]
+__all__ = ["Kept", "Pushed", "Share", "Term"]
 
 
 @frozen
@@ -62,3 +62,6 @@ class Kept:
 Term = str | Share | SharePart | SnapshotId
 """What `RuleContext.combine` adds up: a register, a share, a part of one of several, or
 `Kept.as_sent`."""
+
+Pushed = str | tuple[str, ...] | Kept
+"""What a share is made of: a register, several, or what was copied out of one and is kept."""

@@ -3,13 +3,10 @@
 from ..effects.effects import Snapshot
 from ..types import SnapshotId
 from ..wire.formats import Form
-from .share import Kept
+from .share import Kept, Pushed
 from .state import State
 
-__all__ = ["FreshSnapshots", "Pushed"]
-
-Pushed = str | tuple[str, ...] | Kept
-"""What a push carries: a register, several, or what was kept."""
+__all__ = ["FreshSnapshots"]
 
 
 class FreshSnapshots(dict[Pushed, dict[tuple[Form, int, bool], SnapshotId]]):

@@ -219,7 +219,7 @@ TENSOR: dict[str, Check] = {
 }
 
 
-def _yes(value: Any) -> bool:
+def _said(value: Any) -> bool:
     if value is not True:
         raise FieldError("true, or left out")
     return True
@@ -229,7 +229,7 @@ _SCHEMA: dict[str, Check] = {
     "tensors": each(lambda item: TensorSpec(**fields(item, TENSOR)), 1 << 16),
     "shards": integer(1, SHARDS_MAX),
 }
-_SCHEMA_SCATTERED: dict[str, Check] = _SCHEMA | {"scattered": _yes}
+_SCHEMA_SCATTERED: dict[str, Check] = _SCHEMA | {"scattered": _said}
 
 
 def _schema(value: Any) -> Schema:
@@ -251,12 +251,6 @@ def _wire(value: Any) -> str:
 
 _FORM: dict[str, Check] = {"wire": _wire, "copy": flag, "anchor": flag}
 _FORM_OF_SEVERAL: dict[str, Check] = _FORM | {"registers": integer(2, REGISTERS_MAX)}
-
-
-def _said(value: Any) -> bool:
-    if value is not True:
-        raise FieldError("true, or left out")
-    return True
 
 
 _BARE_FORM: dict[str, Check] = _FORM | {"registers": integer(1, REGISTERS_MAX), "bare": _said}

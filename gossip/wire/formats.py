@@ -12,10 +12,16 @@ from ..errors import ConfigError
 from ..types import frozen
 from .schema import ALIGNMENT_BYTES, Schema
 
-__all__ = ["INT8_BLOCK", "NATIVE", "REGISTERS_MAX", "WIRES", "Form", "Wire", "parse_wire"]
+__all__ = [
+    *("CHUNK", "INT8_BLOCK", "NATIVE", "REGISTERS_MAX", "WIRES"),
+    *("Form", "Wire", "parse_wire"),
+]
 
-WIRES: Final = ("float32", "bfloat16", "float16", "int8", "topk")
-"""Names of the formats; ``topk`` takes a fraction."""
+WIRES: Final = ("float32", "bfloat16", "float16", "int8", "topk", "topk2bit")
+"""Names of the formats; the last two take a fraction."""
+
+CHUNK: Final = 4096
+"""Numbers of which ``topk2bit`` takes the largest, so that a place takes 12 bits."""
 
 INT8_BLOCK: Final = 1024
 """Numbers that share a scale."""
@@ -41,7 +47,9 @@ class Wire:
     ``float32``: as the model holds them. ``bfloat16``, ``float16``: the difference from the
     anchor. ``int8``: the same, with a scale for each block of `INT8_BLOCK` numbers, rounded up or
     down by chance so that the mean is right. ``topk``: only so many numbers, those that have moved
-    most since they were last sent; the others wait for their turn.
+    most since they were last sent; the others wait for their turn. ``topk2bit``: the largest of
+    each `CHUNK`, each rounded to one of two sizes with a sign; all others are 0. That is for
+    differences, of which a rule keeps what was left out, see ``Form.bare``.
     """
 
     name: str
@@ -56,7 +64,12 @@ class Wire:
     @property
     def is_dense(self) -> bool:
         """Whether every number is there."""
-        return self.name != "topk"
+        return self.name not in ("topk", "topk2bit")
+
+    @property
+    def is_for_differences(self) -> bool:
+        """Whether it can only carry what is written by itself, and made up for later."""
+        return self.name == "topk2bit"
 
     @property
     def needs_anchor(self) -> bool:
@@ -71,13 +84,17 @@ class Wire:
         """How many of *n_numbers* travel, at least one."""
         if self.is_dense:
             return n_numbers
-        return max(1, min(n_numbers, ceil(self.fraction * n_numbers)))
+        if self.name == "topk2bit":
+            whole, rest = divmod(n_numbers, CHUNK)
+            return whole * _part_of(self.fraction, CHUNK) + _part_of(self.fraction, rest)
+        return _part_of(self.fraction, n_numbers)
 
     def room_bytes(self, dtype: str, n_numbers: int, itemsize: int) -> int:
         """Bytes of so many numbers on the wire, padded to whole cache lines.
 
         ``int8`` puts the codes first, then a float32 scale for each block; ``topk`` the indices,
-        int32, then the values, float32. Each of these is padded by itself.
+        int32, then the values, float32; ``topk2bit`` the places in each chunk, 12 bits, then the
+        codes, 2 bits, then two float32 for each chunk. Each of these is padded by itself.
         """
         if not self.converts(dtype):
             return _padded(n_numbers * itemsize)
@@ -85,6 +102,10 @@ class Wire:
             return _padded(n_numbers) + _padded(4 * -(-n_numbers // INT8_BLOCK))
         if self.name == "topk":
             return 2 * _padded(4 * self.kept(n_numbers))
+        if self.name == "topk2bit":
+            kept = self.kept(n_numbers)
+            levels = 8 * -(-n_numbers // CHUNK)
+            return _padded(3 * -(-kept // 2)) + _padded(-(-kept // 4)) + _padded(levels)
         return _padded(2 * n_numbers)
 
     def __str__(self) -> str:
@@ -102,8 +123,11 @@ def parse_wire(text: str) -> Wire:
     0.01
     """
     name, colon, rest = text.partition(":")
-    if name not in WIRES or bool(colon) != (name == "topk"):
-        raise ConfigError(f"wire is {text!r}: it must be {', '.join(WIRES[:-1])} or topk:FRACTION")
+    if name not in WIRES or bool(colon) != name.startswith("topk"):
+        plain = ", ".join(WIRES[:-2])
+        raise ConfigError(
+            f"wire is {text!r}: it must be {plain}, topk:FRACTION or topk2bit:FRACTION"
+        )
     if not colon:
         return Wire(name)
     try:
@@ -111,7 +135,7 @@ def parse_wire(text: str) -> Wire:
     except ValueError:
         fraction = 0.0
     if not 0 < fraction <= 1:
-        raise ConfigError(f"wire is {text!r}: the fraction of topk must be in (0, 1]")
+        raise ConfigError(f"wire is {text!r}: the fraction of {name} must be in (0, 1]")
     return Wire(name, fraction)
 
 
@@ -158,6 +182,10 @@ def _size_bytes(form: Form, schema: Schema, shard: int) -> int:
     if form.anchor:
         size += sum(piece.size_bytes for piece in pieces)
     return size
+
+
+def _part_of(fraction: float, n_numbers: int) -> int:
+    return min(n_numbers, max(1, ceil(fraction * n_numbers)))
 
 
 def _padded(size_bytes: int) -> int:

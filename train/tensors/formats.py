@@ -23,7 +23,14 @@ from .quantization import (
     encode_halves,
     rows_of,
 )
-from .sparsification import encode_largest, is_sound, mix_into
+from .sparsification import (
+    are_sound_chunks,
+    decode_chunks,
+    encode_chunks,
+    encode_largest,
+    is_sound,
+    mix_into,
+)
 
 __all__ = ["is_finite", "mix", "no_anchor", "read", "write"]
 
@@ -73,6 +80,9 @@ def write(
     Raises:
         ValueError: What the format needs is missing; the room is unchanged.
     """
+    if wire.is_for_differences and _converts(wire, numbers.dtype):
+        room.zero_()
+        return encode_chunks(room, numbers, wire)
     first, second = _parts(room, wire, numbers.dtype, numbers.numel(), padded=True)
     if not _converts(wire, numbers.dtype):
         return copy_finite(first, numbers)
@@ -145,6 +155,8 @@ def read(
     Raises:
         ValueError: The anchor is missing, or the format does not hold every number.
     """
+    if wire.is_for_differences and _converts(wire, dtype):
+        return decode_chunks(room, wire, dtype, n_numbers)
     first, second = _parts(room, wire, dtype, n_numbers)
     if not _converts(wire, dtype):
         return first
@@ -171,6 +183,8 @@ def is_finite(room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int) -> b
         dtype: Of the numbers.
         n_numbers: How many there are.
     """
+    if wire.is_for_differences and _converts(wire, dtype):
+        return are_sound_chunks(room, wire, n_numbers)
     first, second = _parts(room, wire, dtype, n_numbers)
     if not _converts(wire, dtype):
         return all_finite(first)

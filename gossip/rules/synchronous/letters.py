@@ -9,18 +9,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...protocol.context import RuleContext
-from ...protocol.share import Kept
+from ...protocol.share import Pushed
 from ...types import PeerId
 from ...weight import token
 
-__all__ = ["EPOCH", "Letter", "Letters", "Merging", "Pushed"]
+__all__ = ["EPOCH", "Letter", "Letters", "Merging"]
 
 EPOCH = 1
 """Marks shares of rounds. What a leaver hands on, and what merging pushes, says 0."""
-
-
-Pushed = str | tuple[str, ...] | Kept
-"""A register, or several that one share carries, or what was copied out of one and is kept."""
 
 
 class Letter(NamedTuple):

@@ -6,9 +6,8 @@ from typing import Final
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ...protocol.share import Share, Term
+from ...protocol.share import Pushed, Share, Term
 from ...types import PeerId
-from .letters import Pushed
 from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
 
 __all__ = ["BESIDE", "OUT", "MatrixRule", "Terms", "average_beside", "scaled"]

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from ...effects.effects import Halt, Wait
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ...protocol.share import Share
+from ...protocol.share import Pushed, Share
 from ...types import Incarnation, PeerId
-from .letters import EPOCH, Letter, Letters, Merging, Pushed
+from .letters import EPOCH, Letter, Letters, Merging
 
 __all__ = ["NEIGHBORS_MAX", "SYNCHRONOUS", "Rounds"]
 

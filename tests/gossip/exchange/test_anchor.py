@@ -234,6 +234,7 @@ BY_WEIGHT = {"gosgd", "sgp", "sparta", "divshare"}
         ("bfloat16", 1, False, AVERAGING),
         ("int8", 1, False, AVERAGING),
         ("topk:0.1", 1, False, BY_WEIGHT | {"choco"}),
+        ("topk2bit:0.1", 1, False, {"choco"}),
         ("float32", 2, False, BY_WEIGHT),
         ("float32", 1, True, BY_WEIGHT),
     ],

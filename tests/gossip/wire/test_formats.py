@@ -63,11 +63,13 @@ def test_a_format_prints_as_it_is_typed(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "it must be float32, bfloat16, float16, int8 or topk:FRACTION"),
+        ("", "it must be float32, bfloat16, float16, int8, topk:FRACTION or topk2bit:FRACTION"),
         ("float64", "it must be float32"),
         ("INT8", "it must be float32"),
         ("int8:0.5", "it must be float32"),
-        ("topk", "or topk:FRACTION"),
+        ("topk", "topk:FRACTION or"),
+        ("topk2bit", "or topk2bit:FRACTION"),
+        ("topk2bit:2", "the fraction of topk2bit must be in"),
         ("topk:", "the fraction of topk must be in"),
         ("topk:half", "the fraction of topk must be in"),
         ("topk:0", "the fraction of topk must be in"),
@@ -85,15 +87,21 @@ def test_what_is_no_format_is_refused_by_name(text: str, complaint: str) -> None
 
 def test_what_a_format_needs_and_leaves_out_is_told_by_its_name() -> None:
     made = [Wire(name) for name in WIRES]
-    assert [wire.is_native for wire in made] == [True, False, False, False, False]
-    assert [wire.is_dense for wire in made] == [True, True, True, True, False]
-    assert [wire.needs_anchor for wire in made] == [False, True, True, True, False]
-    assert [wire.converts("float32") for wire in made] == [False, True, True, True, True]
+    assert [wire.is_native for wire in made] == [True, *[False] * 5]
+    assert [wire.is_dense for wire in made] == [*[True] * 4, False, False]
+    assert [wire.needs_anchor for wire in made] == [False, True, True, True, False, False]
+    assert [wire.is_for_differences for wire in made] == [*[False] * 5, True]
+    assert [wire.converts("float32") for wire in made] == [False, *[True] * 5]
     assert not any(wire.converts(dtype) for wire in made for dtype in ("float16", "bfloat16"))
 
 
 def test_topk_sends_one_number_at_least_and_all_at_most() -> None:
     assert [parse_wire("topk:0.001").kept(n) for n in (1, 999, 1000, 1001)] == [1, 1, 1, 2]
+    chunked = parse_wire("topk2bit:0.0156")
+    assert [chunked.kept(n) for n in (1, 4096, 4097, 8192)] == [1, 64, 65, 128]
+    # 64 places of 12 bits, codes of 2 bits, two sizes, each padded: of 16,384 bytes 229 are left.
+    assert chunked.room_bytes("float32", 4096, 4) == 128 + 64 + 64
+    assert chunked.room_bytes("float32", 64 * 4096, 4) == 64 * 96 + 64 * 16 + 64 * 8
     assert parse_wire("topk:1").kept(7) == parse_wire("int8").kept(7) == 7
 
 

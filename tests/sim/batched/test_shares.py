@@ -260,7 +260,7 @@ def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
     assert all(len(rooms) == 32 for rooms in free.values())
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", [*WIRES, "topk2bit:0.1"])
 def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: str) -> None:
     workers, form = rows(registers=("y",)), Form(wire, bare=True)
     vectors = [Vector(module(), ("y",)) for _ in range(2)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rumor.gossip.wire.formats import parse_wire
+from rumor.gossip.wire.formats import CHUNK, Wire, parse_wire
 from rumor.train.tensors import sparsification as sparse
 from rumor.train.tensors.blocks import BLOCK
 from rumor.train.tensors.formats import is_finite, mix, read, write
@@ -192,3 +192,72 @@ def test_there_is_no_dense_reading() -> None:
     room, *_ = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
     with pytest.raises(ValueError, match="does not hold every number"):
         read(room, parse_wire("topk:0.1"), torch.float32, 100)
+
+
+def chunked(numbers: Tensor, wire: Wire) -> Tensor:
+    """A room with the largest of each chunk, in two bits each."""
+    dtype = str(numbers.dtype).removeprefix("torch.")
+    n_bytes = wire.room_bytes(dtype, numbers.numel(), numbers.element_size())
+    room = torch.full((n_bytes,), 255, dtype=torch.uint8)
+    assert write(room, numbers, wire, bare=True)
+    assert is_finite(room, wire, numbers.dtype, numbers.numel())
+    return room
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "name", ["topk2bit:0.0001", "topk2bit:0.0156", "topk2bit:0.3", "topk2bit:1"]
+)
+@pytest.mark.parametrize("n", [1, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 999])
+def test_the_largest_of_each_chunk_keep_their_signs_and_mean_sizes(
+    n: int, name: str, dtype: torch.dtype
+) -> None:
+    numbers = torch.randn(n, dtype=dtype, generator=torch.Generator().manual_seed(n))
+    wire = parse_wire(name)
+    found = read(chunked(numbers, wire), wire, dtype, n, bare=True)
+    assert int((found != 0).sum()) == wire.kept(n)
+    for start in range(0, n, CHUNK):
+        here, there = numbers[start : start + CHUNK], found[start : start + CHUNK]
+        sent = there != 0
+        if not bool(sent.all()):
+            assert here[sent].abs().min() >= here[~sent].abs().max()
+        assert torch.equal(here[sent].sign(), there[sent].sign())
+        sizes = here[sent].abs().float()
+        large = sizes > sizes.mean()
+        for chosen in (large, ~large):
+            if bool(chosen.any()):
+                expected = torch.full((int(chosen.sum()),), float(sizes[chosen].mean()))
+                torch.testing.assert_close(there[sent].abs().float()[chosen], expected)
+
+
+def test_what_two_bits_lose_is_made_up_for_by_what_is_kept() -> None:
+    """Error feedback: what has been read adds up to what was meant."""
+    target = torch.randn(CHUNK, generator=torch.Generator().manual_seed(1))
+    wire, told = parse_wire("topk2bit:0.1"), torch.zeros(CHUNK)
+    for _ in range(120):
+        told += read(chunked(target - told, wire), wire, torch.float32, CHUNK, bare=True)
+    assert (target - told).norm() < 0.01 * target.norm()
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_chunks_that_are_not_finite_are_neither_written_nor_taken(bad: float) -> None:
+    numbers, wire = torch.randn(CHUNK + 5), parse_wire("topk2bit:0.01")
+    room = chunked(numbers, wire)
+    room[-64:-60].view(torch.float32)[0] = bad
+    assert not is_finite(room, wire, torch.float32, CHUNK + 5)
+    numbers[CHUNK + 2] = bad
+    assert not write(room, numbers, wire, bare=True)
+
+
+def test_places_of_chunks_that_do_not_ascend_or_are_beyond_are_refused_and_do_no_harm() -> None:
+    n, wire = CHUNK + 5, parse_wire("topk2bit:0.01")
+    room = chunked(torch.randn(n), wire)
+    room[:3] = room[3:6].clone()
+    assert not is_finite(room, wire, torch.float32, n)
+    room = chunked(torch.randn(n), wire)
+    # The last place of all, in the last chunk of five numbers.
+    kept = wire.kept(n)
+    assert kept % 2 == 0
+    room[3 * kept // 2 - 1] = 255
+    assert not is_finite(room, wire, torch.float32, n)
+    assert len(read(room, wire, torch.float32, n, bare=True)) == n

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rumor.gossip import ONE, PeerId, Rule, RuleContext
+from rumor.gossip import ONE, ConfigError, GoSGD, PeerId, Rule, RuleContext
 from rumor.gossip.effects.effects import Wait
+from rumor.gossip.protocol.rule import shards_of
 from rumor.gossip.protocol.share import Share
 from rumor.gossip.rules.asynchronous.divshare import DivShare
 from rumor.gossip.rules.asynchronous.sparta import Sparta
@@ -166,3 +167,37 @@ def test_the_fraction_says_into_how_many_parts_a_model_is_cut(fraction: float, s
     assert Sparta(fraction).requirements.shards == shards
     assert Sparta(fraction).requirements.scattered
     assert not DivShare(fraction=max(fraction, 0.001)).requirements.scattered
+
+
+class Drained:
+    """What a rule sees of a peer that holds next to nothing."""
+
+    merging, me, n_shards = False, "a", 4
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+        self.skipped: list[str] = []
+        self.skip = self.skipped.append
+
+    def shares(self) -> tuple[Share, ...]:
+        return ()
+
+    def live(self) -> tuple[PeerId, ...]:
+        return ("a", "b", "c")
+
+    def weight_of(self, shard: int) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(("rule", "times"), [(Sparta(0.25), 1), (DivShare(fraction=0.25), 4)])
+def test_who_holds_next_to_nothing_pushes_nothing(rule: Sparta | DivShare, times: int) -> None:
+    drained: Any = Drained()
+    rule.step(drained)
+    assert drained.skipped == ["too little weight"] * times
+
+
+def test_only_one_says_into_how_many_parts_a_vector_is_cut() -> None:
+    rule = Sparta(0.25)
+    assert shards_of(rule, 1) == shards_of(rule, 4) == 4 and shards_of(GoSGD(), 7) == 7
+    with pytest.raises(ConfigError, match="shards is 5: rule 'sparta' itself cuts the vector"):
+        shards_of(rule, 5)
