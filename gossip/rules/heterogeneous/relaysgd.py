@@ -9,7 +9,7 @@ from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...protocol.share import Kept, Share
 from ...types import PeerId
-from ..synchronous.rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
+from ..synchronous.rounds import SYNCHRONOUS, RoundRule
 
 __all__ = ["RelaySGD"]
 
@@ -27,7 +27,7 @@ _START: Final = "start/x"
 _OTHERS: Final = "such as path, star, tree or spanning-tree:of=exponential"
 
 
-class RelaySGD:
+class RelaySGD(RoundRule):
     """``m_ij = z_i + sum of m_ki over k != j``, counts likewise, on a tree; then
     ``x_i+ = (z_i + sum_j m_ji + (n - count) x_0) / n``, where z is x after its optimizer step.
 
@@ -50,16 +50,14 @@ class RelaySGD:
     name = "relaysgd"
     summary = "sums relayed over a tree: the mean of all, a little late"
     registers = (_OUT, _TOTAL, f"{_FROM}*", "start/*")
-    outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = replace(SYNCHRONOUS, tree=True)
 
     def __init__(self) -> None:
-        self._rounds = Rounds(self.name, agrees=False)
-        self._round = 0
+        super().__init__()
         self._neighbors: tuple[PeerId, ...] | None = None
         self._counts: dict[PeerId, int] = {}
         self._kept: list[Kept] = []
-        self._is_due = self._is_sent = self._is_full = False
+        self._is_full = False
 
     def start(self, context: RuleContext) -> None:
         """Note what this peer begins with."""
@@ -67,19 +65,11 @@ class RelaySGD:
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
         """Tell all neighbors this round's sums, and average once they have told theirs."""
-        self._rounds.tend(context, self._round)
+        outcome = super().step(context)
         for kept in [kept for kept in self._kept if not self._rounds.is_under_way(kept)]:
             self._kept.remove(kept)
             context.let_go(kept)
-        self._is_due = self._is_due or context.trained
-        if self._is_due:
-            outcome = self._rounds.open(context) or self._send(context) or self._average(context)
-            if outcome is not None:
-                return outcome
-            self._round += 1
-            self._is_due = self._is_sent = False
-        self._rounds.rest(context)
-        return None
+        return outcome
 
     def _send(self, context: RuleContext) -> Halt | None:
         if self._is_sent:

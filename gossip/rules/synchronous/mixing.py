@@ -5,10 +5,9 @@ from typing import Final
 
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
-from ...protocol.rule import Requirements
 from ...protocol.share import Pushed, Share, Term
 from ...types import PeerId
-from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
+from .rounds import NEIGHBORS_MAX, RoundRule
 
 __all__ = ["BESIDE", "OUT", "MatrixRule", "Terms", "average_beside", "scaled"]
 
@@ -27,7 +26,7 @@ _MODEL: Final[Terms] = ((1.0, X),)
 _ROUNDING = 1e-9
 
 
-class MatrixRule:
+class MatrixRule(RoundRule):
     """After every optimizer step, an average over the neighbors of the round.
 
     Each peer sends a vector to all of them, waits for theirs, and averages as its row of the
@@ -37,10 +36,7 @@ class MatrixRule:
     are not used, a share carries one unit.
     """
 
-    name = ""
     registers: tuple[str, ...] = OUT
-    outstanding_max = NEIGHBORS_MAX
-    requirements: Requirements = SYNCHRONOUS
     both_ways = False
     """Whether W must be symmetric, so that whoever is sent to sends, too."""
     neighbors_max = NEIGHBORS_MAX
@@ -49,10 +45,8 @@ class MatrixRule:
     """Some that fit."""
 
     def __init__(self) -> None:
-        self._rounds = Rounds(self.name, agrees=False)
-        self._round = 0
+        super().__init__()
         self._weights: Mapping[PeerId, float] = {}
-        self._is_due = self._is_sent = False
 
     def outgoing(self) -> Terms:
         """What is sent, right after the optimizer step."""
@@ -66,19 +60,6 @@ class MatrixRule:
         """Go on from the average of what was sent, this peer's own share included."""
         if len(average) > 1:
             context.combine(X, average)
-
-    def step(self, context: RuleContext) -> Wait | Halt | None:
-        """Send this round's vector, and average once all shares of it are here."""
-        self._rounds.tend(context, self._round)
-        self._is_due = self._is_due or context.trained
-        if self._is_due:
-            outcome = self._rounds.open(context) or self._send(context) or self._average(context)
-            if outcome is not None:
-                return outcome
-            self._round += 1
-            self._is_due = self._is_sent = False
-        self._rounds.rest(context)
-        return None
 
     @property
     def _out(self) -> str:

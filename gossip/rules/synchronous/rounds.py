@@ -7,6 +7,7 @@ alternating registers are enough, since a peer waits before it fills one that is
 That cannot lock: whoever is furthest behind waits only for peers that have sent what it needs.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from ...effects.effects import Halt, Wait
@@ -16,7 +17,7 @@ from ...protocol.share import Pushed, Share
 from ...types import Incarnation, PeerId
 from .letters import EPOCH, Letter, Letters, Merging
 
-__all__ = ["NEIGHBORS_MAX", "SYNCHRONOUS", "Rounds"]
+__all__ = ["NEIGHBORS_MAX", "SYNCHRONOUS", "RoundRule", "Rounds"]
 
 NEIGHBORS_MAX = 4096
 """Shares that may be outstanding or staged at once. Each belongs to another peer, and one that was
@@ -184,3 +185,37 @@ class Rounds:
             f"{peer} {word} in round {round}, and {self._name} cannot go on without it: "
             "start the run again, or use a rule that can, such as gosgd"
         )
+
+
+class RoundRule(ABC):
+    """After every optimizer step one round: this peer sends, and goes on once others have sent."""
+
+    name = ""
+    outstanding_max = NEIGHBORS_MAX
+    requirements: Requirements = SYNCHRONOUS
+
+    def __init__(self) -> None:
+        self._rounds = Rounds(self.name, agrees=False)
+        self._round = 0
+        self._is_due = self._is_sent = False
+
+    def step(self, context: RuleContext) -> Wait | Halt | None:
+        """Send this round's vector, and go on once all shares of it are here."""
+        self._rounds.tend(context, self._round)
+        self._is_due = self._is_due or context.trained
+        if self._is_due:
+            outcome = self._rounds.open(context) or self._send(context) or self._average(context)
+            if outcome is not None:
+                return outcome
+            self._round += 1
+            self._is_due = self._is_sent = False
+        self._rounds.rest(context)
+        return None
+
+    @abstractmethod
+    def _send(self, context: RuleContext) -> Wait | Halt | None:
+        """Send to whom this round asks for, unless that was done, and then note that it was."""
+
+    @abstractmethod
+    def _average(self, context: RuleContext) -> Wait | Halt | None:
+        """Go on from what came, once it is all there."""
