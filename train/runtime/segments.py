@@ -87,6 +87,9 @@ class SharedSegments:
         life: Whose.
         known: The others of its swarm.
         note: Told of each exchange, under the lock and before anything changes.
+
+    Raises:
+        TrainingError: This system has no anonymous files in memory; Linux has.
     """
 
     def __init__(
@@ -95,6 +98,11 @@ class SharedSegments:
         known: Callable[[], Collection[Life]],
         note: Callable[[Exchanged], None] | None = None,
     ) -> None:
+        if not hasattr(os, "memfd_create"):
+            raise TrainingError(
+                "this system cannot share a center between processes, Linux can: use a rule "
+                "whose peers gossip, such as easgd"
+            )
         self._life = life
         self._known = known
         self._note = note
