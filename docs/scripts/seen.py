@@ -95,7 +95,8 @@ def _through_a_death(name: str, given: dict[str, Any]) -> str:
     try:
         run = simulate(rule=name, workers=8, steps=200, eval_every=200, faults=CRASH, **given)
     except RumorError as error:
-        return f"{type(error).__name__}: {error}"
+        # What to do instead stands behind the colon.
+        return f"stops: {str(error).partition(':')[0]}"
     steps = sorted(run.workers["steps"].tolist())
     ends = "all others go on to the end" if steps[1] == 200 else f"the others stop at {steps[-1]}"
     return f"{ends}; weight {_weight(run.summary)}"
