@@ -45,6 +45,11 @@ COMMANDS = {
         home="launch.command:launch",
         summary="Train one model with several local processes, each a peer of its own.",
     ),
+    "run": Command(
+        home="commands.run:run",
+        summary="Start your own training script several times on this machine, as the peers of one "
+        "swarm.",
+    ),
     "peer": Command(
         home="commands.peer:peer",
         summary="Be one peer of a swarm: found one, or join by the address of any member.",
@@ -177,7 +182,11 @@ def run() -> None:
             raise
         # typer's own way is a box of seven lines.
         if message := error.format_message():
-            print(f"error: {message}\nTry '{_called()} --help'.", file=sys.stderr)
+            hint = f"Try '{_called()} --help'."
+            if _called() == "rumor run" and "--" not in sys.argv:
+                # Options of the script were taken for those of the command.
+                hint = "Write -- in front of your command: rumor run -n 4 -- python train.py --lr 1"
+            print(f"error: {message}\n{hint}", file=sys.stderr)
         sys.exit(_WRONG_ARGUMENTS)
     sys.exit(status)
 

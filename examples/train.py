@@ -4,7 +4,11 @@
     python examples/train.py --join tcp://127.0.0.1:7700
 
 The second becomes a copy of the first and trains along. Start as many as you like, whenever you
-like, and stop any of them with Ctrl-C. The script is called train.py on purpose: that name must not
+like, and stop any of them with Ctrl-C. Or start four of them at once:
+
+    rumor run -n 4 -- python examples/train.py
+
+The script is called train.py on purpose: that name must not
 clash with rumor's own packages.
 """
 
@@ -14,8 +18,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from rumor.gossip import GoSGD
-from rumor.train import Peer, PeerConfig
+from rumor.train import Peer
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--bind", default="tcp://127.0.0.1:*", help="where to listen")
@@ -31,9 +34,8 @@ held_out = slice(1437, None)
 
 model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-config = PeerConfig(linger_s=5)
 
-with Peer(model, config, bind=arguments.bind, join=arguments.join, rule=GoSGD(p=0.1)) as peer:
+with Peer(model, bind=arguments.bind, join=arguments.join) as peer:
     print(f"peer {peer.id} at {peer.address}, with {', '.join(peer.live)}", flush=True)
     try:
         for step in range(arguments.steps):
@@ -42,12 +44,12 @@ with Peer(model, config, bind=arguments.bind, join=arguments.join, rule=GoSGD(p=
             loss = nn.functional.cross_entropy(model(inputs[batch]), targets[batch])
             loss.backward()
             optimizer.step()
-            peer.step()
+            peer.step(loss=loss)
             if step % 200 == 0:
                 print(f"step {step}: loss {loss.item():.3f}, weight {peer.weight:.3f}", flush=True)
     except KeyboardInterrupt:
         print("stopping", flush=True)
-    peer.merge(timeout_s=5)  # what leaving the block does anyway
+        peer.leave()
 
 accuracy = (model(inputs[held_out]).argmax(1) == targets[held_out]).float().mean().item()
 print(f"accuracy {accuracy:.3f} on held-out digits, shares mixed in: {peer.counters.mixed}")

@@ -100,6 +100,8 @@ def _peer(
     start_new_session: bool,
 ) -> Forked:
     assert (stdin, stderr, start_new_session) == (subprocess.DEVNULL, stdout, True)
+    if command[1].endswith(".py"):
+        return Forked(command[1:], Path(stdout.name), env)
     python = (sys.executable, "-P", "-m", "rumor.cli")
     assert tuple(command[: len(python)]) == python
     return Forked(("rumor", *command[len(python) :]), Path(stdout.name), env)

@@ -68,13 +68,16 @@ def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) 
 def test_two_terminals_and_one_address(tmp_path: Path) -> None:
     """A script of the user's own, called train.py, run twice."""
     script = (EXAMPLES / "train.py").read_text()
-    # The first never ends: whoever waits for it, waits in vain.
-    waits = ("linger_s=5", "timeout_s=5")
-    assert all(wait in script for wait in waits)
-    for wait in waits:
-        script = script.replace(wait, wait.replace("5", "0.5"))
-    # Steps as fast as they can be would keep a core busy until the second has begun.
-    script = script.replace("peer.step()", "peer.step(); import time; time.sleep(0.01)")
+    changes = {
+        # The first never ends: whoever waits for it, waits in vain.
+        "import Peer\n": "import Peer, PeerConfig\n",
+        "Peer(model, ": "Peer(model, PeerConfig(linger_s=0.5), ",
+        # Steps as fast as they can be would keep a core busy until the second has begun.
+        "peer.step(loss=loss)": "peer.step(loss=loss); import time; time.sleep(0.01)",
+    }
+    for old, new in changes.items():
+        assert script.count(old) == 1
+        script = script.replace(old, new)
     (tmp_path / "train.py").write_text(script)
     with running("train.py", "--steps", "100000000", cwd=tmp_path) as first:
         assert first.stdout is not None

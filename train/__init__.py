@@ -3,16 +3,19 @@
 from .config import CheckpointConfig, PeerConfig
 from .loop.trainer import RunConfig, run
 from .peer import Peer
+from .runtime.environment import Environment, environment
 from .tasks.registry import load_task
 from .tasks.task import Evaluation, Task
 
 __all__ = [
     "CheckpointConfig",
+    "Environment",
     "Evaluation",
     "Peer",
     "PeerConfig",
     "RunConfig",
     "Task",
+    "environment",
     "load_task",
     "run",
 ]

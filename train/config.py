@@ -94,7 +94,17 @@ class PeerConfig:
     """Of the peer's random choices. The id goes into them too, so peers may share a seed."""
 
     out: Path | None = None
-    """Folder for the ledger and for what happened to members; None to keep none."""
+    """Folder for the ledger, for metrics and the model at the end, and for what happened to
+    members; None to keep none."""
+
+    log_every: int | None = 10
+    """Steps between two rows of metrics.jsonl in ``out``. With None there are none, nor are the
+    peer's end and its model written there."""
+
+    signals: bool = False
+    """Whether SIGTERM, SIGINT and SIGUSR1 make the peer end its step, write its checkpoint, hand
+    its weight on and leave. The handlers that were there before are called then; without one, the
+    process exits with 128 plus the signal's number."""
 
     checkpoint: CheckpointConfig | None = None
     """Where and how often to write checkpoints; None for none."""
@@ -138,6 +148,8 @@ class PeerConfig:
             raise ConfigError(f"mix_budget_s is {self.mix_budget_s}: it must be above 0")
         if self.shards < 1:
             raise ConfigError(f"shards is {self.shards}: it must be at least 1")
+        if self.log_every is not None and self.log_every < 1:
+            raise ConfigError(f"log_every is {self.log_every}: it must be at least 1")
         for name in ("linger_s", "leave_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")

@@ -5,18 +5,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from torch import nn
 
-from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError
+from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, TransportError
 from ..gossip.protocol.rule import requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
 from .config import PeerConfig
-from .runtime import join, shutdown
+from .loop.record import LoopRecord, Loss, save_peer_model
+from .loop.signals import SignalHandling
+from .runtime import initial_model, join, shutdown
 from .runtime.counters import Counters
+from .runtime.environment import environment
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.session import Made, PeerSession, open_transport
@@ -49,6 +53,11 @@ class Peer:
         topology: Spec of the graph that says who may push to whom.
         rule: The algorithm, such as ``GoSGD(p=0.01)``.
         seed: Of this peer's random choices.
+        out: Folder for its ledger, metrics and, at the end, the model.
+        signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
+
+    What is left at its default is taken from the environment, where `rumor run` started the
+    script; see `rumor.train.environment`.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -65,18 +74,25 @@ class Peer:
         topology: str | None = None,
         rule: Rule | str | None = None,
         seed: int | None = None,
+        out: Path | str | None = None,
+        signals: bool | None = None,
     ) -> None:
         given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
-        given |= {"join": None if join is None else tuple(join)}
+        given |= {"join": None if join is None else tuple(join), "signals": signals}
+        given |= {"out": None if out is None else Path(out)}
         changes: Any = {name: value for name, value in given.items() if value is not None}
-        self.config = replace(config or PeerConfig(), **changes)
+        told = environment()
+        if signals is not None:
+            told = replace(told, fields={**told.fields, "signals": signals})
+        self.config = told.fill(replace(config or PeerConfig(), **changes))
         self.id = self.config.named()
-        self._rule = self.config.make_rule()
+        self.rule = self.config.make_rule()
+        """The algorithm."""
         self._model = model
-        wire, requirements = self.config.protocol.wire, requirements_of(self._rule)
+        wire, requirements = self.config.protocol.wire, requirements_of(self.rule)
         self.vector = Vector(
             model,
-            self._rule.registers,
+            self.rule.registers,
             shards=self.config.shards,
             scattered=requirements.scattered,
             keeps_anchor=requirements.needs_anchor(wire),
@@ -100,6 +116,9 @@ class Peer:
         self._left = False
         self._stepped_s: float | None = None
         self._pace_s = _PACE_S
+        self._told = told
+        self._record: LoopRecord | None = None
+        self._signals = SignalHandling(self.stop)
 
     def register(self, **objects: Stateful) -> None:
         """Keep the state of these in checkpoints, too: optimizer, scheduler, sampler, anything
@@ -172,11 +191,25 @@ class Peer:
                 checkpoints that were not resumed from.
             TransportError: No swarm was found in time, or before `stop` was set.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
+            SystemExit: A signal came meanwhile, see `PeerConfig.signals`.
         """
+        if self.config.signals:
+            self._signals = SignalHandling(self.stop)
+            self._signals.install()
+        try:
+            self._begin()
+        except BaseException as error:
+            self._signals.remove()
+            if isinstance(error, TransportError):
+                self._signals.pass_on()
+            raise
+        return self
+
+    def _begin(self) -> None:
         made = Made(
             id=self.id,
             config=self.config,
-            rule=self._rule,
+            rule=self.rule,
             model=self._model,
             vector=self.vector,
             counters=self.counters,
@@ -185,12 +218,26 @@ class Peer:
             opens=self.opens,
         )
         try:
-            self._folder.require_ready(self._rule)
+            self._folder.require_ready(self.rule)
+            self._begin_alike()
             self._session = join.begin(made, self._folder, self.stop)
+            out, log_every = self.config.out, self.config.log_every
+            if out is not None and log_every is not None:
+                self._record = LoopRecord(out, self, self._model, log_every)
         except BaseException:
             self._folder.close()
             raise
-        return self
+
+    def _begin_alike(self) -> None:
+        """Let all founders of a run begin with one model, however scripts draw theirs."""
+        folder, told = self.config.rendezvous, self._told
+        if folder is None or told.count == 1 or self._folder.past is not None:
+            return
+        if told.index == 0:
+            initial_model.leave(self._model, self.vector.schema, folder)
+        else:
+            timeout_s = self.config.join_timeout_s
+            initial_model.adopt(self._model, self.vector.schema, folder, self.stop, timeout_s)
 
     def __exit__(
         self,
@@ -198,6 +245,7 @@ class Peer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        went_early = self._left
         try:
             if error is None and not self._left:
                 self.merge(self.config.linger_s)
@@ -206,7 +254,25 @@ class Peer:
             error = failure
             raise
         finally:
-            self._end(quietly=error is not None)
+            try:
+                self._end(quietly=error is not None)
+            finally:
+                self._note_end(error, went_early=went_early)
+                self._signals.remove()
+        if error is None:
+            self._signals.pass_on()
+
+    def _note_end(self, error: BaseException | None, *, went_early: bool) -> None:
+        if self._record is None:
+            return
+        stopped = isinstance(error, KeyboardInterrupt) or self._signals.caught is not None
+        stopped = stopped or (isinstance(error, SystemExit) and not error.code)
+        if error is not None and not stopped:
+            self._record.end("failed", f"{type(error).__name__}: {error}")
+        elif self._left and (went_early or stopped or self.stop.is_set()):
+            self._record.end("left")
+        else:
+            self._record.end("finished")
 
     def _end(self, *, quietly: bool) -> None:
         """Leave, unless that is done or needless, and close.
@@ -299,24 +365,58 @@ class Peer:
         """All addresses that others are told to dial."""
         return () if self._session is None else self._session.addresses
 
-    def step(self) -> None:
+    def step(self, *, loss: Loss | None = None) -> None:
         """Mix what has arrived and now and then push a share.
 
         Call it after each ``optimizer.step()``. It waits for nobody, unless the rule is a
         synchronous one (``dpsgd``, ``allreduce``): then it returns when the round is complete.
 
+        Args:
+            loss: On the batch, for metrics, where there is a folder: a number, or a tensor with
+                one, which is read where a row is written.
+
         Raises:
             TrainingError: A parameter is not finite, and nothing of it was sent; or a synchronous
                 rule has lost a member, which is named; or the ledger cannot be written.
             LocalProtocolError: The peer has finished or left.
+            SystemExit: A signal has come, and the peer has left; see `PeerConfig.signals`.
         """
+        if self._left and self._signals.caught is not None:
+            # An earlier handler was called, and the loop went on.
+            self._signals.exit()
+        if self._told.slow > 1 and self._stepped_s is not None:
+            self.stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
         now = time.monotonic()
         if self._stepped_s is not None:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
-        self._stepped_s = now
         self._running().step(trained=True, stop=self.stop)
         self._folder.stepped(self._current_session())
+        if self._record is not None:
+            self._record.stepped(loss, time.monotonic() - now)
+        self._stepped_s = now if self._told.slow == 1 else time.monotonic()
+        if self._signals.caught is not None:
+            self.leave()
+            self._signals.pass_on()
+
+    def evaluated(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
+        """Tell what was measured on held-out data: it goes into metrics and pictures.
+
+        Args:
+            accuracy: Fraction that is right, in [0, 1].
+            loss: Mean over the samples.
+        """
+        if self._record is not None:
+            self._record.evaluated(accuracy, loss)
+
+    def save_model(self, path: Path | str) -> None:
+        """Write the model as a safetensors file that `rumor merge` reads: the peer's weight, which
+        says how much it counts there, is in its header.
+
+        Raises:
+            OSError: It cannot be written; what was there still is.
+        """
+        save_peer_model(self, self._model, Path(path))
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
@@ -333,11 +433,13 @@ class Peer:
                 `stop` is set.
 
         Returns:
-            Whether all live peers had finished.
+            Whether all live peers had finished; False for one that has left.
 
         Raises:
             TrainingError: The ledger cannot be written.
         """
+        if self._left:
+            return False
         return shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
 
     def leave(self) -> None:

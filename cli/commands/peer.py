@@ -36,6 +36,8 @@ __all__ = [
 # The same file as `train.run.OPTIONS`, which takes a second to import.
 _FILE: Final = "options.json"
 
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
 # They are of one call.
 _NOT_KEPT: Final = ("resume", "out", "network_faults")
 
@@ -65,7 +67,7 @@ class LifeConfig:
         "train.config:PeerConfig",
         GOSSIP,
         # Exchange and rule say these, and --checkpoint-every.
-        without=("rule", "shards", "mixing", "mix_budget_s", "protocol", "checkpoint"),
+        without=("rule", "shards", "mixing", "mix_budget_s", "protocol", "checkpoint", "signals"),
     ),
     Source("cli.exchange:RuleConfig", GOSSIP),
     Source("cli.exchange:ExchangeConfig", EXCHANGE),
@@ -74,8 +76,8 @@ class LifeConfig:
 def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Be one peer of a swarm: found one, or join by the address of any member.
 
-    SIGTERM or Ctrl-C makes it leave, handing its weight to another peer; a second one ends it
-    at once. With --out it writes checkpoints, and --resume goes on from the last one.
+    SIGTERM, SIGUSR1 or Ctrl-C makes it leave, handing its weight to another peer; a second one ends
+    it at once. With --out it writes checkpoints, and --resume goes on from the last one.
 
     Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
     arguments, a port in use among them.
@@ -88,17 +90,17 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
 
 
 def stop_on_signals(stop: threading.Event) -> None:
-    """Let the first SIGTERM or SIGINT set *stop*, and the second end the process at once."""
+    """Let the first SIGTERM, SIGINT or SIGUSR1 set *stop*, and the second end it at once."""
 
     def leave(number: int, frame: object) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
+        for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         print(
             "stopping: handing the weight on; once more ends at once", file=sys.stderr, flush=True
         )
         stop.set()
 
-    for each in (signal.SIGTERM, signal.SIGINT):
+    for each in _SIGNALS:
         signal.signal(each, leave)
 
 

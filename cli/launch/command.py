@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .resume import Resumption
     from .summary import Outcome
 
-__all__ = ["LaunchFiles", "complaint", "launch", "run_swarm", "with_faults"]
+__all__ = ["LaunchFiles", "complaint", "conclude", "launch", "run_swarm", "with_faults"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def run_swarm(
 
     outcomes = [read_outcome(place, view) for place, view in zip(group.places, views, strict=True)]
     records = [] if injector is None else injector.records
-    return _conclude(config, task, steps, out, wall_s, outcomes, records)
+    return conclude(config.described(steps), task, out, wall_s, outcomes, records)
 
 
 def complaint(summary: dict[str, Any]) -> str:
@@ -173,15 +173,27 @@ def complaint(summary: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
-def _conclude(
-    config: LaunchConfig,
-    task: "Task",
-    steps: int | None,
+def conclude(
+    described: Mapping[str, Any],
+    task: "Task | None",
     out: Path,
     wall_s: float,
     outcomes: "Sequence[Outcome]",
-    faults: Sequence[dict[str, Any]],
+    faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
+    """Merge, sum up and draw a run that is over, and write it all into its folder.
+
+    Args:
+        described: What was asked for, as a summary repeats it.
+        task: What was trained; None where only a script knows.
+        out: The run's folder.
+        wall_s: How long it took, seconds.
+        outcomes: Of all peers.
+        faults: What was done to them.
+
+    Returns:
+        The summary; its ``unwritten`` names files that could not be written.
+    """
     from ...sim.results.live_plots import draw
     from ...train.storage.files import write_json
     from .summary import estimate, merge_outcomes, summarize
@@ -191,7 +203,7 @@ def _conclude(
     if merged is not None:
         with _noting(unwritten, out / "model.safetensors") as path:
             merged.save(path)
-    summary = summarize(config, steps, out, wall_s, outcomes, merged, faults)
+    summary = summarize(described, out, wall_s, outcomes, merged, faults)
     summary["unwritten"] = unwritten
     with _noting(unwritten, out / "summary.json") as path:
         write_json(path, summary)

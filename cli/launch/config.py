@@ -11,7 +11,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import require_topology
 from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.wire.messages import is_name
-from ...topology import Topology, parse
+from ...topology import parse
 from ..exchange import ExchangeConfig
 from ..options import option
 from ..run_folder import new_folders
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...sim.kernel.faults.files import Fault
     from ...train.tasks.registry import Task
 
-__all__ = ["LaunchConfig", "check", "parse_slow", "step_s_min"]
+__all__ = ["LaunchConfig", "check", "parse_slow", "peer_ids", "step_s_min"]
 
 STEP_S_MIN_SLOW = 0.02
 """A step's least time where --slow is given alone: well above what a small model takes."""
@@ -32,6 +32,10 @@ _OF_LAUNCHER: Final = frozenset(
 
 # A peer has the same defaults; commands are read by people who look for what is particular.
 _LEFT_OUT: Final = ("lr_schedule", "checkpoint_every")
+
+_DESCRIBED: Final = (
+    *("task", "topology", "peers", "seed", "total_steps", "lr_schedule", "partition"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +132,10 @@ class LaunchConfig:
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise ConfigError(f"--momentum is {self.momentum}: it must be at least 0 and below 1")
         parse_slow(self.slow, self.peers)
-        if unfit := [id for id in self.ids() if not is_name(id)]:
-            raise ConfigError(
-                f"--topology names a node {unfit[0]!r}: a peer's name is 1 to 64 letters, digits, "
-                "'.', '_' or '-'"
-            )
+        self.ids()
         rule = self.rule_spec.make()
-        require_topology(rule, self.topology, lambda: self._built().is_tree)
+        built = parse(self.topology, self.peers, seed=self.seed)
+        require_topology(rule, self.topology, lambda: built.is_tree)
 
     @property
     def rule_spec(self) -> RuleSpec:
@@ -165,17 +166,43 @@ class LaunchConfig:
         }
 
     def ids(self) -> tuple[str, ...]:
-        """What the peers are called: as the nodes of the topology's file, or peer-0 and so on.
+        """What the peers are called; see `peer_ids`."""
+        return peer_ids(self.topology, self.peers, self.seed)
 
-        Raises:
-            TopologyError: The topology is not valid, or not for so many peers.
+    def described(self, steps: int | None) -> dict[str, Any]:
+        """What a summary repeats of it.
+
+        Args:
+            steps: Of each peer; None where only all together have a number of them.
         """
-        names = self._built().names
-        digits = len(str(self.peers - 1))
-        return names or tuple(f"peer-{index:0{digits}}" for index in range(self.peers))
+        rule = self.rule_spec.make()
+        return {
+            **{name: getattr(self, name) for name in _DESCRIBED},
+            "rule": rule.name,
+            "rule_spec": str(self.rule_spec),
+            "steps": steps,
+            "p": getattr(rule, "p", None),
+            "emission": getattr(rule, "emission", self.emission),
+            "exchange": self.exchange.as_json(),
+        }
 
-    def _built(self) -> Topology:
-        return parse(self.topology, self.peers, seed=self.seed)
+
+def peer_ids(topology: str, peers: int, seed: int) -> tuple[str, ...]:
+    """What peers are called: as the nodes of the topology's file, or peer-0 and so on.
+
+    Raises:
+        TopologyError: The topology is not valid, or not for so many peers.
+        ConfigError: It names a node as no peer can be called.
+    """
+    digits = len(str(peers - 1))
+    names = parse(topology, peers, seed=seed).names
+    names = names or tuple(f"peer-{index:0{digits}}" for index in range(peers))
+    if unfit := [id for id in names if not is_name(id)]:
+        raise ConfigError(
+            f"--topology names a node {unfit[0]!r}: a peer's name is 1 to 64 letters, digits, "
+            "'.', '_' or '-'"
+        )
+    return names
 
 
 def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]:

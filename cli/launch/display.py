@@ -178,14 +178,15 @@ def _result(summary: dict[str, Any]) -> str:
     figures = []
     if summary["accuracy"] is not None:
         figures.append(f"accuracy {summary['accuracy']:.4f}")
-    figures.append(f"loss {_number(summary['loss'], '.4g')}")
+    # Of what a script trains, nobody else can say how good it is.
+    if figures or summary["loss"] is not None:
+        figures.append(f"loss {_number(summary['loss'], '.4g')}")
     distance = summary["consensus_distance"]
     apart = f"differ by {distance:.2g} of their norm" if distance else "are identical"
     equally = "" if summary["merged_by"] == "weight" else " (nobody holds weight: all count alike)"
-    return (
-        f"The merged model has {' and '.join(figures)} on held-out data; "
-        f"the models it was merged from {apart}{equally}."
-    )
+    has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
+    models = "the models it was merged from" if figures else "The models that were merged"
+    return f"{has}{models} {apart}{equally}."
 
 
 def _weight(summary: dict[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
 import socket as sockets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ class Place:
     command: tuple[str, ...]
     earlier: tuple[Path, ...] = ()
     """Folders of earlier lives, where those are not this one's."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of its environment, beside what it inherits."""
 
 
 class RunFolder:

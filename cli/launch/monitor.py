@@ -254,10 +254,13 @@ def last_words(folder: Path) -> str:
 
 def _ending(folder: Path, status: int) -> tuple[State, str]:
     report = read_report(folder)
-    if report is not None:
+    if report is not None and not (status > 0 and report["state"] == State.FINISHED):
         return State(report["state"]), report.get("error") or ""
     if status < 0:
         return State.KILLED, _signal(-status)
+    if report is None and status - 128 in set(signal.Signals):
+        # As shells, and `rumor.train.Peer`, tell of a process that a signal has ended.
+        return State.KILLED, _signal(status - 128)
     return State.FAILED, last_words(folder) or f"exit status {status}"
 
 

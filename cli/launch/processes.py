@@ -120,7 +120,7 @@ class ProcessGroup:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment(os.environ),
+                env=_environment(os.environ) | dict(place.variables),
                 # A session of its own, or the terminal would send its Ctrl-C to the peers too, and
                 # they would take the launcher's for the second one.
                 start_new_session=True,

@@ -26,7 +26,6 @@ from ...train.storage.merge import (
     travelling,
 )
 from ...train.tasks.registry import Evaluation, Task
-from .config import LaunchConfig
 from .folder import Place
 from .monitor import LifeEnd, PeerView, State, Tail, read_report
 
@@ -263,7 +262,8 @@ class Merged:
     """What each peer counted, by id; a unit each where nobody held any."""
     by_weight: bool
     """Whether anybody held weight; if not, all counted alike."""
-    evaluation: Evaluation
+    evaluation: Evaluation | None
+    """On held-out data, where those are known."""
     consensus_distance: float
     digest: str
 
@@ -277,12 +277,13 @@ class Merged:
         save_model(path, self.state, {"merged_from": held, "digest": self.digest})
 
 
-def merge_outcomes(outcomes: Sequence[Outcome], task: Task) -> Merged | None:
+def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | None:
     """Merge the models of all peers that ended in order, and measure the result.
 
     Args:
         outcomes: Of all peers.
-        task: What they trained.
+        task: What they trained; None for what only a script knows, and then the result is not
+            measured, and all finite floating tensors are compared.
 
     Returns:
         What came out; None where no peer that ended in order left a model.
@@ -296,27 +297,25 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task) -> Merged | None:
     weights = merging_weights(models)
     chosen = [model for model in models if model.id in weights]
     state = merge(chosen)
-    torch.manual_seed(0)
-    model = task.model()
-    names = travelling(model)
-    model.load_state_dict(state)
+    names, evaluation = None, None
+    if task is not None:
+        torch.manual_seed(0)
+        model = task.model()
+        names = travelling(model)
+        model.load_state_dict(state)
+        evaluation = task.evaluate(model)
     return Merged(
         state=state,
         weights=weights,
         by_weight=any(model.weight > 0 for model in models),
-        evaluation=task.evaluate(model),
+        evaluation=evaluation,
         consensus_distance=consensus_distance(chosen, names),
         digest=digest(state),
     )
 
 
-_SETTINGS = ("task", "topology", "peers", "seed", "total_steps", "lr_schedule", "partition")
-"""Of a run, that its summary repeats."""
-
-
 def summarize(
-    config: LaunchConfig,
-    steps: int | None,
+    described: Mapping[str, Any],
     out: Path,
     wall_s: float,
     outcomes: Sequence[Outcome],
@@ -326,8 +325,7 @@ def summarize(
     """Build the object that ``--json`` prints.
 
     Args:
-        config: What was asked for.
-        steps: Of each peer; None where only all together have a number of them.
+        described: What was asked for, as JSON has it.
         out: The run's folder.
         wall_s: From the first process's start to the last one's end, seconds.
         outcomes: Of all peers.
@@ -337,17 +335,10 @@ def summarize(
     Returns:
         JSON values only: what is not finite or not known is None.
     """
-    rule = config.rule_spec.make()
     weight = balance(outcomes)
-    evaluation = merged.evaluation if merged else Evaluation(loss=math.nan, accuracy=None)
+    evaluation = (merged and merged.evaluation) or Evaluation(loss=math.nan, accuracy=None)
     return {
-        **{name: getattr(config, name) for name in _SETTINGS},
-        "rule": rule.name,
-        "rule_spec": str(config.rule_spec),
-        "steps": steps,
-        "p": getattr(rule, "p", None),
-        "emission": getattr(rule, "emission", config.emission),
-        "exchange": config.exchange.as_json(),
+        **described,
         "accuracy": _finite(evaluation.accuracy),
         "loss": _finite(evaluation.loss),
         "consensus_distance": _finite(merged.consensus_distance) if merged else None,

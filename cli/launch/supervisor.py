@@ -18,7 +18,7 @@ __all__ = ["supervise"]
 
 LOOK_S = 0.2
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class _Interrupt:

@@ -41,12 +41,15 @@ def draw(
     from matplotlib import rc_context
 
     with rc_context(STYLE | {"legend.fontsize": STYLE["font.size"]}):
-        figure = new_figure(8, 8.2, "constrained")
-        loss, quality, consensus = figure.subplots(3, 1, sharex=True)
+        # A script need not tell what it measures.
+        evaluated = _are_told(peers, "test_loss") or _are_told(peers, "accuracy")
+        figure = new_figure(8, 8.2 if evaluated else 5.6, "constrained")
+        loss, *middle, consensus = figure.subplots(3 if evaluated else 2, 1, sharex=True)
         _draw_loss(loss, summary, peers)
-        _draw_quality(quality, summary, peers)
+        for quality in middle:
+            _draw_quality(quality, summary, peers)
         _draw_consensus(consensus, summary, peers, disagreement)
-        for axes in (loss, quality, consensus):
+        for axes in (loss, *middle, consensus):
             mark_lines(axes, _faults(summary), labels=axes is loss)
         loss.set_xlim(0, _last_step(peers) * (1 + MARGIN) or 1)
         for axes in (loss, consensus):
@@ -67,13 +70,17 @@ def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) 
         steps, values = _by_life(steps, values, _smooth)
         axes.plot(steps, values, color=color, linewidth=1.5, label=_label(summary, index))
         _mark_end(axes, summary["peers_detail"][index], steps, values, color)
-    if len(peers) <= len(PALETTE):
+    if not _are_told(peers, "loss"):
+        text = "the script tells no loss: peer.step(loss=loss)"
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center")
+    elif len(peers) <= len(PALETTE):
         axes.legend(loc="upper right", ncols=2)
 
 
 def _draw_quality(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
-    measured = "loss" if summary["accuracy"] is None else "accuracy"
-    axes.set_title(f"Held-out {measured} of each peer's own model, and of the merged one")
+    measured = "accuracy" if _are_told(peers, "accuracy") else "loss"
+    also = "" if summary[measured] is None else ", and of the merged one"
+    axes.set_title(f"Held-out {measured} of each peer's own model{also}")
     axes.set_ylabel(measured)
     for index, rows in enumerate(peers):
         steps, values = _series(rows, "test_loss" if measured == "loss" else "accuracy")
@@ -155,6 +162,10 @@ def _color(index: int, count: int) -> Any:
     from matplotlib import colormaps
 
     return colormaps["viridis"](index / (count - 1))
+
+
+def _are_told(peers: Sequence[Rows], key: str) -> bool:
+    return any(row.get(key) is not None for rows in peers for row in rows)
 
 
 def _series(rows: Rows, key: str) -> tuple[Floats, Floats]:

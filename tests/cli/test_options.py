@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import load
 from rumor.cli.exchange import ExchangeConfig, RuleConfig
 from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.script import ScriptConfig
 from rumor.cli.options import OUTPUT, Source, given, options_of, read_settings
 from rumor.sim import SimulationConfig
 from rumor.train import PeerConfig, RunConfig
@@ -86,7 +87,16 @@ def test_a_field_that_two_configs_have_has_the_first_ones_default_and_words() ->
 
 
 @pytest.mark.parametrize(
-    "config", [RunConfig, PeerConfig, SimulationConfig, LaunchConfig, ExchangeConfig, RuleConfig]
+    "config",
+    [
+        RunConfig,
+        PeerConfig,
+        SimulationConfig,
+        LaunchConfig,
+        ScriptConfig,
+        ExchangeConfig,
+        RuleConfig,
+    ],
 )
 def test_what_the_source_says_is_what_the_class_has(config: type[Any]) -> None:
     known = {entry.name: entry.default for entry in fields(config)}
@@ -97,11 +107,12 @@ def test_what_the_source_says_is_what_the_class_has(config: type[Any]) -> None:
 COMMANDS = {
     "peer": (RunConfig, PeerConfig, ExchangeConfig, RuleConfig),
     "launch": (LaunchConfig, ExchangeConfig, RuleConfig),
+    "run": (ScriptConfig, ExchangeConfig),
     "simulate": (SimulationConfig, RuleConfig),
 }
 
 # They are said by other options, or by none.
-NO_OPTIONS = {"checkpoint", "exchange", "mix_budget_s", "options", "protocol"}
+NO_OPTIONS = {"checkpoint", "exchange", "mix_budget_s", "options", "protocol", "signals"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -15,15 +15,39 @@ from ...gossip import TrainingError
 from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
 from ...gossip.weight import Units, founders, from_units
-from ..peer import Peer
+from ..runtime.counters import Counters
 from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog, Means
 from ..tasks.task import Evaluation
+from ..tensors.vector import Vector
 
-__all__ = ["RandomProjection", "Recorder", "Report", "State"]
+__all__ = ["Measured", "RandomProjection", "Recorder", "Report", "State"]
 
 
 State = Literal["finished", "left", "failed"]
+
+
+class Measured(Protocol):
+    """The part of a `Peer` that rows of metrics are made of."""
+
+    vector: Vector
+    counters: Counters
+
+    @property
+    def swarm_steps(self) -> int:
+        """As `Peer` has it, and so the others."""
+
+    @property
+    def weight(self) -> float:
+        """In founders."""
+
+    @property
+    def queue(self) -> int:
+        """Shares not mixed yet."""
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +82,12 @@ class Report:
     pushes: int = 0
     skipped: int = 0
     refusals: int = 0
+    rule: str | None = None
+    """Name of the algorithm."""
+    p: float | None = None
+    """The rule's parameter of that name, where it has one."""
+    topology: str | None = None
+    """Spec of the graph."""
 
     @property
     def weight(self) -> float:
@@ -158,7 +188,7 @@ class Recorder:
     """
 
     def __init__(
-        self, path: Path | None, peer: Peer, log_every: int, *, before_s: float = 0.0
+        self, path: Path | None, peer: Measured, log_every: int, *, before_s: float = 0.0
     ) -> None:
         self._rows = JsonlLog(path)
         self._peer = peer
@@ -196,20 +226,43 @@ class Recorder:
         Raises:
             TrainingError: The loss is not finite.
         """
-        self._means.add("loss", loss)
+        self.note(loss, step_s, exchange_s)
+        if evaluation is not None or self.is_due(step):
+            self.write(step, lr, evaluation, sketched=evaluation is not None)
+        if not math.isfinite(loss):
+            raise TrainingError(f"the loss of step {step} is {loss}: lower the learning rate")
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step has a row in any case."""
+        return step % self._log_every == 0 or step == 1
+
+    def note(self, loss: float | None, step_s: float, exchange_s: float) -> None:
+        """Count a step into the next row; arguments are those of `step`."""
+        if loss is not None:
+            self.note_loss(loss)
         for name, seconds in (("step_s", step_s), ("own_s", step_s - exchange_s)):
             self._means.add(name, seconds)
             self._means.add(f"{name}_squared", seconds * seconds)
-        if evaluation is not None or step % self._log_every == 0 or step == 1:
-            self._write(step, lr, evaluation)
-        if not math.isfinite(loss):
-            raise TrainingError(f"the loss of step {step} is {loss}: lower the learning rate")
 
     def close(self) -> None:
         """Close the file."""
         self._rows.close()
 
-    def _write(self, step: int, lr: float, evaluation: Evaluation | None) -> None:
+    def note_loss(self, loss: float) -> None:
+        """Count a loss into the next row."""
+        self._means.add("loss", loss)
+
+    def write(
+        self, step: int, lr: float | None, evaluation: Evaluation | None, *, sketched: bool
+    ) -> None:
+        """Write a row about the steps since the last one; arguments are those of `step`.
+
+        Args:
+            step: Which was the last.
+            lr: Its learning rate; None where nobody knows.
+            evaluation: Of the model after it.
+            sketched: Whether to add a sketch of the model, which takes a pass over it.
+        """
         counters = self._peer.counters
         mixed = counters.mixed - self._mixed
         staleness_steps = counters.staleness_steps - self._staleness_steps
@@ -237,7 +290,7 @@ class Recorder:
             # What it took beside the exchange, which under a synchronous rule is mostly waiting.
             **self._durations("own_s"),
             "live": len(self._peer.live),
-            "sketch": self._projection.of(*self._peer.vector.flats) if evaluation else None,
+            "sketch": self._projection.of(*self._peer.vector.flats) if sketched else None,
         }
         self._rows.write(row)
 

@@ -25,13 +25,12 @@ from ..peer import Peer
 from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..storage.ledger_file import ledger_paths
-from ..storage.merge import save_model
 from ..tasks.data import Loader, Sampler, split
 from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
-from ..tensors.layout import as_text, runs_of, with_aliases
 from .metrics import Recorder, Report, State
+from .record import save_peer_model
 
 __all__ = ["CHECKPOINTS", "OPTIONS", "Learner", "RunConfig", "run"]
 
@@ -381,7 +380,7 @@ class _Training:
         report = self._report(state)
         if self._config.out is not None:
             try:
-                self._save_model(self._config.out / "model.safetensors")
+                save_peer_model(self.peer, self._model, self._config.out / "model.safetensors")
                 report.write(self._config.out)
             except OSError as error:
                 raise TrainingError(
@@ -425,23 +424,6 @@ class _Training:
             refusals=counters.refusals,
         )
 
-    def _save_model(self, path: Path) -> None:
-        metadata = {
-            "peer": self.peer.id,
-            "weight_units": str(self.peer.weight_units),
-            "step": str(self.learner.taken),
-            "schema": self.peer.vector.schema.hash.hex(),
-        }
-        schema = self.peer.vector.schema
-        if schema.shards > 1:
-            metadata["shard_units"] = ",".join(map(str, self.peer.shard_units))
-            metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), self._model))
-        tensors = {
-            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            for name, tensor in self._model.state_dict().items()
-        }
-        save_model(path, tensors, metadata)
-
 
 _TRACES: Final = ("ledger.jsonl", "peer.json", INCARNATION_FILE)
 
@@ -460,13 +442,14 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
     """What the peer is told: its name, and where it writes."""
     out = config.out
     if out is None:
-        return replace(peer_config, id=peer_config.named())
+        return replace(peer_config, id=peer_config.named(), log_every=None)
     id = peer_config.id or (last_id(out) if config.resume else None) or peer_config.named()
     checkpoint = peer_config.checkpoint
     if checkpoint is None and (config.resume or config.checkpoint_every != "never"):
         # When one is due, is for the run to say: it knows when all of a step is done.
         checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, every_s=None)
-    return replace(peer_config, id=id, out=out, checkpoint=checkpoint)
+    # The rows are those of this run, which knows its learning rate and evaluates.
+    return replace(peer_config, id=id, out=out, checkpoint=checkpoint, log_every=None)
 
 
 def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:

@@ -61,15 +61,16 @@ def test_a_wrong_argument_is_status_2_two_lines_and_no_file(
     assert not out.exists()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Commands run in this process, too, and leave theirs behind."""
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
+    before = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> None:
     stop = threading.Event()

@@ -1,0 +1,335 @@
+"""A run of somebody's own training script: what was asked for, and what each process is told."""
+
+import json
+import shlex
+import shutil
+import sys
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from ...gossip.config import ProtocolConfig
+from ...gossip.errors import ConfigError
+from ...gossip.rules.registry import RuleSpec, read_rule
+from ..exchange import ExchangeConfig
+from ..options import config_of, option, read_settings
+from ..run_folder import new_folders
+from .config import parse_slow, peer_ids
+from .folder import Place
+
+__all__ = [
+    "ScriptConfig",
+    "config_from",
+    "find_command",
+    "find_folder",
+    "found",
+    "read_file",
+    "settings_of",
+    "variables",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptConfig:
+    """A run of several processes of one script on this machine, each with a peer in it.
+
+    Fields without a docstring are those of `PeerConfig` and `RuleConfig`. What is not given is
+    the script's own, or the default.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    peers: int = 4
+    """Number of processes."""
+
+    topology: str | None = None
+
+    rule: str | None = None
+
+    p: float | None = None
+
+    emission: str = "per-step"
+
+    exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    """What a push carries, at what rate, and when it is mixed."""
+
+    seed: int = 0
+    """Of the peers' random choices. Scripts read it as ``environment().seed``."""
+
+    device: str | None = None
+    """Which device scripts are to use, as ``environment().device`` tells them: cpu, cuda, or
+    cuda:{i}, where {i} is the number of the process, from 0; auto unless given."""
+
+    slow: tuple[str, ...] = ()
+    """Steps of that peer take FACTOR times as long as they would, asleep: 3:10 slows peer 3
+    tenfold. May be given several times."""
+
+    linger_s: float = 3600.0
+    """How long a peer that has taken all its steps waits for slower ones, seconds."""
+
+    leave_s: float = 10.0
+
+    log_every: int = 10
+    """Steps between two rows of metrics.jsonl."""
+
+    out: Path | None = None
+    """The run's folder; runs/SCRIPT-TIME unless given."""
+
+    def __post_init__(self) -> None:
+        for name in ("peers", "log_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{option(name)} is {getattr(self, name)}: it must be at least 1")
+        for name in ("linger_s", "leave_s"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{option(name)} is {getattr(self, name)}: it must be 0 or more")
+        parse_slow(self.slow, self.peers)
+        if self.device is not None:
+            _device(self.device, 0)
+        self.ids()
+        if self.rule_spec is not None:
+            self.rule_spec.make()
+
+    @property
+    def rule_spec(self) -> RuleSpec | None:
+        """The rule with all of its parameters; None where it is the script's.
+
+        Raises:
+            ConfigError: There is no such rule, or it does not take these.
+        """
+        if (self.rule, self.p, self.emission) == (None, None, "per-step"):
+            return None
+        return read_rule(self.rule or "gosgd", self.p, self.emission)
+
+    def ids(self) -> tuple[str, ...]:
+        """What the peers are called; see `peer_ids`."""
+        return peer_ids(self.topology or "exponential", self.peers, self.seed)
+
+    def described(self, name: str, reports: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+        """What a summary repeats of it.
+
+        Args:
+            name: Of the script.
+            reports: What peers said of their ends: the rule and the graph may be the script's.
+        """
+        told = next((report for report in reports if report.get("rule")), {})
+        spec = self.rule_spec
+        rule = None if spec is None else spec.make()
+        return {
+            "task": name,
+            "topology": told.get("topology") or self.topology or "exponential",
+            "peers": self.peers,
+            "seed": self.seed,
+            "rule": told.get("rule") or (rule.name if rule else "gosgd"),
+            "rule_spec": None if spec is None else str(spec),
+            "p": told.get("p", getattr(rule, "p", None)),
+            "emission": getattr(rule, "emission", self.emission),
+            "exchange": self.exchange.as_json(),
+        }
+
+
+def _device(text: str, index: int) -> str:
+    try:
+        return text.format(i=index)
+    except (KeyError, IndexError, ValueError):
+        raise ConfigError(
+            f"--device is {text!r}: write cuda:{{i}} for a GPU per process, or cpu or cuda"
+        ) from None
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Read a run from a TOML file.
+
+    Its keys are the options of ``rumor run``, with ``_`` or ``-``, and ``command``: a text, or a
+    list of words.
+
+    Returns:
+        Values by the names of parameters; ``command`` is a list.
+
+    Raises:
+        ConfigError: It cannot be read, or has a key or a value that makes no sense; it is named.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    known = read_settings(ScriptConfig) | read_settings(ExchangeConfig)
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name == "command":
+            words = shlex.split(value) if isinstance(value, str) else value
+            if not _is_list_of(words, str):
+                raise ConfigError(f"{path}: command must be a text or a list of words")
+            found[name] = words
+            continue
+        if name not in known:
+            near = get_close_matches(name, (*known, "command"), 1)
+            hint = f", did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
+            raise ConfigError(f"{path}: there is no key {key!r}{hint}")
+        setting = known[name]
+        found[name] = _value(value, setting.kind, several=setting.several, where=f"{path}: {key}")
+    return found
+
+
+def _value(value: Any, kind: type, *, several: bool, where: str) -> Any:
+    if several:
+        each = [value] if isinstance(value, str) else value
+        if not _is_list_of(each, kind):
+            raise ConfigError(f"{where} is {value!r}: it must be a list")
+        return tuple(each)
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{where} is {value!r}: it must be {_KINDS.get(kind, 'a text')}")
+    return value
+
+
+_KINDS: Final = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _is_list_of(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and bool(values) and all(type(v) is kind for v in values)
+
+
+def find_command(words: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Make a command of what was typed.
+
+    Args:
+        words: A program and its arguments, or a Python script and its arguments.
+
+    Returns:
+        What starts a process, and the name of the script.
+
+    Raises:
+        ConfigError: There is no such program or script.
+    """
+    if not words:
+        raise ConfigError(
+            "there is nothing to run: write `rumor run -n 4 -- python train.py --my args`, or "
+            "name a .toml file with a command in it"
+        )
+    command = (sys.executable, *words) if words[0].endswith(".py") else tuple(words)
+    if shutil.which(command[0]) is None:
+        raise ConfigError(f"there is no program {command[0]!r}")
+    is_python = Path(command[0]).name.startswith("python")
+    script = command[1] if is_python and len(command) > 1 else command[0]
+    if is_python and script.endswith(".py") and not Path(script).is_file():
+        raise ConfigError(f"there is no script {script!r} in {Path.cwd()}")
+    return command, Path(script).name
+
+
+def find_folder(config: ScriptConfig, script: str) -> Path:
+    """Where the run goes; nothing is made yet.
+
+    Raises:
+        ConfigError: The folder is taken, or cannot be written to, or what was asked for does not go
+            together.
+    """
+    from ...sim.results.files import check_folder
+    from ...train.config import PeerConfig
+
+    # Each peer would refuse it, after the folders were made.
+    given = {"rule": config.rule_spec and config.rule_spec.make(), "topology": config.topology}
+    told: Any = {name: value for name, value in given.items() if value is not None}
+    if config.topology is not None:
+        # Else the graph may be the script's.
+        told["founders"] = config.peers
+    PeerConfig(**told, **config.exchange.settings())
+    name = Path(script).stem
+    out = config.out or next(path for path in new_folders(name) if not path.exists())
+    check_folder(out)
+    return out
+
+
+def variables(config: ScriptConfig, out: Path, index: int) -> dict[str, str]:
+    """The environment of one process, beside what it inherits; see `rumor.train.environment`."""
+    id = config.ids()[index]
+    told: dict[str, Any] = {
+        "id": id,
+        "index": index,
+        "count": config.peers,
+        "founders": config.peers,
+        "seed": config.seed,
+        "out": (out / "peers" / id).absolute(),
+        "rendezvous": (out / "rendezvous").absolute(),
+        "log_every": config.log_every,
+        "linger_s": config.linger_s,
+        "leave_s": config.leave_s,
+        "signals": 1,
+    }
+    if config.device is not None:
+        told["device"] = _device(config.device, index)
+    if config.topology is not None:
+        told["topology"] = config.topology
+    if config.rule_spec is not None:
+        told["rule"] = config.rule_spec
+    if (factor := parse_slow(config.slow, config.peers).get(index)) is not None:
+        told["slow"] = factor
+    told |= _exchange(config.exchange)
+    return {f"RUMOR_{name.upper()}": str(value) for name, value in told.items()}
+
+
+def _exchange(exchange: ExchangeConfig) -> dict[str, Any]:
+    """What is not as by default."""
+    usual, given = ExchangeConfig().settings(), exchange.settings()
+    told = {name: given[name] for name in given if given[name] != usual[name]}
+    if "protocol" in told:
+        before, now = asdict(ProtocolConfig()), asdict(told["protocol"])
+        told["protocol"] = json.dumps({k: v for k, v in now.items() if v != before[k]})
+    return told
+
+
+def found(config: ScriptConfig, command: Sequence[str], out: Path) -> list[Place]:
+    """Make the run's folders.
+
+    Raises:
+        OSError: A folder cannot be made.
+    """
+    (out / "rendezvous").mkdir(parents=True)
+    places = []
+    for index, id in enumerate(config.ids()):
+        folder = out / "peers" / id
+        folder.mkdir(parents=True)
+        # Else what a script printed would be in its log once it is over.
+        told = variables(config, out, index) | {"PYTHONUNBUFFERED": "1"}
+        place = Place(index=index, id=id, folder=folder, command=tuple(command), variables=told)
+        places.append(place)
+    return places
+
+
+def settings_of(config: ScriptConfig) -> dict[str, Any]:
+    """All settings that are not None, by name, the exchange's among them."""
+    own = {each.name: getattr(config, each.name) for each in fields(config)}
+    whole = own | config.exchange.as_json()
+    return {
+        name: value for name, value in whole.items() if name != "exchange" and value is not None
+    }
+
+
+def config_from(typed: Mapping[str, Any], names: Collection[str]) -> tuple[ScriptConfig, list[str]]:
+    """Make a run of options and words, or of a file that the words name.
+
+    Args:
+        typed: All options by name, with ``words``.
+        names: Of those that were typed: they count more than the file.
+
+    Returns:
+        The run, and the words of its command.
+
+    Raises:
+        ConfigError: See `ScriptConfig` and `read_file`.
+    """
+    words = list(typed["words"] or ())
+    settings = dict(typed)
+    if words and words[0].endswith(".toml"):
+        content = read_file(Path(words[0]))
+        words = words[1:] or content.pop("command", [])
+        settings |= {name: content[name] for name in content if name not in names}
+    exchange = config_of(ExchangeConfig, settings)
+    return config_of(ScriptConfig, settings | {"exchange": exchange}), words

@@ -1,0 +1,172 @@
+"""``rumor run``: what it refuses, what it shows, and what comes of a script that it starts."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rumor.cli import app as whole
+from rumor.cli.app import app
+from rumor.train.storage.jsonl import read_metrics
+
+from ...forked import forked_peers
+from ..launch.fakes import draw_nothing
+
+SCRIPT = """
+import argparse, time
+import torch
+from torch import nn
+from rumor.train import Peer, environment
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int)
+parser.add_argument("--fails", type=int, default=-1)
+arguments = parser.parse_args()
+torch.manual_seed(environment().index)  # each draws another model
+model = nn.Linear(4, 1).to(environment().device)
+with Peer(model) as peer:
+    print("taking part as", peer.id)
+    for step in range(arguments.steps):
+        with torch.no_grad():
+            model.weight.add_(0.01)
+        time.sleep(0.01)
+        peer.step(loss=1.0 / (step + 1))
+        if step == 30 and environment().index == arguments.fails:
+            raise RuntimeError("out of ideas")
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SCRIPT)
+
+
+def called(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["run", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is nothing to run"),
+        (["--", "python", "nowhere.py"], "there is no script 'nowhere.py'"),
+        (["--", "no-such-program"], "there is no program 'no-such-program'"),
+        (["--rule", "gosdg", "--", "mine.py"], "did you mean 'gosgd'?"),
+        (["--topology", "rong", "--", "mine.py"], "ring"),
+        (["-n", "0", "--", "mine.py"], "--peers is 0"),
+        (["--slow", "4:2", "--", "mine.py"], "only 0 to 3"),
+        (["--device", "cuda:{k}", "--", "mine.py"], "cuda:{i}"),
+        (["--linger-s", "-1", "--", "mine.py"], "--linger-s is -1"),
+        (["--wire", "float64", "--", "mine.py"], "wire is 'float64'"),
+        (["--wire", "int8", "--rule", "allreduce", "--", "mine.py"], "needs numbers as they are"),
+        (["--rule", "relaysgd", "--topology", "ring", "--", "mine.py"], "needs a tree"),
+        (["--out", "mine.py", "--", "mine.py"], "mine.py is a file"),
+        (["nowhere.toml"], "nowhere.toml: No such file"),
+    ],
+)
+def test_a_wrong_argument_is_status_2_one_line_and_no_file(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = called(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ") and message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("peeers = 3", "there is no key 'peeers', did you mean peers?"),
+        ("zzz = 3", "there is no key 'zzz': known are peers"),
+        ('peers = "3"', "peers is '3': it must be a whole number"),
+        ("slow = 3", "slow is 3: it must be a list"),
+        ("command = 3", "command must be a text or a list of words"),
+        ("peers = ", "Invalid value"),
+    ],
+)
+def test_a_wrong_key_of_a_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "swarm.toml").write_text(text)
+    result = called("swarm.toml")
+    assert result.exit_code == 2 and message in result.stderr
+
+
+def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "swarm.toml").write_text(
+        'command = "mine.py --steps 3"\npeers = 2\nrule = "sgp"\nslow = ["1:4"]\n'
+        'device = "cuda:{i}"\nwire = "float16"\nlinger-s = 5\nout = "there"\n'
+    )
+    result = called("swarm.toml", "--dry-run", "--json", "-n", "3")
+    told = json.loads(result.stdout)
+    assert told["command"][1:] == ["mine.py", "--steps", "3"]
+    assert (told["settings"]["peers"], told["settings"]["linger_s"]) == (3, 5.0)
+    first, second, _ = told["environment"].values()
+    assert (first["RUMOR_DEVICE"], second["RUMOR_DEVICE"]) == ("cuda:0", "cuda:1")
+    assert (first["RUMOR_RULE"], second["RUMOR_SLOW"]) == ("sgp", "4.0")
+    assert json.loads(first["RUMOR_PROTOCOL"]) == {"wire": "float16"}
+    assert "RUMOR_SLOW" not in first
+    assert not (tmp_path / "there").exists()
+    shown = called("swarm.toml", "--dry-run").stdout
+    assert "peer-1:\n  RUMOR_ID=peer-1\n" in shown
+
+
+def test_options_of_the_script_without_dashes_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["rumor", "run", "mine.py", "--steps", "3"])
+    with pytest.raises(SystemExit) as ended:
+        whole.run()
+    assert ended.value.code == 2
+    assert "Write -- in front of your command" in capsys.readouterr().err
+
+
+@pytest.mark.live
+def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log(
+    tmp_path: Path,
+) -> None:
+    with forked_peers():
+        words = ("--", "mine.py", "--steps", "60", "--fails", "2")
+        result = called("-n", "3", "--p", "0.5", "--out", "run", "--json", *words)
+    assert result.exit_code == 1
+    summary = json.loads(result.stdout)
+    assert [peer["state"] for peer in summary["peers_detail"]] == ["finished", "finished", "failed"]
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 3 * 2**40
+    assert summary["consensus_distance"] < 0.1
+    assert (summary["task"], summary["rule"], summary["p"]) == ("mine.py", "gosgd", 0.5)
+    assert "peer-2 failed; the end of run/peers/peer-2/log.txt:" in result.stderr
+    assert "RuntimeError: out of ideas" in result.stderr
+    assert "taking part as peer-2" in result.stderr
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert files == {"peers", "rendezvous", "model.safetensors", "summary.json", "training.png"}
+
+
+@pytest.mark.live
+def test_a_launcher_that_is_told_to_stop_lets_all_leave_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
+    over = threading.Event()
+
+    def interrupt() -> None:
+        logs = [tmp_path / f"run/peers/peer-{index}/metrics.jsonl" for index in range(2)]
+        while not all(map(read_metrics, logs)) and not over.wait(0.05):
+            pass
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    with forked_peers():
+        words = ("--", "mine.py", "--steps", "100000")
+        result = called("-n", "2", "--out", "run", "--json", *words)
+    over.set()
+    thread.join()
+    summary = json.loads(result.stdout)
+    assert [peer["state"] for peer in summary["peers_detail"]] == ["left", "left"]
+    assert summary["weight_units_total"] == summary["weight_units_expected"]
+    assert result.exit_code == 1 and "stopped before the end" in result.stderr

@@ -1,0 +1,153 @@
+"""A peer in a loop of somebody's own, whose process gets a signal."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from rumor.gossip import ONE, audit
+from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train.loop.signals import SignalHandling
+from rumor.train.storage.jsonl import read_metrics
+from rumor.train.storage.ledger_file import read_ledgers
+
+from ...forked import Forked, forked
+from ...live.swarm import until
+
+SCRIPT = """
+import os, signal, sys, time
+from pathlib import Path
+from torch import nn
+from rumor.train import CheckpointConfig, Peer, PeerConfig
+
+def ask(number, frame):
+    asked.append(number)
+
+asked, out = [], Path(os.environ["RUMOR_OUT"])
+if os.environ["EARLIER"]:
+    signal.signal(signal.SIGUSR1, ask)
+config = PeerConfig(checkpoint=CheckpointConfig(folder=out / "kept", every_s=None))
+try:
+    with Peer(nn.Linear(8, 8), config, signals=True) as peer:
+        while not (out.parent / "over").exists() and not asked:
+            time.sleep(0.005)
+            peer.step(loss=1.0)
+except KeyboardInterrupt:
+    sys.exit(77)
+sys.exit(len(asked))
+"""
+
+
+def started(folder: Path, id: str, earlier: str) -> Forked:
+    (folder / "script.py").write_text(SCRIPT)
+    told = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
+    told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in told.items():
+            patch.setenv(f"RUMOR_{name}", str(value))
+        patch.setenv("EARLIER", earlier)
+        return forked(folder / f"{id}.log", str(folder / "script.py"))
+
+
+def step_of(folder: Path) -> int:
+    rows = read_metrics(folder / "metrics.jsonl")
+    return rows[-1]["step"] if rows else 0
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("number", "earlier", "status"),
+    [
+        # Nobody handled it before: as shells tell of a process that a signal has ended.
+        (signal.SIGTERM, "", 128 + signal.SIGTERM),
+        # Python's own handler raises KeyboardInterrupt, which the script answers.
+        (signal.SIGINT, "", 77),
+        # The script's handler is called, and ends the loop.
+        (signal.SIGUSR1, "yes", 1),
+    ],
+)
+def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
+    tmp_path: Path, number: signal.Signals, earlier: str, status: int
+) -> None:
+    leaver, stayer = (started(tmp_path, id, earlier) for id in ("leaver", "stayer"))
+    folders = tmp_path / "leaver", tmp_path / "stayer"
+    try:
+        until(lambda: min(map(step_of, folders)) >= 5, 60, "both train")
+        leaver.send_signal(number)
+        assert leaver.wait(60) == status, (tmp_path / "leaver.log").read_text()
+        steps = step_of(folders[1])
+        until(lambda: step_of(folders[1]) > steps + 5, 60, "the other one goes on")
+        (tmp_path / "over").touch()
+        assert stayer.wait(60) == 0, (tmp_path / "stayer.log").read_text()
+    finally:
+        leaver.kill()
+        stayer.kill()
+    gone, here = map(read_ledgers, folders)
+    total = audit([*gone, *here])
+    assert total.held == total.founded == 2 * ONE
+    assert sum(account.weight for account in gone) == 0
+    assert list((folders[0] / "kept").glob("*.safetensors"))
+    assert (
+        f"{number.name}: this peer ends its step and leaves"
+        in (tmp_path / "leaver.log").read_text()
+    )
+
+
+def test_handlers_are_put_back_after_the_block() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0), signals=True):
+        assert signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_without_asking_no_signal_is_handled() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0)):
+        assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    handling = SignalHandling(threading.Event())
+    try:
+        handling.install()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert handling.caught is None
+    finally:
+        handling.remove()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_while_a_peer_looks_for_its_swarm_ends_the_search() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    config = PeerConfig(join=("tcp://127.0.0.1:9",), signals=True)
+    peer = Peer(nn.Linear(2, 1), config)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    try:
+        with pytest.raises(SystemExit) as ended, peer:
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
+def test_off_the_main_thread_signals_are_not_handled_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    handling = SignalHandling(threading.Event())
+    thread = threading.Thread(target=handling.install)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert "signals are not handled" in caplog.text
+
+
+def test_a_checkpoint_folder_alone_keeps_no_metrics(tmp_path: Path) -> None:
+    checkpoint = CheckpointConfig(folder=tmp_path, every_s=None)
+    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, checkpoint=checkpoint)) as peer:
+        peer.step(loss=1.0)
+    assert not (tmp_path / "metrics.jsonl").exists()

@@ -1,0 +1,105 @@
+"""Signals by which a process is told that its machine is needed for something else."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from typing import Any, Final, NoReturn
+
+__all__ = ["SIGNALS", "SignalHandling"]
+
+_log = logging.getLogger("rumor")
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+"""SIGTERM: Kubernetes, Slurm at preemption and at the time limit; SIGINT: Ctrl-C; SIGUSR1: by
+custom Slurm's early warning (``--signal=USR1@120``)."""
+
+# Launchers pass on what the system has sent to the whole group already: that is no second request.
+_SAME_S: Final = 1.0
+
+
+class SignalHandling:
+    """Notes the first of `SIGNALS` instead of ending the process, and passes it on afterwards.
+
+    A signal that comes once more, a second later or more, ends the process at once. One that was
+    ignored stays ignored.
+
+    Args:
+        stop: Is set then.
+    """
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.caught: int | None = None
+        """The signal that came; None as long as there was none."""
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+        self._caught_s = 0.0
+        self._passed_on = False
+
+    @property
+    def status(self) -> int:
+        """Exit status that says that the signal ended the process, as shells have it."""
+        return 128 + (self.caught or 0)
+
+    def install(self) -> None:
+        """Handle signals from now on; off the main thread, say that they are not handled."""
+        if threading.current_thread() is not threading.main_thread():
+            _log.warning(
+                "signals are not handled: Python gives them to the main thread alone, and this "
+                "peer was started on another one"
+            )
+            return
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            if before is not signal.SIG_IGN:
+                self._before[number] = before
+                signal.signal(number, self._handle)
+
+    def remove(self) -> None:
+        """Put back the handlers that were there before."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, signal.SIG_DFL if before is None else before)
+
+    def pass_on(self) -> None:
+        """Call the handler that was there before, once; without one, exit.
+
+        Raises:
+            SystemExit: There was none.
+            KeyboardInterrupt: The signal is SIGINT, and Python's own handler was there.
+        """
+        self.remove()
+        if self.caught is None or self._passed_on:
+            return
+        self._passed_on = True
+        before = self._before[self.caught]
+        if not callable(before):
+            self.exit()
+        before(self.caught, None)
+
+    def exit(self) -> NoReturn:
+        """End the process in order.
+
+        Raises:
+            SystemExit: Always, with `status`.
+        """
+        raise SystemExit(self.status)
+
+    def _handle(self, number: int, frame: object) -> None:
+        now = time.monotonic()
+        if self.caught is None:
+            self.caught, self._caught_s = number, now
+            # A handler runs between any two instructions of this thread, which may hold the very
+            # locks of the event and of the log.
+            threading.Thread(target=self._tell, daemon=True).start()
+        elif number == self.caught and now - self._caught_s >= _SAME_S:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _tell(self) -> None:
+        self._stop.set()
+        name = signal.Signals(self.caught or 0).name
+        _log.warning("%s: this peer ends its step and leaves; once more ends it at once", name)

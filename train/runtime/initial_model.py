@@ -1,0 +1,94 @@
+"""Where all founders begin: with the model of the first one.
+
+Founders of one swarm must hold the same model, bit for bit. Scripts that `rumor run` starts need
+not seed what they draw their models from: the first process leaves its own in the folder where
+peers find one another, and the others take it.
+"""
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from ...gossip import ConfigError, TransportError
+from ...gossip.wire.schema import Schema
+from ..storage.merge import save_model, travelling_tensors
+
+__all__ = ["adopt", "leave"]
+
+_log = logging.getLogger("rumor")
+
+_FILE: Final = "model.safetensors"
+_POLL_S: Final = 0.02
+_SAY_S: Final = 5.0
+
+
+def leave(model: nn.Module, schema: Schema, folder: Path) -> None:
+    """Leave the model for the others, whole or not at all.
+
+    Raises:
+        ConfigError: The folder cannot be written.
+    """
+    tensors = zip(schema.tensors, travelling_tensors(model, schema), strict=True)
+    state = {each.name: tensor.detach().cpu().clone() for each, tensor in tensors}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(folder / _FILE, {name: t.contiguous() for name, t in state.items()}, {})
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from None
+
+
+def adopt(
+    model: nn.Module,
+    schema: Schema,
+    folder: Path,
+    stop: threading.Event,
+    timeout_s: float | None,
+) -> None:
+    """Wait until the first founder has left its model, and become a copy of it.
+
+    Args:
+        model: Changed in place.
+        schema: Of what of it is exchanged.
+        folder: Where the first founder leaves it.
+        stop: When set, it is waited for no longer.
+        timeout_s: How long to wait, seconds; for ever with None.
+
+    Raises:
+        TransportError: It did not come in time, or before *stop* was set.
+        ConfigError: It is another model; the first difference is named, and nothing has changed.
+    """
+    path = folder / _FILE
+    started_s = spoke_s = time.monotonic()
+    while not path.exists():
+        now = time.monotonic()
+        if stop.wait(_POLL_S) or now - started_s > (timeout_s or float("inf")):
+            raise TransportError(f"the first peer has left no model at {path}")
+        if now - spoke_s > _SAY_S:
+            spoke_s = now
+            _log.warning("waiting for the first peer's model")
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path} cannot be read as a model: {error}") from None
+    named = zip(schema.tensors, travelling_tensors(model, schema), strict=True)
+    pairs = [(each.name, mine, state.pop(each.name, None)) for each, mine in named]
+    for name, mine, first in pairs:
+        if first is None or (first.shape, first.dtype) != (mine.shape, mine.dtype):
+            theirs = "not there" if first is None else f"{tuple(first.shape)} {first.dtype}"
+            raise ConfigError(
+                f"this script's model is not that of the first peer: {name} is "
+                f"{tuple(mine.shape)} {mine.dtype} here and {theirs} there"
+            )
+    if state:
+        raise ConfigError(f"this script's model is not that of the first peer: no {min(state)}")
+    with torch.no_grad():
+        for _, mine, first in pairs:
+            if first is not None:
+                mine.copy_(first)
