@@ -49,7 +49,7 @@ def run(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE.toml | -- COMMAND]...",
+            metavar="[FILE.toml or -- COMMAND]...",
             help="What to start, as in `python train.py --lr 0.1`, behind `--`; a script's name "
             "alone will do. A TOML file can hold the command and all options: command = "
             '"python train.py", peers = 4, rule = "sgp".',
