@@ -50,6 +50,10 @@ COMMANDS = {
         summary="Start your own training script several times on this machine, as the peers of one "
         "swarm.",
     ),
+    "demo": Command(
+        home="commands.demo:demo",
+        summary="Show in a minute what a swarm does when machines are slow, die, and come late.",
+    ),
     "peer": Command(
         home="commands.peer:peer",
         summary="Be one peer of a swarm: found one, or join by the address of any member.",

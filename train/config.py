@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.protocol.rule import require_fit, require_topology, shards_of
@@ -16,7 +16,10 @@ from .interval import Interval, parse_interval
 from .lr_schedule import parse_lr_schedule
 from .tensors.mixing import MIXINGS, Mixing
 
-__all__ = ["CheckpointConfig", "PeerConfig", "RunConfig"]
+__all__ = ["CHECKPOINTS", "CheckpointConfig", "PeerConfig", "RunConfig"]
+
+CHECKPOINTS: Final = "checkpoints"
+"""Where in a peer's folder its checkpoints lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +97,12 @@ class PeerConfig:
     """Of the peer's random choices. The id goes into them too, so peers may share a seed."""
 
     out: Path | None = None
-    """Folder for the ledger, for metrics and the model at the end, and for what happened to
-    members; None to keep none."""
+    """Folder for the ledger, for metrics, checkpoints and the model at the end, and for what
+    happened to members; None to keep none."""
 
     log_every: int | None = 10
     """Steps between two rows of metrics.jsonl in ``out``. With None there are none, nor are the
-    peer's end and its model written there."""
+    peer's checkpoints, its end and its model written there unless asked for."""
 
     signals: bool = False
     """Whether SIGTERM, SIGINT and SIGUSR1 make the peer end its step, write its checkpoint, hand
@@ -107,7 +110,8 @@ class PeerConfig:
     process exits with 128 plus the signal's number."""
 
     checkpoint: CheckpointConfig | None = None
-    """Where and how often to write checkpoints; None for none."""
+    """Where and how often to write checkpoints; None for each minute into ``out``, where that is
+    given, and none otherwise."""
 
     linger_s: float = 30.0
     """How long a peer that has taken all its steps waits for the others, seconds. Raise it where
@@ -183,6 +187,12 @@ class PeerConfig:
         if self.out is not None:
             return self.out
         return None if self.checkpoint is None else self.checkpoint.folder
+
+    def in_folder(self) -> Self:
+        """The same, with checkpoints in ``out`` where nothing is said of them."""
+        if self.checkpoint is not None or self.out is None or self.log_every is None:
+            return self
+        return replace(self, checkpoint=CheckpointConfig(folder=self.out / CHECKPOINTS))
 
     def named(self) -> str:
         """The id, drawn by chance where none was given."""

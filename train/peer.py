@@ -53,7 +53,7 @@ class Peer:
         topology: Spec of the graph that says who may push to whom.
         rule: The algorithm, such as ``GoSGD(p=0.01)``.
         seed: Of this peer's random choices.
-        out: Folder for its ledger, metrics and, at the end, the model.
+        out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
         signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
 
     What is left at its default is taken from the environment, where `rumor run` started the
@@ -84,7 +84,7 @@ class Peer:
         told = environment()
         if signals is not None:
             told = replace(told, fields={**told.fields, "signals": signals})
-        self.config = told.fill(replace(config or PeerConfig(), **changes))
+        self.config = told.fill(replace(config or PeerConfig(), **changes)).in_folder()
         self.id = self.config.named()
         self.rule = self.config.make_rule()
         """The algorithm."""

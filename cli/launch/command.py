@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,9 @@ from ..exchange import ExchangeConfig
 from ..options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
 from .config import LaunchConfig, check
 from .display import display_on
-from .folder import PROGRAM, RunFolder
-from .monitor import Monitor
-from .processes import ProcessGroup, watchdog
+from .folder import PROGRAM
 from .supervisor import supervise
+from .swarm import Swarm
 
 if TYPE_CHECKING:
     from ...train.tasks.registry import Task
@@ -130,30 +129,12 @@ def run_swarm(
     task, out = check(config, resumes=resumption is not None)
     steps = config.steps or (None if config.total_steps else task.steps)
     title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
-    pauses = any(fault.kind in ("pause", "slow") for fault in config.faults)
-    waker = watchdog() if pauses else nullcontext()
-    with waker as awake:
-        run_folder = RunFolder(config, steps, out, program)
-        found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
-        group = ProcessGroup(found, awake)
-        monitor = Monitor(group.places, group.processes, steps, config.total_steps)
-        if resumption is not None:
-            resumption.remind(monitor)
-        injector = None
-        if config.faults:
-            from .faults import FaultInjector
-
-            injector = FaultInjector(config.faults, group, monitor, run_folder, seed=config.seed)
+    with Swarm.founded(config, steps, out, program, resumption) as swarm:
         started_s = time.monotonic()
         with display_on(sys.stderr, title) as display:
-            views = supervise(group, monitor, display, injector)
+            supervise(swarm.group, swarm.monitor, display, swarm.injector)
         wall_s = time.monotonic() - started_s
-
-    from .summary import read_outcome
-
-    outcomes = [read_outcome(place, view) for place, view in zip(group.places, views, strict=True)]
-    records = [] if injector is None else injector.records
-    return conclude(config.described(steps), task, out, wall_s, outcomes, records)
+    return conclude(config.described(steps), task, out, wall_s, swarm.outcomes(), swarm.faults)
 
 
 def complaint(summary: dict[str, Any]) -> str:

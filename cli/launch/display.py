@@ -31,12 +31,15 @@ FRAME_LINES = 6
 
 
 @contextmanager
-def display_on(stream: TextIO, title: str) -> Iterator[Display]:
+def display_on(
+    stream: TextIO, title: str, notes: Callable[[], Sequence[str]] = tuple
+) -> Iterator[Display]:
     """Show a run on *stream*, in the way that it can.
 
     Args:
         stream: Usually stderr.
         title: One line about the run.
+        notes: What else there is to say at that moment, below the table.
     """
     console = Console(file=stream)
     if not console.is_terminal:
@@ -45,7 +48,7 @@ def display_on(stream: TextIO, title: str) -> Iterator[Display]:
             def write(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
                 for sentence in news:
                     lines.tell(sentence)
-                lines.show(elapsed_s, None, "", summarize(views))
+                lines.show(elapsed_s, None, "", "; ".join([summarize(views), *notes()]))
 
             yield write
         return
@@ -54,21 +57,26 @@ def display_on(stream: TextIO, title: str) -> Iterator[Display]:
         def draw(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
             for sentence in news:
                 console.print(Text(sentence, style="yellow"))
-            live.update(render(title, views, elapsed_s, console.height), refresh=True)
+            table = render(title, views, elapsed_s, console.height, notes())
+            live.update(table, refresh=True)
 
         yield draw
 
 
 def render(
-    title: str, views: Sequence[PeerView], elapsed_s: float, height: int = 1000
+    title: str,
+    views: Sequence[PeerView],
+    elapsed_s: float,
+    height: int = 1000,
+    below: Sequence[str] = (),
 ) -> RenderableType:
-    """Build the table: a row for each peer, as many as *height* lines hold."""
+    """Build the table: a row for each peer, as many as *height* lines hold; lines *below* it."""
     widths = {"state": 8, "": 16, ">step": 9, ">steps/s": 7, ">loss": 7, ">accuracy": 8}
     widths |= {">weight": 7, ">pushes": 6, ">live": 4}
     table = plain_table("peer", *widths)
     for column, width in zip(table.columns[1:], widths.values(), strict=True):
         column.min_width = width
-    shown = views[: max(1, height - FRAME_LINES)]
+    shown = views[: max(1, height - FRAME_LINES - len(below))]
     for view in shown:
         table.add_row(*_cells(view))
     hidden = len(views) - len(shown)
@@ -78,6 +86,7 @@ def render(
         Text.assemble((title, "bold"), (f"   {elapsed_s:.0f} s", "dim")),
         table,
         *(Text(note, style="dim") for note in notes),
+        *(Text(line) for line in below),
     )
 
 

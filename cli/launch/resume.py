@@ -240,7 +240,7 @@ def _process_in(folder: Path) -> int | None:
 
 
 def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:
-    from ...train.loop.trainer import CHECKPOINTS
+    from ...train.config import CHECKPOINTS
 
     if not any(any((place.folder / CHECKPOINTS).glob("*.safetensors")) for place in places):
         raise ConfigError(

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...train.storage.files import drafted
 from .curves import INK, PALETTE, STYLE, Floats, Mark, mark, mark_lines, new_figure
+from .plots import set_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,8 +53,7 @@ def draw(
         for axes in (loss, *middle, consensus):
             mark_lines(axes, _faults(summary), labels=axes is loss)
         loss.set_xlim(0, _last_step(peers) * (1 + MARGIN) or 1)
-        for axes in (loss, consensus):
-            axes.yaxis.set_major_formatter("{x:g}")
+        consensus.yaxis.set_major_formatter("{x:g}")
         figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")
         with drafted(path) as draft:
             figure.savefig(draft, format="png")
@@ -62,14 +62,16 @@ def draw(
 def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
     axes.set_title("Training loss of each peer on its own batches")
     axes.set_ylabel("loss")
-    axes.set_yscale("log")
+    shown: list[Floats] = []
     for index, rows in enumerate(peers):
         steps, values = _series(rows, "loss")
         color = _color(index, len(peers))
         axes.plot(*_by_life(steps, values), color=color, alpha=0.3, linewidth=0.8)
         steps, values = _by_life(steps, values, _smooth)
         axes.plot(steps, values, color=color, linewidth=1.5, label=_label(summary, index))
+        shown.append(values)
         _mark_end(axes, summary["peers_detail"][index], steps, values, color)
+    set_scale(axes, np.concatenate(shown))
     if not _are_told(peers, "loss"):
         text = "the script tells no loss: peer.step(loss=loss)"
         axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.transport.zmq_transport import Transport
-from ..config import CheckpointConfig, PeerConfig, RunConfig
+from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
 from ..interval import Recurrence, parse_interval
 from ..lr_schedule import parse_lr_schedule
 from ..peer import Peer
@@ -32,7 +32,7 @@ from ..tensors.cuda import find_device
 from .metrics import Recorder, Report, State
 from .record import save_peer_model
 
-__all__ = ["CHECKPOINTS", "OPTIONS", "Learner", "RunConfig", "run"]
+__all__ = ["OPTIONS", "Learner", "RunConfig", "run"]
 
 
 # On a CPU the thread that prepares batches takes its time from the training.
@@ -206,9 +206,6 @@ _log = logging.getLogger("rumor")
 
 OPTIONS: Final = "options.json"
 """What the command line said, in a peer's folder, for whoever resumes."""
-
-CHECKPOINTS: Final = "checkpoints"
-"""Where in a peer's folder its checkpoints lie."""
 
 
 def run(

@@ -7,14 +7,20 @@ from types import MappingProxyType, ModuleType
 from ...gossip.errors import ConfigError
 from ...gossip.rules.plugin import import_module_of, what_was_raised, where_it_was_raised
 from .char_lm import chars
-from .digits import digits, mnist
+from .digits import digits, mnist, noisy_digits
 from .quadratic import quadratic
 from .task import Evaluation, Task
 
 __all__ = ["BUILT_IN", "Evaluation", "Task", "load_task"]
 
 BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
-    {"chars": chars, "digits": digits, "mnist": mnist, "quadratic": quadratic}
+    {
+        "chars": chars,
+        "digits": digits,
+        "mnist": mnist,
+        "noisy-digits": noisy_digits,
+        "quadratic": quadratic,
+    }
 )
 """The functions behind the built-in names."""
 

@@ -27,7 +27,7 @@ from rumor.train import PeerConfig, RunConfig
         (["--join", "::1:7700"], "[::1]:7700"),
         (["--bind", "tcp://"], "malformed"),
         (["--advertise", "node-a"], "malformed"),
-        (["--task", "nope"], "digits, mnist, quadratic"),
+        (["--task", "nope"], "digits, mnist, noisy-digits, quadratic"),
         (["--topology", "nope"], "ring, path, star, complete"),
         (["--rule", "nope"], "gosgd"),
         (["--partition", "nope"], "dirichlet:ALPHA"),

@@ -42,7 +42,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
     ("arguments", "message"),
     [
         (["--peers", "0"], "--peers is 0"),
-        (["--task", "nope"], "digits, mnist, quadratic"),
+        (["--task", "nope"], "digits, mnist, noisy-digits, quadratic"),
         (["--task", "nowhere:task"], "no module 'nowhere'"),
         (["--topology", "nope"], "ring, path, star, complete"),
         (["--rule", "nope"], "gosgd"),
@@ -341,7 +341,7 @@ def test_a_watchdog_runs_where_peers_are_to_be_stopped(
         started.append(watchdog())
         return started[-1]
 
-    monkeypatch.setattr("rumor.cli.launch.command.watchdog", noted)
+    monkeypatch.setattr("rumor.cli.launch.swarm.watchdog", noted)
     # Later than the run takes: only who is told of whom counts here.
     fault = {"at_s": 60, "kind": kind, "peer": 1} | ({"factor": 2} if kind == "slow" else {})
     faults = resolve(read_faults(json.dumps([fault])), ["peer-0", "peer-1"])

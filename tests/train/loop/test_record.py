@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import TrainingError
+from rumor.gossip import ConfigError, TrainingError
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.merge import open_model
@@ -52,6 +52,23 @@ def test_a_loop_that_raises_has_failed_and_one_that_leaves_has_left(tmp_path: Pa
     assert [each["state"] for each in told] == ["failed", "left", "left"]
     assert told[0]["error"] == "TrainingError: no more"
     assert not (tmp_path / "a" / "model.safetensors").exists()
+
+
+def test_a_loop_begun_again_goes_on_from_the_checkpoint_in_its_folder(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    with Peer(model, config(), out=tmp_path) as peer:
+        peer.step()
+        torch.nn.init.constant_(model.weight, 2.0)
+        peer.step()
+    assert list((tmp_path / "checkpoints").glob("*.safetensors"))
+    with pytest.raises(ConfigError, match="holds checkpoints of an earlier incarnation"):
+        Peer(nn.Linear(2, 1), config(), out=tmp_path).__enter__()
+    again = nn.Linear(2, 1)
+    peer = Peer(again, config(), out=tmp_path)
+    assert peer.resume()
+    with peer:
+        assert peer.steps == 2
+        assert again.weight.tolist() == [[2.0, 2.0]]
 
 
 def test_who_wants_no_rows_gets_the_ledger_alone(tmp_path: Path) -> None:

@@ -1,0 +1,377 @@
+"""``rumor demo``: a swarm under stress beside one machine and all-reduce, in the same minute."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from ...gossip.errors import ConfigError
+from ..console import print_json
+from ..errors import FAILED, fail
+from ..launch.command import complaint, conclude
+from ..launch.config import LaunchConfig, check
+from ..launch.display import Display, display_on
+from ..launch.supervisor import LOOK_S, supervise
+from ..launch.swarm import Swarm
+from ..options import OUTPUT, Json, options_of
+from ..run_folder import new_folders
+
+if TYPE_CHECKING:
+    from ...sim.kernel.faults.files import Fault
+    from ...sim.results.race import Contestant, LifeLine
+    from ..launch.monitor import PeerView
+    from ..launch.summary import Outcome
+
+__all__ = ["demo"]
+
+TARGET: Final = 0.88
+
+STEP_S: Final = 0.012
+"""What a step of a fast peer takes, most of it asleep: as long as it would on a GPU, say."""
+
+SLOWNESS: Final = 5
+"""Of the slow peer."""
+
+SECONDS: Final = 32
+"""How long training takes."""
+
+_MEAN_OF: Final = 3
+"""Evaluations in a row whose mean must reach the target: a lucky one is no success."""
+
+# Each with the learning rate at which it is fastest: see docs/explanation/experiments.md.
+_LR: Final = {"rumor": 0.15, "one": 0.05, "allreduce": 0.2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """One way to train."""
+
+    name: str
+    config: LaunchConfig
+    steps: int | None
+
+
+@options_of()
+def demo(
+    *,
+    target: Annotated[
+        float,
+        typer.Option(
+            metavar="PART",
+            help="Accuracy on held-out data that the three are to reach.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = TARGET,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The run's folder; runs/demo-TIME unless given.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show in a minute what a swarm does when machines are slow, die, and come late.
+
+    Four peers train on handwritten digits, half of whose labels are wrong: gradients are mostly
+    noise, and averaging pays. One peer is five times slower than the others; another is killed and
+    comes back from its checkpoint; a fifth one joins late. At the same time, on the same machine,
+    one peer trains alone, and four peers, one of them as slow, train with all-reduce and are spared
+    the kill. Each of the three uses the learning rate that is best for it.
+
+    Ctrl-C makes all leave; a second one kills them.
+
+    Exit status: as for `rumor launch`. Nothing depends on who was faster.
+    """
+    if not 0 < target < 1:
+        raise ConfigError(f"--target is {target}: it must be above 0 and below 1")
+    folder = out or next(path for path in new_folders("demo") if not path.exists())
+    summary = _run(folder, target)
+    if as_json:
+        print_json(summary)
+    else:
+        _report(summary, Console())
+    if why := complaint(summary["swarms"]["rumor"]):
+        fail(why, FAILED)
+
+
+def _entries(folder: Path) -> dict[str, _Entry]:
+    steps = round(SECONDS / STEP_S)
+    slow_steps = round(steps / SLOWNESS)
+    # The kill costs some, the newcomer brings more.
+    in_all = round(steps * (3 + 1 / SLOWNESS + 0.6))
+    trained = LaunchConfig(
+        task="noisy-digits",
+        topology="complete",
+        step_s_min=STEP_S,
+        slow=(f"3:{SLOWNESS}",),
+        eval_every=25,
+        checkpoint_every="2s",
+    )
+    swarm = replace(
+        trained,
+        rule=f"gosgd:p={0.8 / STEP_S:.0f},emission=per-second",
+        lr=_LR["rumor"],
+        total_steps=in_all,
+        faults=_faults(),
+        out=folder / "rumor",
+    )
+    one = replace(trained, peers=1, slow=(), lr=_LR["one"], steps=steps, out=folder / "one-machine")
+    allreduce = replace(
+        trained,
+        rule="allreduce",
+        lr=_LR["allreduce"],
+        steps=slow_steps,
+        eval_every=25 // SLOWNESS,
+        out=folder / "allreduce",
+    )
+    return {
+        "rumor": _Entry(name="rumor, 4 peers", config=swarm, steps=None),
+        "one": _Entry(name="one machine", config=one, steps=steps),
+        "allreduce": _Entry(name="all-reduce, 4 peers", config=allreduce, steps=slow_steps),
+    }
+
+
+def _faults() -> "tuple[Fault, ...]":
+    from ...sim.kernel.faults.files import Fault
+
+    return (
+        Fault(at_s=5.0, kind="join"),
+        Fault(at_s=8.0, kind="crash", peer="peer-1"),
+        Fault(at_s=11.0, kind="restart", peer="peer-1", state="kept"),
+    )
+
+
+def _run(folder: Path, target: float) -> dict[str, Any]:
+    """Train all three, and write what came of it."""
+    from ...train.storage.files import write_json
+
+    entries = _entries(folder)
+    checked = {key: check(entry.config) for key, entry in entries.items()}
+    with ExitStack() as stack:
+        swarms = {
+            key: stack.enter_context(Swarm.founded(entry.config, entry.steps, checked[key][1]))
+            for key, entry in entries.items()
+        }
+        main, others = swarms["rumor"], {key: swarms[key] for key in entries if key != "rumor"}
+        started_s = time.monotonic()
+        stack.enter_context(_running(list(others.values())))
+        names = {key: entry.name for key, entry in entries.items()}
+        title = f"noisy-digits, one peer {SLOWNESS} times slower, in {folder}"
+        with display_on(sys.stderr, title, lambda: _notes(swarms, names, target)) as display:
+            supervise(main.group, main.monitor, display, main.injector)
+            _await(list(others.values()), main, display, started_s)
+        wall_s = time.monotonic() - started_s
+    outcomes = {key: swarm.outcomes() for key, swarm in swarms.items()}
+    contestants = {key: _contestant(entries[key].name, outcomes[key], target) for key in entries}
+    summary: dict[str, Any] = {
+        "target": target,
+        "wall_s": wall_s,
+        "reached_s": {key: each.reached_s for key, each in contestants.items()},
+        "swarms": {
+            key: conclude(
+                entry.config.described(entry.steps),
+                checked[key][0],
+                checked[key][1],
+                wall_s,
+                outcomes[key],
+                swarms[key].faults,
+            )
+            for key, entry in entries.items()
+        },
+        "out": str(folder),
+    }
+    _draw(contestants, outcomes["rumor"], summary, folder / "demo.png")
+    write_json(folder / "summary.json", summary)
+    return summary
+
+
+@contextmanager
+def _running(swarms: Sequence[Swarm]) -> Iterator[None]:
+    """Start some, and kill what is left of them if something goes wrong meanwhile."""
+    try:
+        for swarm in swarms:
+            swarm.group.start()
+        yield
+    finally:
+        for swarm in swarms:
+            swarm.group.kill_all()
+            swarm.group.wait()
+
+
+def _await(swarms: Sequence[Swarm], main: Swarm, display: Display, started_s: float) -> None:
+    """Watch some to their end; if the main one was stopped, they stop, too."""
+    if any(view.state == "left" for view in main.monitor.views):
+        for swarm in swarms:
+            swarm.group.leave_all()
+    while not all(swarm.monitor.over for swarm in swarms):
+        for swarm in swarms:
+            swarm.monitor.update()
+        display(main.monitor.views, [], time.monotonic() - started_s)
+        time.sleep(LOOK_S)
+
+
+def _notes(swarms: Mapping[str, Swarm], names: Mapping[str, str], target: float) -> list[str]:
+    """How good each is now, and how far those are whose peers are not in the table."""
+    notes = []
+    for key, swarm in swarms.items():
+        if key != "rumor":
+            swarm.monitor.update()
+        views = swarm.monitor.views
+        known = [view.accuracy for view in views if view.accuracy is not None]
+        accuracy = f"{sum(known) / len(known):.3f}" if known else "    -"
+        notes.append(f"{names[key]:20} accuracy {accuracy} of {target:g}   {_steps(views)}")
+    return notes
+
+
+def _steps(views: "Sequence[PeerView]") -> str:
+    return f"{max(view.swarm_steps for view in views)} steps in all"
+
+
+def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Contestant":
+    from ...sim.results.race import Contestant
+
+    began_s = _began_s(outcomes)
+    rows = [row for row in outcomes[0].rows if row.get("accuracy") is not None]
+    times_s = [row["unix_s"] - began_s for row in rows]
+    accuracies = [row["accuracy"] for row in rows]
+    return Contestant(
+        name=name,
+        times_s=times_s,
+        losses=[row["test_loss"] for row in rows],
+        accuracies=accuracies,
+        reached_s=_reached_s(times_s, accuracies, target),
+    )
+
+
+def _began_s(outcomes: "Sequence[Outcome]") -> float:
+    """When the first peer began to train, by the calendar."""
+    firsts = [each.rows[0] for each in outcomes if each.rows]
+    return min((row["unix_s"] - row["time_s"] for row in firsts), default=0.0)
+
+
+def _reached_s(
+    times_s: Sequence[float], accuracies: Sequence[float], target: float
+) -> float | None:
+    """When the mean of some in a row was first as good as the target.
+
+    >>> _reached_s([1.0, 2.0, 3.0, 4.0], [0.5, 0.9, 0.8, 0.9], 0.8)
+    4.0
+    """
+    for end in range(_MEAN_OF, len(accuracies) + 1):
+        if sum(accuracies[end - _MEAN_OF : end]) / _MEAN_OF >= target:
+            return times_s[end - 1]
+    return None
+
+
+def _draw(
+    contestants: "Mapping[str, Contestant]",
+    outcomes: "Sequence[Outcome]",
+    summary: dict[str, Any],
+    path: Path,
+) -> None:
+    from ...sim.results.race import draw_race
+
+    swarm = summary["swarms"]["rumor"]
+    exact = swarm["weight_units_total"] == swarm["weight_units_expected"]
+    verdict = "exact" if exact else "NOT EXACT"
+    note = (
+        f"Weight is {verdict}: {swarm['weight_units_total']:,} units are there, "
+        f"{swarm['weight_units_expected']:,} should be."
+    )
+    title = f"Four peers, one {SLOWNESS} times slower, one killed; a fifth one joins late"
+    lines = _life_lines(outcomes, swarm["faults"])
+    draw_race(list(contestants.values()), lines, summary["target"], title, note, path)
+
+
+def _life_lines(
+    outcomes: "Sequence[Outcome]", faults: Sequence[Mapping[str, Any]]
+) -> "list[LifeLine]":
+    from ...sim.results.race import Event, LifeLine
+
+    began_s = _began_s(outcomes)
+    lines = []
+    for number, outcome in enumerate(outcomes):
+        id = outcome.id
+        times_s = [row["unix_s"] - began_s for row in outcome.rows]
+        done = [
+            (fault["kind"], each["unix_s"] - began_s)
+            for fault in faults
+            for each in fault["done"]
+            if fault.get("peer") == id
+        ]
+        events = [Event(at_s, "killed") for kind, at_s in done if kind == "crash"]
+        again = [at_s for kind, at_s in done if kind == "restart"]
+        spans = _spans(times_s, [at_s for kind, at_s in done if kind == "crash"], again)
+        events += [Event(begin_s, "back from its checkpoint") for begin_s, _ in spans[1:]]
+        if id.startswith("join-"):
+            events.append(Event(times_s[0] if times_s else 0.0, "joins"))
+        name = f"{id} ({SLOWNESS} times slower)" if number == 3 else id
+        lines.append(LifeLine(name=name, spans_s=spans, events=events))
+    return lines
+
+
+def _spans(
+    times_s: Sequence[float], killed_s: Sequence[float], again_s: Sequence[float]
+) -> list[tuple[float, float]]:
+    """The lives of a peer, from the rows it has written and from when it was killed."""
+    if not times_s:
+        return []
+    cuts = sorted([*killed_s, *again_s])
+    bounds = [times_s[0], *cuts, times_s[-1]]
+    spans = []
+    for begin_s, end_s in pairwise(bounds):
+        within = [time_s for time_s in times_s if begin_s <= time_s <= end_s]
+        if within and begin_s not in killed_s:
+            spans.append((within[0], end_s))
+    return spans
+
+
+def _report(summary: dict[str, Any], console: Console) -> None:
+    """Print three sentences, and where the files are."""
+    swarm, reached = summary["swarms"]["rumor"], summary["reached_s"]
+    target, out = summary["target"], summary["out"]
+    ours = reached["rumor"]
+    came = (
+        f"came to an accuracy of {target:g} after {ours:.1f} s"
+        if ours
+        else (f"did not come to an accuracy of {target:g}")
+    )
+    console.print()
+    exact = swarm["weight_units_total"] == swarm["weight_units_expected"]
+    sentences = [
+        f"Four peers, of which one was {SLOWNESS} times slower, one was killed and came back, "
+        f"and a fifth one came late, {came}; weight is {'exact' if exact else 'NOT EXACT'} to the "
+        f"unit ({swarm['weight_units_total']}).",
+        _compared("One machine alone", reached["one"], ours),
+        _compared(
+            "All-reduce, with the slow peer but without the kill,", reached["allreduce"], ours
+        ),
+    ]
+    for sentence in sentences:
+        console.print(sentence, highlight=False, markup=False)
+    console.print(f"Picture: {out}/demo.png", highlight=False, markup=False, soft_wrap=True)
+
+
+def _compared(who: str, theirs: float | None, ours: float | None) -> str:
+    """Say how much longer somebody else took, or that it did not.
+
+    >>> _compared("One machine", 20.0, 10.0)
+    'One machine took 20.0 s: 2.0 times as long.'
+    >>> _compared("One machine", 8.0, 10.0)
+    'One machine was faster: it took 8.0 s.'
+    """
+    if theirs is None:
+        return f"{who} did not get there within this run."
+    if ours is None or theirs <= ours:
+        return f"{who} was faster: it took {theirs:.1f} s."
+    return f"{who} took {theirs:.1f} s: {theirs / ours:.1f} times as long."

@@ -1,0 +1,92 @@
+"""The swarm of one run: its folders, its processes, and what is done to them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from .folder import PROGRAM, RunFolder
+from .monitor import Monitor
+from .processes import ProcessGroup, watchdog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from subprocess import Popen
+
+    from .config import LaunchConfig
+    from .faults import FaultInjector
+    from .resume import Resumption
+    from .summary import Outcome
+
+__all__ = ["Swarm"]
+
+
+class Swarm:
+    """Peers that train one model on this machine; made by `founded`.
+
+    Args:
+        config: What to run.
+        steps: Of each peer; None where only all together have a number of them.
+        out: The run's folder.
+        program: What starts a peer; its options are appended.
+        resumption: The run that it goes on with; None for a new one.
+        awake: Wakes paused peers if this process is killed.
+
+    Raises:
+        OSError: A folder cannot be made.
+    """
+
+    def __init__(
+        self,
+        config: "LaunchConfig",
+        steps: int | None,
+        out: "Path",
+        program: Sequence[str],
+        resumption: "Resumption | None",
+        awake: "Popen[bytes] | None",
+    ) -> None:
+        self.config, self.steps, self.out = config, steps, out
+        run_folder = RunFolder(config, steps, out, program)
+        found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
+        self.group = ProcessGroup(found, awake)
+        self.monitor = Monitor(self.group.places, self.group.processes, steps, config.total_steps)
+        if resumption is not None:
+            resumption.remind(self.monitor)
+        self.injector = self._injector(run_folder) if config.faults else None
+        """Does faults, where there are any."""
+
+    @classmethod
+    @contextmanager
+    def founded(
+        cls,
+        config: "LaunchConfig",
+        steps: int | None,
+        out: "Path",
+        program: Sequence[str] = PROGRAM,
+        resumption: "Resumption | None" = None,
+    ) -> "Iterator[Swarm]":
+        """Make a run's folders; no process is started yet. Arguments are those of `Swarm`."""
+        pauses = any(fault.kind in ("pause", "slow") for fault in config.faults)
+        with watchdog() if pauses else nullcontext() as awake:
+            yield cls(config, steps, out, program, resumption, awake)
+
+    def _injector(self, run_folder: RunFolder) -> "FaultInjector":
+        from .faults import FaultInjector
+
+        faults, seed = self.config.faults, self.config.seed
+        return FaultInjector(faults, self.group, self.monitor, run_folder, seed=seed)
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        """What was done to it."""
+        return [] if self.injector is None else self.injector.records
+
+    def outcomes(self) -> "list[Outcome]":
+        """What each peer came to; all have ended.
+
+        Raises:
+            TrainingError: A peer left files that cannot be read.
+        """
+        from .summary import read_outcome
+
+        pairs = zip(self.group.places, self.monitor.views, strict=True)
+        return [read_outcome(place, view) for place, view in pairs]
