@@ -39,8 +39,13 @@ STEP_S: Final = 0.012
 SLOWNESS: Final = 5
 """Of the slow peer."""
 
-SECONDS: Final = 32
+SECONDS: Final = 32.0
 """How long training takes."""
+
+_JOIN_AT, _KILL_AT, _RESTART_AT = 0.15, 0.25, 0.35
+"""When it happens, as parts of that."""
+
+_SECONDS_MAX: Final = 3600.0
 
 _MEAN_OF: Final = 3
 """Evaluations in a row whose mean must reach the target: a lucky one is no success."""
@@ -69,6 +74,14 @@ def demo(
             rich_help_panel=OUTPUT,
         ),
     ] = TARGET,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            help="How long training takes, beside some seconds until all processes have started.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = SECONDS,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -94,8 +107,10 @@ def demo(
     """
     if not 0 < target < 1:
         raise ConfigError(f"--target is {target}: it must be above 0 and below 1")
+    if not 1 <= seconds <= _SECONDS_MAX:
+        raise ConfigError(f"--seconds is {seconds:g}: it must be from 1 to {_SECONDS_MAX:g}")
     folder = out or next(path for path in new_folders("demo") if not path.exists())
-    summary = _run(folder, target)
+    summary = _run(folder, target, seconds)
     if as_json:
         print_json(summary)
     else:
@@ -104,8 +119,8 @@ def demo(
         fail(why, FAILED)
 
 
-def _entries(folder: Path) -> dict[str, _Entry]:
-    steps = round(SECONDS / STEP_S)
+def _entries(folder: Path, seconds: float) -> dict[str, _Entry]:
+    steps = round(seconds / STEP_S)
     slow_steps = round(steps / SLOWNESS)
     # The kill costs some, the newcomer brings more.
     in_all = round(steps * (3 + 1 / SLOWNESS + 0.6))
@@ -122,7 +137,7 @@ def _entries(folder: Path) -> dict[str, _Entry]:
         rule=f"gosgd:p={0.8 / STEP_S:.0f},emission=per-second",
         lr=_LR["rumor"],
         total_steps=in_all,
-        faults=_faults(),
+        faults=_faults(seconds),
         out=folder / "rumor",
     )
     one = replace(trained, peers=1, slow=(), lr=_LR["one"], steps=steps, out=folder / "one-machine")
@@ -141,21 +156,21 @@ def _entries(folder: Path) -> dict[str, _Entry]:
     }
 
 
-def _faults() -> "tuple[Fault, ...]":
+def _faults(seconds: float) -> "tuple[Fault, ...]":
     from ...sim.kernel.faults.files import Fault
 
     return (
-        Fault(at_s=5.0, kind="join"),
-        Fault(at_s=8.0, kind="crash", peer="peer-1"),
-        Fault(at_s=11.0, kind="restart", peer="peer-1", state="kept"),
+        Fault(at_s=_JOIN_AT * seconds, kind="join"),
+        Fault(at_s=_KILL_AT * seconds, kind="crash", peer="peer-1"),
+        Fault(at_s=_RESTART_AT * seconds, kind="restart", peer="peer-1", state="kept"),
     )
 
 
-def _run(folder: Path, target: float) -> dict[str, Any]:
+def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
     """Train all three, and write what came of it."""
     from ...train.storage.files import write_json
 
-    entries = _entries(folder)
+    entries = _entries(folder, seconds)
     checked = {key: check(entry.config) for key, entry in entries.items()}
     with ExitStack() as stack:
         swarms = {

@@ -1,6 +1,6 @@
 """``rumor merge``: the models that peers left, made into one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +30,15 @@ def merge(
         typer.Option("--output", "-o", metavar="FILE", help="Where the merged model goes."),
     ],
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture",
+            metavar="FILE.png",
+            help="Draw loss, accuracy and consensus distance of the peers, as far as they tell "
+            "them.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Average the models of several peers, each weighted by the weight that it ended with.
@@ -37,11 +46,15 @@ def merge(
     Peers that hold no weight, because they left, do not count unless nobody holds any;
     peers that failed never do.
     """
-    if output.exists() and not force:
-        raise ConfigError(f"{output} is there already: give --force to overwrite it")
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise ConfigError(f"{output} cannot be written: name a file in a folder that exists")
-    result = _merge(folders, output)
+    for file in filter(None, (output, picture)):
+        if file.exists() and not force:
+            raise ConfigError(f"{file} is there already: give --force to overwrite it")
+        if file.is_dir() or not file.absolute().parent.is_dir():
+            raise ConfigError(f"{file} cannot be written: name a file in a folder that exists")
+    peers = [peer for folder in folders for peer in _peer_folders(folder)]
+    result = _merge(peers, output)
+    if picture is not None:
+        _draw(peers, picture)
     if as_json:
         print_json(result)
         return
@@ -54,9 +67,8 @@ def merge(
     print(f"{output}: digest {result['digest']}")
 
 
-def _merge(folders: Sequence[Path], output: Path) -> dict[str, Any]:
-    """Merge what lies in *folders*, write it, and say what ``--json`` prints."""
-    peers = [peer for folder in folders for peer in _peer_folders(folder)]
+def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
+    """Merge what lies in folders of peers, write it, and say what ``--json`` prints."""
 
     from ...train.storage import merge as merged
 
@@ -74,6 +86,35 @@ def _merge(folders: Sequence[Path], output: Path) -> dict[str, Any]:
         "digest": digest,
         "output": str(output),
     }
+
+
+def _draw(peers: Sequence[Path], path: Path) -> None:
+    """Draw what peers have told of their training."""
+    from ...sim.results.live_plots import draw
+    from ...train.storage import merge as merged
+    from ...train.storage.jsonl import read_metrics
+    from ..launch.summary import estimate
+
+    models = [merged.open_model(peer / MODEL) for peer in peers]
+    reports = [read_report(peer) or {} for peer in peers]
+    told: Mapping[str, Any] = next((each for each in reports if each.get("rule")), {})
+    summary = {
+        "task": "training",
+        "peers": len(peers),
+        "topology": told.get("topology", "exponential"),
+        "rule": told.get("rule", "gosgd"),
+        "p": told.get("p"),
+        "emission": "per-step",
+        "accuracy": None,
+        "loss": None,
+        "consensus_distance": merged.consensus_distance(models),
+        "peers_detail": [
+            {"id": model.id, "state": report.get("state", State.FINISHED)}
+            for model, report in zip(models, reports, strict=True)
+        ],
+    }
+    rows = [read_metrics(peer / "metrics.jsonl") for peer in peers]
+    draw(summary, rows, estimate(rows), path)
 
 
 def _peer_folders(folder: Path) -> list[Path]:

@@ -18,7 +18,7 @@ __all__ = ["draw"]
 Rows = Sequence[Mapping[str, Any]]
 
 # Room at the right for what came out at the end.
-MARGIN = 0.18
+MARGIN = 0.21
 
 
 def draw(

@@ -79,12 +79,19 @@ def draw_race(
         for each, color in zip(contestants, COLORS, strict=False):
             width = 2.2 if color == BLUE else 1.5
             loss.plot(each.times_s, each.losses, color=color, linewidth=width, label=each.name)
-            accuracy.plot(each.times_s, each.accuracies, color=color, linewidth=width)
-            if each.reached_s is not None:
-                _mark_reached(accuracy, each.reached_s, target, color)
+            never = each.reached_s is None
+            when = "not reached" if never else f"{each.reached_s:.1f} s"
+            accuracy.plot(
+                *(each.times_s, each.accuracies), color=color, linewidth=width, label=when
+            )
+            if not never:
+                accuracy.plot(
+                    [each.reached_s], [target], color=color, marker="D", markersize=8, zorder=5
+                )
         accuracy.axhline(target, color=INK, linewidth=0.8, linestyle=":")
         accuracy.set_ylim(top=1.0)
         loss.legend(loc="upper right")
+        accuracy.legend(loc="lower right")
         _draw_lives(lives, lines)
         lives.set_xlabel("wall clock since training began, s")
         lives.set_xlim(left=0.0)
@@ -92,18 +99,6 @@ def draw_race(
         figure.supxlabel(note, x=0.01, ha="left", fontsize=STYLE["font.size"])
         with drafted(path) as draft:
             figure.savefig(draft, format="png")
-
-
-def _mark_reached(axes: "Axes", time_s: float, target: float, color: str) -> None:
-    axes.plot([time_s], [target], color=color, marker="D", markersize=7, zorder=5)
-    axes.annotate(
-        f"{time_s:.1f} s",
-        (time_s, target),
-        xytext=(6, -14),
-        textcoords="offset points",
-        color=color,
-        fontweight="bold",
-    )
 
 
 def _draw_lives(axes: "Axes", lines: Sequence[LifeLine]) -> None:
