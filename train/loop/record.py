@@ -18,7 +18,7 @@ from ..tasks.task import Evaluation
 from ..tensors.layout import as_text, runs_of, with_aliases
 from .metrics import Measured, Recorder, Report, State
 
-__all__ = ["LoopRecord", "Loss", "Recorded", "save_peer_model"]
+__all__ = ["LoopRecord", "Loss", "Recorded", "report_of", "save_peer_model"]
 
 _log = logging.getLogger("rumor")
 
@@ -133,33 +133,65 @@ class LoopRecord:
             self._sketch_due_s = now + (now - began_s) / _SKETCHING_PART_MAX
 
     def _report(self, state: State, error: str | None) -> Report:
-        peer, counters = self._peer, self._peer.counters
-        wall_s = self._stepped_s - self._started_s
-        measured, rule = self._evaluated, peer.rule
-        return Report(
-            id=peer.id,
-            index=0,
-            state=state,
-            error=error,
-            address=peer.address,
-            steps=peer.steps,
-            swarm_steps=peer.swarm_steps,
-            lives=max(1, len(ledger_paths(self._folder))),
-            steps_per_s=(peer.steps - self._steps_before) / wall_s if wall_s else 0.0,
-            wall_s=wall_s,
-            accuracy=measured.accuracy if measured else None,
-            loss=measured.loss if measured and math.isfinite(measured.loss) else None,
-            weight_units=peer.weight_units,
-            shards=peer.config.shards,
-            messages=counters.messages,
-            bytes_sent=counters.bytes_sent,
-            pushes=counters.pushes,
-            skipped=counters.skipped,
-            refusals=counters.refusals,
-            rule=rule.name,
-            p=getattr(rule, "p", None),
-            topology=peer.config.topology,
+        return report_of(
+            self._peer,
+            state,
+            error,
+            folder=self._folder,
+            steps_before=self._steps_before,
+            wall_s=self._stepped_s - self._started_s,
+            evaluation=self._evaluated,
         )
+
+
+def report_of(
+    peer: Recorded,
+    state: State,
+    error: str | None,
+    *,
+    folder: Path | None,
+    steps_before: int,
+    wall_s: float,
+    evaluation: Evaluation | None,
+    index: int = 0,
+) -> Report:
+    """Say how a peer ended.
+
+    Args:
+        peer: Which one.
+        state: How.
+        error: What went wrong, in words.
+        folder: The peer's, which knows of earlier incarnations; None where there is none.
+        steps_before: That those took.
+        wall_s: From this one's first step to its last, seconds.
+        evaluation: Of its model, the last one.
+        index: Which part of the data it had.
+    """
+    counters, rule = peer.counters, peer.rule
+    return Report(
+        id=peer.id,
+        index=index,
+        state=state,
+        error=error,
+        address=peer.address,
+        steps=peer.steps,
+        swarm_steps=peer.swarm_steps,
+        lives=1 if folder is None else max(1, len(ledger_paths(folder))),
+        steps_per_s=(peer.steps - steps_before) / wall_s if wall_s else 0.0,
+        wall_s=wall_s,
+        accuracy=evaluation.accuracy if evaluation else None,
+        loss=evaluation.loss if evaluation and math.isfinite(evaluation.loss) else None,
+        weight_units=peer.weight_units,
+        shards=peer.vector.schema.shards,
+        messages=counters.messages,
+        bytes_sent=counters.bytes_sent,
+        pushes=counters.pushes,
+        skipped=counters.skipped,
+        refusals=counters.refusals,
+        rule=rule.name,
+        p=getattr(rule, "p", None),
+        topology=peer.config.topology,
+    )
 
 
 def save_peer_model(peer: Recorded, model: nn.Module, path: Path) -> None:

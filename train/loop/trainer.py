@@ -24,13 +24,12 @@ from ..lr_schedule import parse_lr_schedule
 from ..peer import Peer
 from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
-from ..storage.ledger_file import ledger_paths
 from ..tasks.data import Loader, Sampler, split
 from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
 from .metrics import Recorder, Report, State
-from .record import save_peer_model
+from .record import report_of, save_peer_model
 
 __all__ = ["OPTIONS", "Learner", "RunConfig", "run"]
 
@@ -396,29 +395,15 @@ class _Training:
                 _log.warning("nor could peer.json be written: %s", failure)
 
     def _report(self, state: State, error: str | None = None) -> Report:
-        peer, counters = self.peer, self.peer.counters
-        evaluation = self.learner.task.evaluate(self._model) if state != "failed" else None
-        steps = self.learner.taken - self._steps_before
-        return Report(
-            id=peer.id,
-            index=self._config.index,
-            state=state,
-            error=error,
-            address=peer.address,
-            steps=self.learner.taken,
-            swarm_steps=peer.swarm_steps,
-            lives=max(1, len(ledger_paths(self._config.out))) if self._config.out else 1,
-            steps_per_s=steps / self._wall_s if self._wall_s else 0.0,
+        return report_of(
+            self.peer,
+            state,
+            error,
+            folder=self._config.out,
+            steps_before=self._steps_before,
             wall_s=self._wall_s,
-            accuracy=evaluation.accuracy if evaluation else None,
-            loss=evaluation.loss if evaluation else None,
-            weight_units=peer.weight_units,
-            shards=peer.config.shards,
-            messages=counters.messages,
-            bytes_sent=counters.bytes_sent,
-            pushes=counters.pushes,
-            skipped=counters.skipped,
-            refusals=counters.refusals,
+            evaluation=self.learner.task.evaluate(self._model) if state != "failed" else None,
+            index=self._config.index,
         )
 
 
