@@ -1,4 +1,4 @@
-# make demo        four peers train one model on this machine
+# make demo        four peers, one slow, one killed, one late, beside one machine and all-reduce
 # make test        the test suite, but for what the next three run
 # make test-cluster    studies on a Dask and on a Ray
 # make test-browser    reports in a browser
@@ -42,7 +42,7 @@ help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 demo: .venv/.demo
-	$(BIN)/rumor launch --peers 4 --task digits --step-s-min 0.01
+	$(BIN)/rumor demo
 
 # What files share, such as a swarm that was run once, is made once where a file stays in one process.
 PYTEST  := -m pytest --dist loadfile --durations=20
