@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 
 from rumor.cli import main
-from rumor.cli.launch import processes
+from rumor.cli.launch.processes import fork_server, group
 
 __all__ = ["PROCESSES", "Forked", "forked", "forked_peers"]
 
@@ -86,7 +86,8 @@ def forked_peers(real: Sequence[str] = ()) -> Iterator[None]:
 
     stand_in = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "subprocess", stand_in)
+        patch.setattr(group, "subprocess", stand_in)
+        patch.setattr(fork_server, "fork_server", lambda task: nullcontext())
         yield
 
 

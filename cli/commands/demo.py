@@ -18,6 +18,7 @@ from ..errors import FAILED, fail
 from ..launch.command import complaint, conclude
 from ..launch.config import LaunchConfig, check
 from ..launch.display import Display, display_on
+from ..launch.processes import fork_server as forking
 from ..launch.supervisor import LOOK_S, supervise
 from ..launch.swarm import Swarm
 from ..options import OUTPUT, Json, options_of
@@ -171,10 +172,13 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
     from ...train.storage.files import write_json
 
     entries = _entries(folder, seconds)
-    checked = {key: check(entry.config) for key, entry in entries.items()}
     with ExitStack() as stack:
+        server = stack.enter_context(forking.fork_server(entries["rumor"].config.task))
+        checked = {key: check(entry.config) for key, entry in entries.items()}
         swarms = {
-            key: stack.enter_context(Swarm.founded(entry.config, entry.steps, checked[key][1]))
+            key: stack.enter_context(
+                Swarm.founded(entry.config, entry.steps, checked[key][1], server=server)
+            )
             for key, entry in entries.items()
         }
         main, others = swarms["rumor"], {key: swarms[key] for key in entries if key != "rumor"}

@@ -17,7 +17,7 @@ from ..launch.command import complaint, conclude
 from ..launch.display import display_on, report
 from ..launch.folder import Place
 from ..launch.monitor import Monitor, State, read_report
-from ..launch.processes import ProcessGroup
+from ..launch.processes.group import ProcessGroup
 from ..launch.script import (
     ScriptConfig,
     config_from,

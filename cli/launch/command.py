@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from ..options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, 
 from .config import LaunchConfig, check
 from .display import display_on
 from .folder import PROGRAM
+from .processes import fork_server as forking
 from .supervisor import supervise
 from .swarm import Swarm
 
@@ -126,14 +127,17 @@ def run_swarm(
         TrainingError: A peer left files that cannot be read.
         OSError: A folder cannot be made, or a process not started.
     """
-    task, out = check(config, resumes=resumption is not None)
-    steps = config.steps or (None if config.total_steps else task.steps)
-    title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
-    with Swarm.founded(config, steps, out, program, resumption) as swarm:
-        started_s = time.monotonic()
-        with display_on(sys.stderr, title) as display:
-            supervise(swarm.group, swarm.monitor, display, swarm.injector)
-        wall_s = time.monotonic() - started_s
+    # A server imports torch while this process does so, too.
+    forks = program == PROGRAM
+    with forking.fork_server(config.task) if forks else nullcontext() as server:
+        task, out = check(config, resumes=resumption is not None)
+        steps = config.steps or (None if config.total_steps else task.steps)
+        title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
+        with Swarm.founded(config, steps, out, program, resumption, server) as swarm:
+            started_s = time.monotonic()
+            with display_on(sys.stderr, title) as display:
+                supervise(swarm.group, swarm.monitor, display, swarm.injector)
+            wall_s = time.monotonic() - started_s
     return conclude(config.described(steps), task, out, wall_s, swarm.outcomes(), swarm.faults)
 
 

@@ -25,7 +25,7 @@ from ...sim.kernel.faults.transport import NetworkPlan
 from ...sim.kernel.worker import Slowness
 from .folder import RunFolder
 from .monitor import Monitor, State
-from .processes import ProcessGroup
+from .processes.group import ProcessGroup
 
 __all__ = [
     "FaultInjector",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .display import Display
 from .monitor import Monitor, PeerView
-from .processes import ProcessGroup
+from .processes.group import ProcessGroup
 
 if TYPE_CHECKING:
     from .faults import FaultInjector
@@ -64,7 +64,11 @@ def supervise(
     started_s = time.monotonic()
     try:
         with _handling(interrupt):
+            display(monitor.views, (), 0.0)
             group.start()
+            if interrupt.count:
+                # Those that were started since have not heard of it.
+                group.leave_all()
             while not monitor.over or (faults is not None and faults.will_revive):
                 news = _wait(faults, group, interrupt) + monitor.update()
                 display(monitor.views, news, time.monotonic() - started_s)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .folder import PROGRAM, RunFolder
 from .monitor import Monitor
-from .processes import ProcessGroup, watchdog
+from .processes.group import ProcessGroup, watchdog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from .config import LaunchConfig
     from .faults import FaultInjector
+    from .processes.fork_server import ForkServer
     from .resume import Resumption
     from .summary import Outcome
 
@@ -30,6 +31,7 @@ class Swarm:
         program: What starts a peer; its options are appended.
         resumption: The run that it goes on with; None for a new one.
         awake: Wakes paused peers if this process is killed.
+        server: Peers are forked from it.
 
     Raises:
         OSError: A folder cannot be made.
@@ -43,11 +45,12 @@ class Swarm:
         program: Sequence[str],
         resumption: "Resumption | None",
         awake: "Popen[bytes] | None",
+        server: "ForkServer | None",
     ) -> None:
         self.config, self.steps, self.out = config, steps, out
         run_folder = RunFolder(config, steps, out, program)
         found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
-        self.group = ProcessGroup(found, awake)
+        self.group = ProcessGroup(found, awake, server)
         self.monitor = Monitor(self.group.places, self.group.processes, steps, config.total_steps)
         if resumption is not None:
             resumption.remind(self.monitor)
@@ -63,11 +66,12 @@ class Swarm:
         out: "Path",
         program: Sequence[str] = PROGRAM,
         resumption: "Resumption | None" = None,
+        server: "ForkServer | None" = None,
     ) -> "Iterator[Swarm]":
         """Make a run's folders; no process is started yet. Arguments are those of `Swarm`."""
         pauses = any(fault.kind in ("pause", "slow") for fault in config.faults)
         with watchdog() if pauses else nullcontext() as awake:
-            yield cls(config, steps, out, program, resumption, awake)
+            yield cls(config, steps, out, program, resumption, awake, server)
 
     def _injector(self, run_folder: RunFolder) -> "FaultInjector":
         from .faults import FaultInjector

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.launch.command import complaint, run_swarm
 from rumor.cli.launch.faults import FaultInjector
-from rumor.cli.launch.processes import watchdog
+from rumor.cli.launch.processes.group import watchdog
 from rumor.sim.kernel.faults.files import Fault, read_faults, resolve
 
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes

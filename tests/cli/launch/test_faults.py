@@ -16,7 +16,7 @@ from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.launch.faults import FaultInjector, read_live_faults
 from rumor.cli.launch.folder import Place, RunFolder
 from rumor.cli.launch.monitor import Monitor, State
-from rumor.cli.launch.processes import ProcessGroup
+from rumor.cli.launch.processes.group import ProcessGroup
 from rumor.gossip.errors import ConfigError
 from rumor.sim.kernel.faults.files import LIVE_KINDS, read_faults
 from rumor.sim.kernel.faults.transport import NetworkPlan

@@ -18,7 +18,7 @@ from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.launch.display import Display
 from rumor.cli.launch.folder import Place, RunFolder
 from rumor.cli.launch.monitor import Monitor, PeerView, State
-from rumor.cli.launch.processes import ProcessGroup, watchdog
+from rumor.cli.launch.processes.group import ProcessGroup, watchdog
 from rumor.cli.launch.supervisor import supervise
 
 from .fakes import FAKE_PEER
@@ -158,7 +158,7 @@ def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_pa
 
 LAUNCHER = """
 import os, signal, subprocess, sys
-from rumor.cli.launch.processes import watchdog
+from rumor.cli.launch.processes.group import watchdog
 
 pipe = watchdog().stdin
 peer = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$; echo awake"], start_new_session=True)
@@ -222,7 +222,7 @@ def test_a_run_goes_on_without_a_watchdog_that_was_killed(tmp_path: Path) -> Non
         group = ProcessGroup([place, place, place], waker)
         group.start()
         group.wait()
-    assert [process.returncode for process in group.processes] == [0, 0, 0]
+    assert [process.poll() for process in group.processes] == [0, 0, 0]
 
 
 def test_a_watchdog_ends_with_the_run_whoever_has_ended_before() -> None:

@@ -1,13 +1,13 @@
 """The processes of a run: started, paused, stopped, and started again."""
 
-import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Set
 from contextlib import suppress
-from typing import Final
+from typing import IO, Final
 
-from .folder import Place
+from ..folder import PROGRAM, Place
+from .fork_server import ForkedProcess, ForkServer, environment
 
 __all__ = ["ProcessGroup", "watchdog"]
 
@@ -18,17 +18,22 @@ class ProcessGroup:
     Args:
         places: Where peers write, and how they are started; nothing is started yet.
         watchdog: Wakes paused peers if this process is killed.
+        server: Peers are forked from it, where they are those of ``rumor``.
     """
 
     def __init__(
-        self, places: Iterable[Place], watchdog: "subprocess.Popen[bytes] | None" = None
+        self,
+        places: Iterable[Place],
+        watchdog: "subprocess.Popen[bytes] | None" = None,
+        server: ForkServer | None = None,
     ) -> None:
         self.places = list(places)
         """Of the last life of each."""
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[subprocess.Popen[bytes] | ForkedProcess] = []
         """In the same order."""
         self._held: dict[int, set[str]] = {}
         self._watchdog = watchdog
+        self._server = server
 
     def start(self) -> None:
         """Start all.
@@ -112,15 +117,15 @@ class ProcessGroup:
         for process in self.processes:
             process.wait()
 
-    def _start(self, place: Place) -> subprocess.Popen[bytes]:
+    def _start(self, place: Place) -> "subprocess.Popen[bytes] | ForkedProcess":
         # A later life goes on in the log of the one before.
         with open(place.folder / "log.txt", "ab") as log:
-            process = subprocess.Popen(
+            process = self._forked(place, log) or subprocess.Popen(
                 place.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment(os.environ) | dict(place.variables),
+                env=_variables(place),
                 # A session of its own, or the terminal would send its Ctrl-C to the peers too, and
                 # they would take the launcher's for the second one.
                 start_new_session=True,
@@ -139,10 +144,19 @@ class ProcessGroup:
             raise
         return process
 
+    def _forked(self, place: Place, log: IO[bytes]) -> ForkedProcess | None:
+        program, arguments = place.command[: len(_PYTHON)], place.command[len(_PYTHON) :]
+        if self._server is None or program != _PYTHON:
+            return None
+        return self._server.start(arguments, log, _variables(place))
 
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    # Peers share this machine: with a thread per core each, they would fight over the cores.
-    return {"OMP_NUM_THREADS": "1", **inherited}
+
+_PYTHON: Final = PROGRAM[:-1]
+"""What runs ``rumor``."""
+
+
+def _variables(place: Place) -> dict[str, str]:
+    return environment() | dict(place.variables)
 
 
 _WAKE: Final = 'while read -r pid; do pids="$pids $pid"; done; kill -CONT $pids; exit 0'
