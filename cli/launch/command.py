@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
+from ...gossip.errors import ConfigError
 from ..console import print_json
-from ..errors import FAILED, fail
+from ..errors import FAILED, fail, not_written
 from ..exchange import ExchangeConfig
 from ..options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
 from .config import LaunchConfig, check
@@ -125,7 +126,7 @@ def run_swarm(
     Raises:
         ConfigError: It cannot start; nothing was written.
         TrainingError: A peer left files that cannot be read.
-        OSError: A folder cannot be made, or a process not started.
+        OSError: A process cannot be started.
     """
     task, out = check(config, resumes=resumption is not None)
     steps = config.steps or (None if config.total_steps else task.steps)
@@ -134,7 +135,11 @@ def run_swarm(
     waker = watchdog() if pauses else nullcontext()
     with waker as awake:
         run_folder = RunFolder(config, steps, out, program)
-        found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
+        with _making(out):
+            if resumption is None:
+                found = run_folder.found()
+            else:
+                found = resumption.again(run_folder, config)
         group = ProcessGroup(found, awake)
         monitor = Monitor(group.places, group.processes, steps, config.total_steps)
         if resumption is not None:
@@ -154,6 +159,14 @@ def run_swarm(
     outcomes = [read_outcome(place, view) for place, view in zip(group.places, views, strict=True)]
     records = [] if injector is None else injector.records
     return conclude(config.described(steps), task, out, wall_s, outcomes, records)
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(not_written(folder, error)) from None
 
 
 def complaint(summary: dict[str, Any]) -> str:
