@@ -48,7 +48,7 @@ class Peer:
             gradients and floating buffers are averaged; an optimizer of any kind may be made
             before or after.
         config: All settings. The arguments below change some of them.
-        join: Addresses of any members; none to found a swarm.
+        join: Address of any member, or several; none to found a swarm.
         bind: Where to listen, such as ``"tcp://0.0.0.0:7700"``.
         topology: Spec of the graph that says who may push to whom.
         rule: The algorithm, such as ``GoSGD(p=0.01)``.
@@ -69,7 +69,7 @@ class Peer:
         model: nn.Module,
         config: PeerConfig | None = None,
         *,
-        join: Sequence[str] | None = None,
+        join: str | Sequence[str] | None = None,
         bind: str | None = None,
         topology: str | None = None,
         rule: Rule | str | None = None,
@@ -78,7 +78,8 @@ class Peer:
         signals: bool | None = None,
     ) -> None:
         given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
-        given |= {"join": None if join is None else tuple(join), "signals": signals}
+        several = join if join is None or isinstance(join, str) else tuple(join)
+        given |= {"join": several, "signals": signals}
         given |= {"out": None if out is None else Path(out)}
         changes: Any = {name: value for name, value in given.items() if value is not None}
         told = environment()

@@ -36,7 +36,7 @@ def advertised(config: PeerConfig, bound: Sequence[str]) -> tuple[str, ...]:
             ", ".join(open_ones),
         )
     if config.advertise:
-        return config.advertise
+        return (config.advertise,) if isinstance(config.advertise, str) else config.advertise
     remote = [address for address in config.join if not is_loopback(address)]
     if bound and not open_ones and remote:
         _log.info("only dialling out: other machines cannot reach %s; see `bind`", ", ".join(bound))
