@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ...gossip.errors import ConfigError
 from ..console import print_json
-from ..errors import FAILED, STOPPED, fail, not_written
+from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..options import EXCHANGE, GOSSIP, SPEED, Json, Source, config_of, given, options_of
 from ..run_folder import new_folders, taken_folder
 
@@ -90,7 +90,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
         config = start_from(own.from_file, config, given(ctx))
     keep_pages()
     check_format(own.format)
-    with _folder_of(own.out, config.task_name) as folder:
+    with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
         run = _run(config)
         unwritten = _keep(run, folder, own.format, picture=not own.no_plot)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
