@@ -424,6 +424,14 @@ def from_text(text: str) -> Runs:
         ValueError: It is something else.
     """
     try:
-        return {name: tuple(Run(*run) for run in runs) for name, runs in json.loads(text).items()}
-    except (TypeError, AttributeError) as error:
+        found = {name: tuple(Run(*run) for run in runs) for name, runs in json.loads(text).items()}
+    except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no runs of shards: {error}") from None
+    for name, runs in found.items():
+        place = 0
+        for run in runs:
+            whole = all(type(number) is int for number in run)
+            if not (whole and run.start == place <= run.stop and run.shard >= 0):
+                raise ValueError(f"no runs of shards: those of {name} are not in order")
+            place = run.stop
+    return found
