@@ -205,7 +205,7 @@ def time_left(done: float | None, wall_s: float) -> list[str]:
     >>> time_left(0.25, 10.0)
     ['about 30 s left']
     """
-    if not done or wall_s < ESTIMATE_AFTER_S:
+    if not done or done >= 1 or wall_s < ESTIMATE_AFTER_S:
         return []
     return [f"about {duration(wall_s * (1 - done) / done)} left"]
 

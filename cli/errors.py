@@ -1,13 +1,23 @@
 """Errors as one or two lines on stderr and an exit status."""
 
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
 
-__all__ = ["FAILED", "STOPPED", "WRONG_ARGUMENTS", "fail", "not_written", "reporting_errors"]
+__all__ = [
+    "FAILED",
+    "STOPPED",
+    "WRONG_ARGUMENTS",
+    "fail",
+    "not_written",
+    "reporting_errors",
+    "sigterm_as_interrupt",
+]
 
 FAILED = 1
 """Exit status: it ran and failed."""
@@ -58,6 +68,24 @@ def _message_of(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory for this"
     return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM, which schedulers and `timeout` send, end what runs inside as Ctrl-C does: with
+    what is to be said and tidied up then."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def not_written(path: object, error: OSError) -> str:

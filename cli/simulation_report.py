@@ -59,7 +59,14 @@ def reached(progress: "Progress") -> str:
 
 
 def _place(progress: "Progress") -> list[str]:
-    total = "" if progress.steps_total is None else f" of {progress.steps_total:,}"
+    steps_total = progress.steps_total
+    if not progress.steps:
+        return ["starting"]
+    total = "" if steps_total is None else f" of {steps_total:,}"
+    if steps_total is not None and progress.steps > steps_total:
+        # Nobody counts the steps of all: workers hear late that these are enough, and what a crash
+        # has undone is done again.
+        total = f" ({steps_total:,} planned)"
     return [f"step {progress.steps:,}{total}", f"virtual time {progress.time_s:.4g} s"]
 
 
@@ -176,7 +183,7 @@ def _traffic(summary: dict[str, Any]) -> Iterator[Row]:
     yield Row("pushes", f"{summary['pushes']:,}", words)
     staleness = summary.get("staleness_steps")
     if staleness is not None:
-        words = "steps that a share's sender was behind who mixed it in, on average"
+        words = "steps that shares were behind whoever mixed them in, on average"
         yield Row("staleness", f"{staleness:.3g}", words)
 
 

@@ -13,6 +13,7 @@ for the ``repr`` of what holds weights.
 """
 
 import re
+import reprlib
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Final
@@ -157,7 +158,7 @@ def from_units(told: object) -> int:
         number, twos = int(match[1]), int(match[2] or 0)
         if twos <= _UNIT_BITS and (number & 1 or not twos):
             return number << _UNIT_BITS - twos
-    raise ValueError(f"{told!r} is no weight in units")
+    raise ValueError(f"{reprlib.repr(told)} is no weight in units")
 
 
 def in_unit_floats(weights: Sequence[Sequence[int]]) -> list[list[float]]:

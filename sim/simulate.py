@@ -34,11 +34,12 @@ from .batched.schedule import (
     settled,
 )
 from .batched.stepper import Failure
-from .batched.values import Cores, Values, check_memory, check_values, prepare
+from .batched.values import Checked, Cores, Values, check_memory, check_values, prepare
 from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import choose_decider
 from .kernel.fast_path.compiler import Decider
+from .kernel.fast_path.levels import AnyLevel
 from .kernel.fast_path.proof import prove
 from .kernel.faults.files import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
@@ -182,6 +183,10 @@ class Simulation:
         self.steps = config.steps or (None if ends else task.steps)
 
     @cached_property
+    def _checked(self) -> Checked:
+        return check_values(self.config, self._task, self.ids)
+
+    @cached_property
     def _values(self) -> Values:
         is_compiled = self._decider is not None and self._decider.is_compiled
         # What takes no longer than that needs no core of its own.
@@ -192,8 +197,7 @@ class Simulation:
     @cached_property
     def _decider(self) -> Decider | None:
         """What runs the fast path; None where the protocols decide."""
-        checked = check_values(self.config, self._task, self.ids)
-        plan = self._plan(checked.schema, checked.anchor)
+        plan = self._plan(self._checked.schema, self._checked.anchor)
         return choose_decider(self.config.decide, plan, self._steps_total())
 
     def prepare(self) -> None:
@@ -219,7 +223,7 @@ class Simulation:
                 kind, or memory does not suffice.
             TrainingError: The rule could not go on.
         """
-        checked = check_values(self.config, self._task, self.ids)
+        checked = self._checked
         plan = self._plan(checked.schema, checked.anchor)
         if not (rehearse and requirements_of(plan.rule()).fixed_members):
             plan.links()
@@ -245,14 +249,14 @@ class Simulation:
         """
         values, curves = self._values.make(), Curves()
         ending: Ending | None = None
+        watch = _Watch(partial(self._progress, curves), started_s, progress)
         try:
             for window in self._windows(values, stops):
-                values.execute(window.levels)
+                values.execute(watch.telling(window))
                 ending = window.ending
                 if window.reading is not None:
                     curves.add(window.reading, values)
-                if progress is not None:
-                    progress(self._progress(window, curves, time.perf_counter() - started_s))
+                watch.tell(window.steps, window.time_s)
         finally:
             values.close()
         assert ending is not None
@@ -368,16 +372,64 @@ class Simulation:
         ends = [self.config.total_steps, None if self.steps is None else self.steps * len(self.ids)]
         return min((end for end in ends if end is not None), default=None)
 
-    def _progress(self, window: Window, curves: Curves, wall_s: float) -> Progress:
+    def at_start(self) -> Progress:
+        """Where it is before anything is computed."""
+        return self._progress(Curves(), 0, 0.0, 0.0)
+
+    def _progress(self, curves: Curves, steps: int, time_s: float, wall_s: float) -> Progress:
         evaluation = curves.evaluation
         return Progress(
-            steps=window.steps,
+            steps=steps,
             steps_total=self._steps_total(),
-            time_s=window.time_s,
+            time_s=time_s,
             wall_s=wall_s,
             loss=evaluation.loss if evaluation else None,
             accuracy=evaluation.accuracy if evaluation else None,
         )
+
+
+# Between two words about the steps of one window, which may take minutes with a large model.
+_TELL_S = 1.0
+
+
+class _Watch:
+    """Tells how a run goes.
+
+    Args:
+        make: Makes what is told of steps taken, virtual time and time on the wall.
+        started_s: When it began.
+        progress: Is told; None where nobody wants to know.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int, float, float], Progress],
+        started_s: float,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._make = make
+        self._started_s = started_s
+        self._progress = progress
+        self._told_s = started_s
+        self._steps, self._time_s = 0, 0.0
+
+    def telling(self, window: Window) -> Iterator[AnyLevel]:
+        """The levels of a window, with a word now and then about the steps taken by then."""
+        steps, before, before_s = self._steps, self._steps, self._time_s
+        for level in window.levels:
+            yield level
+            steps += len(level.workers)
+            if time.perf_counter() - self._told_s > _TELL_S:
+                # Levels have no time of their own.
+                part = (steps - before) / max(1, window.steps - before)
+                self.tell(steps, before_s + part * (window.time_s - before_s))
+
+    def tell(self, steps: int, time_s: float) -> None:
+        """Say that so many steps were taken by that virtual time."""
+        self._told_s = time.perf_counter()
+        self._steps, self._time_s = steps, time_s
+        if self._progress is not None:
+            self._progress(self._make(steps, time_s, self._told_s - self._started_s))
 
 
 def find_task(config: SimulationConfig) -> Task | VectorTask:
@@ -435,7 +487,8 @@ def simulate(
 
     Args:
         config: All settings; the defaults unless given.
-        progress: Called after each window.
+        progress: Called once all settings are found to be valid, after each window, and within one
+            about once a second.
         settings: Fields of `SimulationConfig` that differ from *config*.
 
     Returns:
@@ -459,6 +512,9 @@ def simulate(
 def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], None] | None) -> Run:
     """Run, and run again with those stopped whose values were found not to be finite."""
     simulation = Simulation(config)
+    simulation.check(rehearse=False)
+    if progress is not None:
+        progress(simulation.at_start())
     simulation.prepare()
     started_s = time.perf_counter()
     stops: list[Stop] = []

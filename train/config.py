@@ -73,11 +73,11 @@ class PeerConfig:
     with port *, the system chooses one. May be given several times. None for a peer that only dials
     out."""
 
-    advertise: tuple[str, ...] = ()
+    advertise: str | tuple[str, ...] = ()
     """Address that others should dial, a name or a number, where it is not the one that is bound
     (NAT, containers, several interfaces). May be given several times, the best one first."""
 
-    join: tuple[str, ...] = ()
+    join: str | tuple[str, ...] = ()
     """Address of any member; may be given several times. Without one, this peer founds a swarm."""
 
     rendezvous: Path | None = None
@@ -158,10 +158,11 @@ class PeerConfig:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")
         set_field = object.__setattr__
-        set_field(self, "join", tuple(parse_address(address) for address in self.join))
         set_field(self, "bind", _parse_binds(self.bind))
-        named = (self.advertise,) if isinstance(self.advertise, str) else self.advertise or ()
-        set_field(self, "advertise", tuple(parse_address(address) for address in named))
+        for name in ("join", "advertise"):
+            given = getattr(self, name)
+            several = (given,) if isinstance(given, str) else given or ()
+            set_field(self, name, tuple(map(parse_address, several)))
         protocol = self.protocol
         rule = self.make_rule()
         set_field(self, "shards", shards_of(rule, self.shards))

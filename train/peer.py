@@ -15,6 +15,7 @@ from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, Transpor
 from ..gossip.protocol.rule import requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
+from ..gossip.wire.formats import Form
 from .config import PeerConfig
 from .loop.record import LoopRecord, Loss, save_peer_model
 from .loop.signals import SignalHandling
@@ -26,11 +27,16 @@ from .runtime.runner import PeerRuntime
 from .runtime.session import Made, PeerSession, open_transport
 from .storage.checkpointer import Stateful
 from .storage.journal import Journal
-from .tensors.vector import Vector
+from .tensors.blocks import all_finite
+from .tensors.vector import Vector, not_finite
 
 __all__ = ["Peer"]
 
 _log = logging.getLogger("rumor")
+
+# Snapshots are looked at as they are taken, and a peer without neighbors takes none. One look reads
+# the parameters once and a step several times: every hundredth step it costs less than 1 %.
+_LOOK_EVERY_STEPS: Final = 100
 
 # What a step is taken to last before the first two are over.
 _PACE_S: Final = 0.05
@@ -48,7 +54,7 @@ class Peer:
             gradients and floating buffers are averaged; an optimizer of any kind may be made
             before or after.
         config: All settings. The arguments below change some of them.
-        join: Addresses of any members; none to found a swarm.
+        join: Address of any member, or several; none to found a swarm.
         bind: Where to listen, such as ``"tcp://0.0.0.0:7700"``.
         topology: Spec of the graph that says who may push to whom.
         rule: The algorithm, such as ``GoSGD(p=0.01)``.
@@ -69,7 +75,7 @@ class Peer:
         model: nn.Module,
         config: PeerConfig | None = None,
         *,
-        join: Sequence[str] | None = None,
+        join: str | Sequence[str] | None = None,
         bind: str | None = None,
         topology: str | None = None,
         rule: Rule | str | None = None,
@@ -78,7 +84,8 @@ class Peer:
         signals: bool | None = None,
     ) -> None:
         given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
-        given |= {"join": None if join is None else tuple(join), "signals": signals}
+        several = join if join is None or isinstance(join, str) else tuple(join)
+        given |= {"join": several, "signals": signals}
         given |= {"out": None if out is None else Path(out)}
         changes: Any = {name: value for name, value in given.items() if value is not None}
         told = environment()
@@ -376,8 +383,9 @@ class Peer:
                 one, which is read where a row is written.
 
         Raises:
-            TrainingError: A parameter is not finite, and nothing of it was sent; or a synchronous
-                rule has lost a member, which is named; or the ledger cannot be written.
+            TrainingError: A parameter is not finite, and nothing of it was sent: that is noticed at
+                the next push, or after 100 steps at most; or a synchronous rule has lost
+                a member, which is named; or the ledger cannot be written.
             LocalProtocolError: The peer has finished or left.
             SystemExit: A signal has come, and the peer has left; see `PeerConfig.signals`.
         """
@@ -391,6 +399,8 @@ class Peer:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._running().step(trained=True, stop=self.stop)
+        if (self.steps + 1) % _LOOK_EVERY_STEPS == 0:
+            self._require_finite()
         self._folder.stepped(self._current_session())
         if self._record is not None:
             self._record.stepped(loss, time.monotonic() - now)
@@ -436,10 +446,12 @@ class Peer:
             Whether all live peers had finished; False for one that has left.
 
         Raises:
-            TrainingError: The ledger cannot be written.
+            TrainingError: A parameter is not finite, and nothing of it was sent; or the ledger
+                cannot be written.
         """
         if self._left:
             return False
+        self._require_finite()
         return shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
 
     def leave(self) -> None:
@@ -461,6 +473,10 @@ class Peer:
         runtime, self._left = self._running(), True
         runtime.settle()
         shutdown.leave(runtime, self.counters, self.config.leave_s, self._pace_s, self.vector)
+
+    def _require_finite(self) -> None:
+        if not all(map(all_finite, self.vector.flats)):
+            raise not_finite(Form())
 
     def _running(self) -> PeerRuntime:
         return self._current_session().runtime

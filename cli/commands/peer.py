@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -195,15 +196,7 @@ def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[
             option is named.
     """
     folder: Path = options["resume"]
-    try:
-        kept = json.loads((folder / _FILE).read_text())
-        if not isinstance(kept, dict):
-            raise ValueError("not the options of a peer")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"{folder} is not the folder of a peer that can be resumed: {folder / _FILE}: {reason}"
-        ) from None
+    kept = _read_options(folder)
     for name in _FIXED:
         if name in given and options[name] != kept.get(name):
             raise ConfigError(
@@ -219,6 +212,30 @@ def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[
     if isinstance(whole["rendezvous"], str):
         whole["rendezvous"] = Path(whole["rendezvous"])
     return whole | {"out": folder}
+
+
+def _read_options(folder: Path) -> dict[str, Any]:
+    """What the peer whose folder this is was told.
+
+    Raises:
+        ConfigError: There is no such folder, or it is none of a peer.
+    """
+    if not os.path.isdir(folder):
+        raise ConfigError(f"--resume {folder}: there is no such folder")
+    path = folder / _FILE
+    try:
+        kept = json.loads(path.read_text())
+    except FileNotFoundError:
+        told = "this is not the folder of a peer: name one that `rumor peer --out` has made"
+        if (folder / "peers").is_dir():
+            told = f"this is the folder of a run: `rumor launch --resume {folder}` goes on with it"
+        raise ConfigError(f"--resume {folder}: {told}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--resume {folder}: {path} cannot be read: {reason}") from None
+    if not isinstance(kept, dict):
+        raise ConfigError(f"--resume {folder}: {path} does not hold the options of a peer")
+    return kept
 
 
 def _binds(options: Mapping[str, Any]) -> str | tuple[str, ...] | None:

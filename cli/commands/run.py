@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ...gossip.errors import ConfigError
 from ..console import print_json
-from ..errors import FAILED, fail
+from ..errors import FAILED, fail, not_written
 from ..launch.command import complaint, conclude
 from ..launch.display import display_on, report
 from ..launch.folder import Place
@@ -108,7 +108,7 @@ def _run(config: ScriptConfig, command: Sequence[str], script: str, out: Path) -
     try:
         places = found(config, command, out)
     except OSError as error:
-        raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(not_written(out, error)) from None
     group = ProcessGroup(places)
     monitor = Monitor(group.places, group.processes, None)
     started_s = time.monotonic()

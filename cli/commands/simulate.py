@@ -1,8 +1,8 @@
 """``rumor simulate``: many workers in one process, under virtual time."""
 
 import sys
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ...gossip.errors import ConfigError
 from ..console import print_json
-from ..errors import FAILED, STOPPED, fail, not_written
+from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..options import EXCHANGE, GOSSIP, SPEED, Json, Source, config_of, given, options_of
 from ..run_folder import new_folders, taken_folder
 
@@ -90,7 +90,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
         config = start_from(own.from_file, config, given(ctx))
     keep_pages()
     check_format(own.format)
-    with _folder_of(own.out, config.task_name) as folder:
+    with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
         run = _run(config)
         unwritten = _keep(run, folder, own.format, picture=not own.no_plot)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
@@ -120,17 +120,23 @@ def _run(config: "SimulationConfig") -> "Run":
     from ..simulation_report import display_on, reached
 
     last: Progress | None = None
+    show: Callable[[Progress], None] | None = None
     try:
-        with display_on(sys.stderr, describe(asdict(config)), config.time_s) as show:
+        with ExitStack() as shown:
 
             def take(progress: "Progress") -> None:
-                nonlocal last
+                nonlocal last, show
                 last = progress
+                if show is None:
+                    # From the first word on: what is not valid has been refused by then.
+                    display = display_on(sys.stderr, describe(asdict(config)), config.time_s)
+                    show = shown.enter_context(display)
                 show(progress)
 
             return run_simulation(config, progress=take)
     except KeyboardInterrupt:
-        where = "before the first step" if last is None else f"at {reached(last)}"
+        begun = last is not None and last.steps
+        where = f"at {reached(last)}" if last is not None and begun else "before the first step"
         fail(f"stopped {where}; nothing was kept", STOPPED)
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
 from ..console import counted, duration, plain_table, print_json, print_path, progress_on
-from ..errors import FAILED, STOPPED, fail, not_written
+from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..options import Json, Source, options_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def study(
         _copy(name, config.copy)
     else:
         _require_libraries(with_report=not config.no_report)
-        _study(name, config, as_json=as_json)
+        with sigterm_as_interrupt():
+            _study(name, config, as_json=as_json)
 
 
 def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
@@ -219,10 +220,11 @@ def outline(plan: "StudyPlan") -> str:
         return f"{', '.join(parts)}: nothing is left to compute"
     processes = None if plan.jobs is None else f"{plan.jobs} process{'es' * (plan.jobs != 1)}"
     side_by_side = "" if processes is None else f" on {processes}"
+    basis = "going by finished trials" if plan.finished else "going by short test runs"
     if plan.wall_s is not None:
-        parts.append(f"about {duration(plan.wall_s)}{side_by_side}")
+        parts.append(f"about {duration(plan.wall_s)}{side_by_side} if nothing else runs, {basis}")
     elif plan.seconds is not None:
-        parts.append(f"about {duration(sum(plan.seconds))} of one core")
+        parts.append(f"about {duration(sum(plan.seconds))} of one core, {basis}")
     else:
         parts.append(f"{len(plan.to_do):,} to compute{side_by_side}")
     return ", ".join([*parts, f"{plan.memory_gib:.1f} GiB each"])
@@ -319,9 +321,11 @@ def progress_words(progress: "StudyProgress") -> str:
 def _kept(last: "StudyProgress | None", folder: Path, ending: _Ending) -> str:
     if ending.has_begun:
         return "all trials are kept: --resume writes the tables and the report"
-    kept = 0 if last is None else last.finished + last.done
-    if last is None or not kept:
+    if last is None:
         return "nothing was finished"
+    kept = last.finished + last.done
+    if not kept:
+        return f"no trial was finished: begin again in {folder} by --resume"
     return f"{kept:,} of {last.trials:,} trials are kept in {folder}: go on by --resume"
 
 

@@ -125,7 +125,7 @@ def run_swarm(
     Raises:
         ConfigError: It cannot start; nothing was written.
         TrainingError: A peer left files that cannot be read.
-        OSError: A folder cannot be made, or a process not started.
+        OSError: A process cannot be started.
     """
     # A server imports torch while this process does so, too.
     forks = program == PROGRAM

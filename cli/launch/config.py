@@ -1,6 +1,7 @@
 """What ``rumor launch`` was asked for, checked before anything is written."""
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -271,9 +272,8 @@ def step_s_min(config: LaunchConfig, index: int) -> float:
 
 
 def _folder(config: LaunchConfig) -> Path:
-    if config.out is None:
-        return next(path for path in new_folders(config.task) if not path.exists())
     from ...sim.results.files import check_folder
 
-    check_folder(config.out)
-    return config.out
+    out = config.out or next(p for p in new_folders(config.task) if not os.path.exists(p))
+    check_folder(out)
+    return out

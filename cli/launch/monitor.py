@@ -236,7 +236,7 @@ def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
     """What a peer said of its end; None where it left nothing."""
     try:
         report = json.loads((folder / name).read_text())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     return report if isinstance(report, dict) else None
 

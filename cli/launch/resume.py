@@ -1,6 +1,7 @@
 """How the lives of a peer ended that were over before its run goes on."""
 
 import json
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -261,6 +262,8 @@ def _folders(out: Path) -> dict[str, list[Path]]:
         match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name)
         if match is not None:
             found.setdefault(match[1], []).append((int(match[2] or 1), path.parent))
+    if not os.path.isdir(out):
+        raise ConfigError(f"--resume {out}: there is no such folder")
     if not found:
         raise ConfigError(
             f"--resume {out}: this is not the folder of a run that `rumor launch` made"

@@ -1,6 +1,7 @@
 """A run of somebody's own training script: what was asked for, and what each process is told."""
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -242,7 +243,7 @@ def find_folder(config: ScriptConfig, script: str) -> Path:
         told["founders"] = config.peers
     PeerConfig(**told, **config.exchange.settings())
     name = Path(script).stem
-    out = config.out or next(path for path in new_folders(name) if not path.exists())
+    out = config.out or next(path for path in new_folders(name) if not os.path.exists(path))
     check_folder(out)
     return out
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ...gossip.errors import ConfigError
+from ..errors import not_written
 from .folder import PROGRAM, RunFolder
 from .monitor import Monitor
 from .processes.group import ProcessGroup, watchdog
@@ -34,7 +36,7 @@ class Swarm:
         server: Peers are forked from it.
 
     Raises:
-        OSError: A folder cannot be made.
+        ConfigError: A folder cannot be made.
     """
 
     def __init__(
@@ -49,7 +51,11 @@ class Swarm:
     ) -> None:
         self.config, self.steps, self.out = config, steps, out
         run_folder = RunFolder(config, steps, out, program)
-        found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
+        try:
+            again = resumption and resumption.again(run_folder, config)
+            found = run_folder.found() if again is None else again
+        except OSError as error:
+            raise ConfigError(not_written(out, error)) from None
         self.group = ProcessGroup(found, awake, server)
         self.monitor = Monitor(self.group.places, self.group.processes, steps, config.total_steps)
         if resumption is not None:

@@ -44,7 +44,7 @@ class ShareMixed:
     sender: PeerId
     weight: int
     staleness_steps: int
-    """How many steps its sender was behind the one who mixed it; negative if ahead."""
+    """How many steps it was behind the peer that mixed it: 0 if its sender was ahead."""
 
     def __repr__(self) -> str:
         return shown(self, weight="units")

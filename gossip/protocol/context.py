@@ -537,7 +537,7 @@ class RuleContext:
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
         self._state.rooted = True
         self._shard_states[transfer.id.shard].inbox.decide(transfer, weight)
-        behind = self._state.table.step - transfer.offer.step
+        behind = max(0, self._state.table.step - transfer.offer.step)
         self._state.log.ask(ShareMixed(transfer.id.sender, weight, behind))
 
 

@@ -108,6 +108,7 @@ _PLACES_MAX: Final = 4
 @dataclass(slots=True)
 class _Found:
     places: tuple[str, ...] = ()
+    why: str = ""
     since_s: float | None = None
     searching: bool = False
 
@@ -146,11 +147,19 @@ class Resolver:
                 threading.Thread(target=self._search, args=(address, found), daemon=True).start()
             return found.places
 
+    def why_not(self, address: str) -> str:
+        """Why an address that was asked for stands for nothing, in the system's words; empty where
+        it stands for something, or is being looked up."""
+        with self._lock:
+            found = self._found.get(address)
+            return "" if found is None or found.places else found.why
+
     def _search(self, address: str, found: _Found) -> None:
-        places = _look_up(address)
+        places, why = _look_up(address)
         with self._lock:
             # A name server that is out of reach says nothing of where the host is.
             found.places = places or found.places
+            found.why = why
             found.since_s = time.monotonic()
             found.searching = False
             self._threads -= 1
@@ -164,14 +173,15 @@ def _is_number(host: str) -> bool:
     return True
 
 
-def _look_up(address: str) -> tuple[str, ...]:
+def _look_up(address: str) -> tuple[tuple[str, ...], str]:
+    """What a name stands for, and why it stands for nothing."""
     host, port = split_address(address)
     try:
         answers = sockets.getaddrinfo(host, int(port), type=sockets.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return ()
+    except (OSError, UnicodeError) as error:
+        return (), getattr(error, "strerror", None) or str(error)
     places = dict.fromkeys(join_address(str(answer[4][0]), port) for answer in answers)
-    return tuple(places)[:_PLACES_MAX]
+    return tuple(places)[:_PLACES_MAX], ""
 
 
 def local_host(toward: str | None = None) -> str:

@@ -193,6 +193,11 @@ class Transport:
             self._ways.open(place, bulk=False)
         return any(self._ways.send(place, parts, bulk=False) for place in places)
 
+    def unresolved(self, address: str) -> str:
+        """Why the name in an address that was greeted does not resolve; empty where it does, or is
+        being looked up. May be called from any thread."""
+        return self._names.why_not(address)
+
     def dismiss(self, address: str) -> None:
         """Close what dialing *address* has opened, unless a peer is reached there.
 

@@ -1,7 +1,7 @@
 """The models of all workers: trained by a stepper, measured one by one and merged."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -62,7 +62,7 @@ class Models:
         """Make ready for workers that crash and come back; called before the first step."""
         self.rows.live_again(self.stepper)
 
-    def execute(self, levels: Sequence[AnyLevel]) -> None:
+    def execute(self, levels: Iterable[AnyLevel]) -> None:
         """Take the steps of one level after another, and do what follows each.
 
         Raises:

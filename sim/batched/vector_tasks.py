@@ -1,6 +1,6 @@
 """Tasks without a model: plain vectors that are averaged, or that noise drives apart."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Literal
@@ -206,7 +206,7 @@ class VectorRows:
         if isinstance(operation, Start):
             self.counted[operation.worker] = self.x[operation.worker]
 
-    def execute(self, levels: Sequence[AnyLevel]) -> None:
+    def execute(self, levels: Iterable[AnyLevel]) -> None:
         """Take the steps of one level after another, and do what follows each."""
         for level in levels:
             if self.task.noise:

@@ -188,9 +188,10 @@ def check_folder(folder: Path, traces: Sequence[str] = TRACES, what: str = "run"
     Raises:
         ConfigError: It is a file, holds another run, or cannot be made or written to.
     """
-    if folder.exists() and not folder.is_dir():
+    # Not Path.exists, which raises where a folder above may not be looked into.
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise ConfigError(f"{folder} is a file: name a new folder")
-    taken = [name for name in traces if (folder / name).exists()]
+    taken = [name for name in traces if os.path.exists(folder / name)]
     if taken:
         raise ConfigError(
             f"{folder} holds another {what} ({', '.join(taken)}): "
@@ -205,7 +206,7 @@ def check_writable(folder: Path) -> None:
     Raises:
         ConfigError: It cannot be made or written to.
     """
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    above = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise ConfigError(f"{folder} cannot be written: {above} takes no new files")
 

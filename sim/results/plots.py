@@ -251,11 +251,11 @@ def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
 
 
 def _draw_staleness(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Staleness of shares when they are mixed in (below 0: ahead)")
+    axes.set_title("Staleness of shares when they are mixed in")
     axes.set_ylabel("steps behind")
-    axes.axhline(0, color=DIM, linewidth=0.8)
     chosen = _spaced(series["time_s"])
     _stairs(axes, series["time_s"][chosen], series["staleness_steps"][chosen])
+    axes.set_ylim(bottom=0)
 
 
 def _draw_idle(axes: "Axes", summary: Summary, series: Series) -> None:

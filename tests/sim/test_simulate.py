@@ -1,5 +1,6 @@
 """`simulate` as a user calls it: what it gives, and what it refuses."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,37 @@ def test_time_ends_a_run_where_it_is_asked_to() -> None:
 def test_settings_change_a_configuration() -> None:
     config = SimulationConfig(task=tiny(), workers=3, topology="ring", steps=5)
     assert simulate(config, steps=7).summary["steps"] == 21
+
+
+@pytest.mark.parametrize("decide", ["protocol", "compiled"])
+def test_a_share_from_a_peer_that_is_ahead_is_not_stale(decide: str) -> None:
+    run = simulate(task=tiny(), workers=4, p=0.5, speeds="1x:75%,8x:25%", decide=decide)
+    stale = run.series["staleness_steps"]
+    # Most shares come from the fast one; those that it mixes are far behind.
+    assert np.nanmin(stale) >= 0 and 1 < run.summary["staleness_steps"] < 40
+
+
+def test_progress_is_told_within_a_window_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings: dict[str, Any] = {"task": tiny(), "workers": 4, "eval_every": 40, "p": 0.5}
+    told: list[Progress] = []
+    quiet = simulate(**settings, progress=told.append)
+    assert [one.steps for one in told][:2] == [0, 0], "once it is known to be valid"
+    monkeypatch.setattr(sys.modules["rumor.sim.simulate"], "_TELL_S", 0.0)
+    often: list[Progress] = []
+    run = simulate(**settings, progress=often.append)
+    assert run.summary["digest"] == quiet.summary["digest"]
+    steps, times = [one.steps for one in often], [one.time_s for one in often]
+    assert steps == sorted(steps) and steps[-1] == 160 and times == sorted(times)
+    assert len(set(steps)) >= 20 > len(told)
+
+
+def test_nothing_is_told_of_a_run_that_is_refused() -> None:
+    told: list[Progress] = []
+    with pytest.raises(ConfigError, match="partition"):
+        simulate(task=tiny(), workers=4, partition="shards:1000", progress=told.append)
+    assert not told
 
 
 def test_progress_is_told_and_never_goes_back() -> None:

@@ -215,6 +215,27 @@ def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
     assert torch.isfinite(founder.peer.vector.flats[0]).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("steps", [100, 1])
+def test_one_who_is_alone_notices_within_a_hundred_steps_or_at_the_end(
+    steps: int, dtype: torch.dtype
+) -> None:
+    model = linear(0.0).to(dtype)
+    taken = 0
+    with (
+        pytest.raises(TrainingError, match="a parameter is not finite"),
+        Peer(model, config("a")) as peer,
+    ):
+        peer.step()
+        with torch.no_grad():
+            model.bias[0] = float("nan")
+        while taken < steps:
+            peer.step()
+            taken += 1
+    assert taken == min(steps, 98), "the call for the hundredth step raises, or leaving the block"
+    assert peer.counters.pushes == 0
+
+
 def test_a_newcomer_that_finds_nobody_says_so_and_gives_up() -> None:
     with (
         pytest.raises(TransportError, match=r"127\.0\.0\.1:9 does not answer"),

@@ -170,9 +170,9 @@ class Probe:
         parts, give_up_s = encode(envelope, frame), self._clock() + self._timeout_s
         while not self._transport.greet(place, parts):
             if self._clock() >= give_up_s:
-                raise TransportError(
-                    f"{place.removeprefix('tcp://')} does not answer: is a peer listening there?"
-                )
+                why = self._transport.unresolved(place)
+                told = f"the name does not resolve ({why})" if why else "is a peer listening there?"
+                raise TransportError(f"{place.removeprefix('tcp://')} does not answer: {told}")
             for _ in self._transport.poll(_NAP_S):
                 pass
 

@@ -121,6 +121,10 @@ class PeerRuntime:
         self._awaited: tuple[str, ...] = ()
         self._thread = threading.Thread(target=self._run, name="rumor-network", daemon=True)
 
+    def unresolved(self, address: str) -> str:
+        """Why the name in an address that was greeted does not resolve; empty where it does."""
+        return self._transport.unresolved(address)
+
     def start(self) -> None:
         """Start the network thread."""
         self._thread.start()

@@ -36,7 +36,7 @@ def advertised(config: PeerConfig, bound: Sequence[str]) -> tuple[str, ...]:
             ", ".join(open_ones),
         )
     if config.advertise:
-        return config.advertise
+        return (config.advertise,) if isinstance(config.advertise, str) else config.advertise
     remote = [address for address in config.join if not is_loopback(address)]
     if bound and not open_ones and remote:
         _log.info("only dialling out: other machines cannot reach %s; see `bind`", ", ".join(bound))
@@ -192,7 +192,7 @@ class Search:
         # In the order in which they were asked: what was typed comes before what is remembered.
         greeted = tuple(self._runtime.greeted.copy())
         words = [
-            f"{address} {'answers' if address in answering else 'does not answer'}"
+            f"{address} {'answers' if address in answering else self._silence(address)}"
             for address in greeted[:_NAMED_MAX]
         ]
         if len(greeted) > _NAMED_MAX:
@@ -203,3 +203,10 @@ class Search:
         elif len(members) > 1:
             words.append("waiting for a first share")
         return "; ".join(words) or "nobody has answered yet"
+
+    def _silence(self, address: str) -> str:
+        why = self._runtime.unresolved(address)
+        name = split_address(address)[0]
+        if why:
+            return f"cannot be dialed: the name {name} does not resolve ({why})"
+        return "does not answer"

@@ -9,7 +9,8 @@ from typing import Final
 from ...gossip import Protocol
 from ...gossip.weight import founders
 from ..storage.inputs import Finish, Leave
-from ..tensors.vector import Vector, is_finite_tensor
+from ..tensors.blocks import all_finite
+from ..tensors.vector import Vector
 from .counters import Counters
 from .runner import PeerRuntime
 
@@ -74,7 +75,7 @@ def leave(
         TrainingError: As for `PeerRuntime.call`: the weight is lost, as in a crash.
         TransportError: Likewise.
     """
-    runtime.call(Leave(burn=not all(is_finite_tensor(flat) for flat in vector.flats)))
+    runtime.call(Leave(burn=not all(map(all_finite, vector.flats))))
     patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
     now = moved_s = time.monotonic()
     give_up_s, before = now + timeout_s, _position(runtime, counters)

@@ -4,12 +4,13 @@ Tensors are read one at a time, so that merging takes the memory of one model, h
 peers there are.
 """
 
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise, zip_longest
-from math import sqrt
+from math import prod, sqrt
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.weight import UNIT, from_units, in_floats
+from ...gossip.wire.messages import is_name
 from ...gossip.wire.schema import Schema
 from ..tensors.layout import Runs, from_text
 from .files import drafted
@@ -40,6 +42,9 @@ __all__ = [
 
 
 DIGEST_BYTES = 16
+
+# Each founder brings 2^40 units to each shard. Beyond, float64 would not hold sums of weights.
+_WEIGHT_MAX = UNIT << 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +71,48 @@ def open_model(path: Path) -> SavedModel:
         path: A ``model.safetensors``.
 
     Raises:
-        TrainingError: There is no such file, or it is no safetensors file.
+        TrainingError: There is no such file, it is no safetensors file, or its header says what
+            cannot be; the message says what.
     """
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = tuple((name, _shape(file.get_slice(name))) for name in file.keys())
-        whole = metadata.get("weight_units", "0")
-        by_shard = tuple(map(from_units, metadata.get("shard_units", whole).split(",")))
+            sizes = {name: prod(file.get_slice(name).get_shape()) for name, _ in tensors}
+        # A peer's folder may come from anybody.
+        id = metadata.get("peer")
+        if id is not None and not is_name(id):
+            raise ValueError(f"{reprlib.repr(id)} is no name of a peer")
+        told = metadata.get("weight_units", "0")
+        whole, *by_shard = map(_weight, (told, *metadata.get("shard_units", told).split(",")))
         runs = from_text(metadata.get("shard_runs", "{}"))
-        if any(run.shard >= len(by_shard) for several in runs.values() for run in several):
-            raise ValueError("it names more shards than weights")
+        _require_fit(runs, sizes, len(by_shard))
     except (OSError, SafetensorError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
     return SavedModel(
         path=path,
-        id=metadata.get("peer", path.parent.name),
-        weight=from_units(whole),
-        shard_weights=by_shard,
+        id=path.parent.name if id is None else id,
+        weight=whole,
+        shard_weights=tuple(by_shard),
         runs=runs,
         tensors=tensors,
     )
+
+
+def _weight(told: str) -> int:
+    weight = from_units(told)
+    if weight >= _WEIGHT_MAX:
+        raise ValueError(f"a weight of {reprlib.repr(told)} units is more than all peers can hold")
+    return weight
+
+
+def _require_fit(runs: Runs, sizes: Mapping[str, int], shards: int) -> None:
+    for name, several in runs.items():
+        # What a module's own state_dict leaves out is in no file.
+        if name in sizes and (several[-1].stop if several else 0) != sizes[name]:
+            raise ValueError(f"its shards are not all of {name}")
+        if any(run.shard >= shards for run in several):
+            raise ValueError("it names more shards than weights")
 
 
 def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
@@ -128,7 +154,7 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     Raises:
         ConfigError: There are none, two are of one peer, or they differ in a tensor's name, shape
             or dtype (the message names the first).
-        TrainingError: A file has become unreadable.
+        TrainingError: A file has become unreadable, or has a dtype that cannot be averaged.
     """
     weights = merging_weights(models)
     _check_alike(models)
@@ -136,9 +162,13 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     whole = [weights[model.id] for model in chosen]
     with ExitStack() as stack:
         readers = [_reader(stack, model) for model in chosen]
-        return {
-            name: _mean(name, readers, whole, _cuts(name, chosen)) for name, _ in models[0].tensors
-        }
+        merged = {}
+        for name, words in models[0].tensors:
+            try:
+                merged[name] = _mean(name, readers, whole, _cuts(name, chosen))
+            except (NotImplementedError, SafetensorError) as error:
+                raise TrainingError(f"{name}, {words}, cannot be averaged: {error}") from None
+        return merged
 
 
 def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | None = None) -> float:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ...gossip.errors import TrainingError
 from ...gossip.wire.formats import INT8_BLOCK, Form, Wire, parse_wire
@@ -95,7 +96,8 @@ class Layout:
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines.
-        TrainingError: The module has nothing to share, or a dtype that cannot travel.
+        TrainingError: The module has nothing to share, a dtype that cannot travel, or lazy
+            modules that have seen no batch.
     """
 
     def __init__(self, module: nn.Module, shards: int = 1, *, scattered: bool = False) -> None:
@@ -135,6 +137,12 @@ def _sorted_out(
     saved = set(module.state_dict().keys())
     parameters = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     buffers = [(name, b) for name, b in module.named_buffers() if name in saved]
+    lazy = next((name for name, tensor in [*parameters, *buffers] if is_lazy(tensor)), None)
+    if lazy is not None:
+        raise TrainingError(
+            f"{lazy} has no shape yet, as its module is a lazy one: run one batch through the "
+            "model first, model(inputs)"
+        )
     averaged = [(name, b) for name, b in buffers if _is_averaged(b)]
     local = [(name, b) for name, b in buffers if not _is_averaged(b)]
     return [*parameters, *averaged], local
@@ -416,6 +424,14 @@ def from_text(text: str) -> Runs:
         ValueError: It is something else.
     """
     try:
-        return {name: tuple(Run(*run) for run in runs) for name, runs in json.loads(text).items()}
-    except (TypeError, AttributeError) as error:
+        found = {name: tuple(Run(*run) for run in runs) for name, runs in json.loads(text).items()}
+    except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no runs of shards: {error}") from None
+    for name, runs in found.items():
+        place = 0
+        for run in runs:
+            whole = all(type(number) is int for number in run)
+            if not (whole and run.start == place <= run.stop and run.shard >= 0):
+                raise ValueError(f"no runs of shards: those of {name} are not in order")
+            place = run.stop
+    return found

@@ -281,7 +281,7 @@ def _mix_all(t: Tables, worker: int) -> None:
         _send_ack(t, worker, edge, t.ints[t.sequence + edge], escrow)
         t.count[MIXED] += 1
         t.ints[t.mixed + worker] += 1
-        t.count[STALENESS] += t.ints[t.steps + worker] - t.ints[t.incoming_step + at]
+        t.count[STALENESS] += max(0, t.ints[t.steps + worker] - t.ints[t.incoming_step + at])
 
 
 def _take_push(t: Tables, worker: int, edge: int, sequence: int, step: int, room: int) -> None:

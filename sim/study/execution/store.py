@@ -1,6 +1,7 @@
 """The folder of a study: what it asks for, its finished trials, and one process at a time."""
 
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -111,7 +112,8 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         ConfigError: It is a file, holds a study that is not to be gone on with, or cannot be
             written to.
     """
-    if folder.exists() and not folder.is_dir():
+    # Not Path.exists, which raises where a folder above may not be looked into.
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise ConfigError(f"{folder} is a file: name a new folder by --out")
     if holds_study(folder) and not resume:
         raise ConfigError(
@@ -147,7 +149,7 @@ STUDY: Final = "study.json"
 
 def holds_study(folder: Path) -> bool:
     """Whether a folder is one of a study."""
-    return (folder / STUDY).exists()
+    return os.path.exists(folder / STUDY)
 
 
 def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any = None) -> None:

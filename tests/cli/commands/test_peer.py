@@ -197,13 +197,27 @@ def test_what_is_typed_as_it_was_is_no_contradiction(asked: Asked, tmp_path: Pat
     assert len(asked) == 2
 
 
-@pytest.mark.parametrize("content", [None, "", "[]"])
-def test_another_folder_is_refused(asked: Asked, tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "options.json").write_text(content)
-    result = CliRunner().invoke(app, ["peer", f"--resume={tmp_path}"])
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({}, "there is no such folder"),
+        ({"notes.txt": ""}, "not the folder of a peer: name one that `rumor peer --out` has made"),
+        ({"peers/peer-0/options.json": "{}"}, "of a run: `rumor launch --resume FOLDER` goes on"),
+        ({"options.json": ""}, "FOLDER/options.json cannot be read: Expecting value"),
+        ({"options.json": "[]"}, "FOLDER/options.json does not hold the options of a peer"),
+    ],
+)
+def test_another_folder_is_refused(
+    asked: Asked, tmp_path: Path, files: dict[str, str], says: str
+) -> None:
+    folder = tmp_path / "state"
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    result = CliRunner().invoke(app, ["peer", f"--resume={folder}"])
     assert result.exit_code == 2
-    assert "not the folder of a peer that can be resumed" in result.stderr
+    assert result.stderr.startswith(f"error: --resume {folder}: ")
+    assert says.replace("FOLDER", str(folder)) in result.stderr
     assert not asked
 
 

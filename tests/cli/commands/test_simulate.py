@@ -204,10 +204,27 @@ def test_what_the_simulation_refuses_is_an_error_in_a_line_or_two(fake: Fake) ->
 def test_a_device_that_cannot_be_had_is_one_line(arguments: tuple[str, ...]) -> None:
     result = simulate("--device", *arguments, "--workers", "4")
     assert (result.exit_code, result.stdout) == (2, "")
-    title, line = result.stderr.splitlines()
-    assert title.endswith(" on 4 workers, exponential, gosgd")
+    (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: device is '{arguments[0]}'")
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--speeds", "fast"),
+        ("--network", "carrier-pigeon"),
+        ("--partition", "halves"),
+        ("--partition", "shards:1000"),
+        ("--pace", "brisk"),
+        ("--topology", "torus:rows=3"),
+        ("--wire", "int7"),
+    ],
+)
+def test_no_headline_is_shown_above_an_error(option: str, value: str) -> None:
+    result = simulate(option, value, "--workers", "4", "--steps", "2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ") and not Path("runs").exists()
 
 
 def test_ctrl_c_keeps_nothing_and_says_how_far_it_came(fake: Fake) -> None:
@@ -308,7 +325,7 @@ def test_special_values_have_words_of_their_own() -> None:
     [
         (Progress(100, 400, 2.0, 6.0, None, None), None, 0.25, ["about 18 s left"]),
         (Progress(100, None, 2.0, 6.0, None, None), 3.0, 2 / 3, ["about 3 s left"]),
-        (Progress(100, None, 4.0, 6.0, None, None), 3.0, 1.0, ["about 1 s left"]),
+        (Progress(100, None, 4.0, 6.0, None, None), 3.0, 1.0, []),
         (Progress(0, 400, 0.0, 6.0, None, None), None, 0.0, []),
         (Progress(100, 400, 2.0, 0.5, None, None), None, 0.25, []),
         (Progress(100, None, 2.0, 6.0, None, None), None, None, []),
@@ -323,6 +340,13 @@ def test_the_rest_is_estimated_from_what_is_done(
 
 def test_what_was_not_measured_is_not_said() -> None:
     assert reached(Progress(1000, None, 2.5, 1.0, None, None)) == "step 1,000, virtual time 2.5 s"
+
+
+def test_before_the_first_step_it_is_starting_and_more_steps_than_planned_are_said() -> None:
+    assert reached(Progress(0, 400, 0.0, 1.0, None, None)) == "starting"
+    words = "step 405 (400 planned), virtual time 2.5 s"
+    assert reached(Progress(405, 400, 2.5, 1.0, None, None)) == words
+    assert reached(Progress(400, 400, 2.5, 1.0, None, None)).startswith("step 400 of 400,")
 
 
 def test_plain_lines_come_every_few_seconds() -> None:

@@ -4,9 +4,11 @@ import errno
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +237,38 @@ def test_whatever_ends_a_study_finished_trials_are_kept(
     assert again.exit_code == 0 and "2 finished before" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("trials", "says"),
+    [
+        (1, "no trial was finished: begin again in runs/study-mine by --resume"),
+        (2, "1 of 4 trials are kept in runs/study-mine: go on by --resume"),
+    ],
+)
+def test_sigterm_ends_a_study_as_ctrl_c_does(
+    trials: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, puts = Store.put, 0
+
+    def put(store: Store, key: str, record: Any) -> None:
+        nonlocal puts
+        puts += 1
+        if puts == trials:
+            signal.raise_signal(signal.SIGTERM)
+        original(store, key, record)
+
+    # Unless somebody else takes it, it is to end no test.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "put", put)
+            done = run()
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (130, f"error: stopped; {says}")
+    assert run("--resume").exit_code == 0
+
+
 def test_what_fails_in_a_process_is_no_folder_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -287,6 +321,16 @@ def test_a_task_that_kills_its_process_is_a_failure_of_its_trial_and_not_of_the_
     assert status == 1 and "Traceback" not in said, said
     assert "its process was killed" in said and "1 trial failed" in said
     assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+
+
+@pytest.mark.live
+def test_sigterm_leaves_no_process_and_no_warning_of_a_library() -> None:
+    study_of_a_task("own", "os.kill(os.getppid(), signal.SIGTERM), __import__('time').sleep(600)")
+    log = Path("log.txt")
+    status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
+    said = log.read_text()
+    assert status == 130, said
+    assert "error: stopped; " in said and "leaked" not in said and "Traceback" not in said
 
 
 def test_another_process_stays_out_until_tables_and_report_are_written(
@@ -406,6 +450,17 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     with display_on(stream, 40) as show:
         show(progress(trial=trial))
     assert "14/40" in stream.getvalue() and "min left" in stream.getvalue()
+
+
+def test_the_outline_says_what_its_estimate_rests_on(tmp_path: Path) -> None:
+    plan = plan_study(small_study(seeds=2), tmp_path, jobs=2, estimates=False)
+    timed = replace(plan, seconds=(40.0,) * len(plan.to_do))
+    assert "on 2 processes if nothing else runs, going by short test runs," in outline(timed)
+    resumed = replace(timed, to_do=plan.to_do[1:], seconds=(40.0,) * len(plan.to_do[1:]))
+    assert "1 finished before" in outline(resumed)
+    assert "going by finished trials," in outline(resumed)
+    on_cluster = replace(timed, jobs=None)
+    assert "about 3 min of one core, going by short test runs," in outline(on_cluster)
 
 
 def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 from pathlib import Path
 from subprocess import Popen
@@ -110,6 +111,20 @@ def test_a_file_for_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
     result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--out", "run"])
     assert result.exit_code == 2 and "is a file" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["launch", "--task=quadratic"], ["run", "--", "true"]])
+def test_a_folder_that_cannot_be_made_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    def fail(path: Path, **rest: Any) -> None:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    command, *rest = arguments
+    result = CliRunner().invoke(app, [command, "--out=run", *rest])
+    assert result.exit_code == 2
+    assert result.stderr == "error: run cannot be written: File name too long\n"
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -291,3 +291,13 @@ def test_one_that_opened_no_ledger_has_one_life_all_the_same(tmp_path: Path) -> 
     wrote(tmp_path, "peer.json", {"state": "failed", "steps": 0, "error": "no such device"})
     (end,) = life_ends_of(place(tmp_path), {})
     assert end == LifeEnd(state=State.FAILED, why="no such device", step=0, lives=nothing)
+
+
+def test_a_folder_that_is_not_there_is_told_from_one_of_something_else(tmp_path: Path) -> None:
+    for folder, says in (
+        (tmp_path / "no", "there is no such folder"),
+        (tmp_path, "not the folder"),
+    ):
+        result = CliRunner().invoke(app, ["launch", f"--resume={folder}"])
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"error: --resume {folder}: ") and says in result.stderr

@@ -759,6 +759,27 @@ def test_a_name_that_cannot_be_looked_up_any_more_means_what_it_meant(
     assert names.places("tcp://node-a:7700") == ("tcp://10.0.0.5:7700",)
 
 
+def test_why_a_name_does_not_resolve_is_known_until_it_does(
+    here: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = False
+
+    def look_up(_: str, port: int, **__: object) -> Answers:
+        if not known:
+            raise sockets.gaierror(sockets.EAI_NONAME, "Name or service not known")
+        return answering("10.0.0.5", port)
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
+    address = "tcp://node-a:7700"
+    assert here.unresolved(address) == "", "it was not looked up yet"
+    assert not here.greet(address, [b""])
+    until(lambda: here.unresolved(address) == "Name or service not known")
+    known = True
+    until(lambda: here.greet(address, [b""]) or not here.unresolved(address))
+    assert here.unresolved("tcp://10.0.0.5:7700") == ""
+
+
 def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sockets, "getaddrinfo")
     for address in ("tcp://10.0.0.5:1", "tcp://[::1]:1", "tcp://[fe80::1%eth0]:1"):

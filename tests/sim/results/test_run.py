@@ -1,8 +1,11 @@
 """A run: kept and found again bit for bit, whole or not at all."""
 
+import errno
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from rumor.sim.results.files import (
     write_arrays,
 )
 from rumor.sim.results.run import Run, time_to
+from rumor.sim.study.execution.store import check_folder as check_study
 
 from ..made_up import made_up
 
@@ -145,6 +149,26 @@ def test_a_place_that_takes_no_folder_is_refused_beforehand(tmp_path: Path) -> N
         check_folder(tmp_path / "file")
     with pytest.raises(ConfigError, match="takes no new files"):
         check_folder(tmp_path / "file" / "run")
+
+
+def test_a_folder_that_may_not_be_looked_into_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    stat, access = os.stat, os.access
+
+    def fail(path: Any, **rest: Any) -> os.stat_result:
+        if locked in Path(path).parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **rest)
+
+    # Tests may run as root, who may look everywhere.
+    monkeypatch.setattr(os, "stat", fail)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != locked and access(path, mode))
+    for check in (check_folder, partial(check_study, resume=False)):
+        with pytest.raises(ConfigError, match=r"x cannot be written: .*locked takes no new files"):
+            check(locked / "in" / "x")
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])

@@ -1,6 +1,7 @@
 """Questions to real peers over the loopback interface: answered, and forgotten."""
 
 import json
+import socket as sockets
 import threading
 import time
 from collections.abc import Iterator
@@ -121,6 +122,18 @@ def test_where_nobody_listens_it_says_so() -> None:
         pytest.raises(TransportError, match=r"127\.0\.0\.1:1 does not answer: is a peer"),
     ):
         sounder.sound("127.0.0.1:1")
+
+
+def test_a_name_that_does_not_resolve_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(*_: object, **__: object) -> None:
+        raise sockets.gaierror(sockets.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    with (
+        Probe(timeout_s=1.0) as sounder,
+        pytest.raises(TransportError, match=r"the name does not resolve \(Name or service"),
+    ):
+        sounder.sound("no-such-host.invalid:7700")
 
 
 def test_the_model_is_as_it_was(tmp_path: Path) -> None:

@@ -12,7 +12,12 @@ from rumor.train.runtime.runner import PeerRuntime
 from rumor.train.runtime.search import Search
 
 
-def words(*greeted: str, live: tuple[str, ...] = (), join: tuple[str, ...] = ()) -> str:
+def words(
+    *greeted: str,
+    live: tuple[str, ...] = (),
+    join: tuple[str, ...] = (),
+    unresolved: dict[str, str] | None = None,
+) -> str:
     """What is said by one that has greeted these, and knows who listens at some of them."""
     members = [
         Member(id=a, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=(a,))
@@ -24,6 +29,7 @@ def words(*greeted: str, live: tuple[str, ...] = (), join: tuple[str, ...] = ())
         step=lambda trained: None,
         look=lambda glance: glance(SimpleNamespace(phase=Phase.SEEKING, live=lambda: members)),
         wait_for_share=lambda seconds: None,
+        unresolved=lambda address: (unresolved or {}).get(address, ""),
     )
     search = Search(cast(PeerRuntime, runtime), PeerConfig(join=join), "me", None)
     stop = threading.Event()
@@ -38,6 +44,14 @@ def test_each_of_a_few_addresses_is_named() -> None:
     assert said == (
         "stopped while joining: tcp://b:1 does not answer; tcp://a:1 answers; "
         "waiting for a first share"
+    )
+
+
+def test_a_name_that_does_not_resolve_is_told_from_a_host_that_is_silent() -> None:
+    said = words("tcp://b:1", "tcp://a:1", unresolved={"tcp://b:1": "Name or service not known"})
+    assert said == (
+        "stopped while joining: tcp://b:1 cannot be dialed: the name b does not resolve (Name or "
+        "service not known); tcp://a:1 does not answer"
     )
 
 

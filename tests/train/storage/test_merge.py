@@ -1,5 +1,6 @@
 """Peers' models on disk: merged, compared, named."""
 
+import json
 from math import sqrt
 from pathlib import Path
 
@@ -124,6 +125,50 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
     path.write_bytes(content)
     with pytest.raises(TrainingError, match="cannot be read"):
         open_model(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ({"weight_units": "-5"}, "'-5' is no weight"),
+        ({"weight_units": "much"}, "'much' is no weight"),
+        ({"weight_units": "9" * 350}, "more than all peers can hold"),
+        ({"weight_units": "9" * 9000}, r"'9{12}\.\.\.9{13}' is no weight"),
+        ({"shard_units": "1,x"}, "'x' is no weight"),
+        ({"peer": "../up\n"}, r"'\.\./up\\n' is no name of a peer"),
+        ({"shard_runs": "{"}, "Expecting property name"),
+        ({"shard_runs": "[" * 100_000}, "no runs of shards: maximum recursion depth"),
+        ({"shard_runs": "[]"}, "no runs of shards"),
+        ({"shard_runs": '{"x":5}'}, "no runs of shards"),
+        ({"shard_runs": '{"x":[[0,3]]}'}, "no runs of shards"),
+        ({"shard_runs": '{"x":[["0","3","0"]]}'}, "those of x are not in order"),
+        ({"shard_runs": '{"x":[[-3,3,0]]}'}, "those of x are not in order"),
+        ({"shard_runs": '{"x":[[0,3,-1]]}'}, "those of x are not in order"),
+        ({"shard_runs": '{"x":[[0,1,0],[2,3,0]]}'}, "those of x are not in order"),
+        ({"shard_runs": '{"x":[[0,2,0]]}'}, "not all of x"),
+        ({"shard_runs": '{"x":[]}'}, "not all of x"),
+        ({"shard_runs": f'{{"x":[[0,{10**30},0]]}}'}, "not all of x"),
+        ({"shard_runs": '{"x":[[0,3,1]]}'}, "more shards than weights"),
+    ],
+)
+def test_a_header_that_says_what_cannot_be_is_an_error(
+    tmp_path: Path, header: dict[str, str], says: str
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(path, {"x": ones(1.0)}, {"peer": "a", "weight_units": "1"})
+    assert open_model(path).weight == UNIT
+    save_model(path, {"x": ones(1.0)}, {"peer": "a", "weight_units": "1"} | header)
+    with pytest.raises(TrainingError, match=f"cannot be read as a model: .*{says}"):
+        open_model(path)
+
+
+def test_numbers_that_cannot_be_averaged_are_named(tmp_path: Path) -> None:
+    tensor = {"dtype": "F4", "shape": [24], "data_offsets": [0, 12]}
+    header = json.dumps({"x": tensor}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(12))
+    with pytest.raises(TrainingError, match=r"x, \(24,\) F4, cannot be averaged"):
+        merge([open_model(path)])
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:

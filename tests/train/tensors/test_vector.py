@@ -1,6 +1,7 @@
 """A module laid into flat tensors, copied out and mixed."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -181,6 +182,22 @@ def test_a_model_that_was_converted_afterwards_is_noticed() -> None:
 def test_a_model_with_nothing_to_share_is_refused() -> None:
     with pytest.raises(TrainingError, match="requires gradients"):
         Vector(nn.Linear(2, 2).requires_grad_(False))
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2)), "1.weight"),
+        (lambda: nn.LazyBatchNorm1d(affine=False), "running_mean"),
+    ],
+)
+def test_a_lazy_model_is_to_see_a_batch_first(make: Callable[[], nn.Module], name: str) -> None:
+    model = make()
+    with pytest.raises(TrainingError, match=f"{name} has no shape yet.* run one batch through"):
+        Vector(model)
+    model(torch.zeros(2, 3))
+    trained = any(parameter.requires_grad for parameter in model.parameters())
+    assert not trained or Vector(model).n_params > 0
 
 
 def test_a_dtype_that_cannot_travel_is_named() -> None:

@@ -1,6 +1,7 @@
 """Plans of studies: what is finished, how many processes fit, and how long it will take."""
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,14 @@ def test_whatever_a_trial_raises_there_is_no_estimate(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Simulation, "run", broken)
     assert estimate_s([trial], [], {}) is None
+
+
+def test_what_else_runs_on_the_machine_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    (trial, *_), _ = check_trials(two_sizes().trials())
+    used_s = count()
+    monkeypatch.setattr(module, "process_time", lambda: float(next(used_s)))
+    # A short and a long run of a second each, of which nothing is left for the steps.
+    assert estimate_s([trial], [], {}) == pytest.approx([1.0])
 
 
 def test_a_users_task_is_not_timed_in_the_process_that_asks() -> None:
