@@ -249,9 +249,10 @@ class RunConfig:
     options: Mapping[str, Any] | None = None
     """What else to keep in the folder for whoever resumes, as JSON has it."""
     prefetch: int | None = None
-    """Batches that a separate thread prepares ahead; 2 on a GPU, else 0, unless given. Raise it
-    where a GPU waits for data, or where a core is idle and samples are large. No bit depends on it,
-    except for a task that changes its data as it trains, which needs 0."""
+    """Batches of tensors that a separate thread prepares ahead; 2 on a GPU, else 0, unless given.
+    Raise it where a GPU waits for data, or where a core is idle and samples are large. No bit
+    depends on it, except for a task that changes its data as it trains, which needs 0. Datasets are
+    read when a step is due; loaders of a task's own may have workers."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "total_steps", "batch_size", "log_every", "eval_every", "count"):

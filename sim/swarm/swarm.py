@@ -12,13 +12,14 @@ from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.rules.registry import make_rule
 from ...gossip.weight import founders
 from ...train.runtime.counters import Counters
+from ...train.tasks.random_state import kept_random_state
 from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task, require_optimizer
 from ..kernel.clock import Priority
 from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
-from .learner import Course, Weighed, consensus_distance, load, merge, own_rng
+from .learner import Course, Weighed, consensus_distance, load, merge
 from .observers import Happening, LinkCut, LinkHealed, PeerCrashed, PeerPaused, PeerSlowed
 from .world import Peers, World, check_name
 
@@ -420,7 +421,7 @@ class Swarm:
 
     def _evaluate(self, peer: PeerId | None) -> Evaluation:
         course = self._world.course
-        with own_rng():
+        with kept_random_state():
             if peer is not None:
                 return course.task.evaluate(deepcopy(self.model(peer)))
             return course.task.evaluate(load(course.build("merged"), self.merged()))

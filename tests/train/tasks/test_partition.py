@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rumor.gossip.errors import ConfigError
-from rumor.train.tasks.data import FORMS, split
+from rumor.train.tasks.partition import FORMS, split
 
 LABELS = np.arange(1000) % 10
 DISJOINT = ["iid", "dirichlet:0.1", "dirichlet:100", "shards:1", "shards:2"]
