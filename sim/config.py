@@ -8,12 +8,15 @@ from pathlib import Path
 from sys import float_info
 from typing import Any
 
+from numpy import ndarray
+
 from ..gossip import ProtocolConfig
 from ..gossip.config import ShardOrder, timing
 from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import shards_of
 from ..gossip.rules.registry import RuleSpec, read_rule
 from ..gossip.wire.formats import NATIVE
+from ..train.tasks.partition import IndexLists, PartitionFunction
 from ..train.tasks.task import Task
 from .batched.vector_tasks import VectorTask
 from .kernel.faults.files import Fault
@@ -44,7 +47,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 _TEXTS = (
-    "topology", "mixing", "rule", "emission", "wire", "shard_order", "partition", "pace", "speeds",
+    "topology", "mixing", "rule", "emission", "wire", "shard_order", "pace", "speeds",
     "timing", "engine", "decide", "device",
 )  # fmt: skip
 
@@ -116,9 +119,10 @@ class SimulationConfig:
     """Momentum of the task's SGD; its own unless given."""
     batch_size: int | None = None
     """Samples per step and worker; the task's unless given."""
-    partition: str = "shared"
+    partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a worker) or shards:K."""
+    fewer classes at a worker), shards:K, a JSON file of index lists, one for each worker, or
+    MODULE:FUNCTION, a function of yours that returns such lists."""
     seed: int = 0
     """Seeds everything random: the model, the data, the choice of neighbors, times and faults."""
     step_s: float = 0.1
@@ -216,12 +220,17 @@ class SimulationConfig:
             raise ConfigError(f"exact is {self.exact!r}: it must be true or false")
         _check_kind("task", self.task, (str, Task, VectorTask), "a name or a Task")
         _check_kind("network", self.network, (str, NetworkConfig), "a name or a NetworkConfig")
+        is_form = isinstance(self.partition, str | Sequence | ndarray) or callable(self.partition)
+        if not is_form:
+            raise ConfigError(
+                f"partition is {self.partition!r}: it must be a text, index lists or a function"
+            )
         if isinstance(self.slow, str) or not _all_of(self.slow, str):
             raise ConfigError(f'slow is {self.slow!r}: it must be a tuple, as in ("3:10",)')
         is_file = isinstance(self.faults, str | Path)
         if not is_file and not _all_of(self.faults, (Fault, Mapping)):
             raise ConfigError(f"faults is {self.faults!r}: it must be a file, or a list of faults")
-        for name in ("task", "network", "faults", *_TEXTS):
+        for name in ("task", "network", "faults", "partition", *_TEXTS):
             # Some of them are names of files, and no file has one with it.
             if isinstance(value := getattr(self, name), str | Path) and "\0" in str(value):
                 raise ConfigError(f"{name} is {value!r}: it must have no NUL character")

@@ -14,6 +14,7 @@ from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
 from .interval import Interval, parse_interval
 from .lr_schedule import parse_lr_schedule
+from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
 from .tensors.mixing import MIXINGS, Mixing
 
 __all__ = ["CheckpointConfig", "PeerConfig", "RunConfig"]
@@ -218,9 +219,10 @@ class RunConfig:
     over ``total_steps`` by the swarm's clock, else over the peer's own steps."""
     batch_size: int | None = None
     """Samples per step and peer; the task's unless given."""
-    partition: str = "shared"
+    partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a peer) or shards:K."""
+    fewer classes at a peer), shards:K, a JSON file of index lists, one for each peer, or
+    MODULE:FUNCTION, a function of yours that returns such lists."""
     index: int = 0
     """Which part of the data is this peer's, from 0 to ``count`` - 1."""
     count: int = 1
@@ -267,6 +269,9 @@ class RunConfig:
             raise ConfigError(f"prefetch is {self.prefetch}: it must be 0 or more")
         if not 0 <= self.step_s_min < float("inf"):
             raise ConfigError(f"step_s_min is {self.step_s_min}: it must be 0 or more seconds")
+        if self.journal:
+            # It goes into the journal, too.
+            partition_as_json(self.partition)
         parse_lr_schedule(self.lr_schedule)
         parse_interval(self.checkpoint_every)
         if self.resume and self.out is None:

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from ...gossip import PeerId
 from ...train.tasks.data import Loader, Sampler, make_loader
+from ...train.tasks.partition import Partition
 from ...train.tasks.precision import descend, make_scaler
 from ...train.tasks.sources import Batch, is_pair
 from ...train.tasks.task import Task
@@ -54,7 +55,7 @@ class Batches:
         self,
         task: Task,
         ids: Sequence[PeerId],
-        partition: str,
+        partition: Partition,
         batch_size: int,
         seed: int,
         parts: int | None = None,

@@ -15,6 +15,7 @@ from ...gossip import PeerId, TrainingError
 from ...gossip.weight import UNIT, in_floats
 from ...topology.hashing import key
 from ...train.tasks.data import Loader, make_loader
+from ...train.tasks.partition import Partition
 from ...train.tasks.precision import descend, make_scaler
 from ...train.tasks.task import Task
 from ...train.tensors.vector import Vector
@@ -38,7 +39,7 @@ class Course:
         ConfigError: The partition is not valid, or there are too few samples for it.
     """
 
-    def __init__(self, task: Task, n: int, partition: str, seed: int) -> None:
+    def __init__(self, task: Task, n: int, partition: Partition, seed: int) -> None:
         self.task = task
         self._parts = task.split(partition, n, seed)
         self._seed = seed

@@ -12,6 +12,7 @@ from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.rules.registry import make_rule
 from ...gossip.weight import founders
 from ...train.runtime.counters import Counters
+from ...train.tasks.partition import Partition
 from ...train.tasks.random_state import kept_random_state
 from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task, require_optimizer
@@ -86,7 +87,7 @@ class Swarm:
         network: str | NetworkConfig = "lan",
         step_s: float = 0.1,
         pace: str = "constant",
-        partition: str = "shared",
+        partition: Partition = "shared",
         protocol: ProtocolConfig | None = None,
         shards: int = 1,
     ) -> None:

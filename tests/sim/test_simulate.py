@@ -218,6 +218,24 @@ def test_batches_of_another_form_give_the_same_bits(partition: str) -> None:
     assert runs[1].summary["engine"] == "loop"
 
 
+def test_a_partition_may_be_lists_or_a_function() -> None:
+    task = tiny(steps=8)
+    settings: dict[str, Any] = {"workers": 4, "p": 0.5, "seed": 3}
+    lists = [part.tolist() for part in task.split("iid", 4, 3) if part is not None]
+    forms: list[Any] = ["iid", lists, np.array(lists), lambda targets, n, seed: lists]
+    runs = [simulate(task=task, partition=partition, **settings) for partition in forms]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert [run.summary["partition"].split(":")[0] for run in runs] == [
+        *("iid", "lists", "lists", __name__)
+    ]
+    swarm = Swarm(task, peers=4, partition=lists)
+    assert swarm.finish()
+    with pytest.raises(ConfigError, match="the part of peer 2 has index 64"):
+        simulate(task=task, workers=3, partition=[[0], [1], [64]])
+    with pytest.raises(ConfigError, match="partition is 3: it must be"):
+        simulate(task=task, workers=3, partition=3)
+
+
 def loader(context: LoaderContext) -> Any:
     assert context.samples is not None
     data = Items(tiny(), noise=0.1)

@@ -25,6 +25,7 @@ from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..storage.ledger_file import ledger_paths
 from ..tasks.data import make_loader
+from ..tasks.partition import partition_as_json, partition_name
 from ..tasks.precision import descend, make_scaler
 from ..tasks.random_state import seed_of
 from ..tasks.registry import BUILT_IN, load_task
@@ -40,7 +41,7 @@ __all__ = ["CHECKPOINTS", "OPTIONS", "Learner", "RunConfig", "run"]
 _PREFETCH: Final = {"cuda": 2}
 
 # With another of these, the data would not go on where they stood, or would be others.
-_MADE_FROM: Final = ("task", "seed", "partition", "index", "count")
+_MADE_FROM: Final = ("task", "seed", "index", "count")
 
 
 class Learner:
@@ -81,6 +82,7 @@ class Learner:
         samples = self.task.split(config.partition, config.count, config.seed)[config.index]
         batch_size = config.batch_size or self.task.batch_size
         self._made_from = {name: getattr(config, name) for name in _MADE_FROM} | {
+            "partition": partition_name(config.partition),
             "batch_size": batch_size,
             "samples": None if samples is None else len(samples),
         }
@@ -462,4 +464,5 @@ def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
     """What a replay needs to train the same: the fields of *config*, as values that JSON has."""
     # A replay prepares each batch when it is due: the same ones, without a thread for each peer.
     without = {"out": None, "prefetch": 0, "options": None}
-    return asdict(config) | without | {"device": str(learner.device)}
+    found = asdict(config) | without | {"device": str(learner.device)}
+    return found | {"partition": partition_as_json(config.partition)}

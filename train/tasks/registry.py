@@ -2,10 +2,10 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 
 from ...gossip.errors import ConfigError
-from ...gossip.rules.plugin import import_module_of, what_was_raised, where_it_was_raised
+from ...gossip.rules.plugin import function_of, what_was_raised, where_it_was_raised
 from .char_lm import chars
 from .digits import digits, mnist
 from .quadratic import quadratic
@@ -44,7 +44,8 @@ def load_task(spec: str, *, seed: int) -> Task:
             f"task {spec!r} is not known: it must be one of {', '.join(sorted(BUILT_IN))}, "
             "or module:function, a function of yours that returns a Task"
         )
-    function = _function(import_module_of(name, f"task {spec}"), attribute, spec)
+    function = function_of(spec, "task")
+    _check_call(function, spec)
     try:
         task = _call(function, seed)
     except (Exception, SystemExit) as error:
@@ -56,14 +57,7 @@ def load_task(spec: str, *, seed: int) -> Task:
     return task
 
 
-def _function(module: ModuleType, attribute: str, spec: str) -> Callable[..., Task]:
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        own = [n for n, f in inspect.getmembers(module, inspect.isfunction) if n[0] != "_"]
-        raise ConfigError(
-            f"task {spec}: {module.__name__} ({getattr(module, '__file__', 'built in')}) "
-            f"has no function {attribute!r}; it has {', '.join(own) or 'none'}"
-        )
+def _check_call(function: Callable[..., Task], spec: str) -> None:
     # bind() finds a wrong signature before the call, so that it is not taken for an error inside.
     try:
         inspect.signature(function).bind(**_arguments(function, seed=0))
@@ -71,7 +65,6 @@ def _function(module: ModuleType, attribute: str, spec: str) -> Callable[..., Ta
         raise ConfigError(
             f"task {spec} cannot be called: it must take no argument, or only seed ({error})"
         ) from error
-    return function  # type: ignore[no-any-return]
 
 
 def _arguments(function: Callable[..., Task], seed: int) -> dict[str, int]:

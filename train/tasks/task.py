@@ -15,7 +15,7 @@ from torch.optim import SGD, Optimizer
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
-from .partition import partition_needs_targets, split
+from .partition import Partition, needs_targets, partition_name, split
 from .precision import autocast, check_precision
 from .random_state import seeded
 from .sources import (
@@ -157,7 +157,7 @@ class Task:
             raise ConfigError(f"momentum is {momentum}: it must be at least 0 and below 1")
         return replace(self, optimizer=partial(_with_momentum, self.optimizer, momentum))
 
-    def split(self, partition: str, n: int, seed: int) -> list[NDArray[np.int64] | None]:
+    def split(self, partition: Partition, n: int, seed: int) -> list[NDArray[np.int64] | None]:
         """Say which samples each of *n* peers trains on, see `rumor.train.tasks.partition.split`.
 
         Returns:
@@ -171,19 +171,18 @@ class Task:
         n_samples = self.n_samples if self.n_samples is not None else n_samples_of(self.train)
         targets = self.targets if self.targets is not None else targets_of(self.train)
         if n_samples is None and targets is None:
-            if partition != "shared":
+            if not (isinstance(partition, str) and partition == "shared"):
                 raise ConfigError(
-                    f"partition {partition!r} needs to know how many samples there are, and task "
-                    f"{self.name} has a loader factory: give it n_samples"
+                    f"partition {partition_name(partition)!r} needs to know how many samples there "
+                    f"are, and task {self.name} has a loader factory: give it n_samples"
                 )
             return [None] * n
-        if targets is None and partition_needs_targets(partition):
+        if targets is None and needs_targets(partition):
             raise ConfigError(
                 f"partition {partition!r} needs one target per sample, and task {self.name} does "
                 "not tell them: give it targets, or use iid or shared"
             )
-        found = np.empty(n_samples or 0) if targets is None else targets
-        return list(split(partition, found, n, seed))
+        return list(split(partition, targets, n, seed, n_samples=n_samples))
 
     def batch_loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of *model* on a batch, from which gradients go back.
