@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-__all__ = ["function_of", "import_module_of", "what_was_raised", "where_it_was_raised"]
+__all__ = ["function_of", "import_module_of", "name_of", "what_was_raised", "where_it_was_raised"]
 
 _LAYERS = ("gossip", "topology", "train", "sim", "cli", "benchmarks")
 
@@ -72,6 +72,16 @@ def function_of(spec: str, what: str) -> Callable[..., Any]:
         f"{what} {spec}: {module.__name__} ({getattr(module, '__file__', 'built in')}) "
         f"has no function {attribute!r}; it has {', '.join(own) or 'none'}"
     )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called, as it would be typed: ``module:function``.
+
+    >>> name_of(name_of)
+    'rumor.gossip.rules.plugin:name_of'
+    """
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return f"{getattr(function, '__module__', '')}:{name}"
 
 
 def what_was_raised(error: BaseException) -> str:

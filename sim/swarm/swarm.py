@@ -50,8 +50,9 @@ class Swarm:
     (True, True)
 
     Args:
-        task: What is trained: a `Task`, a built-in name or ``module:function``. Its learning
-            rate and batch size hold; its number of steps does not, peers train until `finish`.
+        task: What is trained: a `Task`, a built-in name, ``module:function`` or a function
+            that returns a `Task`. Its learning rate and batch size hold; its number of steps does
+            not, peers train until `finish`.
         peers: How many found the swarm, or their names; by number they are ``peer-0`` and so on.
         seed: Of everything random. Chance belongs to names and purposes: what is done to one
             peer shifts no draw of another.
@@ -64,8 +65,9 @@ class Swarm:
             or a network itself.
         step_s: Mean duration of an optimizer step, seconds.
         pace: How durations vary: ``constant``, ``lognormal:cv=0.3`` or ``pareto:shape=2.5``.
-        partition: How the data is split among the founders: ``shared``, ``iid``,
-            ``dirichlet:ALPHA`` or ``shards:K``. Those who join later share their parts, in turn.
+        partition: How the data is split among the founders: a spec, index lists or a function,
+            see `rumor.train.tasks.partition.split`. Those who join later share their parts, in
+            turn.
         protocol: Sizes and times of the exchange, such as how soon silence is taken for death, and
             the format in which shares travel.
         shards: Pieces into which the vector is cut, each with weights of its own.
@@ -77,7 +79,7 @@ class Swarm:
 
     def __init__(
         self,
-        task: Task | str,
+        task: Task | str | Callable[..., Task],
         *,
         peers: int | Sequence[PeerId] = 4,
         seed: int = 0,
@@ -92,7 +94,7 @@ class Swarm:
         shards: int = 1,
     ) -> None:
         ids = _names(peers)
-        task = load_task(task, seed=seed) if isinstance(task, str) else task
+        task = task if isinstance(task, Task) else load_task(task, seed=seed)
         make = _rules(rule, p)
         require_optimizer(make(), task)
         self._step_s = step_s

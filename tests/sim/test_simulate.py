@@ -1,6 +1,8 @@
 """`simulate` as a user calls it: what it gives, and what it refuses."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -294,3 +296,41 @@ def test_a_whole_swarm_trains_on_dicts_as_on_pairs() -> None:
         assert swarm.finish()
     assert swarms[0].digest == swarms[1].digest
     assert swarms[0].loss() == swarms[1].loss()
+
+
+def drawn_task(*, seed: int) -> Task:
+    return tiny(steps=5, name=f"drawn {seed}")
+
+
+def test_a_task_may_be_the_function_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("madetask.py").write_text(f"from {__name__} import drawn_task")
+    settings: dict[str, Any] = {"workers": 3, "seed": 7, "p": 0.5}
+    runs = [
+        simulate(task=task, **settings)
+        for task in (drawn_task, "madetask:drawn_task", drawn_task(seed=7))
+    ]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert [run.summary["task"] for run in runs] == ["drawn 7", "madetask:drawn_task", "drawn 7"]
+    assert Swarm(lambda: tiny(), peers=2).finish()
+
+
+def test_a_function_may_make_a_task_without_a_model() -> None:
+    given = simulate(task=consensus, workers=4, steps=5, seed=2).summary
+    named = simulate(task="consensus", workers=4, steps=5, seed=2).summary
+    assert given["digest"] == named["digest"] and given["task"] == "consensus"
+
+
+def test_a_function_that_makes_no_task_is_named() -> None:
+    wrong: list[tuple[Any, str]] = [
+        (lambda: 3, "returned a int: it must return a Task"),
+        (lambda path: tiny(), "it must take no argument, or only seed"),
+        (lambda: 1 / 0, r"raised ZeroDivisionError(.|\n)*test_simulate\.py"),
+        (Ellipsis, "task is Ellipsis: it must be a name, a Task or a function"),
+    ]
+    for task, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            simulate(task=task, workers=2)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
-from ...gossip.rules.plugin import function_of, what_was_raised, where_it_was_raised
+from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
 
 __all__ = [
     "FORMS",
@@ -165,8 +165,7 @@ def partition_name(partition: Partition) -> str:
     if isinstance(partition, str):
         return partition
     if callable(partition):
-        name = getattr(partition, "__qualname__", type(partition).__name__)
-        return f"{getattr(partition, '__module__', '')}:{name}"
+        return name_of(partition)
     told = json.dumps(partition_as_json(partition)).encode()
     return f"lists:{blake2b(told, digest_size=4).hexdigest()}"
 
