@@ -118,7 +118,7 @@ _METAVARS: Final[Mapping[str, str]] = {
     "network": "NAME|FILE.json",
     "out": "DIR",
     "pace": "SPEC",
-    "partition": "SPEC",
+    "partition": "SPEC|FILE.json",
     "rendezvous": "DIR",
     "resume": "DIR",
     "rule": "SPEC",

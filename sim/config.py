@@ -1,25 +1,32 @@
 """What a simulation is asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from numbers import Integral, Real
 from pathlib import Path
 from sys import float_info
-from typing import Any
+from typing import Any, TypeAlias
+
+from numpy import ndarray
 
 from ..gossip import ProtocolConfig
 from ..gossip.config import ShardOrder, timing
 from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import shards_of
+from ..gossip.rules.plugin import name_of
 from ..gossip.rules.registry import RuleSpec, read_rule
 from ..gossip.wire.formats import NATIVE
+from ..train.tasks.partition import IndexLists, PartitionFunction
 from ..train.tasks.task import Task
 from .batched.vector_tasks import VectorTask
 from .kernel.faults.files import Fault
 from .models.network import NetworkConfig
 
-__all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig"]
+__all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig", "TaskFunction"]
+
+TaskFunction: TypeAlias = Callable[..., Task | VectorTask]
+"""Makes a task, of nothing or of ``seed``."""
 
 ENGINES = ("auto", "batched", "loop")
 """Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
@@ -44,7 +51,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 _TEXTS = (
-    "topology", "mixing", "rule", "emission", "wire", "shard_order", "partition", "pace", "speeds",
+    "topology", "mixing", "rule", "emission", "wire", "shard_order", "pace", "speeds",
     "timing", "engine", "decide", "device",
 )  # fmt: skip
 
@@ -63,7 +70,7 @@ class SimulationConfig:
         ConfigError: A field is out of range.
     """
 
-    task: str | Task | VectorTask = "digits"
+    task: str | Task | VectorTask | TaskFunction = "digits"
     """A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``) or MODULE:FUNCTION, a
     function of yours that returns a Task. Without a model, for up to a million workers:
     ``consensus`` (averaging of given vectors) and ``noise`` (unit Gaussian steps in place of
@@ -116,9 +123,10 @@ class SimulationConfig:
     """Momentum of the task's SGD; its own unless given."""
     batch_size: int | None = None
     """Samples per step and worker; the task's unless given."""
-    partition: str = "shared"
+    partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a worker) or shards:K."""
+    fewer classes at a worker), shards:K, a JSON file of index lists, one for each worker, or
+    MODULE:FUNCTION, a function of yours that returns such lists."""
     seed: int = 0
     """Seeds everything random: the model, the data, the choice of neighbors, times and faults."""
     step_s: float = 0.1
@@ -214,17 +222,33 @@ class SimulationConfig:
         # That is what true and false of numpy are called too.
         if type(self.exact).__name__ not in ("bool", "bool_"):
             raise ConfigError(f"exact is {self.exact!r}: it must be true or false")
-        _check_kind("task", self.task, (str, Task, VectorTask), "a name or a Task")
+        if not callable(self.task):
+            words = "a name, a Task or a function that returns one"
+            _check_kind("task", self.task, (str, Task, VectorTask), words)
         _check_kind("network", self.network, (str, NetworkConfig), "a name or a NetworkConfig")
+        if not (isinstance(self.partition, str) or callable(self.partition) or self._has_lists()):
+            raise ConfigError(
+                f"partition is {self.partition!r}: it must be a text, index lists or a function"
+            )
         if isinstance(self.slow, str) or not _all_of(self.slow, str):
             raise ConfigError(f'slow is {self.slow!r}: it must be a tuple, as in ("3:10",)')
         is_file = isinstance(self.faults, str | Path)
         if not is_file and not _all_of(self.faults, (Fault, Mapping)):
             raise ConfigError(f"faults is {self.faults!r}: it must be a file, or a list of faults")
-        for name in ("task", "network", "faults", *_TEXTS):
+        for name in ("task", "network", "faults", "partition", *_TEXTS):
             # Some of them are names of files, and no file has one with it.
             if isinstance(value := getattr(self, name), str | Path) and "\0" in str(value):
                 raise ConfigError(f"{name} is {value!r}: it must have no NUL character")
+
+    def _has_lists(self) -> bool:
+        """Whether the partition says outright who has which samples."""
+        partition = self.partition
+        return (
+            isinstance(partition, Sequence | ndarray)
+            and len(partition) > 0
+            and all(isinstance(each, Sequence | ndarray) for each in partition)
+            and not any(isinstance(each, str | bytes) for each in partition)
+        )
 
     @property
     def protocol(self) -> ProtocolConfig:
@@ -252,7 +276,9 @@ class SimulationConfig:
     @property
     def task_name(self) -> str:
         """What to call the task."""
-        return self.task if isinstance(self.task, str) else self.task.name
+        if isinstance(self.task, str):
+            return self.task
+        return self.task.name if isinstance(self.task, Task | VectorTask) else name_of(self.task)
 
 
 def _check_count(name: str, value: int | None) -> None:

@@ -16,7 +16,7 @@ from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
-from ..train.tasks.registry import load_task
+from ..train.tasks.registry import build_task
 from ..train.tasks.task import Task
 from .batched.engines import alone, usable_cores
 from .batched.models import Models
@@ -153,11 +153,14 @@ class Simulation:
     """
 
     def __init__(self, config: SimulationConfig, task: Task | VectorTask | None = None) -> None:
-        self.config = config
         # Before anything is made for each of a billion workers.
         check_memory(config, row_bytes=0, registers=0)
         self._cores = config.threads or usable_cores()
         task = find_task(config) if task is None else task
+        if not isinstance(config.task, str):
+            # What a function made, for its name.
+            config = replace(config, task=task)
+        self.config = config
         if isinstance(task, Task):
             task = task.with_momentum(config.momentum)
         self._task = task
@@ -439,11 +442,12 @@ def find_task(config: SimulationConfig) -> Task | VectorTask:
         ConfigError: There is no such task, or it cannot be built.
     """
     task = config.task
-    if not isinstance(task, str):
+    if isinstance(task, Task | VectorTask):
         return task
-    if task in VECTOR_TASKS:
+    if isinstance(task, str) and task in VECTOR_TASKS:
         return VECTOR_TASKS[task]()
-    return load_task(task, seed=config.seed)
+    found: Task | VectorTask = build_task(task, Task, VectorTask, seed=config.seed)
+    return found
 
 
 def _network(config: SimulationConfig) -> NetworkConfig:

@@ -6,10 +6,14 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from torch.utils.data import DataLoader
+
+from rumor.sim import simulate
 
 from .layout import LAYERS, modules
 
@@ -111,6 +115,21 @@ def test_python_snippets_compile(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1):
         compile(code, f"{name(page)}, snippet {number}", "exec")
+
+
+def test_the_tasks_that_the_page_shows_learn() -> None:
+    text = (DOCS / "how-to" / "extend" / "task.md").read_text(encoding="utf-8")
+    module = ModuleType("mytasks")
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(code, module.__dict__)
+    made = [getattr(module, each)() for each in ("rings", "sequences", "augmented")]
+    # A DataLoader with worker processes is too much for a test.
+    single = lambda *args, num_workers, **more: DataLoader(*args, **more)  # noqa: E731
+    module.__dict__["DataLoader"] = single
+    made.append(replace(made[1], train=module.__dict__["loader"], n_samples=2000))
+    for task in made:
+        run = simulate(task=task, workers=2, steps=40, partition="iid", p=0.5)
+        assert run.summary["accuracy"] > 0.75
 
 
 def test_the_map_names_every_page() -> None:

@@ -5,12 +5,14 @@ from .loop.trainer import RunConfig, run
 from .peer import Peer
 from .runtime.environment import Environment, environment
 from .tasks.registry import load_task
+from .tasks.sources import LoaderContext
 from .tasks.task import Evaluation, Task
 
 __all__ = [
     "CheckpointConfig",
     "Environment",
     "Evaluation",
+    "LoaderContext",
     "Peer",
     "PeerConfig",
     "RunConfig",

@@ -14,6 +14,7 @@ from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
 from .interval import Interval, parse_interval
 from .lr_schedule import parse_lr_schedule
+from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
 from .tensors.mixing import MIXINGS, Mixing
 
 __all__ = ["CHECKPOINTS", "CheckpointConfig", "PeerConfig", "RunConfig"]
@@ -229,9 +230,10 @@ class RunConfig:
     over ``total_steps`` by the swarm's clock, else over the peer's own steps."""
     batch_size: int | None = None
     """Samples per step and peer; the task's unless given."""
-    partition: str = "shared"
+    partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a peer) or shards:K."""
+    fewer classes at a peer), shards:K, a JSON file of index lists, one for each peer, or
+    MODULE:FUNCTION, a function of yours that returns such lists."""
     index: int = 0
     """Which part of the data is this peer's, from 0 to ``count`` - 1."""
     count: int = 1
@@ -260,9 +262,10 @@ class RunConfig:
     options: Mapping[str, Any] | None = None
     """What else to keep in the folder for whoever resumes, as JSON has it."""
     prefetch: int | None = None
-    """Batches that a separate thread prepares ahead; 2 on a GPU, else 0, unless given. Raise it
-    where a GPU waits for data, or where a core is idle and samples are large. No bit depends on it,
-    except for a task that changes its data as it trains, which needs 0."""
+    """Batches of tensors that a separate thread prepares ahead; 2 on a GPU, else 0, unless given.
+    Raise it where a GPU waits for data, or where a core is idle and samples are large. No bit
+    depends on it, except for a task that changes its data as it trains, which needs 0. Datasets are
+    read when a step is due; loaders of a task's own may have workers."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "total_steps", "batch_size", "log_every", "eval_every", "count"):
@@ -277,6 +280,9 @@ class RunConfig:
             raise ConfigError(f"prefetch is {self.prefetch}: it must be 0 or more")
         if not 0 <= self.step_s_min < float("inf"):
             raise ConfigError(f"step_s_min is {self.step_s_min}: it must be 0 or more seconds")
+        if self.journal:
+            # It goes into the journal, too.
+            partition_as_json(self.partition)
         parse_lr_schedule(self.lr_schedule)
         parse_interval(self.checkpoint_every)
         if self.resume and self.out is None:

@@ -224,7 +224,6 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     from ...train.config import PeerConfig
     from ...train.interval import parse_interval
     from ...train.lr_schedule import parse_lr_schedule
-    from ...train.tasks.data import split
     from ...train.tasks.registry import load_task
 
     # Each peer would refuse it, after the folders were made.
@@ -232,7 +231,7 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     parse_interval(config.checkpoint_every)
     parse_lr_schedule(config.lr_schedule)
     task = load_task(config.task, seed=config.seed)
-    split(config.partition, task.train[1], config.peers, config.seed)
+    task.split(config.partition, config.peers, config.seed)
     return task, out
 
 

@@ -52,8 +52,10 @@ class Swarm:
         self.config, self.steps, self.out = config, steps, out
         run_folder = RunFolder(config, steps, out, program)
         try:
-            again = resumption and resumption.again(run_folder, config)
-            found = run_folder.found() if again is None else again
+            if resumption is None:
+                found = run_folder.found()
+            else:
+                found = resumption.again(run_folder, config)
         except OSError as error:
             raise ConfigError(not_written(out, error)) from None
         self.group = ProcessGroup(found, awake, server)

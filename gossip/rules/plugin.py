@@ -1,15 +1,18 @@
 """Objects of the user's own, found by what was typed: ``module:name``."""
 
+import inspect
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ..errors import ConfigError
 
-__all__ = ["import_module_of", "what_was_raised", "where_it_was_raised"]
+__all__ = ["function_of", "import_module_of", "name_of", "what_was_raised", "where_it_was_raised"]
 
 _LAYERS = ("gossip", "topology", "train", "sim", "cli", "benchmarks")
 
@@ -47,6 +50,38 @@ def import_module_of(name: str, what: str) -> ModuleType:
             f"{what}: importing {name} raised {what_was_raised(error)}\n"
             f"at {where_it_was_raised(error)}"
         ) from error
+
+
+def function_of(spec: str, what: str) -> Callable[..., Any]:
+    """Find a function of the user's.
+
+    Args:
+        spec: ``module:function``.
+        what: It is, such as ``task``; errors begin with it.
+
+    Raises:
+        ConfigError: There is no such module or function in it, or importing it raised something.
+    """
+    name, _, attribute = spec.partition(":")
+    module = import_module_of(name, f"{what} {spec}")
+    function = getattr(module, attribute, None)
+    if callable(function):
+        return function  # type: ignore[no-any-return]
+    own = [n for n, f in inspect.getmembers(module, inspect.isfunction) if n[0] != "_"]
+    raise ConfigError(
+        f"{what} {spec}: {module.__name__} ({getattr(module, '__file__', 'built in')}) "
+        f"has no function {attribute!r}; it has {', '.join(own) or 'none'}"
+    )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called, as it would be typed: ``module:function``.
+
+    >>> name_of(name_of)
+    'rumor.gossip.rules.plugin:name_of'
+    """
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return f"{getattr(function, '__module__', '')}:{name}"
 
 
 def what_was_raised(error: BaseException) -> str:

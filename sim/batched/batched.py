@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.optim import SGD, Optimizer
 
 from ...gossip.errors import ConfigError
+from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Task
 from ..kernel.fast_path.levels import AnyLevel
 from .compiled.row_passes import take_steps
@@ -27,7 +28,14 @@ from .loop import Batches, Ints, Replica
 from .parameters import CPU, ParameterMatrix, view_of
 from .stepper import Failures
 
-__all__ = ["BatchedStepper", "Gradient", "stacked_gradient", "unbatchable", "written_out"]
+__all__ = [
+    "BatchedStepper",
+    "Gradient",
+    "stacked_gradient",
+    "unbatchable",
+    "why_unstacked",
+    "written_out",
+]
 
 
 Gradient = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -41,8 +49,21 @@ _GROUP_MIN, _GROUP_MAX = 8, 256
 _NUMBERS_PER_GROUP_ELSEWHERE = 1 << 24
 
 
-def unbatchable(rows: ParameterMatrix) -> str:
-    """Why a model cannot be batched at all, or nothing."""
+def why_unstacked(task: Task) -> str:
+    """Why the steps of a task are not those of stacked inputs and targets, or nothing."""
+    if task.training_step is not None:
+        return "it has a training_step"
+    if not is_pair(task.train):
+        return "its data are not two tensors"
+    if task.augment is not None:
+        return "it augments its batches"
+    return "" if task.precision == "float32" else f"its precision is {task.precision}"
+
+
+def unbatchable(rows: ParameterMatrix, task: Task) -> str:
+    """Why a task cannot be batched at all, or nothing."""
+    if why := why_unstacked(task):
+        return why
     if len(rows.segments) != 1:
         return "its parameters have several dtypes"
     names = {name for name, _ in rows.module.named_buffers()}
@@ -86,7 +107,7 @@ class BatchedStepper:
         *,
         gradient: Callable[[ParameterMatrix, Task], Gradient] | None = None,
     ) -> None:
-        if why := unbatchable(rows):
+        if why := unbatchable(rows, task):
             raise ConfigError(f"engine batched cannot take the task {task.name}: {why}")
         self._rows = rows
         self._batches = batches
@@ -264,12 +285,14 @@ def stacked_gradient(rows: ParameterMatrix, task: Task) -> Gradient:
         A function of stacked vectors (padding included), inputs and targets; for one thread.
     """
     module, segment = deepcopy(rows.module), rows.segments[0]
+    task_loss = task.loss
+    assert task_loss is not None
     buffers = dict(module.named_buffers())
     frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
 
     def loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         outputs = functional_call(module, {**parameters, **frozen, **buffers}, (inputs,))
-        return task.loss(outputs, targets)
+        return task_loss(outputs, targets)
 
     batched = vmap(grad_and_value(loss))
 

@@ -139,7 +139,7 @@ def choose(engine: str, workshop: Workshop) -> Choice:
 
 def _choose_on_device(workshop: Workshop) -> Choice:
     if why := _cannot(workshop):
-        return Choice(name="loop", make=workshop.loop, why=f"the model cannot be batched: {why}")
+        return Choice(name="loop", make=workshop.loop, why=f"the task cannot be batched: {why}")
     return Choice(name="batched", make=_on_device(workshop), why=f"rows lie on {workshop.device}")
 
 
@@ -178,7 +178,7 @@ def _why_not_batched(workshop: Workshop) -> str:
     if _trial_size(workshop) < 2:
         return "the model is too large to batch"
     why = _cannot(workshop)
-    return f"the model cannot be batched: {why}" if why else ""
+    return f"the task cannot be batched: {why}" if why else ""
 
 
 def _with_loops_bits(workshop: Workshop) -> Way | None:
@@ -204,7 +204,7 @@ def _trial_size(workshop: Workshop) -> int:
 def _cannot(workshop: Workshop) -> str:
     """Why batching does not work on this task, or nothing."""
     rows = workshop.make_rows(min(2, len(workshop.ids)))
-    if why := unbatchable(rows):
+    if why := unbatchable(rows, workshop.task):
         return why
     try:
         _take(workshop.batched(rows, Failures()), rows.n, 0)

@@ -1,20 +1,24 @@
 """One step after another, each by the module and the optimizer themselves: any model will do."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import deepcopy
 from hashlib import blake2b
-from itertools import cycle
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from ...gossip import PeerId
-from ...train.tasks.data import Sampler, split
+from ...train.tasks.data import Loader, Sampler, make_loader
+from ...train.tasks.partition import Partition
+from ...train.tasks.precision import descend, make_scaler
+from ...train.tasks.sources import Batch, is_pair
 from ...train.tasks.task import Task
 from ...train.tensors.vector import is_finite_tensor
 from ..kernel.fast_path.levels import AnyLevel
@@ -25,9 +29,13 @@ __all__ = ["Batches", "Ints", "LoopStepper", "Replica"]
 
 Ints = NDArray[np.int64]
 
+_SCALER = "scaler"
+
 
 class Batches:
     """The batches of all workers.
+
+    Those of pairs of tensors may be taken one by one or stacked, all others one by one.
 
     Args:
         task: What is trained.
@@ -47,21 +55,38 @@ class Batches:
         self,
         task: Task,
         ids: Sequence[PeerId],
-        partition: str,
+        partition: Partition,
         batch_size: int,
         seed: int,
         parts: int | None = None,
         *,
         device: torch.device = CPU,
     ) -> None:
-        found = split(partition, task.train[1], parts or len(ids), seed)
-        self._samplers = [
-            Sampler(part, batch_size, seed=seed, peer=id)
-            for part, id in zip(cycle(found), ids, strict=False)
-        ]
+        found = task.split(partition, parts or len(ids), seed)
         self._device = device
+        if not (is_pair(task.train) and task.augment is None):
+            self._loaders: list[Loader] = [
+                make_loader(
+                    task,
+                    found[at % len(found)],
+                    batch_size=batch_size,
+                    seed=seed,
+                    peer=id,
+                    index=at % len(found),
+                    count=len(found),
+                    device=device,
+                )
+                for at, id in enumerate(ids)
+            ]
+            return
+        self._loaders = []
+        # Of tensors it is known how many there are.
+        known = [part for part in found if part is not None]
+        own = [known[at % len(known)] for at in range(len(ids))]
+        self._samplers = [
+            Sampler(part, batch_size, seed=seed, peer=id) for part, id in zip(own, ids, strict=True)
+        ]
         self._inputs, self._targets = (side.to(device) for side in task.train)
-        own = [found[at % len(found)] for at in range(len(ids))]
         self._lengths = np.array([len(part) for part in own])
         self._sizes = np.minimum(self._lengths, batch_size)
         self._starts = np.cumsum(self._lengths) - self._lengths
@@ -70,8 +95,15 @@ class Batches:
         self._orders = np.empty(self._lengths.sum() + batch_size, dtype)
         self._epochs = np.full(len(ids), -1)
 
-    def one(self, worker: int, step: int) -> tuple[Tensor, Tensor]:
-        """One worker's batch: inputs and targets, first axis ``batch``."""
+    @property
+    def may_draw(self) -> bool:
+        """Whether making a batch may take random numbers, or is not for several threads."""
+        return bool(self._loaders)
+
+    def one(self, worker: int, step: int) -> Batch:
+        """One worker's batch, on the device; of a pair of tensors inputs and targets."""
+        if self._loaders:
+            return self._loaders[worker].take(step)
         indices = torch.from_numpy(self._samplers[worker].batch(step)).to(self._device)
         return self._inputs[indices], self._targets[indices]
 
@@ -152,8 +184,8 @@ class LoopStepper:
         self._seeds = [f"{seed}\0{id}\0torch\0".encode() for id in ids]
         self._device = rows.device
         # Random layers draw from one generator, which threads would share.
-        self._draws = _draws(task, rows.module, *batches.one(0, 0))
-        threads = 1 if self._draws else threads
+        self._draws = _draws(task, rows.module, batches.one(0, 0))
+        threads = 1 if self._draws or batches.may_draw else threads
         self._replicas = [Replica(rows, task, lr, own=index > 0) for index in range(threads)]
         for replica in self._replicas[1:]:
             replica.states = self._replicas[0].states
@@ -188,7 +220,7 @@ class LoopStepper:
         for at in range(index, len(level.workers), every):
             worker, step = level.workers[at], level.steps[at]
             replica.lay_over(worker)
-            inputs, targets = self._batches.one(worker, step)
+            batch = self._batches.one(worker, step)
             if self._n_threads == 1:
                 # What is random in a step is drawn anew for each, whatever was computed before.
                 seed = _step_seed(self._seeds[worker], step)
@@ -198,7 +230,7 @@ class LoopStepper:
                 if self._draws:
                     np.random.seed(seed % 2**32)
                     random.seed(seed)
-            if not replica.step(inputs, targets):
+            if not replica.step(batch):
                 self._failures.note(level.orders[at], worker, step)
 
 
@@ -219,7 +251,7 @@ class Replica:
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
         self.states: dict[int, dict[object, object]] = {}
-        """State of each worker's optimizer, by position of the parameter."""
+        """State of each worker's optimizer, by position of the parameter, and its scaler."""
         names = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         placed = [p for segment in rows.segments for p in segment.tensors]
         self._targets = [names[p.spec.name] for p in [*placed, *rows.local]]
@@ -240,33 +272,44 @@ class Replica:
         assert isinstance(kept, dict | None)
         self.states[worker] = deepcopy(kept) if kept else {}
 
-    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+    def step(self, batch: Batch) -> bool:
         """Take a step there.
 
         Returns:
             Whether loss and values are finite after it.
         """
         self.optimizer.zero_grad()
-        loss = self._task.loss(self.module(inputs), targets)
-        loss.backward()
-        self.apply()
+        loss = self._task.batch_loss(self.module, batch)
+        with self._lent_state() as scaler:
+            descend(loss, self.optimizer, scaler)
         finite = all(is_finite_tensor(part) for part in self._rows.row(self._worker))
         return finite and bool(torch.isfinite(loss.detach()))
 
     def apply(self) -> None:
         """Let the optimizer use the gradients that lie ready."""
+        with self._lent_state():
+            self.optimizer.step()
+
+    @contextmanager
+    def _lent_state(self) -> Iterator[GradScaler | None]:
+        """Lend the optimizer what it remembers of the worker, and keep what it does then."""
         own = self.states.get(self._worker, {})
+        scaler = own.get(_SCALER) or make_scaler(self._task.precision, self._rows.device)
+        assert isinstance(scaler, GradScaler | None)
         state = self.optimizer.state
         state.clear()
         for index, parameter in enumerate(self.parameters):
             if index in own:
                 state[parameter] = own[index]
-        self.optimizer.step()
-        self.states[self._worker] = {
+        yield scaler
+        kept: dict[object, object] = {
             index: state[parameter]
             for index, parameter in enumerate(self.parameters)
             if parameter in state
         }
+        if scaler is not None:
+            kept[_SCALER] = scaler
+        self.states[self._worker] = kept
 
 
 def _step_seed(prefix: bytes, step: int) -> int:
@@ -274,12 +317,12 @@ def _step_seed(prefix: bytes, step: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def _draws(task: Task, module: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+def _draws(task: Task, module: nn.Module, batch: Batch) -> bool:
     """Whether a step takes random numbers: dropout does, and what a user's own model may do."""
     trial = deepcopy(module)
     before = torch.get_rng_state(), random.getstate(), str(np.random.get_state())
     kept = np.random.get_state()
-    task.loss(trial(inputs), targets)
+    task.batch_loss(trial, batch)
     drawn = (
         not torch.equal(before[0], torch.get_rng_state())
         or before[1] != random.getstate()

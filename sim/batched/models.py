@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call
 
+from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
 from ..kernel.fast_path.levels import AnyLevel
+from .batched import why_unstacked
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
 from .stepper import Failures, Stepper
 from .vector_tasks import Present
@@ -55,7 +57,10 @@ class Models:
         self.stepper = stepper
         self._failures = failures
         self._may_overflow = may_overflow
-        self._test = tuple(side.to(rows.device) for side in task.test)
+        # What steps compute at full precision, from pairs of tensors, is measured by fewer calls.
+        self._test: tuple[Tensor, ...] | None = None
+        if is_pair(task.test) and not why_unstacked(task) and task.evaluation_step is None:
+            self._test = tuple(side.to(rows.device) for side in task.test)
         self._last: dict[int, tuple[int, int]] = {}
 
     def live_again(self) -> None:
@@ -147,14 +152,18 @@ class Models:
         finally:
             for part, mode in modes:
                 part.training = mode
-        losses = np.array([loss for loss, _ in found])
-        if self.task.accuracy is None:
+        losses = np.array([each.loss for each in found])
+        accuracies = [each.accuracy for each in found]
+        if None in accuracies:
             return losses, None
-        return losses, np.array([right for _, right in found])
+        return losses, np.array(accuracies)
 
-    def _evaluate_one(self, worker: int) -> tuple[float, float]:
-        task, (inputs, targets) = self.task, self._test
+    def _evaluate_one(self, worker: int) -> Evaluation:
+        task = self.task
         state = {placed.spec.name: view for placed, view in self.rows.tensors(worker)}
+        if self._test is None or task.loss is None:
+            return self.evaluate(tensors_of(self.rows.module) | state)
+        inputs, targets = self._test
         loss = right = 0.0
         for start in range(0, len(inputs), _SAMPLES_MAX):
             part = slice(start, start + _SAMPLES_MAX)
@@ -162,7 +171,8 @@ class Models:
             loss += len(inputs[part]) * float(task.loss(outputs, targets[part]))
             if task.accuracy is not None:
                 right += len(inputs[part]) * float(task.accuracy(outputs, targets[part]))
-        return loss / len(inputs), right / len(inputs)
+        accuracy = None if task.accuracy is None else right / len(inputs)
+        return Evaluation(loss=loss / len(inputs), accuracy=accuracy)
 
     def consensus_distance(self, present: Present = None) -> float:
         """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0.

@@ -14,6 +14,7 @@ from torch import Tensor
 from ...gossip import Audit, PeerId, Rule
 from ...gossip.weight import founders, in_units
 from ...train.storage.merge import digest, save_model
+from ...train.tasks.partition import partition_name
 from ..batched.models import Models
 from ..batched.parameters import CPU
 from ..batched.schedule import Ending
@@ -283,7 +284,7 @@ def _told(
         "peers": config.workers,
         "workers": config.workers,
         "seed": config.seed,
-        "partition": config.partition if isinstance(values, Models) else None,
+        "partition": partition_name(config.partition) if isinstance(values, Models) else None,
         "network": config.network if isinstance(config.network, str) else "its own",
         **_given(config, _NETWORK, "network_"),
         "pace": config.pace,

@@ -2,8 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from math import sqrt
 from typing import NamedTuple
@@ -15,12 +14,16 @@ from torch import Tensor, nn
 from ...gossip import PeerId, TrainingError
 from ...gossip.weight import UNIT, in_floats
 from ...topology.hashing import key
-from ...train.tasks.data import Sampler, split
+from ...train.tasks.data import Loader, make_loader
+from ...train.tasks.partition import Partition
+from ...train.tasks.precision import descend, make_scaler
 from ...train.tasks.task import Task
 from ...train.tensors.vector import Vector
 from ..batched.shares import spans_of
 
-__all__ = ["Course", "Learner", "Weighed", "consensus_distance", "load", "merge", "own_rng"]
+__all__ = ["Course", "Learner", "Weighed", "consensus_distance", "load", "merge"]
+
+_CPU = torch.device("cpu")
 
 
 class Course:
@@ -36,9 +39,9 @@ class Course:
         ConfigError: The partition is not valid, or there are too few samples for it.
     """
 
-    def __init__(self, task: Task, n: int, partition: str, seed: int) -> None:
+    def __init__(self, task: Task, n: int, partition: Partition, seed: int) -> None:
         self.task = task
-        self._parts = split(partition, task.train[1], n, seed)
+        self._parts = task.split(partition, n, seed)
         self._seed = seed
 
     def build(self, peer: PeerId) -> nn.Module:
@@ -58,9 +61,18 @@ class Course:
             peer: Its id.
             place: In order of coming; those who come when all parts are given share them, in turn.
         """
-        part = self._parts[place % len(self._parts)]
-        sampler = Sampler(part, self.task.batch_size, seed=self._seed, peer=peer)
-        return Learner(self.task, self.build(peer), sampler, (self._seed, peer))
+        index, count = place % len(self._parts), len(self._parts)
+        loader = make_loader(
+            self.task,
+            self._parts[index],
+            batch_size=self.task.batch_size,
+            seed=self._seed,
+            peer=peer,
+            index=index,
+            count=count,
+            device=_CPU,
+        )
+        return Learner(self.task, self.build(peer), loader, (self._seed, peer))
 
 
 class Learner:
@@ -72,12 +84,12 @@ class Learner:
     Args:
         task: What is trained.
         model: The peer's own.
-        sampler: The peer's samples.
+        loader: Gives the peer's batches.
         rng_key: The run's seed, and the peer's id.
     """
 
     def __init__(
-        self, task: Task, model: nn.Module, sampler: Sampler, rng_key: tuple[int, PeerId]
+        self, task: Task, model: nn.Module, loader: Loader, rng_key: tuple[int, PeerId]
     ) -> None:
         self.model = model
         self.steps = 0
@@ -85,7 +97,8 @@ class Learner:
         self._task = task
         trainable = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = task.optimizer(trainable, task.lr)
-        self._sampler = sampler
+        self._scaler = make_scaler(task.precision, _CPU)
+        self._loader = loader
         self._rng_key = rng_key
 
     def step(self) -> None:
@@ -95,28 +108,14 @@ class Learner:
             TrainingError: The loss is not finite; the step was taken.
         """
         _seed_all(key(*self._rng_key, f"step:{self.steps}"))
-        indices = torch.from_numpy(self._sampler.batch(self.steps))
-        inputs, targets = (side[indices] for side in self._task.train)
+        batch = self._loader.take(self.steps)
         self._optimizer.zero_grad()
-        loss = self._task.loss(self.model(inputs), targets)
-        loss.backward()
-        self._optimizer.step()
+        loss = self._task.batch_loss(self.model, batch)
+        descend(loss, self._optimizer, self._scaler)
         self.steps += 1
         value = float(loss.detach())
         if not math.isfinite(value):
             raise TrainingError(f"the loss of step {self.steps} is {value:g}: lower the lr")
-
-
-@contextmanager
-def own_rng() -> Iterator[None]:
-    """Give torch, numpy and Python back the random states that the caller's own code had."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
 
 
 def _seed_all(word: int) -> None:

@@ -12,13 +12,15 @@ from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.rules.registry import make_rule
 from ...gossip.weight import founders
 from ...train.runtime.counters import Counters
+from ...train.tasks.partition import Partition
+from ...train.tasks.random_state import kept_random_state
 from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task, require_optimizer
 from ..kernel.clock import Priority
 from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
-from .learner import Course, Weighed, consensus_distance, load, merge, own_rng
+from .learner import Course, Weighed, consensus_distance, load, merge
 from .observers import Happening, LinkCut, LinkHealed, PeerCrashed, PeerPaused, PeerSlowed
 from .world import Peers, World, check_name
 
@@ -48,8 +50,9 @@ class Swarm:
     (True, True)
 
     Args:
-        task: What is trained: a `Task`, a built-in name or ``module:function``. Its learning
-            rate and batch size hold; its number of steps does not, peers train until `finish`.
+        task: What is trained: a `Task`, a built-in name, ``module:function`` or a function
+            that returns a `Task`. Its learning rate and batch size hold; its number of steps does
+            not, peers train until `finish`.
         peers: How many found the swarm, or their names; by number they are ``peer-0`` and so on.
         seed: Of everything random. Chance belongs to names and purposes: what is done to one
             peer shifts no draw of another.
@@ -62,8 +65,9 @@ class Swarm:
             or a network itself.
         step_s: Mean duration of an optimizer step, seconds.
         pace: How durations vary: ``constant``, ``lognormal:cv=0.3`` or ``pareto:shape=2.5``.
-        partition: How the data is split among the founders: ``shared``, ``iid``,
-            ``dirichlet:ALPHA`` or ``shards:K``. Those who join later share their parts, in turn.
+        partition: How the data is split among the founders: a spec, index lists or a function,
+            see `rumor.train.tasks.partition.split`. Those who join later share their parts, in
+            turn.
         protocol: Sizes and times of the exchange, such as how soon silence is taken for death, and
             the format in which shares travel.
         shards: Pieces into which the vector is cut, each with weights of its own.
@@ -75,7 +79,7 @@ class Swarm:
 
     def __init__(
         self,
-        task: Task | str,
+        task: Task | str | Callable[..., Task],
         *,
         peers: int | Sequence[PeerId] = 4,
         seed: int = 0,
@@ -85,12 +89,12 @@ class Swarm:
         network: str | NetworkConfig = "lan",
         step_s: float = 0.1,
         pace: str = "constant",
-        partition: str = "shared",
+        partition: Partition = "shared",
         protocol: ProtocolConfig | None = None,
         shards: int = 1,
     ) -> None:
         ids = _names(peers)
-        task = load_task(task, seed=seed) if isinstance(task, str) else task
+        task = task if isinstance(task, Task) else load_task(task, seed=seed)
         make = _rules(rule, p)
         require_optimizer(make(), task)
         self._step_s = step_s
@@ -420,7 +424,7 @@ class Swarm:
 
     def _evaluate(self, peer: PeerId | None) -> Evaluation:
         course = self._world.course
-        with own_rng():
+        with kept_random_state():
             if peer is not None:
                 return course.task.evaluate(deepcopy(self.model(peer)))
             return course.task.evaluate(load(course.build("merged"), self.merged()))

@@ -12,13 +12,14 @@ from ...gossip.protocol.rule import require_topology, requirements_of
 from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
+from ...train.tasks.random_state import kept_random_state
 from ...train.tensors.vector import Vector
 from ..kernel.clock import Clock
 from ..models.links import address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from ..models.topology import machines_of, require_machines
-from .learner import Course, own_rng
+from .learner import Course
 from .observers import Fault, SwarmObserver
 from .peer import MachineSegments, SwarmPeer
 from .post import Link, Post
@@ -112,7 +113,7 @@ class World:
             raise ConfigError("time is passing already: what was given to `at` cannot let it pass")
         self._is_moving = True
         try:
-            with own_rng():
+            with kept_random_state():
                 return self.clock.run(until_s, stop)
         finally:
             self._is_moving = False
@@ -188,7 +189,7 @@ class World:
     def _make(self, id: PeerId, incarnation: Incarnation) -> SwarmPeer:
         rule = self._rule()
         place = self._places.setdefault(id, len(self._places))
-        with own_rng():
+        with kept_random_state():
             learner = self.course.learner(id, place)
         vector = self._vector(learner.model, rule)
         protocol = Protocol(

@@ -177,6 +177,7 @@ def test_a_network_is_of_its_size_and_learns_from_its_inputs(net: str, n_params:
     assert sum(parameter.numel() for parameter in model.parameters()) == n_params
     outputs = model(task.train[0][:2])
     assert outputs.shape == (2, 10)
+    assert task.loss is not None
     loss = task.loss(outputs, task.train[1][:2])
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())

@@ -1,6 +1,8 @@
 """`simulate` as a user calls it: what it gives, and what it refuses."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +10,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from rumor.gossip import ConfigError
-from rumor.sim import Progress, SimulationConfig, consensus, simulate
+from rumor.sim import Progress, SimulationConfig, Swarm, consensus, simulate
 from rumor.sim.config import ENGINES
 from rumor.topology import TopologyError
+from rumor.train import LoaderContext
 from rumor.train.tasks.task import Task
 
 
@@ -200,3 +204,164 @@ def test_a_rule_that_waits_is_measured_right_after_a_round() -> None:
     # All have taken as many steps: their mean is whole.
     assert (ring.series["steps"] % 1 == 0).all()
     assert (np.diff(ring.series["time_s"]) > 0).all()
+
+
+def as_dicts(pairs: Task, **changes: Any) -> Task:
+    """The same task on batches that are dicts."""
+
+    def step(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return functional.mse_loss(model(batch["x"]), batch["y"])
+
+    settings: dict[str, Any] = {
+        "loss": None,
+        "training_step": step,
+        "train": dict(zip("xy", pairs.train, strict=True)),
+        "test": dict(zip("xy", pairs.test, strict=True)),
+        "targets": pairs.train[1],
+    }
+    return replace(pairs, **settings | changes)
+
+
+class Items:
+    """A map-style dataset of a task's dicts, each sample with noise where that is asked for."""
+
+    def __init__(self, pairs: Task, noise: float = 0.0) -> None:
+        self.pair, self.noise = pairs.train, noise
+
+    def __len__(self) -> int:
+        return len(self.pair[0])
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        inputs = self.pair[0][index]
+        return {"x": inputs + self.noise * torch.randn_like(inputs), "y": self.pair[1][index]}
+
+
+def noisy(batch: Any) -> Any:
+    return {"x": batch["x"] + 0.1 * torch.randn_like(batch["x"]), "y": batch["y"]}
+
+
+@pytest.mark.parametrize("partition", ["shared", "dirichlet:0.5"])
+def test_batches_of_another_form_give_the_same_bits(partition: str) -> None:
+    pairs = tiny(steps=10)
+    dicts = as_dicts(pairs)
+    tasks = [pairs, dicts, replace(dicts, train=Items(pairs), test=Items(pairs))]
+    runs = [simulate(task=task, workers=4, partition=partition, p=0.5) for task in tasks]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert len({run.summary["loss"] for run in runs}) == 1
+    assert runs[1].summary["engine"] == "loop"
+
+
+def test_a_partition_may_be_lists_or_a_function() -> None:
+    task = tiny(steps=8)
+    settings: dict[str, Any] = {"workers": 4, "p": 0.5, "seed": 3}
+    lists = [part.tolist() for part in task.split("iid", 4, 3) if part is not None]
+    forms: list[Any] = ["iid", lists, np.array(lists), lambda targets, n, seed: lists]
+    runs = [simulate(task=task, partition=partition, **settings) for partition in forms]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert [run.summary["partition"].split(":")[0] for run in runs] == [
+        *("iid", "lists", "lists", __name__)
+    ]
+    swarm = Swarm(task, peers=4, partition=lists)
+    assert swarm.finish()
+    with pytest.raises(ConfigError, match="the part of peer 2 has index 64"):
+        simulate(task=task, workers=3, partition=[[0], [1], [64]])
+    with pytest.raises(ConfigError, match="partition is 3: it must be"):
+        simulate(task=task, workers=3, partition=3)
+
+
+def loader(context: LoaderContext) -> Any:
+    assert context.samples is not None
+    data = Items(tiny(), noise=0.1)
+    return DataLoader(Subset(data, context.samples.tolist()), context.batch_size, shuffle=True)  # type: ignore[arg-type]
+
+
+UNSTACKED = [
+    (as_dicts(tiny(steps=10), augment=noisy), "it has a training_step"),
+    (as_dicts(tiny(steps=10), train=loader, n_samples=64), "it has a training_step"),
+    (tiny(steps=10, train=TensorDataset(*tiny().train)), "its data are not two tensors"),
+    (tiny(steps=10, augment=lambda batch: (-batch[0], batch[1])), "it augments its batches"),
+    (tiny(steps=10, precision="bfloat16"), "its precision is bfloat16"),
+    (tiny(steps=10, precision="float16"), "its precision is float16"),
+]
+
+
+@pytest.mark.parametrize(("task", "why"), UNSTACKED)
+def test_what_cannot_be_stacked_is_computed_one_by_one_and_says_why(task: Task, why: str) -> None:
+    settings: dict[str, Any] = {"task": task, "workers": 4, "partition": "iid", "p": 0.5}
+    faults = [
+        {"at_s": 0.3, "kind": "crash", "peer": 1},
+        {"at_s": 0.5, "kind": "restart", "peer": 1},
+    ]
+    runs = [
+        simulate(**settings, faults=faults, window=window, threads=threads)
+        for window, threads in ((1, 1), (500, 2))
+    ]
+    assert runs[0].summary["digest"] == runs[1].summary["digest"]
+    assert runs[0].summary["engine"] == "loop" and why in runs[0].summary["engine_why"]
+    with pytest.raises(ConfigError, match="Leave --engine out"):
+        simulate(**settings, engine="batched")
+
+
+def test_augmentation_is_of_each_worker_its_own() -> None:
+    plain, augmented = (tiny(steps=1, augment=each) for each in (None, spread))
+    settings: dict[str, Any] = {"workers": 4, "p": 0.0, "topology": "ring"}
+    still, moved = (simulate(task=task, **settings) for task in (plain, augmented))
+    assert still.summary["digest"] != moved.summary["digest"]
+    drawn.clear()
+    simulate(task=augmented, **settings, engine="loop")
+    assert len(set(drawn)) == 4
+
+
+drawn: list[float] = []
+
+
+def spread(batch: Any) -> Any:
+    drawn.append(float(torch.randn(())))
+    return batch[0] * drawn[-1], batch[1]
+
+
+def test_a_whole_swarm_trains_on_dicts_as_on_pairs() -> None:
+    pairs = tiny(steps=10)
+    swarms = [Swarm(task, peers=3, p=0.5) for task in (pairs, as_dicts(pairs))]
+    for swarm in swarms:
+        assert swarm.finish()
+    assert swarms[0].digest == swarms[1].digest
+    assert swarms[0].loss() == swarms[1].loss()
+
+
+def drawn_task(*, seed: int) -> Task:
+    return tiny(steps=5, name=f"drawn {seed}")
+
+
+def test_a_task_may_be_the_function_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("madetask.py").write_text(f"from {__name__} import drawn_task")
+    settings: dict[str, Any] = {"workers": 3, "seed": 7, "p": 0.5}
+    runs = [
+        simulate(task=task, **settings)
+        for task in (drawn_task, "madetask:drawn_task", drawn_task(seed=7))
+    ]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert [run.summary["task"] for run in runs] == ["drawn 7", "madetask:drawn_task", "drawn 7"]
+    assert Swarm(lambda: tiny(), peers=2).finish()
+
+
+def test_a_function_may_make_a_task_without_a_model() -> None:
+    given = simulate(task=consensus, workers=4, steps=5, seed=2).summary
+    named = simulate(task="consensus", workers=4, steps=5, seed=2).summary
+    assert given["digest"] == named["digest"] and given["task"] == "consensus"
+
+
+def test_a_function_that_makes_no_task_is_named() -> None:
+    wrong: list[tuple[Any, str]] = [
+        (lambda: 3, "returned a int: it must return a Task"),
+        (lambda path: tiny(), "it must take no argument, or only seed"),
+        (lambda: 1 / 0, r"raised ZeroDivisionError(.|\n)*test_simulate\.py"),
+        (Ellipsis, "task is Ellipsis: it must be a name, a Task or a function"),
+    ]
+    for task, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            simulate(task=task, workers=2)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,10 @@ from ..lr_schedule import parse_lr_schedule
 from ..peer import Peer
 from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
-from ..tasks.data import Loader, Sampler, split
+from ..tasks.data import make_loader
+from ..tasks.partition import partition_as_json, partition_name
+from ..tasks.precision import descend, make_scaler
+from ..tasks.random_state import seed_of
 from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
@@ -38,7 +40,7 @@ __all__ = ["OPTIONS", "Learner", "RunConfig", "run"]
 _PREFETCH: Final = {"cuda": 2}
 
 # With another of these, the data would not go on where they stood, or would be others.
-_MADE_FROM: Final = ("task", "seed", "partition", "index", "count")
+_MADE_FROM: Final = ("task", "seed", "index", "count")
 
 
 class Learner:
@@ -75,26 +77,35 @@ class Learner:
         trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
         self._full_lrs = [float(group["lr"]) for group in self._optimizer.param_groups]
-        samples = split(config.partition, self.task.train[1], config.count, config.seed)[
-            config.index
-        ]
+        self._scaler = make_scaler(self.task.precision, self.device)
+        samples = self.task.split(config.partition, config.count, config.seed)[config.index]
         batch_size = config.batch_size or self.task.batch_size
-        sampler = Sampler(samples, batch_size, seed=config.seed, peer=peer)
         self._made_from = {name: getattr(config, name) for name in _MADE_FROM} | {
+            "partition": partition_name(config.partition),
             "batch_size": batch_size,
-            "samples": len(samples),
+            "samples": None if samples is None else len(samples),
         }
         prefetch = config.prefetch
         if prefetch is None:
             prefetch = _PREFETCH.get(self.device.type, 0)
-        self._loader = Loader(sampler, self.task.train, self.device, prefetch=prefetch)
+        self._loader = make_loader(
+            self.task,
+            samples,
+            batch_size=batch_size,
+            seed=config.seed,
+            peer=peer,
+            index=config.index,
+            count=config.count,
+            device=self.device,
+            prefetch=prefetch,
+        )
 
     def start(self) -> None:
         """Make what is random in a step, such as dropout, differ from peer to peer."""
-        torch.manual_seed(_own_seed(self._config.seed, self._peer, "torch"))
+        torch.manual_seed(seed_of(self._config.seed, self._peer, "torch"))
 
     def batch(self) -> NDArray[np.int64]:
-        """The samples of the next step: int64, axes ``(batch_size,)``."""
+        """The samples of the next step: int64, axes ``(batch_size,)``, see `Loader.samples`."""
         return self._loader.samples(self.taken)
 
     @property
@@ -126,11 +137,10 @@ class Learner:
         if self._config.journal:
             self._seed_step()
         self._set_lr(swarm_steps)
-        inputs, targets = self._loader.take(self.taken, batch)
+        taken = self._loader.take(self.taken, batch)
         self._optimizer.zero_grad()
-        loss = self.task.loss(self.model(inputs), targets)
-        loss.backward()
-        self._optimizer.step()
+        loss = self.task.batch_loss(self.model, taken)
+        descend(loss, self._optimizer, self._scaler)
         self.taken += 1
         return loss.detach()
 
@@ -141,11 +151,12 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps beside the model: optimizer, place in the data, origin."""
-        return {
+        state = {
             "made_from": self._made_from,
             "taken": self.taken,
             "optimizer": self._optimizer.state_dict(),
         }
+        return state if self._scaler is None else state | {"scaler": self._scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another incarnation of the same peer stood.
@@ -165,6 +176,8 @@ class Learner:
             self._optimizer.load_state_dict(dict(state["optimizer"]))
         except (ValueError, KeyError) as error:
             raise ConfigError(f"the checkpoint is of another optimizer: {error}") from None
+        if self._scaler is not None and "scaler" in state:
+            self._scaler.load_state_dict(dict(state["scaler"]))
         self.taken = int(state["taken"])
         if self._config.lr is not None:
             for group, full in zip(self._optimizer.param_groups, self._full_lrs, strict=True):
@@ -184,7 +197,7 @@ class Learner:
             group["lr"] = full * factor
 
     def _seed_step(self) -> None:
-        seed = _own_seed(self._config.seed, self._peer, f"step:{self.taken}")
+        seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")
         # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
@@ -193,11 +206,6 @@ class Learner:
             # Built-in tasks draw from torch alone.
             random.seed(seed)
             np.random.seed(seed & 0xFFFFFFFF)
-
-
-def _own_seed(seed: int, peer: str, purpose: str) -> int:
-    digest = blake2b(f"{seed}\0{peer}\0{purpose}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
 
 
 _log = logging.getLogger("rumor")
@@ -438,4 +446,5 @@ def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
     """What a replay needs to train the same: the fields of *config*, as values that JSON has."""
     # A replay prepares each batch when it is due: the same ones, without a thread for each peer.
     without = {"out": None, "prefetch": 0, "options": None}
-    return asdict(config) | without | {"device": str(learner.device)}
+    found = asdict(config) | without | {"device": str(learner.device)}
+    return found | {"partition": partition_as_json(config.partition)}

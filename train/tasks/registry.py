@@ -2,16 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
+from typing import Any
 
 from ...gossip.errors import ConfigError
-from ...gossip.rules.plugin import import_module_of, what_was_raised, where_it_was_raised
+from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
 from .char_lm import chars
 from .digits import digits, mnist, noisy_digits
 from .quadratic import quadratic
 from .task import Evaluation, Task
 
-__all__ = ["BUILT_IN", "Evaluation", "Task", "load_task"]
+__all__ = ["BUILT_IN", "Evaluation", "Task", "build_task", "load_task"]
 
 BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
     {
@@ -25,7 +26,7 @@ BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
 """The functions behind the built-in names."""
 
 
-def load_task(spec: str, *, seed: int) -> Task:
+def load_task(spec: str | Callable[..., Task], *, seed: int) -> Task:
     """Find and build a task.
 
     For ``module:function`` the working directory is put first on ``sys.path`` and stays
@@ -33,7 +34,7 @@ def load_task(spec: str, *, seed: int) -> Task:
     parameter, otherwise with nothing, and returns a ``Task``.
 
     Args:
-        spec: A key of ``BUILT_IN``, or ``module:function``.
+        spec: A key of ``BUILT_IN``, ``module:function``, or such a function itself.
         seed: The run's seed; a task that draws its data draws it from this.
 
     Returns:
@@ -42,34 +43,41 @@ def load_task(spec: str, *, seed: int) -> Task:
     Raises:
         ConfigError: There is no such task, or the user's code raised (the message says where).
     """
-    if spec in BUILT_IN:
-        return _call(BUILT_IN[spec], seed)
-    name, colon, attribute = spec.partition(":")
-    if not (colon and attribute.isidentifier() and name):
-        raise ConfigError(
-            f"task {spec!r} is not known: it must be one of {', '.join(sorted(BUILT_IN))}, "
-            "or module:function, a function of yours that returns a Task"
-        )
-    function = _function(import_module_of(name, f"task {spec}"), attribute, spec)
+    task: Task = build_task(spec, Task, seed=seed)
+    return task
+
+
+def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
+    """Find and build what may be a task of several *kinds*; else as `load_task` does.
+
+    Raises:
+        ConfigError: Likewise, or it is of none of these kinds.
+    """
+    if isinstance(spec, str):
+        if spec in BUILT_IN:
+            return _call(BUILT_IN[spec], seed)
+        name, colon, attribute = spec.partition(":")
+        if not (colon and attribute.isidentifier() and name):
+            raise ConfigError(
+                f"task {spec!r} is not known: it must be one of {', '.join(sorted(BUILT_IN))}, "
+                "or module:function, a function of yours that returns a Task"
+            )
+        function, name = function_of(spec, "task"), spec
+    else:
+        function, name = spec, name_of(spec)
+    _check_call(function, name)
     try:
         task = _call(function, seed)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"task {spec} raised {what_was_raised(error)}\nat {where_it_was_raised(error)}"
+            f"task {name} raised {what_was_raised(error)}\nat {where_it_was_raised(error)}"
         ) from error
-    if not isinstance(task, Task):
-        raise ConfigError(f"task {spec} returned a {type(task).__name__}: it must return a Task")
+    if not isinstance(task, kinds):
+        raise ConfigError(f"task {name} returned a {type(task).__name__}: it must return a Task")
     return task
 
 
-def _function(module: ModuleType, attribute: str, spec: str) -> Callable[..., Task]:
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        own = [n for n, f in inspect.getmembers(module, inspect.isfunction) if n[0] != "_"]
-        raise ConfigError(
-            f"task {spec}: {module.__name__} ({getattr(module, '__file__', 'built in')}) "
-            f"has no function {attribute!r}; it has {', '.join(own) or 'none'}"
-        )
+def _check_call(function: Callable[..., Any], spec: str) -> None:
     # bind() finds a wrong signature before the call, so that it is not taken for an error inside.
     try:
         inspect.signature(function).bind(**_arguments(function, seed=0))
@@ -77,12 +85,11 @@ def _function(module: ModuleType, attribute: str, spec: str) -> Callable[..., Ta
         raise ConfigError(
             f"task {spec} cannot be called: it must take no argument, or only seed ({error})"
         ) from error
-    return function  # type: ignore[no-any-return]
 
 
-def _arguments(function: Callable[..., Task], seed: int) -> dict[str, int]:
+def _arguments(function: Callable[..., Any], seed: int) -> dict[str, int]:
     return {"seed": seed} if "seed" in inspect.signature(function).parameters else {}
 
 
-def _call(function: Callable[..., Task], seed: int) -> Task:
+def _call(function: Callable[..., Any], seed: int) -> Any:
     return function(**_arguments(function, seed))

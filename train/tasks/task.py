@@ -1,16 +1,36 @@
 """What a task is: a model to build, data, a loss, and the settings that train it by default."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from ...gossip.errors import ConfigError
+from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
+from .partition import Partition, needs_targets, partition_name, split
+from .precision import autocast, check_precision
+from .random_state import seeded
+from .sources import (
+    Batch,
+    Collate,
+    Data,
+    batch_length,
+    batches_in_order,
+    check_data,
+    is_pair,
+    is_tensors,
+    map_tensors,
+    n_samples_of,
+    targets_of,
+)
 
 __all__ = ["Evaluation", "Task", "fraction_right", "require_optimizer", "sgd"]
 
@@ -48,8 +68,12 @@ class Evaluation:
 class Task:
     """Something to train, the same on every peer.
 
+    How a batch becomes a loss is said by `loss`, for pairs of inputs and targets, or else by
+    `training_step`, for batches of any form.
+
     Raises:
-        ConfigError: A setting is out of range, or inputs and targets do not pair up.
+        ConfigError: A setting is out of range, data have none of the forms that there are, or
+            something is missing or given twice.
     """
 
     name: str
@@ -58,17 +82,44 @@ class Task:
     model: Callable[[], nn.Module]
     """Builds the model at its start; the caller seeds torch before."""
 
-    train: tuple[Tensor, Tensor]
-    """Inputs and targets to train on; the first axis of both is ``n_samples``."""
+    train: Data
+    """What to train on: tensors (inputs and targets, or any tuple or dict of them, the first axis
+    of all ``n_samples``); a map-style dataset; or a loader factory, `LoaderContext` to an iterable
+    of batches."""
 
-    test: tuple[Tensor, Tensor]
-    """Held-out inputs and targets, in the same form."""
+    test: Data
+    """Held-out data, in one of these forms; their batches as those of ``train``."""
 
-    loss: Callable[[Tensor, Tensor], Tensor]
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None
     """Outputs and targets to a scalar, the mean over the samples."""
+
+    training_step: Callable[[nn.Module, Batch], Tensor] | None = None
+    """Model and batch to a scalar, the mean loss over the samples; in place of ``loss``."""
 
     accuracy: Callable[[Tensor, Tensor], float] | None = None
     """Outputs and targets to the fraction that is right; None where that makes no sense."""
+
+    evaluation_step: Callable[[nn.Module, Batch], Evaluation] | None = None
+    """Model, in evaluation mode, and batch to means over its samples; what ``loss`` and
+    ``accuracy``, or ``training_step``, say unless given."""
+
+    augment: Callable[[Batch], Batch] | None = None
+    """A batch to train on, on its device, to another one. Torch, numpy and Python are seeded before
+    each call, by the run's seed, the peer and the step."""
+
+    collate: Collate | None = None
+    """A list of a dataset's samples to a batch; torch's ``default_collate`` unless given."""
+
+    targets: Tensor | NDArray[Any] | None = None
+    """One value per sample of ``train``, by which partitions such as ``dirichlet`` go. Needed where
+    these are neither the second of two tensors nor ``targets`` of a dataset."""
+
+    n_samples: int | None = None
+    """Samples of ``train``; needed where a loader factory is to be told the peer's part of them."""
+
+    precision: str = "float32"
+    """Of the numbers that steps and evaluations compute with: ``float32``, as the model has it, or
+    under autocast ``bfloat16`` or ``float16``, this one with scaled gradients."""
 
     optimizer: Callable[[Iterable[nn.Parameter], float], Optimizer] = sgd
     """Parameters and learning rate to an optimizer."""
@@ -83,8 +134,11 @@ class Task:
     """Steps that each peer takes."""
 
     def __post_init__(self) -> None:
-        _check_pair("train", self.train)
-        _check_pair("test", self.test)
+        check_data("train", self.train)
+        check_data("test", self.test)
+        self._check_steps()
+        self._check_samples()
+        check_precision(self.precision)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ConfigError(f"lr is {self.lr}: it must be a finite number above 0")
         for field in ("batch_size", "steps"):
@@ -103,6 +157,58 @@ class Task:
             raise ConfigError(f"momentum is {momentum}: it must be at least 0 and below 1")
         return replace(self, optimizer=partial(_with_momentum, self.optimizer, momentum))
 
+    def split(self, partition: Partition, n: int, seed: int) -> list[NDArray[np.int64] | None]:
+        """Say which samples each of *n* peers trains on, see `rumor.train.tasks.partition.split`.
+
+        Returns:
+            For each peer the indices of its samples: int64, axes ``(n_own,)``; None, for all of
+            them, where nobody knows how many there are.
+
+        Raises:
+            ConfigError: The partition is not valid, there are too few samples for it, or the task
+                does not say what it needs.
+        """
+        n_samples = self.n_samples if self.n_samples is not None else n_samples_of(self.train)
+        targets = self.targets if self.targets is not None else targets_of(self.train)
+        if n_samples is None and targets is None:
+            if not (isinstance(partition, str) and partition == "shared"):
+                raise ConfigError(
+                    f"partition {partition_name(partition)!r} needs to know how many samples there "
+                    f"are, and task {self.name} has a loader factory: give it n_samples"
+                )
+            return [None] * n
+        if targets is None and needs_targets(partition):
+            raise ConfigError(
+                f"partition {partition!r} needs one target per sample, and task {self.name} does "
+                "not tell them: give it targets, or use iid or shared"
+            )
+        return list(split(partition, targets, n, seed, n_samples=n_samples))
+
+    def batch_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The loss of *model* on a batch, from which gradients go back.
+
+        Args:
+            model: On any device.
+            batch: There, too.
+
+        Returns:
+            A scalar.
+
+        Raises:
+            TrainingError: The batch is no pair, as `loss` needs it, or the step returned no scalar.
+        """
+        with autocast(self.precision, _device_of(model)):
+            if self.training_step is None:
+                return self._pair_loss(model, batch)
+            loss = self.training_step(model, batch)
+        if not (isinstance(loss, Tensor) and loss.numel() == 1):
+            what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise TrainingError(
+                f"training_step of task {self.name} returned {what}: it must return a scalar "
+                "tensor, the mean loss over the samples of the batch"
+            )
+        return loss
+
     def evaluate(self, model: nn.Module) -> Evaluation:
         """Measure *model* on the held-out data.
 
@@ -115,31 +221,124 @@ class Task:
 
         Returns:
             Loss and accuracy, means over all held-out samples.
+
+        Raises:
+            TrainingError: There is no held-out batch, or a batch is not of the form it must be.
         """
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
+        # Tensors draw nothing; a dataset or loader may, and shall not change what is drawn later.
+        draws = nullcontext() if is_tensors(self.test) else seeded(0)
         try:
-            return self._mean_over_batches(model)
+            with draws:
+                return self._mean_over_batches(model)
         finally:
             for module, mode in modes:
                 module.training = mode
 
     @torch.no_grad()
     def _mean_over_batches(self, model: nn.Module) -> Evaluation:
-        parameter = next(model.parameters(), None)
-        device = self.test[0].device if parameter is None else parameter.device
+        device = _device_of(model)
         loss_sum = right = 0.0
-        for start in range(0, len(self.test[0]), self.batch_size):
-            inputs, targets = (
-                side[start : start + self.batch_size].to(device) for side in self.test
+        n_samples, has_accuracy = 0, True
+        for batch in batches_in_order(self.test, self.batch_size, self.collate):
+            n = batch_length(batch)
+            moved = map_tensors(batch, lambda side: side.to(device))
+            with autocast(self.precision, device):
+                found = self._evaluate_batch(model, moved)
+            n_samples += n
+            loss_sum += n * found.loss
+            if found.accuracy is None:
+                has_accuracy = False
+            else:
+                right += n * found.accuracy
+        if not n_samples:
+            raise TrainingError(
+                f"test of task {self.name} gave no batch: it must give at least one"
             )
-            outputs = model(inputs)
-            loss_sum += len(inputs) * float(self.loss(outputs, targets))
-            if self.accuracy is not None:
-                right += len(inputs) * float(self.accuracy(outputs, targets))
-        n_samples = len(self.test[0])
-        accuracy = None if self.accuracy is None else right / n_samples
+        accuracy = right / n_samples if has_accuracy else None
         return Evaluation(loss=loss_sum / n_samples, accuracy=accuracy)
+
+    def _evaluate_batch(self, model: nn.Module, batch: Batch) -> Evaluation:
+        if self.evaluation_step is not None:
+            found = self.evaluation_step(model, batch)
+            if not isinstance(found, Evaluation):
+                raise TrainingError(
+                    f"evaluation_step of task {self.name} returned a {type(found).__name__}: it "
+                    "must return an Evaluation"
+                )
+            return found
+        if self.training_step is not None:
+            return Evaluation(loss=float(self.training_step(model, batch)), accuracy=None)
+        inputs, targets = self._pair(batch)
+        assert self.loss is not None
+        outputs = model(inputs)
+        loss = float(self.loss(outputs, targets))
+        accuracy = None if self.accuracy is None else float(self.accuracy(outputs, targets))
+        return Evaluation(loss=loss, accuracy=accuracy)
+
+    def _pair_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        inputs, targets = self._pair(batch)
+        assert self.loss is not None
+        return self.loss(model(inputs), targets)
+
+    def _pair(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        if not is_pair(batch):
+            raise TrainingError(
+                f"a batch of task {self.name} is {_form_of(batch)}: loss needs two tensors, inputs "
+                "and targets; give training_step in its place"
+            )
+        inputs, targets = batch
+        return inputs, targets
+
+    def _check_steps(self) -> None:
+        for field in ("loss", "training_step", "accuracy", "evaluation_step", "augment", "collate"):
+            value = getattr(self, field)
+            if value is not None and not callable(value):
+                raise ConfigError(f"{field} is {value!r}: it must be a function")
+        if (self.loss is None) == (self.training_step is None):
+            raise ConfigError(
+                "a task needs either loss (outputs and targets to a scalar) or training_step "
+                f"(model and batch to a scalar), and {self.name} has "
+                + ("neither" if self.loss is None else "both")
+            )
+        if self.training_step is not None and self.accuracy is not None:
+            raise ConfigError(
+                "accuracy is measured on the outputs that loss is computed from: with "
+                "training_step, give evaluation_step, which says both"
+            )
+        for field in ("train", "test"):
+            data = getattr(self, field)
+            if self.loss is not None and is_tensors(data) and not is_pair(data):
+                raise ConfigError(
+                    f"{field} is {_form_of(data)}: loss needs two tensors, inputs and targets; "
+                    "give training_step in its place"
+                )
+
+    def _check_samples(self) -> None:
+        counts = {
+            "train": n_samples_of(self.train),
+            "targets": None if self.targets is None else len(self.targets),
+            "n_samples": self.n_samples,
+        }
+        known = {name: count for name, count in counts.items() if count is not None}
+        if len(set(known.values())) > 1 or min(known.values(), default=1) < 1:
+            told = ", ".join(f"{count:,} by {name}" for name, count in known.items())
+            raise ConfigError(f"task {self.name} has different numbers of samples: {told}")
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+def _form_of(batch: Batch) -> str:
+    """A batch in words."""
+    if isinstance(batch, Mapping):
+        return f"a dict of {', '.join(map(str, batch))}"
+    if isinstance(batch, tuple | list):
+        return f"a {type(batch).__name__} of {len(batch)}"
+    return f"a {type(batch).__name__}"
 
 
 def _with_momentum(
@@ -173,17 +372,4 @@ def require_optimizer(rule: Rule, task: Task) -> None:
         raise ConfigError(
             f"rule {rule.name!r} needs plain SGD, and the task trains with {has}: give momentum 0 "
             "(--momentum 0) and a learning rate to fit, or use another rule"
-        )
-
-
-def _check_pair(field: str, pair: tuple[Tensor, Tensor]) -> None:
-    if len(pair) != 2 or not all(isinstance(side, Tensor) and side.ndim > 0 for side in pair):
-        raise ConfigError(
-            f"{field} must be two tensors, inputs and targets, with an axis of samples"
-        )
-    n_inputs, n_targets = map(len, pair)
-    if n_inputs != n_targets or n_inputs == 0:
-        raise ConfigError(
-            f"{field} has {n_inputs} inputs and {n_targets} targets: "
-            "it must have one target per input, and at least one"
         )

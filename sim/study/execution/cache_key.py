@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ....gossip.errors import ConfigError
 from ....topology.spec import Spec, read
+from ....train.tasks.partition import partition_as_json, partition_file, partition_module
 from ...config import SimulationConfig
 from ...kernel.faults.files import faults_as_json
 from ...simulate import given
@@ -62,6 +63,8 @@ def trial_key(settings: Mapping[str, Any]) -> str:
     files = {f"{what} {path}": _hash_file(what, path) for what, path in _files_of(config)}
     if ":" in config.task_name:
         files["task"] = _hash_own("task", config.task_name.partition(":")[0])
+    if module := partition_module(config.partition):
+        files["partition"] = _hash_own("partition", module)
     if ":" in config.rule_spec.name:
         files["rule"] = _hash_own("rule", config.rule_spec.name.partition(":")[0])
     return _hash({"arguments": settings_as_json(config), "files": files, "code": code_version()})
@@ -89,13 +92,15 @@ def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
     """Write down every argument that a result depends on, defaults too.
 
     Raises:
-        ConfigError: A task or a network is an object: what it is made of cannot be told.
+        ConfigError: A task, a network or a partition is an object: what it is made of cannot be
+            told.
     """
     names = (f.name for f in fields(SimulationConfig) if f.name not in RUNNER_SETTINGS)
     found = {name: getattr(config, name) for name in names}
     for name in ("task", "network"):
         if not isinstance(found[name], str):
             raise ConfigError(f"{name} is an object: a study needs its name, or that of a file")
+    found["partition"] = partition_as_json(config.partition)
     faults = found["faults"]
     found["faults"] = (
         str(faults) if isinstance(faults, str | Path) else faults_as_json(given(faults))
@@ -161,8 +166,10 @@ def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
         yield "network", Path(network)
     if config.pace.startswith("trace:path="):
         yield "pace", Path(config.pace.removeprefix("trace:path="))
-    for path in _graphs(read(config.topology)):
-        yield "topology", Path(path)
+    if (path := partition_file(config.partition)) is not None:
+        yield "partition", path
+    for graph in _graphs(read(config.topology)):
+        yield "topology", Path(graph)
 
 
 def _graphs(spec: Spec) -> Iterator[str]:
@@ -174,12 +181,12 @@ def _graphs(spec: Spec) -> Iterator[str]:
 
 
 def _hash_own(what: str, module: str) -> str:
-    """Hash the code of a user's task or rule: its module, or all modules of the package it lies in.
+    """Hash the code of a user's task, partition or rule: its module, or all of its package.
 
     Raises:
         ConfigError: It cannot be read, or this process has loaded other code.
     """
-    sources = _sources(Path.cwd(), module.partition(".")[0])
+    sources = _sources(what, Path.cwd(), module.partition(".")[0])
     now = _hash({name: _hash_file(what, path) for name, path in sources.items()})
     if module in sys.modules:
         loaded = Path(str(sys.modules[module].__file__)).resolve()
@@ -195,7 +202,7 @@ def _hash_own(what: str, module: str) -> str:
     return now
 
 
-def _sources(folder: Path, top: str) -> dict[str, Path]:
+def _sources(what: str, folder: Path, top: str) -> dict[str, Path]:
     """The files of a module or package, by their names inside it: in *folder*, or installed."""
     place = folder / top
     if not place.is_dir() and not (folder / f"{top}.py").is_file():
@@ -204,7 +211,7 @@ def _sources(folder: Path, top: str) -> dict[str, Path]:
         except (ImportError, ValueError):
             spec = None
         if spec is None or spec.origin is None:
-            raise ConfigError(f"task {top}: there is no such module in {folder}")
+            raise ConfigError(f"{what} {top}: there is no such module in {folder}")
         origin = Path(spec.origin)
         place = origin.parent if origin.name == "__init__.py" else origin.with_suffix("")
     return _modules(place, place) or {f"{top}.py": place.with_suffix(".py")}

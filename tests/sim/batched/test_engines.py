@@ -18,7 +18,8 @@ from rumor.sim.batched.loop import Batches
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.stepper import Failure, Failures
 from rumor.sim.kernel.program import Level
-from rumor.train.tasks.data import Sampler, split
+from rumor.train.tasks.data import Sampler
+from rumor.train.tasks.partition import split
 from rumor.train.tasks.task import Task
 
 

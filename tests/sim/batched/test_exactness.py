@@ -105,6 +105,7 @@ def trained_by_hand(task: Task, names: list[str], steps: int, seed: int) -> dict
     inputs, targets = task.train
     everything = np.arange(len(inputs))
     samplers = [Sampler(everything, task.batch_size, seed=seed, peer=name) for name in names]
+    assert task.loss is not None
     for step in range(steps):
         chosen = np.concatenate([sampler.batch(step) for sampler in samplers])
         optimizer.zero_grad()

@@ -44,6 +44,7 @@ import random
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Subset
 from rumor.train import Task
 
 class Counts(nn.Module):
@@ -72,6 +73,27 @@ def large():
     return Task(
         name="large", train=data, test=data, loss=loss, lr=1e-4, batch_size=8, steps=30,
         model=lambda: nn.Sequential(nn.Linear(6, 12000), nn.ReLU(), nn.Linear(12000, 1)),
+    )
+
+class Items:
+    inputs = torch.randn(200, 6, generator=torch.Generator().manual_seed(1))
+    def __len__(self):
+        return 200
+    def __getitem__(self, index):
+        return {"x": self.inputs[index] + 0.1 * random.random(), "y": self.inputs[index].sum()}
+
+def loader(context):
+    data = Subset(Items(), context.samples.tolist())
+    return DataLoader(data, context.batch_size, shuffle=True)
+
+def step(model, batch):
+    return nn.functional.mse_loss(model(batch["x"])[:, 0].float(), batch["y"])
+
+def loaded():
+    return Task(
+        name="loaded", train=loader, test=Items(), n_samples=200, training_step=step, lr=0.01,
+        augment=lambda batch: batch | {"x": batch["x"] * (1 + 0.1 * torch.randn(()))},
+        precision="float16", batch_size=8, steps=40, model=lambda: nn.Linear(6, 1),
     )
 """
 
@@ -132,6 +154,15 @@ def rewrite(journal: Path, change: Reframe, *, nth: int, kind: type) -> int:
 
 def verdicts(found: Replay) -> dict[str, str]:
     return {peer.id: str(peer.verdict) for peer in found.peers}
+
+
+@pytest.mark.live
+def test_own_loaders_augmentation_and_mixed_precision_are_repeated(place: Path) -> None:
+    options = ("--peers", "2", "--partition", "iid", "--out", "loaded")
+    launched(*options, settings=("--p", "0.5", "--task", "noisytask:loaded", "--journal"))
+    found = replay(place / "loaded")
+    assert found.identical and found.difference is None
+    assert [peer.steps for peer in found.peers] == [40, 40]
 
 
 @pytest.mark.live

@@ -25,6 +25,7 @@ def plain_sgd(seed: int, peer: str, steps: int) -> nn.Module:
     optimizer = task.optimizer(model.parameters(), task.lr)
     inputs, targets = task.train
     sampler = Sampler(np.arange(len(targets)), task.batch_size, seed=seed, peer=peer)
+    assert task.loss is not None
     for step in range(steps):
         batch = torch.from_numpy(sampler.batch(step))
         optimizer.zero_grad()

@@ -9,7 +9,8 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from rumor.gossip.errors import ConfigError
 from rumor.train.tasks.char_lm import ALPHABET, chars
-from rumor.train.tasks.data import Sampler, split
+from rumor.train.tasks.data import Sampler
+from rumor.train.tasks.partition import split
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
@@ -35,6 +36,7 @@ def trained(task: Task, steps: int) -> torch.nn.Module:
     model = task.model()
     optimizer = task.optimizer(model.parameters(), task.lr)
     sampler = Sampler(torch.arange(len(task.train[0])).numpy(), task.batch_size, seed=0, peer="")
+    assert task.loss is not None
     for step in range(steps):
         inputs, targets = (side[torch.from_numpy(sampler.batch(step))] for side in task.train)
         optimizer.zero_grad()
@@ -118,15 +120,17 @@ def test_many_models_are_differentiated_at_once(task: Task) -> None:
         models.append(task.model())
     stacked = {name: value.detach() for name, value in stack_module_state(models)[0].items()}
     inputs, targets = (side[:12].reshape(3, 4, 32) for side in task.train)
+    task_loss = task.loss
+    assert task_loss is not None
 
     def loss(
         parameters: dict[str, torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
-        return task.loss(functional_call(models[0], parameters, (inputs,)), targets)
+        return task_loss(functional_call(models[0], parameters, (inputs,)), targets)
 
     found = vmap(grad(loss))(stacked, inputs, targets)
     for index, model in enumerate(models):
-        task.loss(model(inputs[index]), targets[index]).backward()
+        task_loss(model(inputs[index]), targets[index]).backward()
         for name, parameter in model.named_parameters():
             torch.testing.assert_close(found[name][index], parameter.grad)
 

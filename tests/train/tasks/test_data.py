@@ -13,6 +13,7 @@ from torch import Tensor
 from rumor.train import PeerConfig, RunConfig, run
 from rumor.train.loop.trainer import Learner
 from rumor.train.tasks.data import Loader, Sampler
+from rumor.train.tasks.sources import SampledSource
 
 CPU = torch.device("cpu")
 TRAIN = (torch.arange(40.0).reshape(20, 2), torch.arange(20))
@@ -45,7 +46,7 @@ def threads() -> list[str]:
 
 
 def loader(sampler: Sampler, prefetch: int, train: tuple[Tensor, Tensor] = TRAIN) -> Loader:
-    return Loader(sampler, train, CPU, prefetch=prefetch)
+    return Loader(SampledSource(sampler, train), CPU, prefetch=prefetch)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])

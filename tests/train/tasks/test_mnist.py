@@ -51,6 +51,7 @@ def test_92_percent_are_reached_within_the_default_steps(task: Task) -> None:
     model = task.model()
     optimizer = task.optimizer(model.parameters(), task.lr)
     sampler = Sampler(torch.arange(4000).numpy(), task.batch_size, seed=0, peer="")
+    assert task.loss is not None
     for step in range(task.steps):
         inputs, targets = (side[torch.from_numpy(sampler.batch(step))] for side in task.train)
         optimizer.zero_grad()

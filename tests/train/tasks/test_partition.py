@@ -1,6 +1,10 @@
 """Partitions: every sample to one peer, nobody empty, skew as asked for."""
 
+import json
+import sys
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rumor.gossip.errors import ConfigError
-from rumor.train.tasks.data import FORMS, split
+from rumor.train import RunConfig
+from rumor.train.tasks.partition import FORMS, partition_as_json, partition_name, split
 
 LABELS = np.arange(1000) % 10
 DISJOINT = ["iid", "dirichlet:0.1", "dirichlet:100", "shards:1", "shards:2"]
@@ -143,3 +148,80 @@ def test_an_invalid_spec_is_answered_with_the_valid_forms(spec: str) -> None:
     with pytest.raises(ConfigError) as caught:
         split(spec, LABELS, 4, 0)
     assert FORMS in str(caught.value) and repr(spec) in str(caught.value)
+
+
+LISTS = [[0, 3, 5], [5, 1], [9]]
+
+
+def in_parts(targets: Any, n: int, seed: int) -> list[list[int]]:
+    return [[int(targets[peer]), seed] for peer in range(n)]
+
+
+def test_lists_say_who_has_which_samples() -> None:
+    for lists in (LISTS, [np.array(part) for part in LISTS], tuple(map(tuple, LISTS))):
+        found = split(lists, LABELS[:10], 3, 0)
+        assert [part.tolist() for part in found] == LISTS
+        assert all(part.dtype == np.int64 for part in found)
+
+
+def test_a_function_is_told_targets_peers_and_seed() -> None:
+    found = split(in_parts, LABELS[:10], 3, 7)
+    assert [part.tolist() for part in found] == [[LABELS[peer], 7] for peer in range(3)]
+    assert split(lambda targets, n, seed: np.arange(10).reshape(n, -1), LABELS, 5, 0)[4][0] == 8
+
+
+def test_lists_come_from_a_file_or_a_named_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("parts.json").write_text(json.dumps(LISTS))
+    Path("ownparts.py").write_text("def listed(targets, n, seed):\n    return [[seed]] * n\n")
+    assert [part.tolist() for part in split("parts.json", LABELS, 3, 0)] == LISTS
+    assert [part.tolist() for part in split("ownparts:listed", LABELS, 2, 4)] == [[4], [4]]
+    sys.modules.pop("ownparts")
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        (LISTS[:2], r"lists:\w{8} has 2 lists, and the data are split among 3"),
+        (LISTS[:1], "has 1 list, and"),
+        ([[0], [], [1]], "the part of peer 1 is empty"),
+        ([[0], [1], [3, 10]], "the part of peer 2 has index 10: there are 10 samples, 0 to 9"),
+        ([[0], [-1], [3]], "the part of peer 1 has index -1"),
+        ([[0], [1.0], [3]], "the part of peer 1 must be a list of integers"),
+        ([[0], [True], [3]], "the part of peer 1 must be a list of integers"),
+        ([[0], [[1], [2]], [3]], "the part of peer 1 must be a list of integers"),
+        ([[0], [[1], [2, 3]], [3]], "the part of peer 1 must be a list of integers"),
+        ([0, [1], [3]], "the part of peer 0 must be a list of integers"),
+        (lambda targets, n, seed: 1 / 0, r"raised ZeroDivisionError(.|\n)*test_partition\.py"),
+        (lambda targets, n, seed: None, "returned a NoneType: it must return index lists"),
+        (lambda targets, n, seed: "iid", "returned a str"),
+        ("nowhere.json", "nowhere.json cannot be read"),
+        ("json_without:function", "there is no module 'json_without'"),
+        ("json:no_function", "has no function 'no_function'"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(partition: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        split(partition, LABELS[:10], 3, 0)
+
+
+@pytest.mark.parametrize("text", ["[[", "3", '{"a": [1]}'])
+def test_a_file_that_holds_no_lists_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "parts.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"parts.json (is no JSON|must hold a list)"):
+        split(str(tmp_path / "parts.json"), LABELS, 3, 0)
+
+
+def test_partitions_have_names_and_only_functions_cannot_be_written_down() -> None:
+    assert partition_name("dirichlet:0.1") == partition_as_json("dirichlet:0.1") == "dirichlet:0.1"
+    assert partition_name(in_parts) == f"{__name__}:in_parts"
+    assert partition_name(LISTS) == partition_name([np.array(part) for part in LISTS])
+    assert partition_name(LISTS) != partition_name(LISTS[::-1])
+    assert json.loads(json.dumps(partition_as_json([np.array([1, 2])]))) == [[1, 2]]
+    with pytest.raises(ConfigError, match="give its name as a text, module:function"):
+        partition_as_json(in_parts)
+    with pytest.raises(ConfigError, match="give its name as a text"):
+        RunConfig(partition=in_parts, journal=True)

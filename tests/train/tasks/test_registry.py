@@ -51,6 +51,7 @@ def train(task: Task, steps: int, seed: int = 0) -> nn.Module:
     model = task.model()
     optimizer = task.optimizer(model.parameters(), task.lr)
     sampler = Sampler(torch.arange(len(task.train[0])).numpy(), task.batch_size, seed=seed, peer="")
+    assert task.loss is not None
     for step in range(steps):
         inputs, targets = (side[torch.from_numpy(sampler.batch(step))] for side in task.train)
         optimizer.zero_grad()
@@ -104,6 +105,7 @@ def test_the_test_loss_of_quadratic_is_the_excess_of_its_training_loss() -> None
     model = task.model().double()
     inputs, targets = (side.double() for side in task.train)
     best = optimum(*task.train)
+    assert task.loss is not None
     with torch.no_grad():
         excess = task.loss(model(inputs), targets) - task.loss(inputs @ best.T, targets)
     exact = replace(task, test=(task.test[0].double(), task.test[1].double()))
@@ -128,6 +130,7 @@ def test_evaluate_is_the_mean_over_samples_whatever_the_batch_size() -> None:
     model = task.model()
     with torch.no_grad():
         outputs = model(task.test[0])
+    assert task.loss is not None
     right = (outputs.argmax(dim=1) == task.test[1]).sum().item()
     for batch_size in (7, 360, 1000):
         found = replace(task, batch_size=batch_size).evaluate(model)
@@ -175,8 +178,8 @@ def test_inputs_and_targets_must_pair_up(pair: tuple[torch.Tensor, torch.Tensor]
 
 
 def test_data_that_are_no_tensors_are_refused() -> None:
-    with pytest.raises(ConfigError, match="test must be two tensors"):
-        replace(load_task("quadratic", seed=0), test=([1.0], [2.0]))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="test is a tuple: it must be a tuple or dict of"):
+        replace(load_task("quadratic", seed=0), test=([1.0], [2.0]))
 
 
 @pytest.mark.parametrize(

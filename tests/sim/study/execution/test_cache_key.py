@@ -44,6 +44,7 @@ def test_a_default_that_is_given_makes_no_other_trial() -> None:
         {"eval_every": 7},
         {"engine": "batched"},
         {"slow": ("3:10",)},
+        {"partition": [[0]] * 64},
         {"faults": [{"at_s": 1.0, "kind": "crash", "peer": 2}]},
     ],
 )
@@ -70,6 +71,7 @@ def test_other_code_makes_another_trial(monkeypatch: pytest.MonkeyPatch) -> None
         ({"topology": "file:path=graph.csv"}, "graph.csv"),
         ({"topology": "spanning-tree:of=file:path=graph.csv"}, "graph.csv"),
         ({"pace": "trace:path=trace.csv"}, "trace.csv"),
+        ({"partition": "parts.json"}, "parts.json"),
     ],
 )
 def test_a_file_counts_by_what_is_in_it(settings: dict[str, str], name: str) -> None:
@@ -89,14 +91,15 @@ def test_faults_written_out_make_the_trial_that_they_make_as_objects() -> None:
     assert trial_key(written) == trial_key({"faults": (Fault(at_s=1.0, kind="crash", peer=2),)})
 
 
-def test_a_task_of_the_users_own_counts_with_its_module() -> None:
+@pytest.mark.parametrize("what", ["task", "partition"])
+def test_a_task_or_partition_of_the_users_own_counts_with_its_module(what: str) -> None:
     Path("mine.py").write_text("def make(): ...\n")
     Path("other.py").write_text("x = 1\n")
-    before = trial_key({"task": "mine:make"})
+    before = trial_key({what: "mine:make"})
     Path("other.py").write_text("x = 2\n")
-    assert trial_key({"task": "mine:make"}) == before
+    assert trial_key({what: "mine:make"}) == before
     Path("mine.py").write_text("def make(): return 1\n")
-    assert trial_key({"task": "mine:make"}) != before
+    assert trial_key({what: "mine:make"}) != before
 
 
 def test_a_task_in_a_package_counts_with_all_modules_of_it() -> None:
@@ -109,9 +112,10 @@ def test_a_task_in_a_package_counts_with_all_modules_of_it() -> None:
     assert trial_key({"task": "parts.task:make"}) != before
 
 
-def test_a_task_that_is_nowhere_is_named() -> None:
-    with pytest.raises(ConfigError, match="task nowhere_at_all: there is no such module"):
-        trial_key({"task": "nowhere_at_all:make"})
+@pytest.mark.parametrize("what", ["task", "partition"])
+def test_a_module_that_is_nowhere_is_named(what: str) -> None:
+    with pytest.raises(ConfigError, match=f"{what} nowhere_at_all: there is no such module"):
+        trial_key({what: "nowhere_at_all:make"})
 
 
 def test_a_process_that_has_loaded_other_code_of_a_task_is_told_to_start_anew(
@@ -147,6 +151,7 @@ def test_settings_survive_being_written_down() -> None:
         ({"workers": "many"}, "workers is 'many': it must be an integer"),
         ({"network": NetworkConfig()}, "network is an object: a study needs its name"),
         ({"lr": "high"}, "lr is 'high': it must be a number"),
+        ({"partition": lambda targets, n, seed: [[0]] * n}, "give its name as a text"),
     ],
 )
 def test_settings_that_are_not_valid_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -1,0 +1,69 @@
+"""Random numbers of torch, numpy and Python: seeded for a while, then as they were."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+import torch
+
+__all__ = ["kept_random_state", "seed_of", "seeded"]
+
+_CPU: Final = torch.device("cpu")
+
+
+def seed_of(seed: int, peer: str, purpose: str) -> int:
+    """Make a seed of its own for one *purpose* of one *peer*.
+
+    Args:
+        seed: The run's seed.
+        peer: The peer's id.
+        purpose: What is drawn, such as ``"step:3"``.
+
+    Returns:
+        An integer from 0 to 2^63 - 1, which torch takes.
+    """
+    digest = blake2b(f"{seed}\0{peer}\0{purpose}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+@contextmanager
+def kept_random_state(device: torch.device = _CPU) -> Iterator[None]:
+    """Give torch, numpy and Python back the random states that they had.
+
+    Args:
+        device: Whose generator is kept, too.
+    """
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+        if on_device is not None:
+            torch.cuda.set_rng_state(on_device, device)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device = _CPU) -> Iterator[None]:
+    """Let whatever is drawn inside follow from *seed* alone, and change no draw outside.
+
+    The generators belong to the process: no other thread may draw meanwhile.
+
+    Args:
+        seed: From 0 to 2^63 - 1.
+        device: Whose generator is seeded, too.
+    """
+    with kept_random_state(device):
+        # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed & 0xFFFFFFFF)
+        yield
