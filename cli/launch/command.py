@@ -2,9 +2,9 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from .resume import Resumption
     from .summary import Outcome
 
-__all__ = ["LaunchFiles", "complaint", "conclude", "launch", "run_swarm", "with_faults"]
+__all__ = [
+    "LaunchFiles",
+    "RunLog",
+    "complaint",
+    "conclude",
+    "launch",
+    "logging_to",
+    "run_swarm",
+    "with_faults",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +141,11 @@ def run_swarm(
     title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
     pauses = any(fault.kind in ("pause", "slow") for fault in config.faults)
     waker = watchdog() if pauses else nullcontext()
-    with waker as awake:
+    with waker as awake, logging_to(config.loggers, out, config.described(steps)) as log:
         run_folder = RunFolder(config, steps, out, program)
         found = run_folder.found() if resumption is None else resumption.again(run_folder, config)
         group = ProcessGroup(found, awake)
-        monitor = Monitor(group.places, group.processes, steps, config.total_steps)
+        monitor = Monitor(group.places, group.processes, steps, config.total_steps, log.row)
         if resumption is not None:
             resumption.remind(monitor)
         injector = None
@@ -149,11 +158,46 @@ def run_swarm(
             views = supervise(group, monitor, display, injector)
         wall_s = time.monotonic() - started_s
 
-    from .summary import read_outcome
+        from .summary import read_outcome
 
-    outcomes = [read_outcome(place, view) for place, view in zip(group.places, views, strict=True)]
-    records = [] if injector is None else injector.records
-    return conclude(config.described(steps), task, out, wall_s, outcomes, records)
+        pairs = zip(group.places, views, strict=True)
+        outcomes = [read_outcome(place, view) for place, view in pairs]
+        records = [] if injector is None else injector.records
+        log.summary = conclude(config.described(steps), task, out, wall_s, outcomes, records)
+    return log.summary
+
+
+@dataclass(slots=True)
+class RunLog:
+    """What a launcher's loggers are fed with."""
+
+    row: Callable[[str, dict[str, Any]], None]
+    """Takes a peer's name and a row of its metrics."""
+    summary: dict[str, Any] = field(default_factory=dict)
+    """What the run came to."""
+
+
+@contextmanager
+def logging_to(loggers: Sequence[str], out: Path, described: Mapping[str, Any]) -> Iterator[RunLog]:
+    """Give what feeds a run's loggers, which are closed at the end.
+
+    Args:
+        loggers: Their specs.
+        out: The run's folder, whose name is the run's.
+        described: Settings.
+
+    Raises:
+        ConfigError: A logger cannot be made.
+    """
+    from ...train.loggers import LoggedRun, LogWriter, make_loggers
+
+    writer = LogWriter(make_loggers(loggers))
+    writer.open(LoggedRun(name=out.name, folder=out, config=described))
+    log = RunLog(writer.log)
+    try:
+        yield log
+    finally:
+        writer.close(log.summary)
 
 
 def complaint(summary: dict[str, Any]) -> str:
