@@ -85,6 +85,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     OUTPUT: (
         *("out", "resume", "log_every", "eval_every", "checkpoint_every", "journal"),
+        *("loggers", "metrics_port"),
         *("format", "no_plot", "no_report", "draw"),
     ),
 }
@@ -94,6 +95,7 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "from_file": ("--from",),
     "jobs": ("--jobs", "-j"),
     "list_all": ("--list",),
+    "loggers": ("--logger",),
     "nodes": ("--nodes", "-n"),
     "peers": ("--peers", "-n"),
     "shrink": ("--shrink/--no-shrink",),
@@ -112,8 +114,10 @@ _METAVARS: Final[Mapping[str, str]] = {
     "faults": "FILE.json",
     "format": "npz|parquet",
     "join": "HOST:PORT",
+    "loggers": "SPEC",
     "loss": "PART",
     "lr_schedule": "SPEC",
+    "metrics_port": "PORT",
     "mixing": "step|sliced",
     "network": "NAME|FILE.json",
     "out": "DIR",
@@ -358,11 +362,11 @@ def _kind(kinds: Collection[str]) -> tuple[Any, bool]:
     several = any(kind.startswith("tuple[") for kind in kinds)
     bare = [re.sub(r"^tuple\[(\w+), \.\.\.\]$", r"\1", kind) for kind in kinds]
     # The choices of a Literal are checked by the dataclass, as all other ranges are.
-    known = [_KINDS.get(kind, str if kind in _LITERALS else None) for kind in bare]
+    known = [_KINDS.get(kind, str if kind in _TEXTS else None) for kind in bare]
     return next((kind for kind in known if kind is not None), None), several
 
 
-_LITERALS: Final = ("Emission", "Mixing", "ShardOrder")
+_TEXTS: Final = ("Emission", "LoggerSpec", "Mixing", "ShardOrder")
 
 
 def _value(node: ast.expr | None, tree: ast.Module, path: Path) -> Any:

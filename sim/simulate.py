@@ -16,6 +16,8 @@ from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
+from ..train.loggers import LoggedRun, LoggerSpec, LogWriter, make_loggers
+from ..train.loggers.logger import SWARM
 from ..train.tasks.registry import build_task
 from ..train.tasks.task import Task
 from .batched.engines import alone, usable_cores
@@ -48,7 +50,7 @@ from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
-from .results.measure import Curves
+from .results.measure import Curves, row_of
 from .results.run import Run, summarize
 
 __all__ = [
@@ -243,8 +245,15 @@ class Simulation:
         stops: Sequence[Stop],
         started_s: float,
         progress: Callable[[Progress], None] | None,
+        measured: Callable[[float, dict[str, float]], None] = lambda time_s, row: None,
     ) -> Run:
         """Run once, from the start to the end.
+
+        Args:
+            stops: Workers whose values were not finite any more in an earlier run.
+            started_s: When the first one began.
+            progress: Called after each window.
+            measured: Called with each measurement's virtual time and its row for loggers.
 
         Raises:
             Failure: A worker's values are not finite any more; nothing of this run counts.
@@ -258,7 +267,8 @@ class Simulation:
                 values.execute(watch.telling(window))
                 ending = window.ending
                 if window.reading is not None:
-                    curves.add(window.reading, values)
+                    point = curves.add(window.reading, values)
+                    measured(window.time_s, row_of(point, window.steps))
                 watch.tell(window.steps, window.time_s)
         finally:
             values.close()
@@ -481,6 +491,8 @@ def simulate(
     config: SimulationConfig | None = None,
     *,
     progress: Callable[[Progress], None] | None = None,
+    loggers: Sequence[LoggerSpec] = (),
+    folder: Path | None = None,
     **settings: Any,
 ) -> Run:
     """Train one model with many simulated workers under virtual time.
@@ -493,13 +505,18 @@ def simulate(
         config: All settings; the defaults unless given.
         progress: Called once all settings are found to be valid, after each window, and within one
             about once a second.
+        loggers: What gets a row of each measurement, such as ``("tensorboard",)``; see
+            `PeerConfig.loggers`.
+        folder: Its name is the run's for loggers, and those that write files without being told
+            where do so in it; runs/sim-TASK-TIME unless given.
         settings: Fields of `SimulationConfig` that differ from *config*.
 
     Returns:
         Figures, curves over virtual time, and the merged model.
 
     Raises:
-        ConfigError: A setting is out of range, or the run would not fit into memory.
+        ConfigError: A setting is out of range, the run would not fit into memory, or a logger's
+            package is not installed.
         TopologyError: The topology is not valid for so many workers.
         TrainingError: Too many workers diverged, or one that a synchronous rule cannot do without.
 
@@ -509,11 +526,50 @@ def simulate(
     """
     _check_known(settings)
     config = replace(config or SimulationConfig(), **settings)
-    with alone():
-        return _run_until_finite(config, progress)
+    log = _RunLog(config, loggers, folder)
+    try:
+        with alone():
+            run = _run_until_finite(config, progress, log)
+        log.summary = run.summary
+        return run
+    finally:
+        log.close()
 
 
-def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], None] | None) -> Run:
+class _RunLog:
+    """Feeds loggers, each measurement once.
+
+    What was measured before a worker diverged is the same in the run that starts over without it.
+    """
+
+    def __init__(
+        self, config: SimulationConfig, loggers: Sequence[LoggerSpec], folder: Path | None
+    ) -> None:
+        self.summary: Mapping[str, Any] = {}
+        self._writer = LogWriter(make_loggers(loggers))
+        self._time_s = -math.inf
+        if folder is None:
+            folder = Path("runs", f"sim-{config.task_name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        usual = SimulationConfig()
+        given = {each.name: getattr(config, each.name) for each in fields(config)}
+        told = {name: v for name, v in given.items() if v != getattr(usual, name)}
+        always = {name: given[name] for name in ("workers", "topology", "rule", "seed")}
+        told |= {"task": config.task_name, **always}
+        self._writer.open(LoggedRun(name=folder.name, folder=folder, config=told))
+
+    def take(self, time_s: float, row: dict[str, float]) -> None:
+        """Hand a measurement on, unless it was."""
+        if time_s > self._time_s:
+            self._time_s = time_s
+            self._writer.log(SWARM, row)
+
+    def close(self) -> None:
+        self._writer.close(self.summary)
+
+
+def _run_until_finite(
+    config: SimulationConfig, progress: Callable[[Progress], None] | None, log: _RunLog
+) -> Run:
     """Run, and run again with those stopped whose values were found not to be finite."""
     simulation = Simulation(config)
     simulation.check(rehearse=False)
@@ -524,7 +580,7 @@ def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], N
     stops: list[Stop] = []
     while True:
         try:
-            return simulation.run(stops, started_s, progress)
+            return simulation.run(stops, started_s, progress, log.take)
         except Failure as failure:
             stops.append(failure.stop)
             if len(stops) > min(_STOPS_MAX, max(0, config.workers - 1)):

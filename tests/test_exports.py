@@ -7,12 +7,15 @@ from types import FunctionType, ModuleType
 
 import pytest
 
+from rumor.train.loggers import LOGGERS
+
 from .layout import modules
 
 # They import what an extra brings; with the extra `test`, it is there.
 NEEDS = {
     "rumor.sim.batched.compiled.machine_code": "numba",
     "rumor.sim.kernel.fast_path.event_heap": "numba",
+    **{f"rumor.train.loggers.{name}": name for name in LOGGERS},
 }
 
 # Importing a package's __main__ is running it.

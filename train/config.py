@@ -13,6 +13,9 @@ from ..gossip.transport.addresses import parse_address
 from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
 from .interval import Interval, parse_interval
+from .loggers.logger import LoggerSpec
+from .loggers.registry import check_loggers
+from .loop.exporter import check_metrics_port
 from .lr_schedule import parse_lr_schedule
 from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
 from .tensors.mixing import MIXINGS, Mixing
@@ -105,6 +108,16 @@ class PeerConfig:
     """Steps between two rows of metrics.jsonl in ``out``. With None there are none, nor are the
     peer's checkpoints, its end and its model written there unless asked for."""
 
+    loggers: tuple[LoggerSpec, ...] = ()
+    """Where rows of metrics go besides: tensorboard, trackio, wandb or mlflow, each with the extra
+    of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times. In Python,
+    also objects with the methods of `rumor.train.loggers.Logger`."""
+
+    metrics_port: int | None = None
+    """Serve Prometheus metrics at http://HOST:PORT/metrics, where HOST is that of ``bind`` (extra
+    prometheus); with 0, the system chooses the port and the log tells it; not served unless
+    given."""
+
     signals: bool = False
     """Whether SIGTERM, SIGINT and SIGUSR1 make the peer end its step, write its checkpoint, hand
     its weight on and leave. The handlers that were there before are called then; without one, the
@@ -155,10 +168,16 @@ class PeerConfig:
             raise ConfigError(f"shards is {self.shards}: it must be at least 1")
         if self.log_every is not None and self.log_every < 1:
             raise ConfigError(f"log_every is {self.log_every}: it must be at least 1")
+        check_loggers(self.loggers)
+        if self.loggers and self.log_every is None:
+            raise ConfigError("log_every is None: loggers get a row each log_every steps")
+        if self.metrics_port is not None:
+            check_metrics_port(self.metrics_port)
         for name in ("linger_s", "leave_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")
         set_field = object.__setattr__
+        set_field(self, "loggers", tuple(self.loggers))
         set_field(self, "bind", _parse_binds(self.bind))
         for name in ("join", "advertise"):
             given = getattr(self, name)

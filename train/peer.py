@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, TransportError
 from ..gossip.protocol.rule import requirements_of
@@ -17,6 +17,10 @@ from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
 from ..gossip.wire.formats import Form
 from .config import PeerConfig
+from .loggers.logger import LoggerSpec
+from .loggers.registry import make_loggers
+from .loggers.writer import LogWriter
+from .loop.exporter import Exporter
 from .loop.record import LoopRecord, Loss, save_peer_model
 from .loop.signals import SignalHandling
 from .runtime import initial_model, join, shutdown
@@ -61,12 +65,14 @@ class Peer:
         seed: Of this peer's random choices.
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
         signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
+        loggers: Where metrics go besides, such as ``("tensorboard",)``.
+        metrics_port: Where Prometheus finds metrics; 0 for a free port, which the log tells.
 
     What is left at its default is taken from the environment, where `rumor run` started the
     script; see `rumor.train.environment`.
 
     Raises:
-        ConfigError: A setting is out of range.
+        ConfigError: A setting is out of range, or a logger's package is not installed.
         TrainingError: The model has nothing to share.
     """
 
@@ -82,11 +88,14 @@ class Peer:
         seed: int | None = None,
         out: Path | str | None = None,
         signals: bool | None = None,
+        loggers: Sequence[LoggerSpec] | None = None,
+        metrics_port: int | None = None,
     ) -> None:
         given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
         several = join if join is None or isinstance(join, str) else tuple(join)
         given |= {"join": several, "signals": signals}
         given |= {"out": None if out is None else Path(out)}
+        given |= {"loggers": loggers, "metrics_port": metrics_port}
         changes: Any = {name: value for name, value in given.items() if value is not None}
         told = environment()
         if signals is not None:
@@ -125,6 +134,10 @@ class Peer:
         self._pace_s = _PACE_S
         self._told = told
         self._record: LoopRecord | None = None
+        self._loggers = LogWriter(make_loggers(self.config.loggers))
+        self._exporter: Exporter | None = None
+        self._loss: Loss | None = None
+        self._measured: dict[str, float] = {}
         self._signals = SignalHandling(self.stop)
 
     def register(self, **objects: Stateful) -> None:
@@ -194,8 +207,8 @@ class Peer:
         """Found or join, and say meanwhile what is waited for.
 
         Raises:
-            ConfigError: The address cannot be bound, the folder cannot be written, or holds
-                checkpoints that were not resumed from.
+            ConfigError: An address or the metrics' port cannot be bound, the folder cannot be
+                written, or holds checkpoints that were not resumed from.
             TransportError: No swarm was found in time, or before `stop` was set.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
             SystemExit: A signal came meanwhile, see `PeerConfig.signals`.
@@ -226,13 +239,19 @@ class Peer:
         )
         try:
             self._folder.require_ready(self.rule)
+            if self.config.metrics_port is not None:
+                self._exporter = Exporter(self, self.config.metrics_port, self.config.bind)
+                # A script need not show information, and else nobody would know a free port.
+                level = logging.INFO if self.config.metrics_port else logging.WARNING
+                _log.log(level, "metrics at %s", self._exporter.url)
             self._begin_alike()
             self._session = join.begin(made, self._folder, self.stop)
             out, log_every = self.config.out, self.config.log_every
-            if out is not None and log_every is not None:
-                self._record = LoopRecord(out, self, self._model, log_every)
+            if log_every is not None and (out is not None or self._loggers):
+                self._record = LoopRecord(out, self, self._model, log_every, self._loggers)
         except BaseException:
             self._folder.close()
+            self._stop_exporting()
             raise
 
     def _begin_alike(self) -> None:
@@ -321,6 +340,14 @@ class Peer:
         return self._folder.steps
 
     @property
+    def swarm(self) -> str:
+        """Hash of the model with which its swarm was founded, 32 hexadecimal digits; empty before
+        it belongs to one."""
+        if self._session is None:
+            return ""
+        return self._session.runtime.look(lambda protocol: protocol.swarm).hex()
+
+    @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers that ever were in the swarm, as they were known at this
         peer's last turn: for learning rates, and to know when to stop."""
@@ -402,6 +429,9 @@ class Peer:
         if (self.steps + 1) % _LOOK_EVERY_STEPS == 0:
             self._require_finite()
         self._folder.stepped(self._current_session())
+        if loss is not None and self._exporter is not None:
+            # A tensor is read when it is asked for: a GPU is not waited for in each step.
+            self._loss = loss.detach() if isinstance(loss, Tensor) else loss
         if self._record is not None:
             self._record.stepped(loss, time.monotonic() - now)
         self._stepped_s = now if self._told.slow == 1 else time.monotonic()
@@ -416,8 +446,17 @@ class Peer:
             accuracy: Fraction that is right, in [0, 1].
             loss: Mean over the samples.
         """
+        told = {"accuracy": accuracy, "test_loss": loss}
+        self._measured = {name: float(value) for name, value in told.items() if value is not None}
         if self._record is not None:
             self._record.evaluated(accuracy, loss)
+
+    @property
+    def told(self) -> dict[str, float]:
+        """What it was told last of the training: ``loss``, where metrics are served, ``accuracy``
+        and ``test_loss``; on any thread."""
+        loss = self._loss
+        return self._measured if loss is None else {"loss": float(loss), **self._measured}
 
     def save_model(self, path: Path | str) -> None:
         """Write the model as a safetensors file that `rumor merge` reads: the peer's weight, which
@@ -499,3 +538,9 @@ class Peer:
                 self._session.close()
         finally:
             self._folder.close()
+            self._stop_exporting()
+
+    def _stop_exporting(self) -> None:
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            exporter.close()

@@ -13,7 +13,7 @@ from rich.console import Console
 from ...gossip.errors import ConfigError
 from ..console import print_json
 from ..errors import FAILED, fail, not_written
-from ..launch.command import complaint, conclude
+from ..launch.command import complaint, conclude, logging_to
 from ..launch.display import display_on, report
 from ..launch.folder import Place
 from ..launch.monitor import Monitor, State, read_report
@@ -109,19 +109,22 @@ def _run(config: ScriptConfig, command: Sequence[str], script: str, out: Path) -
         places = found(config, command, out)
     except OSError as error:
         raise ConfigError(not_written(out, error)) from None
-    group = ProcessGroup(places)
-    monitor = Monitor(group.places, group.processes, None)
-    started_s = time.monotonic()
-    with display_on(sys.stderr, f"{script} on {config.peers} peers, in {out}") as display:
-        views = supervise(group, monitor, display)
-    wall_s = time.monotonic() - started_s
+    with logging_to(config.loggers, out, config.described(script, ())) as log:
+        group = ProcessGroup(places)
+        monitor = Monitor(group.places, group.processes, None, on_row=log.row)
+        started_s = time.monotonic()
+        with display_on(sys.stderr, f"{script} on {config.peers} peers, in {out}") as display:
+            views = supervise(group, monitor, display)
+        wall_s = time.monotonic() - started_s
 
-    from ..launch.summary import read_outcome
+        from ..launch.summary import read_outcome
 
-    outcomes: Sequence[Outcome] = [
-        read_outcome(place, view) for place, view in zip(group.places, views, strict=True)
-    ]
-    return conclude(config.described(script, _reports(places)), None, out, wall_s, outcomes)
+        outcomes: Sequence[Outcome] = [
+            read_outcome(place, view) for place, view in zip(group.places, views, strict=True)
+        ]
+        described = config.described(script, _reports(places))
+        log.summary = conclude(described, None, out, wall_s, outcomes)
+    return log.summary
 
 
 def _reports(places: Sequence[Place]) -> list[dict[str, Any]]:

@@ -40,6 +40,10 @@ class SimulateConfig:
     no_plot: bool = False
     """Draw nothing."""
 
+    loggers: tuple[str, ...] = ()
+    """Where each measurement goes besides: tensorboard, trackio, wandb or mlflow, each with the
+    extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times."""
+
 
 @options_of(
     # What these say holds for a simulation, too; matrices are what it mixes by.
@@ -91,7 +95,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     keep_pages()
     check_format(own.format)
     with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
-        run = _run(config)
+        run = _run(config, own.loggers, folder)
         unwritten = _keep(run, folder, own.format, picture=not own.no_plot)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
     if as_json:
@@ -113,7 +117,7 @@ def complaint(summary: Any) -> str:
     return ""
 
 
-def _run(config: "SimulationConfig") -> "Run":
+def _run(config: "SimulationConfig", loggers: tuple[str, ...], folder: Path) -> "Run":
     """Simulate, and tell stderr how it goes."""
     from ...sim import simulate as run_simulation
     from ...sim.results.title import describe
@@ -133,7 +137,7 @@ def _run(config: "SimulationConfig") -> "Run":
                     show = shown.enter_context(display)
                 show(progress)
 
-            return run_simulation(config, progress=take)
+            return run_simulation(config, progress=take, loggers=loggers, folder=folder)
     except KeyboardInterrupt:
         begun = last is not None and last.steps
         where = f"at {reached(last)}" if last is not None and begun else "before the first step"

@@ -3,8 +3,8 @@
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ..options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, 
 from .config import LaunchConfig, check
 from .display import display_on
 from .folder import PROGRAM
+from .monitor import OnRow
 from .processes import fork_server as forking
 from .supervisor import supervise
 from .swarm import Swarm
@@ -27,7 +28,16 @@ if TYPE_CHECKING:
     from .resume import Resumption
     from .summary import Outcome
 
-__all__ = ["LaunchFiles", "complaint", "conclude", "launch", "run_swarm", "with_faults"]
+__all__ = [
+    "LaunchFiles",
+    "RunLog",
+    "complaint",
+    "conclude",
+    "launch",
+    "logging_to",
+    "run_swarm",
+    "with_faults",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,16 +139,53 @@ def run_swarm(
     """
     # A server imports torch while this process does so, too.
     forks = program == PROGRAM
-    with forking.fork_server(config.task) if forks else nullcontext() as server:
+    with ExitStack() as stack:
+        server = stack.enter_context(forking.fork_server(config.task)) if forks else None
         task, out = check(config, resumes=resumption is not None)
         steps = config.steps or (None if config.total_steps else task.steps)
+        described = config.described(steps)
         title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"
-        with Swarm.founded(config, steps, out, program, resumption, server) as swarm:
-            started_s = time.monotonic()
-            with display_on(sys.stderr, title) as display:
-                supervise(swarm.group, swarm.monitor, display, swarm.injector)
-            wall_s = time.monotonic() - started_s
-    return conclude(config.described(steps), task, out, wall_s, swarm.outcomes(), swarm.faults)
+        log = stack.enter_context(logging_to(config.loggers, out, described))
+        founded = Swarm.founded(config, steps, out, program, resumption, server, log.row)
+        swarm = stack.enter_context(founded)
+        started_s = time.monotonic()
+        with display_on(sys.stderr, title) as display:
+            supervise(swarm.group, swarm.monitor, display, swarm.injector)
+        wall_s = time.monotonic() - started_s
+        log.summary = conclude(described, task, out, wall_s, swarm.outcomes(), swarm.faults)
+    return log.summary
+
+
+@dataclass(slots=True)
+class RunLog:
+    """What a launcher's loggers are fed with."""
+
+    row: OnRow
+    summary: dict[str, Any] = field(default_factory=dict)
+    """What the run came to."""
+
+
+@contextmanager
+def logging_to(loggers: Sequence[str], out: Path, described: Mapping[str, Any]) -> Iterator[RunLog]:
+    """Give what feeds a run's loggers, which are closed at the end.
+
+    Args:
+        loggers: Their specs.
+        out: The run's folder, whose name is the run's.
+        described: Settings.
+
+    Raises:
+        ConfigError: A logger cannot be made.
+    """
+    from ...train.loggers import LoggedRun, LogWriter, make_loggers
+
+    writer = LogWriter(make_loggers(loggers))
+    writer.open(LoggedRun(name=out.name, folder=out, config=described))
+    log = RunLog(writer.log)
+    try:
+        yield log
+    finally:
+        writer.close(log.summary)
 
 
 def complaint(summary: dict[str, Any]) -> str:

@@ -28,7 +28,10 @@ STEP_S_MIN_SLOW = 0.02
 
 # What the launcher says to each peer in another way, or not at all.
 _OF_LAUNCHER: Final = frozenset(
-    ("peers", "exchange", "step_s_min", "slow", "steps", "journal", "out", "faults")
+    (
+        *("peers", "exchange", "step_s_min", "slow", "steps", "journal", "out", "faults"),
+        *("loggers", "metrics_port"),
+    )
 )
 
 # A peer has the same defaults; commands are read by people who look for what is particular.
@@ -107,6 +110,16 @@ class LaunchConfig:
 
     out: Path | None = None
     """The run's folder; runs/TASK-TIME unless given."""
+
+    loggers: tuple[str, ...] = ()
+    """Where rows of all peers' metrics go besides: tensorboard, trackio, wandb or mlflow, each with
+    the extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. This process writes them all:
+    no peer waits for it. May be given several times."""
+
+    metrics_port: int | None = None
+    """Peer 0 serves Prometheus metrics at http://127.0.0.1:PORT/metrics, peer 1 at the next port,
+    and so on (extra prometheus); with 0, the system chooses, and each peer's log tells; not served
+    unless given."""
 
     faults: tuple["Fault", ...] = ()
     """What is done to peers and to the network between them, in order of time, peers by name; see
@@ -223,11 +236,14 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     out = config.out if resumes and config.out is not None else _folder(config)
     from ...train.config import PeerConfig
     from ...train.interval import parse_interval
+    from ...train.loop.exporter import require_free_ports
     from ...train.lr_schedule import parse_lr_schedule
     from ...train.tasks.registry import load_task
 
     # Each peer would refuse it, after the folders were made.
-    PeerConfig(rule=config.rule_spec.make(), **config.exchange.settings())
+    PeerConfig(rule=config.rule_spec.make(), loggers=config.loggers, **config.exchange.settings())
+    if config.metrics_port is not None:
+        require_free_ports(config.metrics_port, config.peers)
     parse_interval(config.checkpoint_every)
     parse_lr_schedule(config.lr_schedule)
     task = load_task(config.task, seed=config.seed)

@@ -154,6 +154,8 @@ class RunFolder:
             "count": config.peers,
             "step_s_min": step_s_min(config, index),
         }
+        if config.metrics_port is not None:
+            options["metrics_port"] = config.metrics_port and config.metrics_port + index
         if self._steps is not None:
             options["steps"] = self._steps
         return {option(name): value for name, value in options.items()}

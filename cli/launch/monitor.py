@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,7 @@ __all__ = [
     "Life",
     "LifeEnd",
     "Monitor",
+    "OnRow",
     "PeerView",
     "Process",
     "State",
@@ -24,6 +25,9 @@ __all__ = [
     "read_report",
 ]
 
+
+OnRow = Callable[[str, dict[str, Any]], None]
+"""Takes a peer's name and a row of its metrics."""
 
 Life = tuple[str, int]
 """One life of a peer: its name, and the incarnation."""
@@ -143,6 +147,7 @@ class Monitor:
         processes: In the same order, and so of these.
         steps: That each is to take.
         steps_total: That all together are to take.
+        on_row: Called with a peer's name and each row of its metrics.
     """
 
     def __init__(
@@ -151,11 +156,13 @@ class Monitor:
         processes: Sequence[Process],
         steps: int | None,
         steps_total: int | None = None,
+        on_row: OnRow | None = None,
     ) -> None:
         self.views: list[PeerView] = []
         self._places = places
         self._processes = processes
         self._steps = steps, steps_total
+        self._on_row = on_row or (lambda id, row: None)
         self._tails: list[Tail] = []
         self._over: list[bool] = []
         self._news: list[str] = []
@@ -223,6 +230,7 @@ class Monitor:
         status = self._processes[index].poll()
         for row in self._tails[index].rows():
             view.take(row)
+            self._on_row(view.id, row)
             view.state = State.FINISHED if view.progress == 1.0 else State.TRAINING
         if status is not None:
             before = view.state

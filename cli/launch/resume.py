@@ -172,7 +172,7 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
     Raises:
         ConfigError: There is no run, some of its peers still run, or it cannot go on with that.
     """
-    if refused := sorted(set(typed) - {*CHANGEABLE, "faults"}):
+    if refused := sorted(set(typed) - {*CHANGEABLE, "faults", "loggers"}):
         allowed = ", ".join(map(option, CHANGEABLE))
         raise ConfigError(
             f"{option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
@@ -198,7 +198,8 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
     changes = {name: value for name, value in typed.items() if name in CHANGEABLE}
     told = read_life_ends(out)
     return Resumption(
-        config=_config(out, first | changes),
+        # The launcher logs, and has kept no options: what is typed now counts.
+        config=replace(_config(out, first | changes), loggers=tuple(typed.get("loggers") or ())),
         places=tuple(places),
         changes=tuple(f"{option(name)}={value}" for name, value in changes.items()),
         ends={place.id: life_ends_of(place, told) for place in places},

@@ -77,6 +77,16 @@ class ScriptConfig:
     log_every: int = 10
     """Steps between two rows of metrics.jsonl."""
 
+    loggers: tuple[str, ...] = ()
+    """Where rows of all peers' metrics go besides: tensorboard, trackio, wandb or mlflow, each with
+    the extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. This process writes them all:
+    no peer waits for it. May be given several times."""
+
+    metrics_port: int | None = None
+    """Peer 0 serves Prometheus metrics at http://127.0.0.1:PORT/metrics, peer 1 at the next port,
+    and so on (extra prometheus); with 0, the system chooses, and each peer's log tells; not served
+    unless given."""
+
     out: Path | None = None
     """The run's folder; runs/SCRIPT-TIME unless given."""
 
@@ -234,6 +244,7 @@ def find_folder(config: ScriptConfig, script: str) -> Path:
     """
     from ...sim.results.files import check_folder
     from ...train.config import PeerConfig
+    from ...train.loop.exporter import require_free_ports
 
     # Each peer would refuse it, after the folders were made.
     given = {"rule": config.rule_spec and config.rule_spec.make(), "topology": config.topology}
@@ -241,7 +252,9 @@ def find_folder(config: ScriptConfig, script: str) -> Path:
     if config.topology is not None:
         # Else the graph may be the script's.
         told["founders"] = config.peers
-    PeerConfig(**told, **config.exchange.settings())
+    PeerConfig(**told, loggers=config.loggers, **config.exchange.settings())
+    if config.metrics_port is not None:
+        require_free_ports(config.metrics_port, config.peers)
     name = Path(script).stem
     out = config.out or next(path for path in new_folders(name) if not os.path.exists(path))
     check_folder(out)
@@ -270,6 +283,8 @@ def variables(config: ScriptConfig, out: Path, index: int) -> dict[str, str]:
         told["topology"] = config.topology
     if config.rule_spec is not None:
         told["rule"] = config.rule_spec
+    if config.metrics_port is not None:
+        told["metrics_port"] = config.metrics_port and config.metrics_port + index
     if (factor := parse_slow(config.slow, config.peers).get(index)) is not None:
         told["slow"] = factor
     told |= _exchange(config.exchange)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...gossip.errors import ConfigError
 from ..errors import not_written
 from .folder import PROGRAM, RunFolder
-from .monitor import Monitor
+from .monitor import Monitor, OnRow
 from .processes.group import ProcessGroup, watchdog
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Swarm:
         resumption: The run that it goes on with; None for a new one.
         awake: Wakes paused peers if this process is killed.
         server: Peers are forked from it.
+        on_row: Takes a peer's name and each row of its metrics.
 
     Raises:
         ConfigError: A folder cannot be made.
@@ -48,6 +49,7 @@ class Swarm:
         resumption: "Resumption | None",
         awake: "Popen[bytes] | None",
         server: "ForkServer | None",
+        on_row: OnRow | None,
     ) -> None:
         self.config, self.steps, self.out = config, steps, out
         run_folder = RunFolder(config, steps, out, program)
@@ -59,7 +61,8 @@ class Swarm:
         except OSError as error:
             raise ConfigError(not_written(out, error)) from None
         self.group = ProcessGroup(found, awake, server)
-        self.monitor = Monitor(self.group.places, self.group.processes, steps, config.total_steps)
+        group, total = self.group, config.total_steps
+        self.monitor = Monitor(group.places, group.processes, steps, total, on_row)
         if resumption is not None:
             resumption.remind(self.monitor)
         self.injector = self._injector(run_folder) if config.faults else None
@@ -75,11 +78,12 @@ class Swarm:
         program: Sequence[str] = PROGRAM,
         resumption: "Resumption | None" = None,
         server: "ForkServer | None" = None,
+        on_row: OnRow | None = None,
     ) -> "Iterator[Swarm]":
         """Make a run's folders; no process is started yet. Arguments are those of `Swarm`."""
         pauses = any(fault.kind in ("pause", "slow") for fault in config.faults)
         with watchdog() if pauses else nullcontext() as awake:
-            yield cls(config, steps, out, program, resumption, awake, server)
+            yield cls(config, steps, out, program, resumption, awake, server, on_row)
 
     def _injector(self, run_folder: RunFolder) -> "FaultInjector":
         from .faults import FaultInjector

@@ -1,5 +1,6 @@
 """What is noted at each measurement: curves over virtual time."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from ..batched.schedule import Reading
 from ..batched.vector_tasks import VectorRows
 from ..batched.weights import UNITS_PER_FOUNDER
 
-__all__ = ["Curves"]
+__all__ = ["Curves", "row_of"]
 
-_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_QUANTILES = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 
 
 class Curves:
@@ -28,11 +29,12 @@ class Curves:
         self._points: list[dict[str, Any]] = []
         self._before: Reading | None = None
 
-    def add(self, reading: Reading, values: Models | VectorRows) -> None:
-        """Measure *values* at the moment of *reading*."""
+    def add(self, reading: Reading, values: Models | VectorRows) -> dict[str, Any]:
+        """Measure *values* at the moment of *reading*, and return the point of every curve."""
         figures = _of_fleet(reading, self._before) | self._of_values(reading, values)
         self._points.append(figures)
         self._before = reading
+        return figures
 
     def series(self) -> dict[str, NDArray[np.float64]]:
         """All curves, float64, first axis ``n_points``; NaN where a point has no value."""
@@ -108,5 +110,28 @@ def _of_fleet(reading: Reading, before: Reading | None) -> dict[str, Any]:
 def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
     if not len(values):
         return np.full(len(_QUANTILES), np.nan)
-    found: NDArray[np.float64] = np.quantile(values, _QUANTILES)
+    found: NDArray[np.float64] = np.quantile(values, list(_QUANTILES.values()))
     return found
+
+
+def row_of(point: Mapping[str, Any], swarm_steps: int) -> dict[str, float]:
+    """A point of every curve as a row of single numbers, for loggers.
+
+    Args:
+        point: As `Curves.add` returns it.
+        swarm_steps: Optimizer steps of all workers by then.
+
+    >>> row_of({"loss": 0.5, "loss_of_groups": [0.4, 0.6]}, 80)
+    {'swarm_steps': 80, 'loss': 0.5, 'loss_of_groups.0': 0.4, 'loss_of_groups.1': 0.6}
+    """
+    row: dict[str, float] = {"swarm_steps": swarm_steps}
+    for name, value in point.items():
+        if name.endswith("_quantiles"):
+            stem = name.removesuffix("_quantiles")
+            parts = zip(_QUANTILES, value, strict=True)
+            row |= {f"{stem}_{part}": float(number) for part, number in parts}
+        elif np.ndim(value):
+            row |= {f"{name}.{index}": float(number) for index, number in enumerate(value)}
+        else:
+            row[name] = float(value)
+    return row

@@ -15,6 +15,7 @@ from ...gossip import TrainingError
 from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
 from ...gossip.weight import Units, founders, from_units
+from ..loggers.writer import LogWriter
 from ..runtime.counters import Counters
 from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog, Means
@@ -30,6 +31,7 @@ State = Literal["finished", "left", "failed"]
 class Measured(Protocol):
     """The part of a `Peer` that rows of metrics are made of."""
 
+    id: str
     vector: Vector
     counters: Counters
 
@@ -185,12 +187,20 @@ class Recorder:
         peer: Whose they are.
         log_every: Steps between two rows.
         before_s: How long earlier incarnations trained, seconds; the rows' time goes on there.
+        loggers: Who else gets the rows; they are opened and closed elsewhere.
     """
 
     def __init__(
-        self, path: Path | None, peer: Measured, log_every: int, *, before_s: float = 0.0
+        self,
+        path: Path | None,
+        peer: Measured,
+        log_every: int,
+        *,
+        before_s: float = 0.0,
+        loggers: LogWriter | None = None,
     ) -> None:
         self._rows = JsonlLog(path)
+        self._loggers = loggers
         self._peer = peer
         self._log_every = log_every
         self._means = Means()
@@ -293,6 +303,8 @@ class Recorder:
             "sketch": self._projection.of(*self._peer.vector.flats) if sketched else None,
         }
         self._rows.write(row)
+        if self._loggers is not None:
+            self._loggers.log(self._peer.id, row)
 
     def _durations(self, name: str) -> dict[str, float | None]:
         """Mean and standard deviation, seconds, since the row before."""

@@ -3,8 +3,9 @@
 import logging
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +13,15 @@ from torch import Tensor, nn
 from ...gossip import Rule
 from ...gossip.weight import Units
 from ..config import PeerConfig
+from ..loggers.logger import LoggedRun
+from ..loggers.writer import LogWriter
 from ..storage.ledger_file import ledger_paths
 from ..storage.merge import save_model
 from ..tasks.task import Evaluation
 from ..tensors.layout import as_text, runs_of, with_aliases
 from .metrics import Measured, Recorder, Report, State
 
-__all__ = ["LoopRecord", "Loss", "Recorded", "report_of", "save_peer_model"]
+__all__ = ["LoopRecord", "Loss", "Recorded", "logged_run", "report_of", "save_peer_model"]
 
 _log = logging.getLogger("rumor")
 
@@ -35,13 +38,16 @@ _SKETCHING_PART_MAX: Final = 0.02
 class Recorded(Measured, Protocol):
     """The part of a `Peer` that its end and its model are told with."""
 
-    id: str
     config: PeerConfig
     rule: Rule
 
     @property
-    def address(self) -> str | None:
+    def swarm(self) -> str:
         """As `Peer` has it, and so the others."""
+
+    @property
+    def address(self) -> str | None:
+        """The first of them."""
 
     @property
     def steps(self) -> int:
@@ -62,17 +68,29 @@ class LoopRecord:
     What the disk does not take costs a warning, and training goes on.
 
     Args:
-        folder: The peer's, which is there.
+        folder: The peer's, which is there; None to feed loggers alone.
         peer: Whose loop it is; it has been let in.
         model: The peer's.
         log_every: Steps between two rows.
+        loggers: Who else gets the rows; they are opened here.
     """
 
-    def __init__(self, folder: Path, peer: Recorded, model: nn.Module, log_every: int) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        peer: Recorded,
+        model: nn.Module,
+        log_every: int,
+        loggers: LogWriter,
+    ) -> None:
         self._folder, self._peer, self._model = folder, peer, model
-        # What it says of an earlier incarnation would pass for the end of this one.
-        (folder / "peer.json").unlink(missing_ok=True)
-        self._rows = Recorder(folder / "metrics.jsonl", peer, log_every)
+        self._loggers = loggers
+        if folder is not None:
+            # What it says of an earlier incarnation would pass for the end of this one.
+            (folder / "peer.json").unlink(missing_ok=True)
+        path = None if folder is None else folder / "metrics.jsonl"
+        self._rows = Recorder(path, peer, log_every, loggers=loggers)
+        loggers.open(logged_run(peer))
         self._log_every = log_every
         self._losses: Tensor | float = 0.0
         self._losses_count = 0
@@ -112,12 +130,15 @@ class LoopRecord:
         if self._evaluation is not None:
             self._write(self._peer.steps)
         self._rows.close()
-        try:
-            if state != "failed":
-                save_peer_model(self._peer, self._model, self._folder / "model.safetensors")
-            self._report(state, error).write(self._folder)
-        except OSError as failure:
-            _log.warning("the end of this peer could not be written: %s", failure)
+        report = self._report(state, error)
+        if self._folder is not None:
+            try:
+                if state != "failed":
+                    save_peer_model(self._peer, self._model, self._folder / "model.safetensors")
+                report.write(self._folder)
+            except OSError as failure:
+                _log.warning("the end of this peer could not be written: %s", failure)
+        self._loggers.close(report.as_json())
 
     def _write(self, step: int) -> None:
         if self._losses_count:
@@ -191,6 +212,26 @@ def report_of(
         rule=rule.name,
         p=getattr(rule, "p", None),
         topology=peer.config.topology,
+    )
+
+
+def logged_run(peer: Recorded, settings: Mapping[str, Any] | None = None) -> LoggedRun:
+    """What loggers are told of a peer that writes its own rows.
+
+    Args:
+        peer: It has been let in.
+        settings: Of its training, where they are known.
+    """
+    config, rule = peer.config, peer.rule
+    own = {
+        **{"rule": rule.name, "p": getattr(rule, "p", None), "topology": config.topology},
+        **{"seed": config.seed, "shards": config.shards, "wire": config.protocol.wire},
+    }
+    return LoggedRun(
+        name=f"swarm-{peer.swarm[:8]}",
+        peer=peer.id,
+        folder=config.out,
+        config={**own, **(settings or {})},
     )
 
 

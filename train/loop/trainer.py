@@ -19,6 +19,8 @@ from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.transport.zmq_transport import Transport
 from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
 from ..interval import Recurrence, parse_interval
+from ..loggers.registry import make_loggers
+from ..loggers.writer import LogWriter
 from ..lr_schedule import parse_lr_schedule
 from ..peer import Peer
 from ..runtime.session import open_transport
@@ -31,7 +33,7 @@ from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
 from .metrics import Recorder, Report, State
-from .record import report_of, save_peer_model
+from .record import logged_run, report_of, save_peer_model
 
 __all__ = ["OPTIONS", "Learner", "RunConfig", "run"]
 
@@ -244,7 +246,8 @@ def run(
         (_require_run if config.resume else _require_empty)(out)
     elif config.journal and peer_config.out is None:
         raise ConfigError("a journal needs a folder: say where with out")
-    training = _Training(config, _placed(config, peer_config))
+    loggers = LogWriter(make_loggers(peer_config.loggers))
+    training = _Training(config, _placed(config, peer_config), loggers)
     training.peer.stop = stop = stop or training.peer.stop
     training.peer.opens = opens
     try:
@@ -257,14 +260,17 @@ def run(
             training.report_failure(str(error))
             raise
         _log.info("%s", error)
-    return training.report("left")
+        return training.report("left")
+    finally:
+        loggers.close({})
 
 
 class _Training:
     """One run of one peer, or what a checkpoint lets it go on with."""
 
-    def __init__(self, config: RunConfig, peer_config: PeerConfig) -> None:
+    def __init__(self, config: RunConfig, peer_config: PeerConfig, loggers: LogWriter) -> None:
         self._config = config
+        self._loggers = loggers
         self.learner = Learner(config, peer_config.named())
         require_optimizer(peer_config.make_rule(), self.learner.task)
         self.peer = Peer(self.learner.model, peer_config)
@@ -308,7 +314,10 @@ class _Training:
                 # What it says of an earlier incarnation would pass for the end of this one.
                 (config.out / "peer.json").unlink(missing_ok=True)
             path = config.out / "metrics.jsonl" if config.out is not None else None
-            self._recorder = Recorder(path, peer, config.log_every, before_s=self._before_s)
+            self._loggers.open(logged_run(peer, _settings(config, learner)))
+            self._recorder = Recorder(
+                *(path, peer, config.log_every), before_s=self._before_s, loggers=self._loggers
+            )
             started_s = time.perf_counter()
             try:
                 while not (stop.is_set() or learner.is_done(peer.swarm_steps)):
@@ -329,6 +338,8 @@ class _Training:
         began_s, learner = time.perf_counter(), self.learner
         loss = self._train()
         evaluation = learner.evaluation()
+        if evaluation is not None:
+            self.peer.evaluated(accuracy=evaluation.accuracy, loss=evaluation.loss)
         rest_s = self._config.step_s_min - (time.perf_counter() - began_s)
         if rest_s > 0:
             time.sleep(rest_s)
@@ -360,19 +371,19 @@ class _Training:
         journal, swarm_steps = self.peer.journal, self.peer.swarm_steps
         if journal is None:
             loss = self.learner.step(swarm_steps=swarm_steps)
-            self._exchange()
+            self._exchange(loss)
             return loss
         batch = self.learner.batch()
         journal.began(batch)
         loss = self.learner.step(batch, swarm_steps=swarm_steps)
         journal.trained(float(loss))
-        self._exchange()
+        self._exchange(loss)
         journal.check()
         return loss
 
-    def _exchange(self) -> None:
+    def _exchange(self, loss: Tensor) -> None:
         began_s = time.perf_counter()
-        self.peer.step()
+        self.peer.step(loss=loss)
         self._exchange_s = time.perf_counter() - began_s
 
     def report(self, state: State) -> Report:
@@ -392,6 +403,7 @@ class _Training:
                     f"({error.strerror or error}): make room, and resume it from its last "
                     "checkpoint"
                 ) from error
+        self._loggers.close(report.as_json())
         return report
 
     def report_failure(self, error: str) -> None:
@@ -401,6 +413,7 @@ class _Training:
                 self._report("failed", error).write(self._config.out)
             except OSError as failure:
                 _log.warning("nor could peer.json be written: %s", failure)
+        self._loggers.close({"state": "failed", "error": error})
 
     def _report(self, state: State, error: str | None = None) -> Report:
         return report_of(
@@ -432,14 +445,14 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
     """What the peer is told: its name, and where it writes."""
     out = config.out
     if out is None:
-        return replace(peer_config, id=peer_config.named(), log_every=None)
+        return replace(peer_config, id=peer_config.named(), log_every=None, loggers=())
     id = peer_config.id or (last_id(out) if config.resume else None) or peer_config.named()
     checkpoint = peer_config.checkpoint
     if checkpoint is None and (config.resume or config.checkpoint_every != "never"):
         # When one is due, is for the run to say: it knows when all of a step is done.
         checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, every_s=None)
     # The rows are those of this run, which knows its learning rate and evaluates.
-    return replace(peer_config, id=id, out=out, checkpoint=checkpoint, log_every=None)
+    return replace(peer_config, id=id, out=out, checkpoint=checkpoint, log_every=None, loggers=())
 
 
 def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:

@@ -66,6 +66,8 @@ def called(*arguments: str) -> Result:
         (["--wire", "int8", "--rule", "allreduce", "--", "mine.py"], "needs numbers as they are"),
         (["--rule", "relaysgd", "--topology", "ring", "--", "mine.py"], "needs a tree"),
         (["--out", "mine.py", "--", "mine.py"], "mine.py is a file"),
+        (["--logger", "tensorbord", "--", "mine.py"], "did you mean 'tensorboard'?"),
+        (["--metrics-port", "99999", "--", "mine.py"], "metrics_port is 99999"),
         (["nowhere.toml"], "nowhere.toml: No such file"),
     ],
 )
@@ -99,7 +101,7 @@ def test_a_wrong_key_of_a_file_is_named(tmp_path: Path, text: str, message: str)
 def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text(
         'command = "mine.py --steps 3"\npeers = 2\nrule = "sgp"\nslow = ["1:4"]\n'
-        'device = "cuda:{i}"\nwire = "float16"\nlinger-s = 5\nout = "there"\n'
+        'metrics_port = 9100\ndevice = "cuda:{i}"\nwire = "float16"\nlinger-s = 5\nout = "there"\n'
     )
     result = called("swarm.toml", "--dry-run", "--json", "-n", "3")
     told = json.loads(result.stdout)
@@ -110,6 +112,7 @@ def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Pa
     assert (first["RUMOR_RULE"], second["RUMOR_SLOW"]) == ("sgp", "4.0")
     assert json.loads(first["RUMOR_PROTOCOL"]) == {"wire": "float16"}
     assert "RUMOR_SLOW" not in first
+    assert [first["RUMOR_METRICS_PORT"], second["RUMOR_METRICS_PORT"]] == ["9100", "9101"]
     assert not (tmp_path / "there").exists()
     shown = called("swarm.toml", "--dry-run").stdout
     assert "peer-1:\n  RUMOR_ID=peer-1\n" in shown
@@ -131,7 +134,8 @@ def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log(
 ) -> None:
     with forked_peers():
         words = ("--", "mine.py", "--steps", "60", "--fails", "2")
-        result = called("-n", "3", "--p", "0.5", "--out", "run", "--json", *words)
+        options = ("--p", "0.5", "--out", "run", "--logger", "tensorboard", "--metrics-port", "0")
+        result = called("-n", "3", *options, "--json", *words)
     assert result.exit_code == 1
     summary = json.loads(result.stdout)
     assert [peer["state"] for peer in summary["peers_detail"]] == ["finished", "finished", "failed"]
@@ -142,7 +146,11 @@ def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log(
     assert "RuntimeError: out of ideas" in result.stderr
     assert "taking part as peer-2" in result.stderr
     files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert files == {"peers", "rendezvous", "model.safetensors", "summary.json", "training.png"}
+    written = {"model.safetensors", "summary.json", "training.png"}
+    assert files == {"peers", "rendezvous", "tensorboard", *written}
+    series = {path.name for path in (tmp_path / "run" / "tensorboard").iterdir()}
+    assert series == {"peer-0", "peer-1", "peer-2", "swarm"}
+    assert "metrics at http://127.0.0.1:" in (tmp_path / "run/peers/peer-1/log.txt").read_text()
 
 
 @pytest.mark.live

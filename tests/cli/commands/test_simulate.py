@@ -45,8 +45,16 @@ class Fake:
         self.error: BaseException | None = None
         monkeypatch.setattr(rumor.sim, "simulate", self)
 
-    def __call__(self, config: SimulationConfig, *, progress: Callable[[Progress], None]) -> Run:
+    def __call__(
+        self,
+        config: SimulationConfig,
+        *,
+        progress: Callable[[Progress], None],
+        loggers: tuple[str, ...],
+        folder: Path,
+    ) -> Run:
         self.asked.append(config)
+        self.logged = loggers, folder.parent.name
         for one in self.tell:
             progress(one)
         if self.error is not None:
@@ -75,6 +83,11 @@ def test_help_says_what_virtual_time_is_and_gives_an_example() -> None:
 def test_without_options_the_settings_are_those_of_python(fake: Fake) -> None:
     assert simulate("--no-plot").exit_code == 0
     assert fake.asked == [SimulationConfig()]
+
+
+def test_loggers_are_handed_on_with_the_folder(fake: Fake) -> None:
+    assert simulate("--no-plot", "--logger", "wandb:mine", "--logger", "mlflow").exit_code == 0
+    assert fake.logged == (("wandb:mine", "mlflow"), "runs")
 
 
 def test_every_setting_has_an_option() -> None:
@@ -472,7 +485,7 @@ def test_a_run_has_a_new_folder_to_itself_from_its_start(
     seen: list[list[str]] = []
     run = fake.run
 
-    def another_starts(config: SimulationConfig, *, progress: object) -> Run:
+    def another_starts(config: SimulationConfig, *, progress: object, **_: object) -> Run:
         seen.append(sorted(path.name for path in Path("runs").iterdir()))
         if len(seen) == 1:
             assert simulate("--no-plot").exit_code == 0
@@ -495,7 +508,7 @@ def test_figures_are_shown_where_another_run_took_the_folder_meanwhile(
 ) -> None:
     run = fake.run
 
-    def another_ends(config: SimulationConfig, *, progress: object) -> Run:
+    def another_ends(config: SimulationConfig, *, progress: object, **_: object) -> Run:
         run.save(Path("mine"), picture=False)
         return run
 

@@ -14,11 +14,14 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
+from rumor.cli.launch import command
 from rumor.cli.launch.command import complaint, run_swarm
 from rumor.cli.launch.faults import FaultInjector
 from rumor.cli.launch.processes.group import watchdog
 from rumor.sim.kernel.faults.files import Fault, read_faults, resolve
+from rumor.train.storage.jsonl import read_metrics
 
+from ...train.loggers.fakes import Collected, Failing
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
 
 
@@ -73,6 +76,8 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--lr-schedule", "sawtooth"], "constant, cosine, linear"),
         (["--checkpoint-every", "often"], "60s"),
         (["--timing", "moon"], "local, lan, wan"),
+        (["--logger", "csv"], "known are tensorboard, trackio, wandb, mlflow"),
+        (["--metrics-port", "65533"], "metrics_port is 65533 for 4 peers"),
     ],
 )
 def test_a_wrong_argument_is_status_2_two_lines_and_no_file(
@@ -148,6 +153,37 @@ def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> 
     assert summary["accuracy"] is None and summary["loss"] > 0
     assert [peer["peer"] for peer in summary["peers_detail"]] == [0, 1, 2, 3]
     assert summary["dead"] == []
+
+
+def test_loggers_get_every_row_of_every_peer_and_the_summary(tmp_path: Path) -> None:
+    own = Collected()
+    summary = run_fakes(tmp_path / "run", steps=100, peers=2, loggers=(own,))
+    assert own.run is not None and own.run.peer is None
+    assert (own.run.name, own.run.folder) == ("run", tmp_path / "run")
+    assert (own.run.config["task"], own.run.config["steps"]) == ("quadratic", 100)
+    for peer in ("peer-0", "peer-1"):
+        rows = read_metrics(tmp_path / "run" / "peers" / peer / "metrics.jsonl")
+        assert len(rows) == 10
+        assert [row for id, _, row in own.rows if id == peer] == rows
+    assert own.summaries == [summary]
+
+
+def test_a_logger_that_fails_costs_a_run_nothing_but_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    summary = run_fakes(tmp_path / "run", steps=100, loggers=(Failing("open"), Failing("log")))
+    assert not complaint(summary)
+    assert caplog.text.count("logger Failing failed") == 2
+
+
+def test_loggers_are_closed_where_a_run_breaks_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Collected()
+    monkeypatch.setattr(command, "supervise", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_fakes(tmp_path / "run", steps=100, loggers=(own,))
+    assert own.summaries == [{}]
 
 
 def test_a_killed_peer_is_named_with_the_weight_that_died_with_it(

@@ -16,6 +16,18 @@ def run_folder_of(folder: Path, **settings: object) -> tuple[RunFolder, list[Pla
     return run_folder, run_folder.found()
 
 
+@pytest.mark.parametrize(
+    ("port", "told"),
+    [(None, []), (0, [0, 0, 0]), (9100, [9100, 9101, 9102])],
+)
+def test_each_peer_serves_metrics_at_a_port_of_its_own(
+    tmp_path: Path, port: int | None, told: list[int]
+) -> None:
+    _, places = run_folder_of(tmp_path, metrics_port=port)
+    options = [each for place in places for each in place.command if "metrics-port" in each]
+    assert options == [f"--metrics-port={each}" for each in told]
+
+
 def listens(folder: Path, id: str, port: int, written_s: float = 1.0) -> None:
     path = folder / "rendezvous" / f"{id}.addr"
     path.write_text(f"tcp://127.0.0.1:{port}\n")

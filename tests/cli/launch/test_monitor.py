@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.folder import Place
-from rumor.cli.launch.monitor import Monitor, PeerView, State, Tail, last_words
+from rumor.cli.launch.monitor import LifeEnd, Monitor, PeerView, State, Tail, last_words
 
 
 class Ended:
@@ -57,6 +57,24 @@ def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
     (tmp_path / "peer.json").write_text('{"state":"finished","error":null}')
     process.status = 0
     assert monitor.update() == [] and monitor.over
+
+
+def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
+    tmp_path: Path,
+) -> None:
+    handed: list[tuple[str, int]] = []
+    monitor = Monitor(
+        *([place(tmp_path)], [Ended()], 20),
+        on_row=lambda id, row: handed.append((id, row["step"])),
+    )
+    (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
+    monitor.recall(0, LifeEnd(state=State.KILLED, why="", step=10, lives=frozenset()))
+    for step in (11, 12):
+        with open(tmp_path / "metrics.jsonl", "a") as file:
+            file.write(f'{{"step":{step}}}\n')
+        monitor.update()
+        monitor.update()
+    assert handed == [("peer-0", 11), ("peer-0", 12)]
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,15 @@ def test_only_what_was_typed_is_changed(tmp_path: Path) -> None:
     assert "--rule cannot be changed" in str(result.exception)
 
 
+def test_the_launcher_logs_where_it_is_told_now_and_peers_keep_their_ports(tmp_path: Path) -> None:
+    for index in (0, 1):
+        left(tmp_path, f"peer-{index}", index, loggers=[], metrics_port=9100 + index)
+    read = read_run(tmp_path, {"loggers": ("tensorboard",)})
+    assert (read.config.loggers, read.config.metrics_port) == (("tensorboard",), 9100)
+    assert read.changes == ()
+    assert read_run(tmp_path, {}).config.loggers == ()
+
+
 def wrote(folder: Path, name: str, *rows: dict[str, Any]) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -13,6 +13,8 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.merge import open_model
 
+from ..loggers.fakes import Collected, Failing
+
 
 def config(**changes: object) -> PeerConfig:
     return PeerConfig(id="solo", linger_s=0, **{"log_every": 2, **changes})  # type: ignore[arg-type]
@@ -77,3 +79,42 @@ def test_who_wants_no_rows_gets_the_ledger_alone(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.glob("*.json*")} == {
         *("ledger.jsonl", "events.jsonl", "life.json"),
     }
+
+
+def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> None:
+    own = Collected()
+    with Peer(nn.Linear(2, 1), config(), loggers=(own,), rule="sgp") as peer:
+        for loss in (1.0, 2.0, 4.0, 8.0):
+            peer.step(loss=loss)
+        peer.evaluated(accuracy=0.75)
+        assert own.summaries == []
+        swarm = peer.swarm
+    assert own.run is not None and len(swarm) == 32
+    assert (own.run.name, own.run.peer, own.run.folder) == (f"swarm-{swarm[:8]}", "solo", None)
+    assert (own.run.config["rule"], own.run.config["topology"]) == ("sgp", "exponential")
+    assert [(peer, x, row["loss"]) for peer, x, row in own.rows] == [
+        *(("solo", 1, 1.0), ("solo", 2, 2.0), ("solo", 4, 6.0)),
+        ("solo", 4, None),
+    ]
+    (summary,) = own.summaries
+    assert (summary["state"], summary["steps"], summary["accuracy"]) == ("finished", 4, 0.75)
+
+
+def test_a_logger_that_fails_changes_no_bit_of_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = Failing("log", "close")
+    with Peer(nn.Linear(2, 1), config(), out=tmp_path, loggers=(failing,)) as peer:
+        for _ in range(4):
+            peer.step(loss=1.0)
+    assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 4]
+    assert caplog.text.count("logger Failing failed") == 1
+    assert json.loads((tmp_path / "peer.json").read_text())["state"] == "finished"
+
+
+def test_a_loop_that_raises_closes_its_loggers_with_what_went_wrong() -> None:
+    own = Collected()
+    with pytest.raises(TrainingError), Peer(nn.Linear(2, 1), config(), loggers=(own,)):
+        raise TrainingError("no more")
+    (summary,) = own.summaries
+    assert (summary["state"], summary["error"]) == ("failed", "TrainingError: no more")

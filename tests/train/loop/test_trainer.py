@@ -16,6 +16,8 @@ from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tasks.data import Sampler
 
+from ..loggers.fakes import Collected
+
 
 def plain_sgd(seed: int, peer: str, steps: int) -> nn.Module:
     """The loop that anybody would write, on the same batches."""
@@ -55,6 +57,27 @@ def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
     assert (report.state, report.steps, report.weight) == ("finished", 60, 1.0)
     assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 20, 40, 50, 60]
     assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
+
+
+@pytest.mark.live
+def test_loggers_get_the_rows_of_the_file_the_settings_and_the_end(tmp_path: Path) -> None:
+    own = Collected()
+    config = RunConfig(steps=60, out=tmp_path, log_every=20)
+    report = run(config, PeerConfig(id="solo", loggers=(own,)))
+    rows = read_metrics(tmp_path / "metrics.jsonl")
+    assert [(peer, x) for peer, x, _ in own.rows] == [("solo", row["swarm_steps"]) for row in rows]
+    assert [row for _, _, row in own.rows] == rows
+    assert own.run is not None and own.run.folder == tmp_path
+    assert (own.run.config["task"], own.run.config["steps"]) == ("digits", 60)
+    assert own.summaries == [report.as_json()]
+
+
+@pytest.mark.live
+def test_loggers_hear_of_a_run_that_fails() -> None:
+    own = Collected()
+    with pytest.raises(TrainingError):
+        run(RunConfig(steps=60, lr=1e30), PeerConfig(id="solo", loggers=(own,)))
+    assert [summary["state"] for summary in own.summaries] == ["failed"]
 
 
 @pytest.mark.live

@@ -19,6 +19,7 @@ TOLD = {
     "RUMOR_SIGNALS": "1",
     "RUMOR_JOIN": "tcp://node-a:7700, tcp://node-b:7700",
     "RUMOR_PROTOCOL": '{"wire": "float16"}',
+    "RUMOR_METRICS_PORT": "9101",
 }
 
 
@@ -33,6 +34,7 @@ def test_a_peer_finds_its_settings() -> None:
     assert (config.id, config.rule, config.seed, config.signals) == ("anna", "sgp", 7, True)
     assert config.join == ("tcp://node-a:7700", "tcp://node-b:7700")
     assert config.protocol.wire == "float16"
+    assert config.metrics_port == 9101
     assert config.out == Path("somewhere").absolute() == told.out
     assert (told.index, told.count, str(told.device)) == (1, 3, "cpu")
 

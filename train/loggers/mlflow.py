@@ -1,0 +1,103 @@
+"""MLflow: a run for the swarm, within which each peer has a run of its own."""
+
+import fcntl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import mlflow
+from mlflow.entities import Metric, Param
+from mlflow.tracking import MlflowClient
+
+from .logger import SWARM, LoggedRun, figures, final_figures, flat
+
+__all__ = ["MlflowLogger"]
+
+# What its server refuses to take at once.
+_METRICS_MAX: Final = 1000
+_PARAMS_MAX: Final = 100
+_PARAM_CHARS_MAX: Final = 500
+
+
+class MlflowLogger:
+    """Writes to ``MLFLOW_TRACKING_URI``, which is a database in the working directory unless set.
+
+    One writer for all nests the peers' runs in the swarm's. A peer that writes its own rows has a
+    run with the tag ``rumor.swarm``, by which runs can be grouped.
+
+    Args:
+        where: The experiment; ``rumor`` unless given.
+    """
+
+    def __init__(self, where: str | None = None) -> None:
+        self._experiment = where or "rumor"
+        self._runs: dict[str, str] = {}
+
+    def open(self, run: LoggedRun) -> None:
+        """Begin the swarm's run, or the peer's own, with the settings as parameters."""
+        self._run = run
+        with _alone(mlflow.get_tracking_uri()):
+            self._client = MlflowClient()
+        self._experiment_id = self._found()
+        own = self._run_of(run.peer or SWARM)
+        params = [
+            Param(name, str(value)[:_PARAM_CHARS_MAX]) for name, value in flat(run.config).items()
+        ]
+        for start in range(0, len(params), _PARAMS_MAX):
+            self._client.log_batch(own, params=params[start : start + _PARAMS_MAX])
+
+    def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
+        """Add a point to each chart."""
+        self._write(self._run_of(peer), figures(row), x, row.get("unix_s"))
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Write the final figures into the swarm's run, or the peer's own, and end all."""
+        final = final_figures(summary, self._run)
+        self._write(self._run_of(self._run.peer or SWARM), final, 0, None)
+        for run_id in self._runs.values():
+            self._client.set_terminated(run_id)
+
+    def _write(
+        self, run_id: str, values: Mapping[str, float], x: int, unix_s: float | None
+    ) -> None:
+        now_ms = int((unix_s or time.time()) * 1000)
+        metrics = [Metric(name, value, now_ms, x) for name, value in values.items()]
+        for start in range(0, len(metrics), _METRICS_MAX):
+            self._client.log_batch(run_id, metrics=metrics[start : start + _METRICS_MAX])
+
+    def _run_of(self, peer: str) -> str:
+        if peer not in self._runs:
+            tags = {"rumor.swarm": self._run.name}
+            if self._run.peer is None and peer != SWARM:
+                tags["mlflow.parentRunId"] = self._run_of(SWARM)
+            name = self._run.name if peer == SWARM else peer
+            run = self._client.create_run(self._experiment_id, tags=tags, run_name=name)
+            self._runs[peer] = run.info.run_id
+        return self._runs[peer]
+
+    def _found(self) -> str:
+        """The experiment, made where there is none: several peers may try at once."""
+        for _ in range(2):
+            found = self._client.get_experiment_by_name(self._experiment)
+            if found is not None:
+                return str(found.experiment_id)
+            try:
+                return str(self._client.create_experiment(self._experiment))
+            except Exception as error:
+                failure = error
+        raise failure
+
+
+_SQLITE: Final = "sqlite:///"
+
+
+@contextmanager
+def _alone(uri: str) -> Iterator[None]:
+    """Keep other processes out: two that make the tables of one SQLite file would break it."""
+    if not uri.startswith(_SQLITE):
+        yield
+        return
+    with open(uri.removeprefix(_SQLITE) + ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,83 @@
+"""Loggers by name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+from ...gossip.errors import ConfigError
+from .logger import Logger, LoggerSpec
+
+__all__ = ["LOGGERS", "LoggerKind", "check_loggers", "make_loggers"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggerKind:
+    """A logger that has a name: its module here, and its extra, are called so, too."""
+
+    cls: str
+    """The class, which takes WHERE or None."""
+    needs: tuple[str, ...]
+    """Modules that its extra brings."""
+
+
+LOGGERS: Final[Mapping[str, LoggerKind]] = {
+    "tensorboard": LoggerKind("TensorBoardLogger", ("tensorboard",)),
+    "trackio": LoggerKind("TrackioLogger", ("trackio",)),
+    "wandb": LoggerKind("WandbLogger", ("wandb",)),
+    "mlflow": LoggerKind("MlflowLogger", ("mlflow",)),
+}
+
+
+def check_loggers(specs: Sequence[LoggerSpec]) -> None:
+    """Make sure that loggers can be made, without importing what they need.
+
+    Raises:
+        ConfigError: There is no such logger, it has no WHERE behind its colon, or a package is not
+            installed; the remedy is named.
+    """
+    if isinstance(specs, str):
+        raise ConfigError(f'loggers is {specs!r}: it must be a tuple, as in ("{specs}",)')
+    for spec in specs:
+        if isinstance(spec, str):
+            _parsed(spec)
+        elif isinstance(spec, type) or not isinstance(spec, Logger):
+            raise ConfigError(
+                f"a logger is {spec!r}: it must be a name, or an object with the methods open, log "
+                "and close"
+            )
+
+
+def make_loggers(specs: Sequence[LoggerSpec]) -> list[tuple[str, Logger]]:
+    """Make loggers, each with what to call it in a warning; none is opened.
+
+    Raises:
+        ConfigError: See `check_loggers`.
+    """
+    check_loggers(specs)
+    return [_made(spec) if isinstance(spec, str) else (type(spec).__name__, spec) for spec in specs]
+
+
+def _made(spec: str) -> tuple[str, Logger]:
+    name, where = _parsed(spec)
+    module = import_module(f".{name}", __package__)
+    logger: Logger = getattr(module, LOGGERS[name].cls)(where)
+    return name, logger
+
+
+def _parsed(spec: str) -> tuple[str, str | None]:
+    name, colon, where = spec.partition(":")
+    if name not in LOGGERS:
+        near = get_close_matches(name, LOGGERS, 1)
+        hint = f", did you mean {near[0]!r}?" if near else f": known are {', '.join(LOGGERS)}"
+        raise ConfigError(f"there is no logger {name!r}{hint}")
+    if colon and not where.strip():
+        raise ConfigError(f"logger {spec!r} says no place behind the colon: leave out the colon")
+    for needed in LOGGERS[name].needs:
+        if find_spec(needed) is None:
+            raise ConfigError(
+                f"logger {name} needs a package that is not installed: pip install 'rumor[{name}]'"
+            )
+    return name, where.strip() or None

@@ -1,0 +1,61 @@
+"""TensorBoard: a folder of event files for each peer, which it draws as one chart for a metric."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from torch.utils.tensorboard import SummaryWriter
+
+from .logger import SWARM, LoggedRun, figures, final_figures, flat
+
+__all__ = ["TensorBoardLogger"]
+
+# TensorBoard looks for new events twice a minute.
+_FLUSH_S: Final = 10
+
+
+class TensorBoardLogger:
+    """Writes event files, a folder for each peer and one for the swarm.
+
+    They are in FOLDER/RUN, or without a folder, in ``tensorboard`` within the run's own. A peer
+    that writes its own rows does so in FOLDER/PEER, so that peers with one FOLDER are one swarm.
+
+    Args:
+        where: FOLDER.
+    """
+
+    def __init__(self, where: str | None = None) -> None:
+        self._where = where
+        self._root = Path()
+        self._writers: dict[str, SummaryWriter] = {}
+
+    def open(self, run: LoggedRun) -> None:
+        """Write the settings."""
+        self._run = run
+        if self._where is None:
+            self._root = (run.folder or Path("runs")) / "tensorboard"
+        else:
+            self._root = Path(self._where) / (run.name if run.peer is None else "")
+        rows = [f"| {name} | {value} |" for name, value in flat(run.config).items()]
+        table = "\n".join(["| setting | value |", "|---|---|", *rows])
+        self._writer(run.peer or SWARM).add_text("settings", table)
+
+    def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
+        """Add a point to each chart."""
+        writer, now = self._writer(peer), row.get("unix_s") or time.time()
+        for name, value in figures(row).items():
+            writer.add_scalar(name, value, x, walltime=now)
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Write settings and final figures as hyperparameters, and close all files."""
+        own = self._writer(self._run.peer or SWARM)
+        final = final_figures(summary, self._run)
+        own.add_hparams(flat(self._run.config), final, run_name=".")
+        for writer in self._writers.values():
+            writer.close()
+
+    def _writer(self, peer: str) -> SummaryWriter:
+        if peer not in self._writers:
+            self._writers[peer] = SummaryWriter(str(self._root / peer), flush_secs=_FLUSH_S)
+        return self._writers[peer]
