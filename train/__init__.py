@@ -4,6 +4,7 @@ from .config import CheckpointConfig, PeerConfig
 from .loop.trainer import RunConfig, run
 from .peer import Peer
 from .runtime.environment import Environment, environment
+from .runtime.shutdown import MergeResult
 from .tasks.registry import load_task
 from .tasks.task import Evaluation, Task
 
@@ -11,6 +12,7 @@ __all__ = [
     "CheckpointConfig",
     "Environment",
     "Evaluation",
+    "MergeResult",
     "Peer",
     "PeerConfig",
     "RunConfig",

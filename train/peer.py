@@ -24,6 +24,7 @@ from .runtime.environment import environment
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.session import Made, PeerSession, open_transport
+from .runtime.shutdown import MergeResult
 from .storage.checkpointer import Stateful
 from .storage.journal import Journal
 from .tensors.vector import Vector
@@ -113,6 +114,8 @@ class Peer:
         """What was sent, mixed and refused so far."""
         self._folder = PeerFolder(self.config, model, self.vector)
         self._session: PeerSession | None = None
+        self.merged: MergeResult | None = None
+        """How the last `merge` ended, that at the end of the block included; None before."""
         self._left = False
         self._stepped_s: float | None = None
         self._pace_s = _PACE_S
@@ -422,25 +425,25 @@ class Peer:
         """Sleep until something has come since this was last called, or for so many seconds."""
         self._running().wait_for_share(timeout_s)
 
-    def merge(self, timeout_s: float = 30.0) -> bool:
+    def merge(self, timeout_s: float = 30.0) -> MergeResult:
         """Take no more steps, wait for the others to finish, and agree with them.
 
         The model then is the swarm's average, nearly: what is left of the disagreement falls by a
-        constant factor with each of `ProtocolConfig.merge_rounds`.
+        constant factor with each of `ProtocolConfig.merge_rounds`. Where it is not, the result is
+        false, and says who still trained; a warning names them, too.
 
         Args:
             timeout_s: How long to wait for the others, seconds; this call ends by then, and when
                 `stop` is set.
 
-        Returns:
-            Whether all live peers had finished; False for one that has left.
-
         Raises:
             TrainingError: The ledger cannot be written.
         """
         if self._left:
-            return False
-        return shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
+            self.merged = MergeResult(complete=False)
+        else:
+            self.merged = shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
+        return self.merged
 
     def leave(self) -> None:
         """Leave the swarm: resolve the escrow and hand the weight to a neighbor.

@@ -168,7 +168,13 @@ def report(summary: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     console.print()
-    for sentence in (_result(summary), _weight(summary), *_deaths(summary), _files(summary)):
+    for sentence in (
+        _result(summary),
+        _weight(summary),
+        *_deaths(summary),
+        *_unmerged(summary),
+        _files(summary),
+    ):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -219,6 +225,19 @@ def _deaths(summary: dict[str, Any]) -> list[str]:
         if dead["weight_units"]:
             loss = f"a weight of {dead['weight']:.4f} died with it ({dead['weight_units']} units)"
         sentences.append(f"{dead['id']} {how} at step {dead['step']}{why}; {loss}.")
+    return sentences
+
+
+def _unmerged(summary: dict[str, Any]) -> list[str]:
+    """Who did not wait until its model was the average."""
+    sentences = []
+    for peer in summary["peers_detail"]:
+        merge = peer.get("merge")
+        if merge is None or merge["complete"] or peer["state"] != State.FINISHED:
+            continue
+        late = [f"{other} (step {step})" for other, step in merge["unfinished"].items()]
+        without = f"waited no longer for {', '.join(late)}" if late else "had no time to agree"
+        sentences.append(f"{peer['id']} ended before its model was the average: it {without}.")
     return sentences
 
 

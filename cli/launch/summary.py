@@ -67,6 +67,9 @@ class Outcome:
     model: SavedModel | None
     rows: tuple[dict[str, Any], ...]
     """Its metrics, of all lives."""
+    merge: Mapping[str, Any] | None = None
+    """How merging with the others ended for it, as `rumor.train.MergeResult` has it; None where it
+    was not begun."""
     earlier: tuple[LifeEnd, ...] = ()
     """How its earlier lives ended."""
     earlier_accounts: tuple[Account, ...] = ()
@@ -171,6 +174,7 @@ def read_outcome(place: Place, view: PeerView) -> Outcome:
         accounts=accounts,
         model=open_model(path) if path.exists() else None,
         rows=rows,
+        merge=known.get("merge"),
         earlier=tuple(view.earlier),
         earlier_accounts=earlier,
     )
@@ -376,6 +380,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         **{name: _finite(value) for name, value in outcome.figures.items()},
         "weight": outcome.weight_founders,
         "weight_units": in_units(outcome.weight),
+        "merge": outcome.merge,
     }
 
 

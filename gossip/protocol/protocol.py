@@ -223,6 +223,11 @@ class Protocol:
         return self._state.table.clock
 
     @property
+    def steps(self) -> int:
+        """Optimizer steps that this peer has taken, in this and earlier incarnations."""
+        return self._state.table.step
+
+    @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers, as they were known when the rule was last called.
 

@@ -16,6 +16,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
 from ...gossip.weight import Units, founders, from_units
 from ..runtime.counters import Counters
+from ..runtime.shutdown import MergeResult
 from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog, Means
 from ..tasks.task import Evaluation
@@ -88,6 +89,8 @@ class Report:
     """The rule's parameter of that name, where it has one."""
     topology: str | None = None
     """Spec of the graph."""
+    merge: MergeResult | None = None
+    """How merging with the others ended; None where it was not begun."""
 
     @property
     def weight(self) -> float:

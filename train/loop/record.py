@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...gossip import Rule
 from ...gossip.weight import Units
 from ..config import PeerConfig
+from ..runtime.shutdown import MergeResult
 from ..storage.ledger_file import ledger_paths
 from ..storage.merge import save_model
 from ..tasks.task import Evaluation
@@ -38,6 +39,7 @@ class Recorded(Measured, Protocol):
     id: str
     config: PeerConfig
     rule: Rule
+    merged: MergeResult | None
 
     @property
     def address(self) -> str | None:
@@ -159,6 +161,7 @@ class LoopRecord:
             rule=rule.name,
             p=getattr(rule, "p", None),
             topology=peer.config.topology,
+            merge=peer.merged,
         )
 
 

@@ -422,6 +422,7 @@ class _Training:
             pushes=counters.pushes,
             skipped=counters.skipped,
             refusals=counters.refusals,
+            merge=peer.merged,
         )
 
 

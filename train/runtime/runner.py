@@ -219,6 +219,15 @@ class PeerRuntime:
         """Finish mixing what was put off."""
         self._store.settle()
 
+    def measure_mixing(self) -> None:
+        """Measure from now on how far from the model the shares are that are mixed into it."""
+        self._store.measure_mixing()
+
+    @property
+    def mixing_distance(self) -> float | None:
+        """How far the last share that was measured was from the model, relative to its norm."""
+        return self._store.mixing_distance
+
     def wait_for_share(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
         self._ready.wait(timeout_s)

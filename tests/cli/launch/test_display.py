@@ -103,6 +103,13 @@ def test_it_names_the_dead_and_what_died_with_them() -> None:
     assert "peer-1 was killed by SIGKILL at step 120; a weight of 0.5000 died with it" in text
 
 
+def test_it_names_whom_a_peer_did_not_wait_for() -> None:
+    late = {"complete": False, "unfinished": {"peer-0": 500}, "missing": {}, "distance": None}
+    text = report_text_of(peers_detail=[detail(0), detail(1, merge=late)])
+    assert "peer-1 ended before its model was the average: it waited no longer for peer-0" in text
+    assert "average: it" not in report_text_of(peers_detail=[detail(0, merge=None), detail(1)])
+
+
 def test_of_a_life_whose_end_nobody_saw_no_signal_is_named() -> None:
     text = report_text_of(dead=[DEAD | {"why": "", "weight": 0.0, "weight_units": 0}])
     assert "peer-1 ended without a word at step 120; no weight died with it." in text
