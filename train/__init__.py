@@ -1,5 +1,6 @@
 """Training on live peers: tasks, data, the model as a vector, and `Peer` for one's own loop."""
 
+from .average import Average
 from .config import CheckpointConfig, PeerConfig
 from .loop.trainer import RunConfig, run
 from .peer import Peer
@@ -9,6 +10,7 @@ from .tasks.registry import load_task
 from .tasks.task import Evaluation, Task
 
 __all__ = [
+    "Average",
     "CheckpointConfig",
     "Environment",
     "Evaluation",

@@ -15,6 +15,7 @@ from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, Transpor
 from ..gossip.protocol.rule import requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
+from .average import Average, AverageEvaluation, AverageEvaluator, Evaluate, average
 from .config import PeerConfig
 from .loop.record import LoopRecord, Loss, save_peer_model
 from .loop.signals import SignalHandling
@@ -56,6 +57,10 @@ class Peer:
         seed: Of this peer's random choices.
         out: Folder for its ledger, metrics and, at the end, the model.
         signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
+        evaluate: Measures a model on held-out data and returns ``{"accuracy": ..., "loss": ...}``,
+            or one of them. It is called with the average of all peers' models (see `average`) in a
+            copy of *model*, by one peer of those that live: the first by id.
+        evaluate_every: Steps between two such evaluations; both or neither of the two.
 
     What is left at its default is taken from the environment, where `rumor run` started the
     script; see `rumor.train.environment`.
@@ -77,6 +82,8 @@ class Peer:
         seed: int | None = None,
         out: Path | str | None = None,
         signals: bool | None = None,
+        evaluate: Evaluate | None = None,
+        evaluate_every: int | None = None,
     ) -> None:
         given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
         given |= {"join": None if join is None else tuple(join), "signals": signals}
@@ -116,6 +123,13 @@ class Peer:
         self._session: PeerSession | None = None
         self.merged: MergeResult | None = None
         """How the last `merge` ended, that at the end of the block included; None before."""
+        self._evaluator = None
+        if (evaluate is None) is not (evaluate_every is None):
+            raise ConfigError("evaluate and evaluate_every go together: give both, or neither")
+        if evaluate is not None and evaluate_every is not None:
+            self._evaluator = AverageEvaluator(model, evaluate, evaluate_every)
+        self.averaged: AverageEvaluation | None = None
+        """What this peer has measured last of the average of all."""
         self._left = False
         self._stepped_s: float | None = None
         self._pace_s = _PACE_S
@@ -395,12 +409,22 @@ class Peer:
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._running().step(trained=True, stop=self.stop)
         self._folder.stepped(self._current_session())
+        exchange_s, averaged = time.monotonic() - now, self._measure_average()
         if self._record is not None:
-            self._record.stepped(loss, time.monotonic() - now)
-        self._stepped_s = now if self._told.slow == 1 else time.monotonic()
+            self._record.stepped(loss, exchange_s, averaged)
+        apart_s = averaged.wall_s if averaged else 0.0
+        self._stepped_s = now + apart_s if self._told.slow == 1 else time.monotonic()
         if self._signals.caught is not None:
             self.leave()
             self._signals.pass_on()
+
+    def _measure_average(self) -> AverageEvaluation | None:
+        """The average on held-out data, where it is time and for this peer to measure it."""
+        evaluator = self._evaluator
+        if evaluator is None or not evaluator.is_due(self.steps, self.id, self.live):
+            return None
+        self.averaged = evaluator.measure(self.steps, self.average)
+        return self.averaged
 
     def evaluated(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
         """Tell what was measured on held-out data: it goes into metrics and pictures.
@@ -444,6 +468,33 @@ class Peer:
         else:
             self.merged = shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
         return self.merged
+
+    def average(self, timeout_s: float = 10.0) -> Average:
+        """The average of all live peers' models, weighted, as they are now; for evaluations.
+
+        Their models are read one after another, each at its peer's next step boundary: no weight
+        moves, nothing is mixed, and training elsewhere goes on. Under a rule that waits, others
+        wait for this peer meanwhile. It costs a model's bytes for each peer, and twice to three
+        times the model's memory here. Call it between two steps, and not after `merge`: then the
+        model is the average, and the others may have gone.
+
+        Args:
+            timeout_s: How long to wait for each of the others, seconds. Those that do not answer
+                are named in the result, and count nothing.
+
+        Returns:
+            ``sum w_i x_i / sum w_i``, computed in float64, over what peers hold at that moment:
+            what a simulation calls the merged model. Shares under way are in nobody's.
+
+        Raises:
+            LocalProtocolError: The peer has left, or is not running.
+            TransportError: The network thread failed.
+            TrainingError: The ledger cannot be written.
+        """
+        runtime = self._running()
+        if self._left:
+            raise LocalProtocolError("the peer has left: read the average before")
+        return average(runtime, self.vector, self._model, timeout_s, self.stop)
 
     def leave(self) -> None:
         """Leave the swarm: resolve the escrow and hand the weight to a neighbor.

@@ -170,6 +170,7 @@ def report(summary: dict[str, Any], console: Console) -> None:
     console.print()
     for sentence in (
         _result(summary),
+        *_average(summary),
         _weight(summary),
         *_deaths(summary),
         *_unmerged(summary),
@@ -193,6 +194,23 @@ def _result(summary: dict[str, Any]) -> str:
     has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
     models = "the models it was merged from" if figures else "The models that were merged"
     return f"{has}{models} {apart}{equally}."
+
+
+def _average(summary: dict[str, Any]) -> list[str]:
+    """What was measured of the average while all trained."""
+    last = summary.get("average")
+    if last is None:
+        return []
+    told = {"accuracy": (last["accuracy"], ".4f"), "loss": (last["loss"], ".4g")}
+    figures = [
+        f"{name} {value:{form}}" for name, (value, form) in told.items() if value is not None
+    ]
+    without = f", without {', '.join(last['missing'])}" if last["missing"] else ""
+    models = "its own model alone" if last["models"] == 1 else f"{last['models']} models"
+    return [
+        f"The average while all trained, last measured by {last['id']} at its step {last['step']}, "
+        f"of {models}{without}: {' and '.join(figures)} on held-out data."
+    ]
 
 
 def _weight(summary: dict[str, Any]) -> str:

@@ -318,6 +318,24 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
     )
 
 
+def _last_average(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
+    """What was measured last of the average of all while they trained, and by whom."""
+    rows = [(row, outcome) for outcome in outcomes for row in outcome.rows]
+    measured = [each for each in rows if "average_peers" in each[0]]
+    if not measured:
+        return None
+    row, outcome = max(measured, key=lambda each: float(each[0]["unix_s"]))
+    return {
+        "peer": outcome.index,
+        "id": outcome.id,
+        "step": row["step"],
+        "accuracy": row["average_accuracy"],
+        "loss": row["average_test_loss"],
+        "models": row["average_peers"],
+        "missing": row["average_missing"],
+    }
+
+
 def summarize(
     described: Mapping[str, Any],
     out: Path,
@@ -356,6 +374,7 @@ def summarize(
         "steps_per_s": round(_sum("steps_per_s", outcomes), 3),
         "digest": merged.digest if merged else None,
         "merged_by": merged and ("weight" if merged.by_weight else "equally"),
+        "average": _last_average(outcomes),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
         "dead": [_loss(death) for death in weight.deaths],
         "ledger": {name: in_units(part) for name, part in asdict(weight.audit).items()},

@@ -347,6 +347,16 @@ class Vector:
         """The numbers of a register, laid out like `flats`; read them."""
         return self._registers[register]
 
+    def tensors(self, flats: Flats) -> dict[str, Tensor]:
+        """The shared tensors of the model, by name, as views into what is laid out like `flats`."""
+        found = {}
+        for segment, flat in zip(self._segments, flats, strict=True):
+            for placed in segment.tensors:
+                start = (placed.offset_bytes - segment.start_bytes) // placed.tensor.element_size()
+                numbers = flat[start : start + placed.tensor.numel()]
+                found[placed.spec.name] = numbers.view(placed.tensor.shape)
+        return found
+
     def exchange(self, register: str, shared: Flats, *, taken: float, given: float) -> None:
         """Exchange a register with a segment; see `effects.Exchange`.
 
