@@ -53,3 +53,5 @@ with Peer(model, bind=arguments.bind, join=arguments.join) as peer:
 
 accuracy = (model(inputs[held_out]).argmax(1) == targets[held_out]).float().mean().item()
 print(f"accuracy {accuracy:.3f} on held-out digits, shares mixed in: {peer.counters.mixed}")
+if peer.merged and peer.merged.distance is not None:
+    print(f"models differed by {peer.merged.distance:.2g} of their norm in the last exchange")

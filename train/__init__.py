@@ -1,18 +1,22 @@
 """Training on live peers: tasks, data, the model as a vector, and `Peer` for one's own loop."""
 
+from .average import Average
 from .config import CheckpointConfig, PeerConfig
 from .loop.trainer import RunConfig, run
 from .peer import Peer
 from .runtime.environment import Environment, environment
+from .runtime.shutdown import MergeResult
 from .tasks.registry import load_task
 from .tasks.sources import LoaderContext
 from .tasks.task import Evaluation, Task
 
 __all__ = [
+    "Average",
     "CheckpointConfig",
     "Environment",
     "Evaluation",
     "LoaderContext",
+    "MergeResult",
     "Peer",
     "PeerConfig",
     "RunConfig",

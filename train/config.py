@@ -269,6 +269,9 @@ class RunConfig:
     """Steps between two rows of metrics.jsonl."""
     eval_every: int = 50
     """Steps between two evaluations on held-out data."""
+    eval_average_every: int | None = None
+    """Steps between two evaluations of the average of all peers' models, by one of them, which
+    receives a model from each of the others for it; none unless given."""
     step_s_min: float = 0.0
     """Sleep until a step has taken S seconds: slowness that costs no core."""
     journal: bool = False
@@ -287,7 +290,8 @@ class RunConfig:
     read when a step is due; loaders of a task's own may have workers."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "total_steps", "batch_size", "log_every", "eval_every", "count"):
+        counts = ("steps", "total_steps", "batch_size", "log_every", "eval_every", "count")
+        for name in (*counts, "eval_average_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1")

@@ -9,30 +9,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, TransportError
 from ..gossip.protocol.rule import requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
 from ..gossip.wire.formats import Form
+from .average import Average, AverageEvaluation, Evaluate, average
 from .config import PeerConfig
 from .loggers.logger import LoggerSpec
-from .loggers.registry import make_loggers
-from .loggers.writer import LogWriter
-from .loop.exporter import Exporter
-from .loop.record import LoopRecord, Loss, save_peer_model
+from .loop.record import Loss, save_peer_model
 from .loop.signals import SignalHandling
+from .loop.telemetry import Telemetry
 from .runtime import initial_model, join, shutdown
 from .runtime.counters import Counters
 from .runtime.environment import environment
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.session import Made, PeerSession, open_transport
+from .runtime.shutdown import MergeResult
 from .storage.checkpointer import Stateful
 from .storage.journal import Journal
 from .tensors.blocks import all_finite
-from .tensors.vector import Vector, not_finite
+from .tensors.buffers import not_finite
+from .tensors.vector import Vector
 
 __all__ = ["Peer"]
 
@@ -67,6 +68,10 @@ class Peer:
         signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
         loggers: Where metrics go besides, such as ``("tensorboard",)``.
         metrics_port: Where Prometheus finds metrics; 0 for a free port, which the log tells.
+        evaluate: Measures a model on held-out data and returns ``{"accuracy": ..., "loss": ...}``,
+            or one of them. It is called with the average of all peers' models (see `average`) in a
+            copy of *model*, by one peer of those that live: the first by id.
+        evaluate_every: Steps between two such evaluations; both or neither of the two.
 
     What is left at its default is taken from the environment, where `rumor run` started the
     script; see `rumor.train.environment`.
@@ -90,6 +95,8 @@ class Peer:
         signals: bool | None = None,
         loggers: Sequence[LoggerSpec] | None = None,
         metrics_port: int | None = None,
+        evaluate: Evaluate | None = None,
+        evaluate_every: int | None = None,
     ) -> None:
         given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
         several = join if join is None or isinstance(join, str) else tuple(join)
@@ -129,15 +136,13 @@ class Peer:
         """What was sent, mixed and refused so far."""
         self._folder = PeerFolder(self.config, model, self.vector)
         self._session: PeerSession | None = None
+        self.merged: MergeResult | None = None
+        """How the last `merge` ended, that at the end of the block included; None before."""
         self._left = False
         self._stepped_s: float | None = None
         self._pace_s = _PACE_S
         self._told = told
-        self._record: LoopRecord | None = None
-        self._loggers = LogWriter(make_loggers(self.config.loggers))
-        self._exporter: Exporter | None = None
-        self._loss: Loss | None = None
-        self._measured: dict[str, float] = {}
+        self._telemetry = Telemetry(self.config, model, evaluate, evaluate_every)
         self._signals = SignalHandling(self.stop)
 
     def register(self, **objects: Stateful) -> None:
@@ -239,31 +244,18 @@ class Peer:
         )
         try:
             self._folder.require_ready(self.rule)
-            if self.config.metrics_port is not None:
-                self._exporter = Exporter(self, self.config.metrics_port, self.config.bind)
-                # A script need not show information, and else nobody would know a free port.
-                level = logging.INFO if self.config.metrics_port else logging.WARNING
-                _log.log(level, "metrics at %s", self._exporter.url)
-            self._begin_alike()
+            self._telemetry.serve(self)
+            if (meet := self.config.rendezvous) is not None and self._folder.past is None:
+                initial_model.begin_alike(
+                    *(self._model, self.vector.schema, meet, self._told.index, self._told.count),
+                    *(self.stop, self.config.join_timeout_s),
+                )
             self._session = join.begin(made, self._folder, self.stop)
-            out, log_every = self.config.out, self.config.log_every
-            if log_every is not None and (out is not None or self._loggers):
-                self._record = LoopRecord(out, self, self._model, log_every, self._loggers)
+            self._telemetry.begin(self)
         except BaseException:
             self._folder.close()
-            self._stop_exporting()
+            self._telemetry.stop_serving()
             raise
-
-    def _begin_alike(self) -> None:
-        """Let all founders of a run begin with one model, however scripts draw theirs."""
-        folder, told = self.config.rendezvous, self._told
-        if folder is None or told.count == 1 or self._folder.past is not None:
-            return
-        if told.index == 0:
-            initial_model.leave(self._model, self.vector.schema, folder)
-        else:
-            timeout_s = self.config.join_timeout_s
-            initial_model.adopt(self._model, self.vector.schema, folder, self.stop, timeout_s)
 
     def __exit__(
         self,
@@ -289,16 +281,14 @@ class Peer:
             self._signals.pass_on()
 
     def _note_end(self, error: BaseException | None, *, went_early: bool) -> None:
-        if self._record is None:
-            return
         stopped = isinstance(error, KeyboardInterrupt) or self._signals.caught is not None
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
         if error is not None and not stopped:
-            self._record.end("failed", f"{type(error).__name__}: {error}")
+            self._telemetry.end("failed", f"{type(error).__name__}: {error}")
         elif self._left and (went_early or stopped or self.stop.is_set()):
-            self._record.end("left")
+            self._telemetry.end("left")
         else:
-            self._record.end("finished")
+            self._telemetry.end("finished")
 
     def _end(self, *, quietly: bool) -> None:
         """Leave, unless that is done or needless, and close.
@@ -318,11 +308,6 @@ class Peer:
             _log.warning("could not leave in good order: %s", failure)
         finally:
             self._close()
-
-    @property
-    def tally(self) -> Counters:
-        """The earlier name of `counters`."""
-        return self.counters
 
     @property
     def journal(self) -> Journal | None:
@@ -429,12 +414,8 @@ class Peer:
         if (self.steps + 1) % _LOOK_EVERY_STEPS == 0:
             self._require_finite()
         self._folder.stepped(self._current_session())
-        if loss is not None and self._exporter is not None:
-            # A tensor is read when it is asked for: a GPU is not waited for in each step.
-            self._loss = loss.detach() if isinstance(loss, Tensor) else loss
-        if self._record is not None:
-            self._record.stepped(loss, time.monotonic() - now)
-        self._stepped_s = now if self._told.slow == 1 else time.monotonic()
+        apart_s = self._telemetry.stepped(self, loss, time.monotonic() - now)
+        self._stepped_s = now + apart_s if self._told.slow == 1 else time.monotonic()
         if self._signals.caught is not None:
             self.leave()
             self._signals.pass_on()
@@ -446,17 +427,18 @@ class Peer:
             accuracy: Fraction that is right, in [0, 1].
             loss: Mean over the samples.
         """
-        told = {"accuracy": accuracy, "test_loss": loss}
-        self._measured = {name: float(value) for name, value in told.items() if value is not None}
-        if self._record is not None:
-            self._record.evaluated(accuracy, loss)
+        self._telemetry.evaluated(accuracy, loss)
+
+    @property
+    def averaged(self) -> AverageEvaluation | None:
+        """What this peer has measured last of the average of all; see *evaluate*."""
+        return self._telemetry.averaged
 
     @property
     def told(self) -> dict[str, float]:
         """What it was told last of the training: ``loss``, where metrics are served, ``accuracy``
         and ``test_loss``; on any thread."""
-        loss = self._loss
-        return self._measured if loss is None else {"loss": float(loss), **self._measured}
+        return self._telemetry.told
 
     def save_model(self, path: Path | str) -> None:
         """Write the model as a safetensors file that `rumor merge` reads: the peer's weight, which
@@ -471,27 +453,54 @@ class Peer:
         """Sleep until something has come since this was last called, or for so many seconds."""
         self._running().wait_for_share(timeout_s)
 
-    def merge(self, timeout_s: float = 30.0) -> bool:
+    def merge(self, timeout_s: float = 30.0) -> MergeResult:
         """Take no more steps, wait for the others to finish, and agree with them.
 
         The model then is the swarm's average, nearly: what is left of the disagreement falls by a
-        constant factor with each of `ProtocolConfig.merge_rounds`.
+        constant factor with each of `ProtocolConfig.merge_rounds`. Where it is not, the result is
+        false, and says who still trained; a warning names them, too.
 
         Args:
             timeout_s: How long to wait for the others, seconds; this call ends by then, and when
                 `stop` is set.
-
-        Returns:
-            Whether all live peers had finished; False for one that has left.
 
         Raises:
             TrainingError: A parameter is not finite, and nothing of it was sent; or the ledger
                 cannot be written.
         """
         if self._left:
-            return False
-        self._require_finite()
-        return shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
+            self.merged = MergeResult(complete=False)
+        else:
+            self._require_finite()
+            self.merged = shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
+        return self.merged
+
+    def average(self, timeout_s: float = 10.0) -> Average:
+        """The average of all live peers' models, weighted, as they are now; for evaluations.
+
+        Their models are read one after another, each at its peer's next step boundary: no weight
+        moves, nothing is mixed, and training elsewhere goes on. Under a rule that waits, others
+        wait for this peer meanwhile. It costs a model's bytes for each peer, and twice to three
+        times the model's memory here. Call it between two steps, and not after `merge`: then the
+        model is the average, and the others may have gone.
+
+        Args:
+            timeout_s: How long to wait for each of the others, seconds. Those that do not answer
+                are named in the result, and count nothing.
+
+        Returns:
+            ``sum w_i x_i / sum w_i``, computed in float64, over what peers hold at that moment:
+            what a simulation calls the merged model. Shares under way are in nobody's.
+
+        Raises:
+            LocalProtocolError: The peer has left, or is not running.
+            TransportError: The network thread failed.
+            TrainingError: The ledger cannot be written.
+        """
+        runtime = self._running()
+        if self._left:
+            raise LocalProtocolError("the peer has left: read the average before")
+        return average(runtime, self.vector, self._model, timeout_s, self.stop)
 
     def leave(self) -> None:
         """Leave the swarm: resolve the escrow and hand the weight to a neighbor.
@@ -538,9 +547,4 @@ class Peer:
                 self._session.close()
         finally:
             self._folder.close()
-            self._stop_exporting()
-
-    def _stop_exporting(self) -> None:
-        exporter, self._exporter = self._exporter, None
-        if exporter is not None:
-            exporter.close()
+            self._telemetry.stop_serving()

@@ -99,6 +99,8 @@ class LaunchConfig:
 
     eval_every: int = 50
 
+    eval_average_every: int | None = None
+
     linger_s: float = 3600.0
     """How long a peer that has taken all its steps waits for slower ones, seconds."""
 
@@ -126,7 +128,8 @@ class LaunchConfig:
     `read_live_faults`."""
 
     def __post_init__(self) -> None:
-        for name in ("peers", "steps", "total_steps", "batch_size", "log_every", "eval_every"):
+        counts = ("peers", "steps", "total_steps", "batch_size", "log_every", "eval_every")
+        for name in (*counts, "eval_average_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{option(name)} is {value}: it must be at least 1")

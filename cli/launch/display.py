@@ -177,7 +177,14 @@ def report(summary: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     console.print()
-    for sentence in (_result(summary), _weight(summary), *_deaths(summary), _files(summary)):
+    for sentence in (
+        _result(summary),
+        *_average(summary),
+        _weight(summary),
+        *_deaths(summary),
+        *_unmerged(summary),
+        _files(summary),
+    ):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -196,6 +203,23 @@ def _result(summary: dict[str, Any]) -> str:
     has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
     models = "the models it was merged from" if figures else "The models that were merged"
     return f"{has}{models} {apart}{equally}."
+
+
+def _average(summary: dict[str, Any]) -> list[str]:
+    """What was measured of the average while all trained."""
+    last = summary.get("average")
+    if last is None:
+        return []
+    told = {"accuracy": (last["accuracy"], ".4f"), "loss": (last["loss"], ".4g")}
+    figures = [
+        f"{name} {value:{form}}" for name, (value, form) in told.items() if value is not None
+    ]
+    without = f", without {', '.join(last['missing'])}" if last["missing"] else ""
+    models = "its own model alone" if last["models"] == 1 else f"{last['models']} models"
+    return [
+        f"The average while all trained, last measured by {last['id']} at its step {last['step']}, "
+        f"of {models}{without}: {' and '.join(figures)} on held-out data."
+    ]
 
 
 def _weight(summary: dict[str, Any]) -> str:
@@ -228,6 +252,19 @@ def _deaths(summary: dict[str, Any]) -> list[str]:
         if dead["weight_units"]:
             loss = f"a weight of {dead['weight']:.4f} died with it ({dead['weight_units']} units)"
         sentences.append(f"{dead['id']} {how} at step {dead['step']}{why}; {loss}.")
+    return sentences
+
+
+def _unmerged(summary: dict[str, Any]) -> list[str]:
+    """Who did not wait until its model was the average."""
+    sentences = []
+    for peer in summary["peers_detail"]:
+        merge = peer.get("merge")
+        if merge is None or merge["complete"] or peer["state"] != State.FINISHED:
+            continue
+        late = [f"{other} (step {step})" for other, step in merge["unfinished"].items()]
+        without = f"waited no longer for {', '.join(late)}" if late else "had no time to agree"
+        sentences.append(f"{peer['id']} ended before its model was the average: it {without}.")
     return sentences
 
 

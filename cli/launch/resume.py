@@ -119,7 +119,7 @@ def _measured_in(folder: Path, lives: list[Life | None]) -> dict[Life, int]:
 
 CHANGEABLE: Final = (
     *("steps", "total_steps", "lr", "lr_schedule", "linger_s", "leave_s"),
-    *("log_every", "eval_every", "checkpoint_every"),
+    *("log_every", "eval_every", "eval_average_every", "checkpoint_every"),
 )
 """Settings that a run may go on with changed; peers are told those that were typed."""
 

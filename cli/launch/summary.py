@@ -67,6 +67,9 @@ class Outcome:
     model: SavedModel | None
     rows: tuple[dict[str, Any], ...]
     """Its metrics, of all lives."""
+    merge: Mapping[str, Any] | None = None
+    """How merging with the others ended for it, as `rumor.train.MergeResult` has it; None where it
+    was not begun."""
     earlier: tuple[LifeEnd, ...] = ()
     """How its earlier lives ended."""
     earlier_accounts: tuple[Account, ...] = ()
@@ -171,6 +174,7 @@ def read_outcome(place: Place, view: PeerView) -> Outcome:
         accounts=accounts,
         model=open_model(path) if path.exists() else None,
         rows=rows,
+        merge=known.get("merge"),
         earlier=tuple(view.earlier),
         earlier_accounts=earlier,
     )
@@ -314,6 +318,24 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
     )
 
 
+def _last_average(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
+    """What was measured last of the average of all while they trained, and by whom."""
+    rows = [(row, outcome) for outcome in outcomes for row in outcome.rows]
+    measured = [each for each in rows if "average_peers" in each[0]]
+    if not measured:
+        return None
+    row, outcome = max(measured, key=lambda each: float(each[0]["unix_s"]))
+    return {
+        "peer": outcome.index,
+        "id": outcome.id,
+        "step": row["step"],
+        "accuracy": row["average_accuracy"],
+        "loss": row["average_test_loss"],
+        "models": row["average_peers"],
+        "missing": row["average_missing"],
+    }
+
+
 def summarize(
     described: Mapping[str, Any],
     out: Path,
@@ -352,6 +374,7 @@ def summarize(
         "steps_per_s": round(_sum("steps_per_s", outcomes), 3),
         "digest": merged.digest if merged else None,
         "merged_by": merged and ("weight" if merged.by_weight else "equally"),
+        "average": _last_average(outcomes),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
         "dead": [_loss(death) for death in weight.deaths],
         "ledger": {name: in_units(part) for name, part in asdict(weight.audit).items()},
@@ -376,6 +399,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         **{name: _finite(value) for name, value in outcome.figures.items()},
         "weight": outcome.weight_founders,
         "weight_units": in_units(outcome.weight),
+        "merge": outcome.merge,
     }
 
 

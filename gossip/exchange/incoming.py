@@ -228,6 +228,11 @@ class Inbox:
         self._decide(transfer.id, accepted)
         return True
 
+    def read(self, transfer: IncomingTransfer) -> None:
+        """Send a share back that is there, had no weight and was read."""
+        self._log.ask(Drop(transfer.id))
+        self.decide(transfer, 0)
+
     def refuse_all(self, reason: str) -> None:
         """Send everything back that is not decided."""
         for transfer in tuple(self.transfers.values()):
@@ -261,8 +266,9 @@ class Inbox:
             raise RemoteProtocolError(
                 f"a share of {message.size_bytes} bytes, not {size}", share.sender
             )
-        if message.escrow < 1:
-            raise RemoteProtocolError("a share without weight", share.sender)
+        if bool(message.escrow) is bool(message.held):
+            what = "to be read that has weight" if message.held else "without weight"
+            raise RemoteProtocolError(f"a share {what}", share.sender)
         if not self._is_new(share):
             found = self._find(share)
             return found if found is not None and found.offer == message else None

@@ -130,6 +130,8 @@ class Outbox:
         """Receivers of whom two questions were not answered: what is in flight to them uses up no
         credit after all. They may be dead, long before anybody can say so. A few of them must not
         keep a peer from pushing to those who do answer."""
+        self.showing: set[PeerId] = set()
+        """Receivers of whom one reads the model: that uses up no credit, either."""
         # Toward whom a share of a swarm is on its way that was given up: what comes back is burned.
         self._renounced: set[PeerId] = set()
 
@@ -171,6 +173,8 @@ class Outbox:
         transfer = OutgoingTransfer(peer, incarnation, offer, snapshot, now, _NEVER)
         self.transfers[peer] = transfer
         self.in_flight += 1
+        if offer.held:
+            self.showing.add(peer)
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
             self._on(transfer, EscrowEvent.WHOLE, now)
@@ -406,6 +410,7 @@ class Outbox:
     def _strand(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._note(Kind.STRANDED, transfer)
         self.unanswering.discard(transfer.peer)
+        self.showing.discard(transfer.peer)
         if self._config.exact and transfer.snapshot:
             transfer.deadline_s = now + _VALUES_KEPT * self._config.dead_s
         else:
@@ -435,7 +440,7 @@ class Outbox:
         self._log.record(Entry(Kind.SETTLED, accepted, *receiver, offer.seq))
         if renounced and accepted < offer.escrow:
             self._log.record(Entry(Kind.BURNED, offer.escrow - accepted))
-        if accepted == 0:
+        if accepted == 0 and not offer.held:
             self.returned.append(Returned(transfer.peer, offer.epoch, offer.round))
 
     def _write_off(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
@@ -485,6 +490,8 @@ class Outbox:
         del self.transfers[peer]
         if peer in self.unanswering:
             self.unanswering.remove(peer)
+        if self.showing:
+            self.showing.discard(peer)
         if peer not in self._renounced:
             return False
         self._renounced.remove(peer)

@@ -20,7 +20,7 @@ from ..membership.progress import StepCounts
 from ..membership.static import StaticMembership, StaticMemberTable, StaticProgress
 from ..membership.table import MemberTable
 from ..types import Incarnation, PeerId, ShareId
-from ..wire.formats import NATIVE, Form, parse_wire
+from ..wire.formats import NATIVE, Form
 from ..wire.messages import (
     Ack,
     Ask,
@@ -36,6 +36,7 @@ from ..wire.messages import (
     Phase,
     Push,
     Query,
+    Read,
     Refer,
 )
 from ..wire.schema import Schema
@@ -43,9 +44,10 @@ from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Leaving
+from .reading import READ_FIRST, Reading
 from .rule import Rule, has_start, require_fit, requirements_of
 from .state import Neighbors, make_state
-from .validation import MessageFilter
+from .validation import MessageFilter, why_useless
 
 __all__ = ["Protocol"]
 
@@ -135,6 +137,7 @@ class Protocol:
         self._leaving = Leaving(self._state)
         self._membership = Membership(self._state, self._joining, partial(rng, "gossip"))
         self._donations = StateTransfer(self._state)
+        self._reading = Reading(self._state)
         self._seek_due_s = float("-inf")
         self._has_finished = False
 
@@ -223,6 +226,11 @@ class Protocol:
         return self._state.table.clock
 
     @property
+    def steps(self) -> int:
+        """Optimizer steps that this peer has taken, in this and earlier incarnations."""
+        return self._state.table.step
+
+    @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers, as they were known when the rule was last called.
 
@@ -298,6 +306,8 @@ class Protocol:
         elif not state.closing:
             # One that closes settles what was pushed. Another push would delay that: where a round
             # trip takes longer than a step, there would always be one under way.
+            if self._reading.asking:
+                self._reading.show(now)
             self._call_rule(now, trained, merging=phase is Phase.FINISHED and state.table.over)
         return self._finish_call(now)
 
@@ -333,6 +343,32 @@ class Protocol:
         """
         self._leaving.leave(now, burn=burn)
         return self._finish_call(now)
+
+    def read(self, now: float, peer: PeerId = "") -> list[Effect | Event]:
+        """Ask for another peer's model, to be read only; see `shown`.
+
+        What was shown before is sent back, unless it is of the same peer: asking again repeats
+        only the question. This peer shows its own model meanwhile to those who want to read it, so
+        call it where values do not change.
+
+        Args:
+            now: Seconds.
+            peer: Whose; empty for nobody's any more.
+        """
+        self._reading.read(peer)
+        if self.phase in (Phase.TRAINING, Phase.FINISHED):
+            self._reading.show(now)
+        return self._finish_call(now)
+
+    def shown(self) -> tuple[tuple[ShareId, int], ...]:
+        """What `read` has brought: a share of each shard, staged until the next `read`, and the
+        weight that goes with it; nothing before all are there."""
+        return self._reading.shown()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits to be shown this peer's model."""
+        return bool(self._reading.asking)
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
@@ -403,6 +439,9 @@ class Protocol:
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
         """Why an offered share is refused, or nothing."""
         phase = self._state.table.phase
+        is_wanted = self._reading.wants(share.sender)
+        if bool(offer.held) is not is_wanted:
+            return READ_FIRST if is_wanted else "nobody reads it"
         if self._state.closing:
             return "finished" if phase < Phase.LEAVING else "leaving"
         if phase is Phase.SEEKING:
@@ -417,24 +456,7 @@ class Protocol:
         form = offer.form
         if form.wire == NATIVE and form.registers == 1 and not form.bare:
             return ""
-        return self._validate_format(form)
-
-    def _validate_format(self, form: Form) -> str:
-        """Why a share in this format is of no use here, or nothing."""
-        wire, requirements = parse_wire(form.wire), self._requirements
-        most = len(self._state.copied) if form.copy else requirements.share_registers
-        if form.registers > most:
-            return f"of {form.registers} registers, and {self._rule.name} takes {most}"
-        if form.needs_anchor() and not self._state.is_anchored:
-            return "a difference from an anchor that is not known here"
-        if (
-            (requirements.lossless and not wire.is_native)
-            or (requirements.whole and not (wire.is_dense or form.bare))
-            or (form.bare and not requirements.bare)
-            or (wire.is_for_differences and not form.bare)
-        ):
-            return f"in a format that {self._rule.name} cannot use"
-        return ""
+        return why_useless(form, self._requirements, self._state, self._rule.name)
 
     def _is_open_to_shares(self) -> bool:
         return self._state.table.phase >= Phase.TRAINING and not self._state.closing
@@ -477,6 +499,8 @@ class Protocol:
             case Refer():
                 self._membership.referred(body, now)
                 self._joining.referred(peer, body, now)
+            case Read():
+                self._reading.asked(peer, shard)
             case Leave():
                 self._donations.forget(peer)
                 self._membership.take_leave_of(peer, body, now)

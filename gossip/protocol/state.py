@@ -153,10 +153,13 @@ class State:
         return sum([each.outbox.in_flight for each in self.busy_shards])
 
     def credit_used(self) -> int:
-        """How many shares use up credit; those toward peers that do not answer do not."""
+        """How many shares use up credit; those toward peers that do not answer, or only read,
+        do not."""
         used = 0
         for shard_state in self.busy_shards:
-            used += shard_state.outbox.in_flight - len(shard_state.outbox.unanswering)
+            outbox = shard_state.outbox
+            free = outbox.unanswering | outbox.showing if outbox.showing else outbox.unanswering
+            used += outbox.in_flight - len(free)
         return used
 
     def keep(self, register: str, form: Form, *, shown: bool) -> SnapshotId:

@@ -4,11 +4,38 @@ from ..effects.effects import Part
 from ..effects.events import PeerRefused, SwarmGivenUp
 from ..errors import RemoteProtocolError
 from ..types import ShareId
-from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query
+from ..wire.formats import Form, parse_wire
+from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query, Read
 from .join import Joining
+from .rule import Requirements
 from .state import State
 
-__all__ = ["MessageFilter"]
+__all__ = ["MessageFilter", "why_useless"]
+
+
+def why_useless(form: Form, requirements: Requirements, state: State, rule: str) -> str:
+    """Why a share in this format is of no use to a rule, or nothing.
+
+    Args:
+        form: What the share consists of.
+        requirements: The rule's.
+        state: What the protocol remembers.
+        rule: The rule's name.
+    """
+    wire = parse_wire(form.wire)
+    most = len(state.copied) if form.copy else requirements.share_registers
+    if form.registers > most:
+        return f"of {form.registers} registers, and {rule} takes {most}"
+    if form.needs_anchor() and not state.is_anchored:
+        return "a difference from an anchor that is not known here"
+    if (
+        (requirements.lossless and not wire.is_native)
+        or (requirements.whole and not (wire.is_dense or form.bare))
+        or (form.bare and not requirements.bare)
+        or (wire.is_for_differences and not form.bare)
+    ):
+        return f"in a format that {rule} cannot use"
+    return ""
 
 
 class MessageFilter:
@@ -81,7 +108,7 @@ class MessageFilter:
         """
         sender = envelope.source, envelope.source_incarnation
         if (
-            not isinstance(envelope.body, Offer | Query | Ask)
+            not isinstance(envelope.body, Offer | Query | Ask | Read)
             or self._state.table.is_known(envelope.source)
             or sender in self._state.shard_states[envelope.shard].log.account.decided
         ):

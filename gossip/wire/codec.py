@@ -22,6 +22,7 @@ from .fields import (
     ENVELOPE,
     FRAME_BYTES_MAX,
     MEMBER,
+    OFFERS,
     TENSOR,
     WEIGHT_BYTES_MAX,
     FieldError,
@@ -117,6 +118,8 @@ def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
             body.note,
             body.step,
         )
+        if body.held:
+            values = *values, encode_weight(body.held)
     else:
         values = [_plain(getattr(body, name)) for name in BODIES[kind][1]]
     return (
@@ -170,7 +173,10 @@ def decode_header(first: Buffer) -> tuple[Envelope, int]:
     try:
         values = fields(_unpack(first), ENVELOPE)
         body_type, table = BODIES[values.pop("kind")]
-        body = body_type(**fields(values.pop("body"), table))
+        told = values.pop("body")
+        if table is OFFERS[0] and type(told) is tuple and len(told) == len(OFFERS[1]):
+            table = OFFERS[1]
+        body = body_type(**fields(told, table))
     except FieldError as bad:
         raise DecodeError(str(bad)) from None
     check: int = values.pop("frame_check")

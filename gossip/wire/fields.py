@@ -29,6 +29,7 @@ from .messages import (
     Phase,
     Push,
     Query,
+    Read,
     Refer,
 )
 from .schema import HASH_BYTES, Schema, TensorSpec, itemsize
@@ -38,6 +39,7 @@ __all__ = [
     "ENVELOPE",
     "FRAME_BYTES_MAX",
     "MEMBER",
+    "OFFERS",
     "REFERRED_MAX",
     "SEGMENT_LENGTH_MAX",
     "SHARDS_MAX",
@@ -276,6 +278,18 @@ _OFFER: dict[str, Check] = {
     "step": _COUNT,
 }
 
+
+def _held(value: Any) -> int:
+    held: int = _WEIGHT(value)
+    if not held:
+        raise FieldError("more than 0, or left out")
+    return held
+
+
+_SHOWN: dict[str, Check] = _OFFER | {"held": _held}
+OFFERS: tuple[dict[str, Check], dict[str, Check]] = _OFFER, _SHOWN
+"""What an offer says of a share that is pushed, and of one that is shown."""
+
 # The number of a message on the wire is its place in this table: append, never insert.
 BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (
@@ -299,6 +313,7 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (Pending, {"seq": _SEQ}),
     (Leave, {"gone": flag}),
     (Refer, {"donors": each(_member, REFERRED_MAX)}),
+    (Read, {}),
 )
 
 ENVELOPE: dict[str, Check] = {

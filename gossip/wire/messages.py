@@ -33,6 +33,7 @@ __all__ = [
     "Phase",
     "Push",
     "Query",
+    "Read",
     "Refer",
     "is_name",
     "later_life",
@@ -149,7 +150,7 @@ class Offer:
 
     seq: int
     escrow: int
-    """Weight set aside for the receiver, at least 1."""
+    """Weight set aside for the receiver, at least 1; 0 in one that is shown to be read."""
     size_bytes: int
     frame_bytes: int = 0
     """Size of its frames but the last; 0 where it comes in one message."""
@@ -165,9 +166,11 @@ class Offer:
     """A number for the rule's own use, such as RelaySum's count."""
     step: int
     """Optimizer steps behind the vector that was sent."""
+    held: int = 0
+    """What the sender holds, in a share that is shown to be read; 0 in all others."""
 
     def __repr__(self) -> str:
-        return shown(self, escrow="escrow")
+        return shown(self, escrow="escrow", held="held")
 
 
 @frozen_keywords
@@ -243,6 +246,11 @@ class Refer:
     donors: tuple[Member, ...]
 
 
+@frozen
+class Read:
+    """The sender wants to read the model: a share without weight, which it sends back."""
+
+
 Body = (
     Hello
     | Describe
@@ -257,6 +265,7 @@ Body = (
     | Pending
     | Leave
     | Refer
+    | Read
 )
 
 

@@ -35,6 +35,7 @@ from ...gossip.effects.events import (
     StaleIncarnation,
     SwarmGivenUp,
 )
+from ...gossip.types import ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
 from .peers import FuzzPeer
@@ -407,6 +408,20 @@ class Invariants:
                 me = host.id
                 what = f"{me} counts {steps} steps of {peer}, which took {self.steps[peer]}"
                 raise Violation("clock", what, (me, peer))
+
+    def was_shown(self, host: FuzzPeer, share: ShareId, held: int) -> None:
+        """Look at a model that a peer was shown: one that its sender may have had."""
+        self.seen["model read"] += 1
+        sender = self.ledgers[share.sender, share.incarnation][share.shard]
+        if sender.founded == 0 and not sender.decided:
+            raise Violation("I2", f"{share} was shown by one that never held any", (host.id,))
+        x = host.vector.staged_values(share)
+        low, high = self._hulls[host.protocol.swarm]
+        part = host.vector.part(share.shard)
+        inside = (low - self._rounding)[part] <= x
+        inside &= x <= (high + self._rounding)[part]
+        if self._keeps_hulls and not inside.all():
+            raise Violation("I4", f"{share} was shown and lies outside of the hull", (host.id,))
 
     def _lives(self, peer: PeerId) -> bool:
         """Whether the last life of a peer neither died nor closed."""

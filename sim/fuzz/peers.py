@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -10,8 +11,10 @@ from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import Incarnation
 from ...topology.hashing import key
+from ..kernel.plan import FaultPlan, FleetPlan
 from ..kernel.worker import Worker
-from ..models.links import uniform
+from ..models.links import Links, uniform
+from ..models.network import NetworkConfig
 from .vector import SIZE, Values, Vector, schema_of
 from .weighted_sum import Life
 
@@ -111,6 +114,24 @@ class Peers:
     """Whether to keep a digest of everything."""
     compares_every: int = 1
     """Events from one comparison of all ledgers to the next, see `Invariants`."""
+
+    def plan(
+        self, seed: int, ids: Sequence[PeerId], network: NetworkConfig, fault_plan: FaultPlan
+    ) -> FleetPlan:
+        """The fleet that peers of this kind are; how long they train is said from outside."""
+        return FleetPlan(
+            ids=tuple(ids),
+            schema=self.schema(ids[0]),
+            anchor=b"",
+            rule=lambda: self.rule(ids[0]),
+            neighbors=self.neighbors,
+            pace=Pace(ids, self.step_s, seed),
+            links=partial(Links, network, ids, seed),
+            seed=seed,
+            steps=None,
+            protocol=self.config,
+            fault_plan=fault_plan,
+        )
 
     def host_of(self, peer: PeerId) -> bytes:
         """The machine of a peer."""

@@ -36,12 +36,12 @@ from ...topology.hashing import key
 from ..kernel.clock import Priority
 from ..kernel.faults.files import Fault
 from ..kernel.fleet import Fleet
-from ..kernel.plan import Checkpoint, FaultPlan, FleetPlan
+from ..kernel.plan import Checkpoint, FaultPlan
 from ..kernel.worker import Handler, Worker
-from ..models.links import Links, address_of, uniform
+from ..models.links import address_of, uniform
 from ..models.network import NetworkConfig
 from .invariants import ROUNDED, ROUNDING, Invariants
-from .peers import FuzzPeer, Pace, Peers
+from .peers import FuzzPeer, Peers
 from .trace import tell
 from .vector import Machine, Values, Vector
 from .violation import Violation
@@ -66,29 +66,6 @@ class _Frame:
 
     data: bytes
     readers: int = 0
-
-
-def _plan_of(
-    peers: Peers,
-    seed: int,
-    ids: Sequence[PeerId],
-    network: NetworkConfig,
-    fault_plan: FaultPlan,
-) -> FleetPlan:
-    """The fleet that peers of that kind are; how long they train is said from outside."""
-    return FleetPlan(
-        ids=tuple(ids),
-        schema=peers.schema(ids[0]),
-        anchor=b"",
-        rule=lambda: peers.rule(ids[0]),
-        neighbors=peers.neighbors,
-        pace=Pace(ids, peers.step_s, seed),
-        links=partial(Links, network, ids, seed),
-        seed=seed,
-        steps=None,
-        protocol=peers.config,
-        fault_plan=fault_plan,
-    )
 
 
 class FuzzSwarm:
@@ -165,7 +142,7 @@ class FuzzSwarm:
             linger_s=_LINGER_S,
             calm_s=calm_s,
         )
-        self.fleet = Fleet(_plan_of(peers, seed, ids, network, fault_plan), harness=self)
+        self.fleet = Fleet(peers.plan(seed, ids, network, fault_plan), harness=self)
         assert self.fleet.faults is not None
         self.processes = self.fleet.faults
         for fault in faults:
@@ -231,6 +208,14 @@ class FuzzSwarm:
             hello = protocol._joining.hello(reply=True)
             envelope = protocol._state.log.envelope("", 0, hello)
             self._greet(worker, Greet(address_of(other), envelope), self.now + worker.ahead_s)
+
+    def read(self, peer: PeerId, other: PeerId) -> None:
+        """Let a peer look at what it was shown, and ask another for its model; empty for nobody."""
+        host = self.peers[peer]
+        for share, held in host.protocol.shown():
+            self.invariants.was_shown(host, share, held)
+        effects = host.protocol.read(self.now + host.worker.ahead_s, other)
+        self._take_in(host.worker, effects, "read")
 
     def crash(self, peer: PeerId) -> None:
         """End a process without a word."""

@@ -67,6 +67,7 @@ _CODES: dict[type, str] = {
     messages.Pending: "pending",
     messages.Leave: "leave",
     messages.Refer: "refer",
+    messages.Read: "read",
 }
 """Frozen: a code stays when its class is renamed."""
 
@@ -80,6 +81,9 @@ def canonical(detail: object) -> str:
     kind: type = type(detail)
     names = _field_names(kind)
     if names is not None:
+        if isinstance(detail, messages.Offer) and not detail.held:
+            # As it was written before a share could be shown.
+            names = tuple(name for name in names if name != "held")
         code = [_CODES[kind]] if kind in _CODES else []
         return f"({','.join(code + [canonical(getattr(detail, name)) for name in names])})"
     match detail:

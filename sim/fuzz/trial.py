@@ -56,6 +56,11 @@ _COMPARED_EVERY = 40
 
 _TRACE_LINES = 40
 
+_READ_EVERY_S = 0.3
+_READER_CHANGES = 0.1
+
+_MEMBERS = (Phase.TRAINING, Phase.FINISHED)
+
 Mutant = Callable[[Protocol], None]
 
 
@@ -175,6 +180,8 @@ def swarm_of(
         one, other = scenario.peers[0], scenario.peers[first]
         swarm.fleet.at(scenario.meet_s, partial(swarm.meet, one, other))
         swarm.fleet.at(scenario.faults_s, partial(swarm.meet, other, one))
+    if scenario.reads:
+        _Readers(swarm, scenario)
     for fault in scenario.faults:
         swarm.invariants.seen[f"fault: {fault.kind}"] += 1
     seen = swarm.invariants.seen
@@ -182,6 +189,43 @@ def swarm_of(
     seen["clock far ahead"] += max(scenario.ahead_s.values(), default=0.0) > 86_400
     seen["clock behind"] += min(scenario.ahead_s.values(), default=0.0) < 0
     return swarm
+
+
+class _Readers:
+    """Lets one peer after another read the models of others, until the faults are over.
+
+    Args:
+        swarm: Whose peers.
+        scenario: What it stands for.
+    """
+
+    def __init__(self, swarm: FuzzSwarm, scenario: Scenario) -> None:
+        self._swarm = swarm
+        self._ids = scenario.ids
+        self._until_s = scenario.faults_s
+        self._rng = stream(scenario.seed, "torture", "readers")
+        self._reader = self._other = ""
+        swarm.fleet.at(_READ_EVERY_S, self._turn)
+
+    def _turn(self) -> None:
+        swarm, rng = self._swarm, self._rng
+        members = [peer for peer in swarm.running() if peer.protocol.phase in _MEMBERS]
+        able = [peer.id for peer in members if peer.worker.awake]
+        if rng.random() < _READER_CHANGES or self._reader not in able:
+            if self._reader in able:
+                swarm.read(self._reader, "")
+            # One that stands still, or is cut off, never gets to the end of it.
+            self._reader = able[int(rng.integers(len(able)))] if able else ""
+        if rng.random() < 0.5 or self._other == self._reader:
+            self._other = self._ids[int(rng.integers(len(self._ids)))]
+        if swarm.now < self._until_s:
+            if self._reader and self._other != self._reader:
+                swarm.read(self._reader, self._other)
+        else:
+            for id in able:
+                swarm.read(id, "")
+        if swarm.now < self._until_s or len(able) < len(members):
+            swarm.fleet.at(swarm.now + _READ_EVERY_S, self._turn)
 
 
 def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:

@@ -203,6 +203,10 @@ class Vector:
         each = [self._term(SharePart(inspect.share, part)) for part in parts]
         return bool(np.isfinite(each).all())
 
+    def staged_values(self, share: ShareId) -> Values:
+        """The numbers of a staged share."""
+        return self._term(share)
+
     def _mix(self, effect: Mix, frame: bytes) -> None:
         share, fraction, form = effect.share, effect.fraction, effect.form
         values = self._term(share)

@@ -40,10 +40,12 @@ def draw(
         OSError: It cannot be written; what was there still is.
     """
     from matplotlib import rc_context
+    from matplotlib.ticker import LogFormatter
 
     with rc_context(STYLE | {"legend.fontsize": STYLE["font.size"]}):
         # A script need not tell what it measures.
-        evaluated = _are_told(peers, "test_loss") or _are_told(peers, "accuracy")
+        kinds = ("test_loss", "accuracy", "average_test_loss", "average_accuracy")
+        evaluated = any(_are_told(peers, kind) for kind in kinds)
         figure = new_figure(8, 8.2 if evaluated else 5.6, "constrained")
         loss, *middle, consensus = figure.subplots(3 if evaluated else 2, 1, sharex=True)
         _draw_loss(loss, summary, peers)
@@ -54,6 +56,8 @@ def draw(
             mark_lines(axes, _faults(summary), labels=axes is loss)
         loss.set_xlim(0, _last_step(peers) * (1 + MARGIN) or 1)
         consensus.yaxis.set_major_formatter("{x:g}")
+        # What is between two powers of ten, where there is not even one: as plain text, too.
+        consensus.yaxis.set_minor_formatter(LogFormatter())
         figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")
         with drafted(path) as draft:
             figure.savefig(draft, format="png")
@@ -80,9 +84,12 @@ def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) 
 
 
 def _draw_quality(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
-    measured = "accuracy" if _are_told(peers, "accuracy") else "loss"
-    also = "" if summary[measured] is None else ", and of the merged one"
-    axes.set_title(f"Held-out {measured} of each peer's own model{also}")
+    has_accuracy = _are_told(peers, "accuracy") or _are_told(peers, "average_accuracy")
+    measured = "accuracy" if has_accuracy else "loss"
+    averages = "average_test_loss" if measured == "loss" else "average_accuracy"
+    also = ", the average of all (black)" if _are_told(peers, averages) else ""
+    also += "" if summary[measured] is None else ", the merged model"
+    axes.set_title(f"Held-out {measured} of each peer{also}")
     axes.set_ylabel(measured)
     for index, rows in enumerate(peers):
         steps, values = _series(rows, "test_loss" if measured == "loss" else "accuracy")
@@ -90,6 +97,10 @@ def _draw_quality(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows
         steps, values = _by_life(steps, values)
         axes.plot(steps, values, color=color, marker="o", markersize=3, linewidth=1.3)
         _mark_end(axes, summary["peers_detail"][index], steps, values, color)
+    for rows in peers:
+        # One peer measures it; where that one died, another one goes on.
+        steps, values = _by_life(*_series(rows, averages))
+        axes.plot(steps, values, color=INK, marker="D", markersize=3, linewidth=1.8, zorder=3)
     if measured == "loss":
         axes.set_yscale("log")
     if summary[measured] is not None:

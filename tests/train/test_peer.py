@@ -256,12 +256,70 @@ def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:
         Peer(linear(0.0)).step()
 
 
-def test_merge_ends_by_time_while_others_train(founder: Member) -> None:
+def test_merge_ends_by_time_while_others_train_and_names_them(
+    founder: Member, caplog: pytest.LogCaptureFixture
+) -> None:
     assert founder.peer.address is not None
     with Peer(linear(0.0), config("b", join=(founder.peer.address,))) as peer:
         peer.step()
-        assert not peer.merge(timeout_s=0.3)
+        with caplog.at_level("WARNING", "rumor"):
+            result = peer.merge(timeout_s=0.3)
+        assert not result and not result.complete and not result.missing
+        assert list(result.unfinished) == [founder.peer.id]
+        assert peer.merged is result
         peer.leave()
+    named = f"{founder.peer.id} (step "
+    assert "ended without the average" in caplog.text and named in caplog.text
+
+
+def test_the_end_of_a_block_that_does_not_wait_names_who_trains_on(
+    founder: Member, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert founder.peer.address is not None
+    joins = {"join": (founder.peer.address,), "linger_s": 0.0}
+    with (
+        caplog.at_level("WARNING", "rumor"),
+        Peer(linear(0.0), config("b", **joins)) as peer,
+    ):
+        peer.step()
+    assert f"{founder.peer.id} (step " in caplog.text
+    assert peer.merged is not None and not peer.merged
+
+
+def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:
+    assert founder.peer.address is not None
+    model = linear(0.0)
+    with Peer(model, config("b", join=(founder.peer.address,))) as peer:
+        founder.halt.set()
+        with torch.no_grad():
+            model.weight.fill_(100.0)
+        result = peer.merge(timeout_s=60.0)
+    founder.end()
+    assert result and not result.unfinished and not result.missing
+    # Both halve the difference with each exchange.
+    assert result.distance is not None and 0.0 <= result.distance < 0.1
+    alone = Peer(linear(0.0), config("c"))
+    with alone:
+        assert alone.merge()
+    assert alone.merged is not None and alone.merged.distance is None
+
+
+def test_a_merge_names_members_that_died() -> None:
+    quick = {"protocol": ProtocolConfig(gossip_s=0.05, seek_s=0.05, suspect_s=0.2, dead_s=0.6)}
+    with Peer(linear(0.0), config("a", **quick)) as founder:
+        member = Member(linear(1.0), config("b", join=(founder.address or "",), **quick))
+
+        def has_joined() -> bool:
+            founder.step()
+            return member.inside.is_set()
+
+        until(has_joined)
+        runtime = member.peer._running()
+        member.peer.stop.set()
+        runtime.stop()  # without a word, as a crash
+        result = founder.merge(timeout_s=60.0)
+    assert result and list(result.missing) == ["b"]
+    member.halt.set()
 
 
 def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) -> None:

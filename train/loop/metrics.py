@@ -15,8 +15,10 @@ from ...gossip import TrainingError
 from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
 from ...gossip.weight import Units, founders, from_units
+from ..average import AverageEvaluation
 from ..loggers.writer import LogWriter
 from ..runtime.counters import Counters
+from ..runtime.shutdown import MergeResult
 from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog, Means
 from ..tasks.task import Evaluation
@@ -90,6 +92,8 @@ class Report:
     """The rule's parameter of that name, where it has one."""
     topology: str | None = None
     """Spec of the graph."""
+    merge: MergeResult | None = None
+    """How merging with the others ended; None where it was not begun."""
 
     @property
     def weight(self) -> float:
@@ -222,6 +226,7 @@ class Recorder:
         evaluation: Evaluation | None,
         *,
         exchange_s: float = 0.0,
+        averaged: AverageEvaluation | None = None,
     ) -> None:
         """Note one step.
 
@@ -232,13 +237,14 @@ class Recorder:
             lr: Learning rate that it was taken with.
             evaluation: On held-out data, where it was measured after this step.
             exchange_s: How much of it went to pushing and mixing, and to waiting for others.
+            averaged: What was measured of the average of all peers after it.
 
         Raises:
             TrainingError: The loss is not finite.
         """
         self.note(loss, step_s, exchange_s)
-        if evaluation is not None or self.is_due(step):
-            self.write(step, lr, evaluation, sketched=evaluation is not None)
+        if evaluation is not None or averaged is not None or self.is_due(step):
+            self.write(step, lr, evaluation, sketched=evaluation is not None, averaged=averaged)
         if not math.isfinite(loss):
             raise TrainingError(f"the loss of step {step} is {loss}: lower the learning rate")
 
@@ -263,7 +269,13 @@ class Recorder:
         self._means.add("loss", loss)
 
     def write(
-        self, step: int, lr: float | None, evaluation: Evaluation | None, *, sketched: bool
+        self,
+        step: int,
+        lr: float | None,
+        evaluation: Evaluation | None,
+        *,
+        sketched: bool,
+        averaged: AverageEvaluation | None = None,
     ) -> None:
         """Write a row about the steps since the last one; arguments are those of `step`.
 
@@ -272,6 +284,7 @@ class Recorder:
             lr: Its learning rate; None where nobody knows.
             evaluation: Of the model after it.
             sketched: Whether to add a sketch of the model, which takes a pass over it.
+            averaged: What was measured of the average of all peers after it.
         """
         counters = self._peer.counters
         mixed = counters.mixed - self._mixed
@@ -301,6 +314,7 @@ class Recorder:
             **self._durations("own_s"),
             "live": len(self._peer.live),
             "sketch": self._projection.of(*self._peer.vector.flats) if sketched else None,
+            **(averaged.as_row() if averaged else {}),
         }
         self._rows.write(row)
         if self._loggers is not None:

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from ...gossip import Rule
 from ...gossip.weight import Units
+from ..average import AverageEvaluation, evaluation_of
 from ..config import PeerConfig
 from ..loggers.logger import LoggedRun
 from ..loggers.writer import LogWriter
+from ..runtime.shutdown import MergeResult
 from ..storage.ledger_file import ledger_paths
 from ..storage.merge import save_model
 from ..tasks.task import Evaluation
@@ -40,6 +42,7 @@ class Recorded(Measured, Protocol):
 
     config: PeerConfig
     rule: Rule
+    merged: MergeResult | None
 
     @property
     def swarm(self) -> str:
@@ -100,30 +103,31 @@ class LoopRecord:
         self._started_s = self._stepped_s = time.perf_counter()
         self._sketch_due_s = -math.inf
 
-    def stepped(self, loss: Loss | None, exchange_s: float) -> None:
+    def stepped(
+        self, loss: Loss | None, exchange_s: float, averaged: AverageEvaluation | None = None
+    ) -> None:
         """Note a step of the peer.
 
         Args:
             loss: On its batch. A tensor is read where a row is written, so that a GPU is not
                 waited for in each step.
             exchange_s: How long the step pushed, mixed and waited for others, seconds.
+            averaged: What was measured of the average after it; that belongs to no step.
         """
         now, step = time.perf_counter(), self._peer.steps
         if loss is not None:
             self._losses = self._losses + (loss.detach() if isinstance(loss, Tensor) else loss)
             self._losses_count += 1
-        self._rows.note(None, now - self._stepped_s, exchange_s)
-        if self._rows.is_due(step) or step == self._steps_before + 1:
-            self._write(step)
+        apart_s = averaged.wall_s if averaged else 0.0
+        self._rows.note(None, now - self._stepped_s - apart_s, exchange_s)
+        if averaged or self._rows.is_due(step) or step == self._steps_before + 1:
+            self._write(step, averaged)
         # What the row itself took belongs to no step.
         self._stepped_s = time.perf_counter()
 
     def evaluated(self, accuracy: float | None, loss: float | None) -> None:
         """Note what was measured on held-out data; it goes into the next row."""
-        self._evaluation = self._evaluated = Evaluation(
-            loss=math.nan if loss is None else float(loss),
-            accuracy=None if accuracy is None else float(accuracy),
-        )
+        self._evaluation = self._evaluated = evaluation_of(accuracy=accuracy, loss=loss)
 
     def end(self, state: State, error: str | None = None) -> None:
         """Write the last row, how it ended, and, unless it failed, the model."""
@@ -140,14 +144,14 @@ class LoopRecord:
                 _log.warning("the end of this peer could not be written: %s", failure)
         self._loggers.close(report.as_json())
 
-    def _write(self, step: int) -> None:
+    def _write(self, step: int, averaged: AverageEvaluation | None = None) -> None:
         if self._losses_count:
             self._rows.note_loss(float(self._losses) / self._losses_count)
             self._losses, self._losses_count = 0.0, 0
         began_s = time.perf_counter()
         sketched = step % (_ROWS_PER_SKETCH * self._log_every) == 0
         sketched = sketched and began_s >= self._sketch_due_s
-        self._rows.write(step, None, self._evaluation, sketched=sketched)
+        self._rows.write(step, None, self._evaluation, sketched=sketched, averaged=averaged)
         self._evaluation = None
         if sketched:
             now = time.perf_counter()
@@ -212,6 +216,7 @@ def report_of(
         rule=rule.name,
         p=getattr(rule, "p", None),
         topology=peer.config.topology,
+        merge=peer.merged,
     )
 
 

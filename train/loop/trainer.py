@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.transport.zmq_transport import Transport
+from ..average import AverageEvaluation
 from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
 from ..interval import Recurrence, parse_interval
 from ..loggers.registry import make_loggers
@@ -273,7 +274,13 @@ class _Training:
         self._loggers = loggers
         self.learner = Learner(config, peer_config.named())
         require_optimizer(peer_config.make_rule(), self.learner.task)
-        self.peer = Peer(self.learner.model, peer_config)
+        every = config.eval_average_every
+        self.peer = Peer(
+            self.learner.model,
+            peer_config,
+            evaluate=None if every is None else self._evaluate,
+            evaluate_every=every,
+        )
         if config.journal:
             self.peer.journaled = _settings(config, self.learner)
         if config.options is not None:
@@ -287,6 +294,7 @@ class _Training:
         self._steps_before = self.learner.taken
         self._wall_s = 0.0
         self._exchange_s = 0.0
+        self._averaged: AverageEvaluation | None = None
         self._checkpoint = Recurrence(parse_interval(config.checkpoint_every), self.learner.taken)
 
     @property
@@ -340,6 +348,8 @@ class _Training:
         evaluation = learner.evaluation()
         if evaluation is not None:
             self.peer.evaluated(accuracy=evaluation.accuracy, loss=evaluation.loss)
+        if self._averaged is not None:
+            began_s += self._averaged.wall_s  # that belongs to no step
         rest_s = self._config.step_s_min - (time.perf_counter() - began_s)
         if rest_s > 0:
             time.sleep(rest_s)
@@ -351,10 +361,15 @@ class _Training:
             learner.lr,
             evaluation,
             exchange_s=self._exchange_s,
+            averaged=self._averaged,
         )
         # All that belongs to this step is done, so the next incarnation begins with the next step.
         if self._checkpoint.is_due(learner.taken) and self.peer.config.checkpoint is not None:
             self._save_checkpoint()
+
+    def _evaluate(self, model: nn.Module) -> dict[str, float]:
+        measured = asdict(self.learner.task.evaluate(model))
+        return {name: value for name, value in measured.items() if value is not None}
 
     def _save_checkpoint(self) -> None:
         try:
@@ -382,9 +397,11 @@ class _Training:
         return loss
 
     def _exchange(self, loss: Tensor) -> None:
-        began_s = time.perf_counter()
+        began_s, before = time.perf_counter(), self.peer.averaged
         self.peer.step(loss=loss)
-        self._exchange_s = time.perf_counter() - began_s
+        self._averaged = self.peer.averaged if self.peer.averaged is not before else None
+        apart_s = self._averaged.wall_s if self._averaged else 0.0
+        self._exchange_s = time.perf_counter() - began_s - apart_s
 
     def report(self, state: State) -> Report:
         """Say how it ended, and keep the model.

@@ -1,10 +1,11 @@
 """What a peer has done so far, counted from the protocol's own effects."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...gossip.effects.effects import Effect, Record
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
+from ...gossip.types import Incarnation, PeerId
 
 __all__ = ["Counters"]
 
@@ -33,14 +34,20 @@ class Counters:
     bytes_received: int = 0
     errors: int = 0
     """Messages dropped for breaking the protocol."""
+    _shown: set[tuple[PeerId, Incarnation, int]] = field(default_factory=set, repr=False)
 
     def count(self, effect: Effect | Event) -> None:
         """Take one effect into account."""
         match effect:
             case Record(entry) if entry.kind is Kind.PUSHED:
-                self.pushes += 1
+                # What is shown to be read has no weight, and is no push.
+                self.pushes += entry.weight > 0
+                if not entry.weight:
+                    self._shown.add((entry.peer, entry.incarnation, entry.shard))
             case Record(entry) if entry.kind is Kind.SETTLED and entry.weight == 0:
-                self.refusals += 1
+                receiver = entry.peer, entry.incarnation, entry.shard
+                self.refusals += receiver not in self._shown
+                self._shown.discard(receiver)
             case PushSkipped():
                 self.skipped += 1
             case ShareMixed():

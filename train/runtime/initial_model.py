@@ -20,13 +20,46 @@ from ...gossip import ConfigError, TransportError
 from ...gossip.wire.schema import Schema
 from ..storage.merge import save_model, travelling_tensors
 
-__all__ = ["adopt", "leave"]
+__all__ = ["adopt", "begin_alike", "leave"]
 
 _log = logging.getLogger("rumor")
 
 _FILE: Final = "model.safetensors"
 _POLL_S: Final = 0.02
 _SAY_S: Final = 5.0
+
+
+def begin_alike(
+    model: nn.Module,
+    schema: Schema,
+    folder: Path,
+    index: int,
+    count: int,
+    stop: threading.Event,
+    timeout_s: float | None,
+) -> None:
+    """Let all processes of a run begin with one model: the first leaves its own, the others adopt
+    it.
+
+    Args:
+        model: This process's.
+        schema: Of what of it is exchanged.
+        folder: Where the first one leaves it.
+        index: Which of the processes this is, from 0.
+        count: How many there are; where it is the only one, nothing is done.
+        stop: When set, it is waited for no longer.
+        timeout_s: How long to wait, seconds; for ever with None.
+
+    Raises:
+        ConfigError: See `leave` and `adopt`.
+        TransportError: See `adopt`.
+    """
+    if count == 1:
+        return
+    if index == 0:
+        leave(model, schema, folder)
+    else:
+        adopt(model, schema, folder, stop, timeout_s)
 
 
 def leave(model: nn.Module, schema: Schema, folder: Path) -> None:

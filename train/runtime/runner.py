@@ -48,6 +48,7 @@ from ..clock import uptime_s
 from ..storage.inputs import Attached, Input, Inspected, Receive, Step, Unsent, Wake
 from ..storage.journal import Journal
 from ..storage.ledger_file import LedgerFile
+from ..tensors.staging import Staged
 from ..tensors.store import TensorStore
 from .counters import Counters
 
@@ -222,6 +223,23 @@ class PeerRuntime:
     def settle(self) -> None:
         """Finish mixing what was put off."""
         self._store.settle()
+
+    def measure_mixing(self) -> None:
+        """Measure from now on how far from the model the shares are that are mixed into it."""
+        self._store.measure_mixing()
+
+    @property
+    def mixing_distance(self) -> float | None:
+        """How far the last share that was measured was from the model, relative to its norm."""
+        return self._store.mixing_distance
+
+    def take_staged(self, share: ShareId) -> Staged | None:
+        """Take out a share that is shown, to read it; None where it was dropped. Give it back."""
+        return self._store.staging.pop(share)
+
+    def give_back(self, staged: Staged) -> None:
+        """Let the memory of what was taken out be used again."""
+        self._store.staging.give_back(staged)
 
     def wait_for_share(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""

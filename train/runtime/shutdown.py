@@ -3,10 +3,12 @@
 import logging
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from ...gossip import Protocol
+from ...gossip import Member, Phase, Protocol
 from ...gossip.weight import founders
 from ..storage.inputs import Finish, Leave
 from ..tensors.blocks import all_finite
@@ -14,7 +16,7 @@ from ..tensors.vector import Vector
 from .counters import Counters
 from .runner import PeerRuntime
 
-__all__ = ["leave", "merge"]
+__all__ = ["MergeResult", "leave", "merge"]
 
 _log = logging.getLogger("rumor")
 
@@ -27,8 +29,34 @@ _PATIENCE_S: Final = 3.0
 _PATIENCE_STEPS: Final = 4
 
 
-def merge(runtime: PeerRuntime, timeout_s: float, pace_s: float, stop: threading.Event) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeResult:
+    """How a merge ended, as far as the peer knows; true where the model is the average."""
+
+    complete: bool
+    """Whether all live peers had finished, and agreed for `ProtocolConfig.merge_rounds`."""
+    unfinished: Mapping[str, int] = field(default_factory=dict)
+    """Live peers that were waited for and still trained when the call ended, and the optimizer
+    steps that they had taken when they were last heard of."""
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """Members that died, so that what they learnt since their last push is in nobody's model, and
+    their steps. Those that left in good order handed their weight on, and are not missing."""
+    distance: float | None = None
+    """How far apart the own model and one that came from another peer were in the last exchange
+    after this peer had finished: the norm of the difference over that of the own model, before
+    the two were mixed. After each of the last rounds models are closer than this. None where
+    nothing was mixed since then, or the rule does not mix models by weight."""
+
+    def __bool__(self) -> bool:
+        return self.complete
+
+
+def merge(
+    runtime: PeerRuntime, timeout_s: float, pace_s: float, stop: threading.Event
+) -> MergeResult:
     """Take no more steps, wait for the others to finish, and agree with them.
+
+    Where that does not come to its end, a warning names those who are at fault.
 
     Args:
         runtime: Runs the peer.
@@ -38,12 +66,13 @@ def merge(runtime: PeerRuntime, timeout_s: float, pace_s: float, stop: threading
         stop: When set, the others are waited for no longer.
 
     Returns:
-        Whether all live peers had finished.
+        How it ended.
 
     Raises:
         TrainingError: As for `PeerRuntime.call`.
         TransportError: Likewise.
     """
+    runtime.measure_mixing()
     runtime.call(Finish())
     give_up_s = time.monotonic() + timeout_s
     while not runtime.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
@@ -53,7 +82,51 @@ def merge(runtime: PeerRuntime, timeout_s: float, pace_s: float, stop: threading
             break
         runtime.step(trained=False, stop=stop)
     runtime.settle()
-    return runtime.look(lambda protocol: protocol.done)
+    result, own_steps = runtime.look(partial(_result, distance=runtime.mixing_distance))
+    if not result and runtime.look(lambda protocol: len(protocol.live())) > 1:
+        _log.warning("merge ended without the average: %s", _why(result, own_steps))
+    elif result.missing:
+        _log.info("the average is without %s", _steps(result.missing))
+    return result
+
+
+def _result(protocol: Protocol, distance: float | None) -> tuple[MergeResult, int]:
+    """How a merge ended, and the peer's own steps."""
+    live, dead = protocol.live(), protocol.last_heard()[len(protocol.live()) - 1 :]
+    result = MergeResult(
+        complete=protocol.done,
+        unfinished=_by_id([m for m in live if m.phase <= Phase.TRAINING]),
+        missing=_by_id([m for m in dead if m.phase in _HELD]),
+        distance=distance,
+    )
+    return result, protocol.steps
+
+
+# A peer in one of these has weight that is gone with it. One that was quiet had agreed.
+_HELD: Final = (Phase.TRAINING, Phase.FINISHED, Phase.LEAVING)
+
+
+def _by_id(members: list[Member]) -> Mapping[str, int]:
+    return {member.id: member.step for member in sorted(members, key=lambda member: member.id)}
+
+
+def _why(result: MergeResult, own_steps: int) -> str:
+    words = []
+    if result.unfinished:
+        many = "are" if len(result.unfinished) > 1 else "is"
+        words.append(
+            f"{_steps(result.unfinished)} {many} not finished (this peer has taken {own_steps} "
+            "steps); wait longer with timeout_s, or linger_s at the end of the block"
+        )
+    else:
+        words.append("all have finished, and there was no time left to agree")
+    if result.missing:
+        words.append(f"{_steps(result.missing)} died")
+    return "; ".join(words)
+
+
+def _steps(peers: Mapping[str, int]) -> str:
+    return ", ".join(f"{peer} (step {step})" for peer, step in peers.items())
 
 
 def leave(

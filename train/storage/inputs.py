@@ -18,6 +18,7 @@ __all__ = [
     "Inspected",
     "Join",
     "Leave",
+    "Read",
     "Receive",
     "Step",
     "Unsent",
@@ -122,4 +123,14 @@ class Unsent(NamedTuple):
         return protocol.unsent(self.envelope, now)
 
 
-Input = Join | Step | Wake | Finish | Leave | Receive | Inspected | Unsent | Attached
+class Read(NamedTuple):
+    """Ask for another peer's model, to be read only; empty for nobody's any more."""
+
+    peer: str
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.read(now, self.peer)
+
+
+Input = Join | Step | Wake | Finish | Leave | Receive | Inspected | Unsent | Attached | Read

@@ -20,7 +20,19 @@ from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.weight import decode_weight, encode_weight
 from ...gossip.wire.codec import decode_header, encode
 from ...gossip.wire.formats import NATIVE, Form
-from .inputs import Attached, Finish, Input, Inspected, Join, Leave, Receive, Step, Unsent, Wake
+from .inputs import (
+    Attached,
+    Finish,
+    Input,
+    Inspected,
+    Join,
+    Leave,
+    Read,
+    Receive,
+    Step,
+    Unsent,
+    Wake,
+)
 
 __all__ = [
     "Began",
@@ -234,6 +246,7 @@ _INPUTS: Final = (
     _Kind(Inspected, _pack_share, lambda b: Inspected(*_unpack_share(b))),
     _Kind(Unsent, _header, lambda b: Unsent(decode_header(b)[0])),
     _Kind(Attached, _pack_share, lambda b: Attached(*_unpack_share(b))),
+    _Kind(Read, lambda e: e.peer.encode(), lambda b: Read(b.decode())),
 )
 _MARKS: Final = (
     _Kind(Began, lambda m: _NUMBER.pack(m.batch), lambda b: Began(*_NUMBER.unpack(b))),

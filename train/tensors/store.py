@@ -1,14 +1,16 @@
 """The values at hand: snapshots on their way out, staged shares on their way in."""
 
+import math
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...gossip.effects.effects import (
@@ -26,12 +28,14 @@ from ...gossip.effects.effects import (
 from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
-from ...gossip.wire.formats import Form
+from ...gossip.wire.formats import Form, parse_wire
+from .buffers import not_finite
 from .cuda import DeviceSnapshot, Held, Mark
+from .layout import Part
 from .mixing import Mixing, Sliced
 from .shared_memory import Attachments, SegmentPool
 from .staging import Progress, Staged, Staging
-from .vector import Term, Vector, not_finite
+from .vector import Term, Vector
 
 __all__ = ["Preallocation", "Segments", "TensorStore"]
 
@@ -130,6 +134,8 @@ class TensorStore:
         # A leaver's values are settled by whichever thread hears the last answer.
         self._values = threading.RLock()
         self._failures: dict[int, TrainingError] = {}
+        # By shard, of the last share: squared norms of its difference from x, and of x.
+        self._distances: dict[int, tuple[float, float]] | None = None
 
     def carry_out(self, effect: Effect, frame: Buffer = b"") -> bool:
         """Do what *effect* asks for, where it is about values.
@@ -238,6 +244,19 @@ class TensorStore:
         if self._mixer is not None:
             self._mixer.advance(budget_s, clock)
         self._raise_failure()
+
+    def measure_mixing(self) -> None:
+        """Measure from now on how far from ``x`` the shares are that are mixed into it."""
+        self._distances = {}
+
+    @property
+    def mixing_distance(self) -> float | None:
+        """``|share - x| / |x|`` before the last mix, over all shards that were mixed since
+        `measure_mixing`; None where there were none, or a share did not have every number."""
+        if not self._distances:
+            return None
+        apart, own = (math.fsum(part) for part in zip(*self._distances.values(), strict=True))
+        return math.sqrt(apart / own) if own else None
 
     def settle(self) -> None:
         """Return when all shares that were to be mixed are."""
@@ -371,6 +390,10 @@ class TensorStore:
         staged = self.staging.pop(effect.share)
         if staged is None:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
+        if self._distances is not None and parse_wire(effect.form.wire).is_dense:
+            self.settle()
+            here = self._vector.numbers_in(staged.payload, effect.form, staged.shard)
+            self._distances[staged.shard] = _distance(here)
         given = staged.payload, effect.fraction, effect.form, staged.shard
         if self._mixer is not None and effect.fraction < 1:
             done = partial(self.staging.give_back, staged)
@@ -417,6 +440,18 @@ class TensorStore:
         staged = self.staging.pop(share)
         if staged is not None:
             self.staging.give_back(staged)
+
+
+def _distance(numbers: Iterable[tuple[Tensor, Tensor, Part]]) -> tuple[float, float]:
+    """Squared norms of the difference between a share and ``x``, and of ``x``."""
+    norms = [(_norm(share - own), _norm(own)) for share, own, _ in numbers]
+    return math.fsum(apart**2 for apart, _ in norms), math.fsum(own**2 for _, own in norms)
+
+
+def _norm(numbers: Tensor) -> float:
+    # Squares of half-precision numbers would overflow.
+    wide = torch.float64 if numbers.dtype == torch.float64 else torch.float32
+    return float(torch.linalg.vector_norm(numbers, dtype=wide))
 
 
 class Preallocation:

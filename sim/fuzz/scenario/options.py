@@ -230,6 +230,10 @@ def _machines(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(found, rule="hybrid", machines=machines, config=config)
 
 
+def _reading(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    return replace(scenario, reads=bool(rng.random() < 0.15))
+
+
 _Option = Callable[[Scenario, np.random.Generator], Scenario]
 
 _SWARM: Mapping[str, _Option] = MappingProxyType(
@@ -259,6 +263,7 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "kept-shares": _kept_shares,
         "segments": _segments,
         "machines": _machines,
+        "reading": _reading,
     }
 )
 

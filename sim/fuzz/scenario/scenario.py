@@ -146,6 +146,8 @@ class Scenario:
     damage: float = 0.0
     """Probability that bits of a message are flipped while there are faults; above 0, every message
     is made bytes then."""
+    reads: bool = False
+    """Whether peers read one another's models meanwhile, as for an average of all."""
     faults: tuple[Fault, ...] = ()
 
     @property

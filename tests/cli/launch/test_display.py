@@ -103,6 +103,23 @@ def test_it_names_the_dead_and_what_died_with_them() -> None:
     assert "peer-1 was killed by SIGKILL at step 120; a weight of 0.5000 died with it" in text
 
 
+def test_it_names_whom_a_peer_did_not_wait_for() -> None:
+    late = {"complete": False, "unfinished": {"peer-0": 500}, "missing": {}, "distance": None}
+    text = report_text_of(peers_detail=[detail(0), detail(1, merge=late)])
+    assert "peer-1 ended before its model was the average: it waited no longer for peer-0" in text
+    assert "average: it" not in report_text_of(peers_detail=[detail(0, merge=None), detail(1)])
+
+
+def test_it_tells_what_was_measured_of_the_average_while_all_trained() -> None:
+    last = {"id": "peer-0", "step": 400, "accuracy": 0.95, "loss": 0.1, "models": 3}
+    text = report_text_of(average=last | {"missing": ["peer-2"]})
+    assert "last measured by peer-0 at its step 400, of 3 models, without peer-2: " in text
+    assert "accuracy 0.9500 and loss 0.1 on held-out" in text
+    alone = last | {"accuracy": None, "models": 1, "missing": []}
+    assert "its own model alone: loss 0.1 on" in report_text_of(average=alone)
+    assert "while all trained" not in report_text_of(average=None)
+
+
 def test_of_a_life_whose_end_nobody_saw_no_signal_is_named() -> None:
     text = report_text_of(dead=[DEAD | {"why": "", "weight": 0.0, "weight_units": 0}])
     assert "peer-1 ended without a word at step 120; no weight died with it." in text

@@ -45,6 +45,7 @@ from rumor.gossip.wire.messages import (
     Phase,
     Push,
     Query,
+    Read,
     Refer,
 )
 from rumor.gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema, TensorSpec
@@ -117,6 +118,7 @@ SHARE: dict[str, SearchStrategy[Any]] = {
     "round": COUNT,
     "note": COUNT,
     "step": COUNT,
+    "held": WEIGHT,
 }
 
 BODIES: dict[type[Body], SearchStrategy[Any]] = {
@@ -139,6 +141,7 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Pending: st.builds(Pending, SEQ),
     Leave: st.builds(Leave, st.booleans()),
     Refer: st.builds(Refer, st.lists(MEMBER, max_size=4).map(tuple)),
+    Read: st.builds(Read),
 }
 
 
@@ -223,6 +226,7 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Pending(8)), b""),
         (sample(Leave(False)), b""),
         (sample(Refer(MEMBERS[:1])), b""),
+        (sample(Read()), b""),
     ]
 }
 """One message of each kind."""
@@ -334,8 +338,22 @@ def test_a_form_is_told_in_one_way_and_no_other_is_taken(fields_told: Any) -> No
         decode([start + header])
 
 
+def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() -> None:
+    def told(offer: Offer) -> Any:
+        return msgpack.unpackb(encode(sample(offer))[0][8:])[-1]
+
+    assert len(told(offer())) == 11 and told(replace(offer(), held=5 * UNIT))[11:] == [5]
+    fields = msgpack.unpackb(encode(sample(replace(offer(), held=UNIT)))[0][8:])
+    fields[-1][11] = 0
+    header = msgpack.packb(fields)
+    start = b"RMR" + bytes([VERSION]) + crc32(header).to_bytes(4, "little")
+    with pytest.raises(DecodeError, match="held must be more than 0, or left out"):
+        decode([start + header])
+
+
 def test_no_kind_of_message_ever_changes_its_number() -> None:
-    order = "hello describe ask push offer grant chunk end ack query pending leave refer".split()
+    order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "end", "ack"]
+    order += ["query", "pending", "leave", "refer", "read"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
 

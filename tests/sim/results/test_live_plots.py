@@ -25,6 +25,12 @@ def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
     ]
 
 
+def averaged(peer: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, by a peer that measures the average of all, too."""
+    told = {"average_accuracy": 0.91, "average_test_loss": 0.19, "average_peers": 2}
+    return [row | (told if row["step"] % 100 == 0 else {}) for row in peer]
+
+
 def fault(kind: str, *steps: int, **fields: Any) -> dict[str, Any]:
     return {"at_s": 1.0, "kind": kind, "done": [{"step": step} for step in steps]} | fields
 
@@ -40,6 +46,8 @@ def fault(kind: str, *steps: int, **fields: Any) -> dict[str, Any]:
         ({"accuracy": None, "loss": None, "consensus_distance": None}, [[], []]),
         ({"peers_detail": [detail(0), detail(1, state="killed")]}, [rows(50), rows(9)]),
         ({"peers_detail": [detail(i) for i in range(20)]}, [rows(20)] * 20),
+        ({}, [averaged(rows(50)), rows(40)]),
+        ({"accuracy": None}, [averaged(rows(50, None)), averaged(rows(9, None))]),
         # Lives that resume, and what was done to them.
         ({"faults": [fault("crash", 30, peer="peer-0"), fault("heal")]}, [rows(9) + rows(9)] * 2),
         ({"faults": [fault("reset", step) for step in range(20)]}, [rows(50), rows(50)]),

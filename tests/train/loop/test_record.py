@@ -36,6 +36,12 @@ def test_the_end_is_told_with_the_last_evaluation_and_the_model(tmp_path: Path) 
         peer.evaluated(accuracy=0.75)
     told = json.loads((tmp_path / "peer.json").read_text())
     assert (told["state"], told["steps"], told["accuracy"]) == ("finished", 1, 0.75)
+    assert told["merge"] == {
+        "complete": False,  # after linger_s=0
+        "unfinished": {},
+        "missing": {},
+        "distance": None,
+    }
     assert (told["rule"], told["p"], told["topology"]) == ("gosgd", 0.1, "exponential")
     first, last = read_metrics(tmp_path / "metrics.jsonl")
     assert (first["loss"], last["accuracy"], last["test_loss"]) == (None, 0.75, None)

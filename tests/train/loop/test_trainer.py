@@ -81,6 +81,21 @@ def test_loggers_hear_of_a_run_that_fails() -> None:
 
 
 @pytest.mark.live
+def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path: Path) -> None:
+    config = RunConfig(steps=60, seed=3, out=tmp_path, eval_every=20, eval_average_every=20)
+    run(config, PeerConfig(id="solo", seed=3))
+    rows = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "average_peers" in r]
+    assert [row["step"] for row in rows] == [20, 40, 60]
+    for row in rows:
+        assert (row["average_peers"], row["average_missing"]) == (1, [])
+        assert row["average_accuracy"] == row["accuracy"]
+        assert row["average_test_loss"] == row["test_loss"]
+    expected = plain_sgd(3, "solo", 60).state_dict()
+    found = tensors(tmp_path / "model.safetensors")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.live
 def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
     run(RunConfig(steps=1, out=tmp_path), PeerConfig())
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}

@@ -44,6 +44,7 @@ from rumor.gossip.wire.messages import (
     Pending,
     Push,
     Query,
+    Read,
 )
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.train import Peer, PeerConfig
@@ -286,7 +287,7 @@ def any_body(chance: random.Random, size_bytes: int) -> Body:
         any_offer(chance, seq, number),
         *(Grant(seq, number), Ack(seq, number, number), Query(seq), Pending(seq), End(seq)),
         Chunk(seq, chance.choice([0, 1, 2**32 - 1]), number),
-        *(Ask(), Leave(False), Leave(True)),
+        *(Ask(), Leave(False), Leave(True), Read()),
         Describe(Schema((TensorSpec("w", (2**48,) * 4, "float64"),))),
     ]
     return chance.choice(bodies)

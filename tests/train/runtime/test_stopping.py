@@ -10,7 +10,7 @@ from torch import nn
 
 from rumor.gossip import ONE, GoSGD, ProtocolConfig, TransportError, audit
 from rumor.gossip.protocol.context import RuleContext
-from rumor.train import Peer, PeerConfig, RunConfig, load_task, run
+from rumor.train import MergeResult, Peer, PeerConfig, RunConfig, load_task, run
 from rumor.train.runtime import join as join_module
 from rumor.train.runtime.session import PeerSession
 from rumor.train.storage.ledger_file import read_ledger
@@ -59,7 +59,7 @@ def test_a_run_that_is_told_to_stop_while_it_merges_has_left(
 ) -> None:
     merges, merge = threading.Event(), Peer.merge
 
-    def merging(peer: Peer, timeout_s: float = 30.0) -> bool:
+    def merging(peer: Peer, timeout_s: float = 30.0) -> MergeResult:
         merges.set()
         return merge(peer, timeout_s)
 

@@ -1,0 +1,390 @@
+"""The average of a swarm that trains: exact where it stands still, and nothing moves."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import (
+    ConfigError,
+    GoSGD,
+    LocalProtocolError,
+    Phase,
+    ProtocolConfig,
+    RuleContext,
+    audit,
+)
+from rumor.gossip.protocol.rule import Requirements
+from rumor.train import Average, Peer, PeerConfig
+from rumor.train.storage.jsonl import read_metrics
+from rumor.train.storage.ledger_file import read_ledger
+
+pytestmark = pytest.mark.live
+
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=20.0, suspect_s=10.0)
+
+STILL = GoSGD(p=0.0)
+
+
+class Scattered:
+    """Pushes nothing; the vector is cut into pieces with lines from all over it."""
+
+    name = "scattered"
+    registers: tuple[str, ...] = ()
+    outstanding_max = 2
+    requirements = Requirements(whole=False, shards=2, scattered=True)
+
+    def step(self, context: RuleContext) -> None:
+        for share in context.shares():
+            context.mix(share)
+
+
+class Net(nn.Module):
+    """Two layers of which one is tied to the other, a frozen one, and statistics."""
+
+    def __init__(self, seed: int, width: int = 7) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first = nn.Linear(width, width)
+        self.tied = nn.Linear(width, width)
+        self.tied.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(width)
+        self.frozen = nn.Linear(2, 2).requires_grad_(False)
+
+
+class Standing:
+    """A peer that takes turns on a thread of its own, and no steps of training."""
+
+    def __init__(self, model: nn.Module, config: PeerConfig) -> None:
+        self.model, self.peer = model, Peer(model, config)
+        self.error: BaseException | None = None
+        self.inside, self.over = threading.Event(), threading.Event()
+        self.before: Callable[[], object] = lambda: None
+        self._thread = threading.Thread(target=self._stand)
+        self._thread.start()
+
+    def _stand(self) -> None:
+        try:
+            with self.peer:
+                self.draw()
+                self.inside.set()
+                while not self.over.wait(0.001):
+                    self.before()
+                    self.peer.step()
+                self.peer.leave()
+        except BaseException as error:
+            self.error = error
+            self.inside.set()
+
+    def draw(self) -> None:
+        """Make its model differ from the others'."""
+        generator = torch.Generator().manual_seed(sum(map(ord, self.peer.id)))
+        with torch.no_grad():
+            for name, tensor in self.model.named_parameters():
+                if not name.startswith("frozen"):
+                    tensor.add_(torch.randn(tensor.shape, generator=generator))
+            statistics = dict(self.model.named_buffers())["norm.running_mean"]
+            statistics.add_(torch.randn(statistics.shape, generator=generator))
+
+    def end(self) -> None:
+        self.over.set()
+        self._thread.join(600)
+        assert not self._thread.is_alive()
+
+
+def config(id: str, **changes: Any) -> PeerConfig:
+    given: dict[str, Any] = {"protocol": QUICK, "rule": STILL, "linger_s": 0.0, "leave_s": 2.0}
+    return PeerConfig(id=id, **given | changes)
+
+
+@contextmanager
+def swarm(
+    make: Callable[[int], nn.Module], others: Sequence[str] = "bcd", **changes: Any
+) -> Iterator[tuple[Standing, list[Standing]]]:
+    """A founder, and newcomers that have halved its weight one after another."""
+    first = Standing(make(0), config("a", **changes))
+    standing = [first]
+    try:
+        first.inside.wait(60)
+        for index, id in enumerate(others, 1):
+            joins = {"join": (first.peer.address or "",)}
+            standing.append(Standing(make(index), config(id, **changes | joins)))
+            standing[-1].inside.wait(60)
+            assert standing[-1].error is None
+        until(lambda: all(trainers(each) == len(standing) for each in standing))
+        yield first, standing[1:]
+    finally:
+        for each in reversed(standing):
+            each.end()
+
+
+def trainers(standing: Standing) -> int:
+    """How many peers train, as far as one of them knows."""
+    live = standing.peer._running().look(lambda protocol: protocol.live())
+    return sum(member.phase is Phase.TRAINING for member in live)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up_s, "it never came"
+        time.sleep(0.01)
+
+
+def read_on(standing: Standing, timeout_s: float = 60.0) -> Average:
+    """Let a peer average on its own thread, as a training loop does."""
+    found: list[Average] = []
+
+    def once() -> None:
+        standing.before = lambda: None
+        found.append(standing.peer.average(timeout_s))
+
+    standing.before = once
+    until(lambda: bool(found) or standing.error is not None)
+    assert standing.error is None
+    return found[0]
+
+
+def expected(standing: Sequence[Standing], name: str) -> Any:
+    """The definition, in numpy; weights of GoSGD that stands still are powers of two."""
+    weights = [each.peer.weight for each in standing]
+    values = [each.model.state_dict()[name].detach().numpy() for each in standing]
+    total = np.zeros(values[0].shape)
+    for weight, value in zip(weights, values, strict=True):
+        total += value.astype(np.float64) * weight
+    return (total / np.sum(weights)).astype(values[0].dtype)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"shards": 3},
+        {"protocol": ProtocolConfig(gossip_s=0.1, seek_s=0.05, inline_bytes_max=1, exact=True)},
+        {
+            "protocol": ProtocolConfig(
+                gossip_s=0.1, seek_s=0.05, inline_bytes_max=1, shared_memory=False, wire="int8"
+            )
+        },
+        {"rule": Scattered()},
+        {"mixing": "sliced"},
+    ],
+    ids=["whole", "shards", "memory", "frames", "scattered", "sliced"],
+)
+def test_the_average_of_a_swarm_that_stands_still_is_exact(changes: dict[str, Any]) -> None:
+    with swarm(Net, **changes) as (first, others):
+        every = [first, *others]
+        before = [each.peer.weight_units for each in every]
+        states = [{n: v.clone() for n, v in each.model.state_dict().items()} for each in every]
+        found = read_on(first)
+        assert found.missing == ()
+        assert found.weights == {each.peer.id: each.peer.weight for each in every}
+        assert [each.peer.weight_units for each in every] == before
+        own = first.model.state_dict()
+        assert list(found.state) == list(own)
+        for name in ("first.weight", "first.bias", "tied.weight", "norm.running_mean"):
+            np.testing.assert_array_equal(found.state[name].numpy(), expected(every, name))
+            assert not torch.equal(found.state[name], own[name])
+        for name in ("frozen.weight", "norm.num_batches_tracked"):
+            assert torch.equal(found.state[name], own[name])
+        for each, state in zip(every, states, strict=True):
+            assert all(torch.equal(v, state[n]) for n, v in each.model.state_dict().items())
+            copies = 0 if each is first else each.peer.vector.schema.shards
+            assert (each.peer.counters.mixed, each.peer.counters.refusals) == (copies, 0)
+            assert each.peer.queue == 0
+
+
+def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
+    with swarm(Net, "b") as (first, others):
+        found: dict[str, Average] = {}
+        both = threading.Barrier(2)
+
+        def once(standing: Standing) -> Callable[[], None]:
+            def read() -> None:
+                standing.before = lambda: None
+                both.wait(60)
+                found[standing.peer.id] = standing.peer.average(60.0)
+
+            return read
+
+        for each in (first, *others):
+            each.before = once(each)
+        until(lambda: len(found) == 2)
+        assert [each.missing for each in found.values()] == [(), ()]
+        one, other = found.values()
+        assert all(torch.equal(one.state[name], other.state[name]) for name in ("first.weight",))
+
+
+def test_who_does_not_answer_in_time_is_named_and_counts_nothing() -> None:
+    with swarm(Net, "bc") as (first, others):
+        busy, halted = threading.Event(), threading.Event()
+
+        def halt() -> None:
+            halted.set()
+            busy.wait(60)
+
+        others[0].before = halt
+        assert halted.wait(60)
+        try:
+            found = read_on(first, timeout_s=0.5)
+            assert found.missing == ("b",) and set(found.weights) == {"a", "c"}
+            np.testing.assert_array_equal(
+                found.state["first.bias"].numpy(), expected([first, others[1]], "first.bias")
+            )
+        finally:
+            busy.set()
+        others[0].before = lambda: None
+        # What it showed too late was sent back: it may be asked again.
+        until(lambda: not read_on(first).missing)
+
+
+def test_the_average_while_all_train_moves_no_weight(tmp_path: Path) -> None:
+    training = {"rule": GoSGD(p=0.5)}
+    folders = {id: tmp_path / id for id in "wxyz"}
+    first = Standing(Net(0), config("w", out=folders["w"], **training))
+    first.inside.wait(60)
+    joins = {"join": (first.peer.address or "",)}
+    others = [Standing(Net(0), config(i, out=folders[i], **training, **joins)) for i in "xyz"]
+    try:
+        for _ in range(5):
+            found = read_on(first)
+            assert set(found.weights) | set(found.missing) >= {"w"}
+            assert 0 < sum(found.weights.values()) <= 1.0
+    finally:
+        for each in (*others, first):
+            each.end()
+    told = audit(read_ledger(folder / "ledger.jsonl")[0] for folder in folders.values())
+    assert told.balanced and told.in_flight == told.stranded == told.died == 0
+
+
+def test_a_peer_that_has_left_has_no_average_and_one_alone_is_its_own() -> None:
+    with Peer(Net(0), config("a")) as peer:
+        alone = peer.average()
+        assert alone.weights == {"a": 1.0} and alone.missing == ()
+        own = peer._model.state_dict()
+        assert all(torch.equal(value, own[name]) for name, value in alone.state.items())
+        peer.leave()
+        with pytest.raises(LocalProtocolError, match="left"):
+            peer.average()
+
+
+def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path: Path) -> None:
+    measured: list[tuple[str, float]] = []
+
+    def evaluating(id: str) -> dict[str, Any]:
+        def evaluate(model: nn.Module) -> dict[str, float]:
+            value = float(model.state_dict()["bias"][0])
+            measured.append((id, value))
+            return {"loss": value}
+
+        return {"evaluate": evaluate, "evaluate_every": 3}
+
+    def linear(value: float) -> nn.Linear:
+        model = nn.Linear(2, 1)
+        nn.init.constant_(model.bias, value)
+        return model
+
+    over = threading.Event()
+
+    def second(join: str) -> None:
+        other = linear(0.0)
+        given = config("b", join=(join,), out=tmp_path / "b", log_every=1000)
+        with Peer(other, given, **evaluating("b")) as peer:
+            with torch.no_grad():
+                other.bias.fill_(4.0)
+            while not over.wait(0.001):
+                peer.step()
+            peer.leave()
+
+    given = config("a", out=tmp_path / "a", log_every=1000)
+    with Peer(linear(1.0), given, **evaluating("a")) as peer:
+        peer.step(loss=1.0)
+        thread = threading.Thread(target=second, args=(peer.address,))
+        thread.start()
+        while (1.0 + 4.0) / 2 not in [value for _, value in measured]:
+            peer.step(loss=1.0)
+            time.sleep(0.001)
+        steps = peer.steps
+        assert peer.averaged is not None and peer.averaged.step == steps and steps % 3 == 0
+        assert peer.averaged.evaluation.loss == 2.5 and peer.averaged.peers == 2
+        over.set()
+        while thread.is_alive():
+            peer.step()
+            time.sleep(0.001)
+    assert {id for id, _ in measured} == {"a"}
+    rows = read_metrics(tmp_path / "a" / "metrics.jsonl")
+    told = {row["step"]: row["average_test_loss"] for row in rows if "average_peers" in row}
+    assert told[steps] == 2.5 and all(step % 3 == 0 for step in told)
+    assert rows[-1]["average_accuracy"] is None
+    assert not any("average_peers" in row for row in read_metrics(tmp_path / "b/metrics.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"evaluate": lambda model: {}}, "go together"),
+        ({"evaluate_every": 3}, "go together"),
+        ({"evaluate": lambda model: {}, "evaluate_every": 0}, "at least 1"),
+    ],
+)
+def test_what_is_to_be_measured_and_when_go_together(given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        Peer(nn.Linear(2, 1), **given)
+
+
+PROGRAM = """
+import json, sys, time
+from pathlib import Path
+import torch
+from rumor.gossip import GoSGD, ProtocolConfig
+from rumor.train import Peer, PeerConfig
+
+index, folder = int(sys.argv[1]), sys.argv[2]
+torch.manual_seed(0)
+model = torch.nn.Linear(40, 30)
+protocol = ProtocolConfig(gossip_s=0.1, seek_s=0.05, inline_bytes_max=1)
+given = dict(protocol=protocol, rule=GoSGD(p=0.0), founders=3, rendezvous=Path(folder))
+with Peer(model, PeerConfig(id=f"p{index}", **given)) as peer:
+    while len(peer.live) < 3:
+        peer.step(); time.sleep(0.01)
+    with torch.no_grad():
+        model.bias.fill_(2.0 ** index)
+    if index == 0:
+        found = peer.average(60.0)
+        while abs(float(found.state["bias"][0]) - 7 / 3) > 1e-6:  # not all have filled it
+            found = peer.average(60.0)
+        weights = dict(found.weights)
+        bias = found.state["bias"].tolist()
+        print(json.dumps({"weights": weights, "bias": bias}), flush=True)
+        (Path(folder) / "done").touch()
+    while not (Path(folder) / "done").exists():
+        peer.step(); time.sleep(0.01)
+    peer.leave()
+"""
+
+
+def test_processes_read_one_another(tmp_path: Path) -> None:
+    run = [sys.executable, "-c", PROGRAM]
+    started = [
+        subprocess.Popen([*run, str(index), str(tmp_path)], stdout=subprocess.PIPE)
+        for index in range(3)
+    ]
+    try:
+        said = [process.communicate(timeout=600)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0, 0]
+    told = json.loads(said[0])
+    assert told["weights"] == {"p0": 1.0, "p1": 1.0, "p2": 1.0}
+    assert told["bias"] == [float(np.float32(7 / 3))] * 30

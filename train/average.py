@@ -1,0 +1,302 @@
+"""The average of all peers' models while they train: read from one after another, and mixed by
+nobody."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from ..gossip import ConfigError, Protocol
+from ..gossip.types import ShareId
+from ..gossip.weight import UNIT, founders
+from ..gossip.wire.formats import Form
+from ..gossip.wire.schema import ALIGNMENT_BYTES
+from .runtime.runner import PeerRuntime
+from .storage.inputs import Read
+from .tasks.task import Evaluation
+from .tensors.layout import Part
+from .tensors.vector import Flats, Vector
+
+__all__ = [
+    "Average",
+    "AverageEvaluation",
+    "AverageEvaluator",
+    "Evaluate",
+    "average",
+    "evaluation_of",
+]
+
+Evaluate = Callable[[nn.Module], Mapping[str, float]]
+"""Measures a model on held-out data: ``accuracy``, ``loss`` or both, as `Peer.evaluated` takes
+them."""
+
+# A question may be lost, or come before the peer that is asked holds anything.
+_AGAIN_S: Final = 0.25
+
+# Numbers that are made float64 at a time.
+_CHUNK: Final = 1 << 18
+
+_WHOLE: Final = Form()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Average:
+    """The weighted average of the models of a swarm's live peers, ``sum w_i x_i / sum w_i``."""
+
+    state: dict[str, Tensor]
+    """A state dict, on the model's device. What peers do not average (frozen parameters, counters)
+    is as in the model at hand."""
+    weights: Mapping[str, float]
+    """What each peer held when its model was read, in founders, by id; with shards, the mean over
+    them. They are those that count."""
+    missing: tuple[str, ...] = ()
+    """Live peers that are not in it: they did not answer in time, or were about to join or to go,
+    or neither of the two can dial the other. Sorted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageEvaluation:
+    """The average on held-out data, at some step of the peer that measured it."""
+
+    step: int
+    evaluation: Evaluation
+    peers: int
+    """How many models it was made of."""
+    missing: tuple[str, ...]
+    """As `Average.missing`."""
+    wall_s: float
+    """How long it took to read, average and measure, seconds."""
+
+    def as_row(self) -> dict[str, Any]:
+        """What a row of metrics says of it."""
+        return {
+            "average_accuracy": self.evaluation.accuracy,
+            "average_test_loss": self.evaluation.loss,
+            "average_peers": self.peers,
+            "average_missing": list(self.missing),
+        }
+
+
+class AverageEvaluator:
+    """Measures the average now and then, on a model of its own.
+
+    Args:
+        model: The peer's; a copy of it is made at the first evaluation.
+        evaluate: Measures.
+        every: Steps between two evaluations.
+
+    Raises:
+        ConfigError: *every* is less than 1.
+    """
+
+    def __init__(self, model: nn.Module, evaluate: Evaluate, every: int) -> None:
+        if every < 1:
+            raise ConfigError(f"evaluate_every is {every}: it must be at least 1")
+        self._model = model
+        self._copy: nn.Module | None = None
+        self._evaluate = evaluate
+        self._every = every
+
+    def is_due(self, step: int, me: str, live: Sequence[str]) -> bool:
+        """Whether it is time, and of those who live it is for this peer to do it: the first."""
+        return step % self._every == 0 and me == min(live)
+
+    def measure(self, step: int, read: Callable[[], Average]) -> AverageEvaluation:
+        """Read the average and measure it."""
+        began_s = time.perf_counter()
+        found = read()
+        if self._copy is None:
+            self._copy = deepcopy(self._model)
+        self._copy.load_state_dict(found.state)
+        return AverageEvaluation(
+            step=step,
+            evaluation=evaluation_of(**self._evaluate(self._copy)),
+            peers=len(found.weights),
+            missing=found.missing,
+            wall_s=time.perf_counter() - began_s,
+        )
+
+
+def evaluation_of(*, accuracy: float | None = None, loss: float | None = None) -> Evaluation:
+    """What was measured, of which a part may not be known."""
+    return Evaluation(
+        loss=math.nan if loss is None else float(loss),
+        accuracy=None if accuracy is None else float(accuracy),
+    )
+
+
+def average(
+    runtime: PeerRuntime,
+    vector: Vector,
+    model: nn.Module,
+    timeout_s: float,
+    stop: threading.Event,
+) -> Average:
+    """Read the models of all live peers, one at a time, and average them.
+
+    Args:
+        runtime: Runs the peer.
+        vector: Its values.
+        model: Whose state dict is wanted.
+        timeout_s: How long to wait for each peer, seconds.
+        stop: When set, nobody else is waited for.
+
+    Raises:
+        TrainingError: As for `PeerRuntime.call`.
+        TransportError: Likewise.
+    """
+    runtime.settle()
+    total = _WeightedSum(vector)
+    me, members = runtime.look(lambda protocol: (protocol.account.id, protocol.live()))
+    missing = []
+    try:
+        for member in members:
+            if member.id == me:
+                total.add_own(runtime.look(_held))
+            elif not _added(total, runtime, member.id, timeout_s, stop):
+                missing.append(member.id)
+    finally:
+        runtime.call(Read(""))
+    return Average(
+        state=_state(model, vector, total.mean()),
+        weights={id: founders(sum(held)) / len(held) for id, held in total.held.items()},
+        missing=tuple(missing),
+    )
+
+
+def _held(protocol: Protocol) -> tuple[str, list[int]]:
+    return protocol.account.id, [account.weight for account in protocol.accounts]
+
+
+def _added(
+    total: "_WeightedSum",
+    runtime: PeerRuntime,
+    peer: str,
+    timeout_s: float,
+    stop: threading.Event,
+) -> bool:
+    """Read one peer's model; whether it came."""
+    give_up_s, again_s = time.monotonic() + timeout_s, float("-inf")
+    while True:
+        now = time.monotonic()
+        shown, is_asked, is_there = runtime.look(
+            lambda protocol: (protocol.shown(), protocol.is_asked, _may_answer(protocol, peer))
+        )
+        if shown and shown[0][0].sender == peer:
+            return total.add(runtime, peer, dict(shown))
+        if now >= give_up_s or stop.is_set() or not is_there:
+            return False
+        # Others who read wait for this peer's step, which does not come before this is over.
+        if is_asked or now >= again_s:
+            runtime.call(Read(peer))
+            again_s = now + _AGAIN_S
+        runtime.wait_for_share(min(_AGAIN_S, give_up_s - now))
+
+
+def _may_answer(protocol: Protocol, peer: str) -> bool:
+    known = {member.id: member for member in protocol.live()}
+    member, me = known.get(peer), known[protocol.account.id]
+    return (
+        member is not None and member.phase.takes_shares and bool(member.addresses or me.addresses)
+    )
+
+
+class _WeightedSum:
+    """Sums of weight times model, float64, and the weights.
+
+    Args:
+        vector: What the models are laid out like; the peer's own.
+    """
+
+    def __init__(self, vector: Vector) -> None:
+        self.held: dict[str, list[int]] = {}
+        """What each peer holds of each shard."""
+        self._vector = vector
+        self._sums = tuple(torch.zeros_like(f, dtype=torch.float64) for f in vector.flats)
+
+    def add_own(self, held: tuple[str, list[int]]) -> None:
+        """Add the peer's own model, with what it holds."""
+        id, weights = held
+        self.held[id] = weights
+        for shard, weight in enumerate(weights):
+            for part in self._vector.plan(_WHOLE, shard).of_register(0):
+                self._add(part, part.of(self._vector.flats), weight)
+
+    def add(self, runtime: PeerRuntime, peer: str, shown: Mapping[ShareId, int]) -> bool:
+        """Add a model that was shown, and let go of it; whether all of it was there still."""
+        taken = {share: runtime.take_staged(share) for share in shown}
+        try:
+            if None in taken.values():
+                return False
+            weights = [0] * len(shown)
+            for share, staged in taken.items():
+                assert staged is not None
+                weights[share.shard] = weight = shown[share]
+                numbers = self._vector.numbers_in(staged.payload, staged.form, share.shard)
+                for values, _, part in numbers:
+                    self._add(part, values, weight)
+            if not self._vector.is_here:
+                torch.cuda.synchronize()  # its memory is used again
+            self.held[peer] = weights
+            return True
+        finally:
+            for staged in filter(None, taken.values()):
+                runtime.give_back(staged)
+
+    @torch.no_grad()
+    def _add(self, part: Part, values: Tensor, weight: int) -> None:
+        with self._room(part) as room:
+            for start in range(0, len(values), _CHUNK):
+                chunk = values[start : start + _CHUNK].to(torch.float64)
+                room[start : start + _CHUNK] += chunk * (weight / UNIT)
+
+    @contextmanager
+    def _room(self, part: Part) -> Iterator[Tensor]:
+        """The sums of a part, to be changed in place."""
+        flat = self._sums[part.flat]
+        if part.lines is None:
+            yield flat[part.low : part.high]
+            return
+        # A line has as many numbers here as in the model, and more bytes.
+        lines = flat.view(-1, ALIGNMENT_BYTES // part.dtype.itemsize)
+        room = lines.index_select(0, part.lines).view(-1)
+        yield room
+        lines.index_copy_(0, part.lines, room.view(-1, lines.shape[1]))
+
+    @torch.no_grad()
+    def mean(self) -> Flats:
+        """The average, in the model's dtypes; of a shard that nobody holds, the peer's own."""
+        for shard in range(self._vector.schema.shards):
+            total = sum([held[shard] for held in self.held.values()]) / UNIT
+            for part in self._vector.plan(_WHOLE, shard).of_register(0):
+                with self._room(part) as room:
+                    if total:
+                        room /= total
+                    else:
+                        room.copy_(part.of(self._vector.flats))
+        own = self._vector.flats
+        return tuple(s.to(flat.dtype) for s, flat in zip(self._sums, own, strict=True))
+
+
+def _state(model: nn.Module, vector: Vector, flats: Flats) -> dict[str, Any]:
+    """The state dict of a model whose shared tensors are those of *flats*."""
+    found = vector.tensors(flats)
+    # One tensor may have several names.
+    places = {_place(own): found[name] for name, own in vector.tensors(vector.flats).items()}
+    return {
+        name: places.get(_place(value), value).detach().clone()
+        if isinstance(value, Tensor)
+        else value
+        for name, value in model.state_dict().items()
+    }
+
+
+def _place(tensor: Tensor) -> tuple[int, torch.Size]:
+    return tensor.data_ptr(), tensor.shape

@@ -1,0 +1,125 @@
+"""What is told of a peer while its loop runs: rows of metrics, the average of all, Prometheus."""
+
+import logging
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from ...gossip import ConfigError
+from ..average import Average, AverageEvaluation, AverageEvaluator, Evaluate
+from ..config import PeerConfig
+from ..loggers.registry import make_loggers
+from ..loggers.writer import LogWriter
+from .exporter import Exported, Exporter
+from .metrics import State
+from .record import LoopRecord, Loss, Recorded
+
+__all__ = ["Telemetry"]
+
+_log = logging.getLogger("rumor")
+
+
+class Watched(Recorded, Exported, Protocol):
+    """The part of a `Peer` that is told."""
+
+    def average(self, timeout_s: float = 10.0) -> Average:
+        """As `Peer` has it."""
+
+
+class Telemetry:
+    """Feeds whoever wants to know how a peer's training goes.
+
+    Args:
+        config: The peer's.
+        model: The peer's.
+        evaluate: Measures the average of all peers' models; None not to.
+        evaluate_every: Steps between two such measurements.
+
+    Raises:
+        ConfigError: A logger cannot be made, or only one of the last two is given.
+    """
+
+    def __init__(
+        self,
+        config: PeerConfig,
+        model: nn.Module,
+        evaluate: Evaluate | None,
+        evaluate_every: int | None,
+    ) -> None:
+        if (evaluate is None) is not (evaluate_every is None):
+            raise ConfigError("evaluate and evaluate_every go together: give both, or neither")
+        self._config, self._model = config, model
+        self.averaged: AverageEvaluation | None = None
+        """What the peer has measured last of the average of all."""
+        self._evaluator: AverageEvaluator | None = None
+        if evaluate is not None and evaluate_every is not None:
+            self._evaluator = AverageEvaluator(model, evaluate, evaluate_every)
+        self._loggers = LogWriter(make_loggers(config.loggers))
+        self._record: LoopRecord | None = None
+        self._exporter: Exporter | None = None
+        self._loss: Loss | None = None
+        self._measured: dict[str, float] = {}
+
+    def serve(self, peer: Watched) -> None:
+        """Serve metrics from now on, where that is asked for.
+
+        Raises:
+            ConfigError: The port is in use, or cannot be had.
+        """
+        if self._config.metrics_port is None:
+            return
+        self._exporter = Exporter(peer, self._config.metrics_port, self._config.bind)
+        # A script need not show information, and else nobody would know a free port.
+        level = logging.INFO if self._config.metrics_port else logging.WARNING
+        _log.log(level, "metrics at %s", self._exporter.url)
+
+    def begin(self, peer: Watched) -> None:
+        """Write rows from now on, where that is asked for: the peer has been let in."""
+        out, log_every = self._config.out, self._config.log_every
+        if log_every is not None and (out is not None or self._loggers):
+            self._record = LoopRecord(out, peer, self._model, log_every, self._loggers)
+
+    def stepped(self, peer: Watched, loss: Loss | None, exchange_s: float) -> float:
+        """Note a step.
+
+        Args:
+            peer: Who took it.
+            loss: On its batch.
+            exchange_s: How long the step pushed, mixed and waited for others, seconds.
+
+        Returns:
+            How long it took to measure the average of all, which belongs to no step, seconds.
+        """
+        if loss is not None and self._exporter is not None:
+            # A tensor is read when it is asked for: a GPU is not waited for in each step.
+            self._loss = loss.detach() if isinstance(loss, Tensor) else loss
+        averaged = None
+        if self._evaluator is not None and self._evaluator.is_due(peer.steps, peer.id, peer.live):
+            averaged = self.averaged = self._evaluator.measure(peer.steps, peer.average)
+        if self._record is not None:
+            self._record.stepped(loss, exchange_s, averaged)
+        return averaged.wall_s if averaged else 0.0
+
+    def evaluated(self, accuracy: float | None, loss: float | None) -> None:
+        """Note what was measured on held-out data."""
+        told = {"accuracy": accuracy, "test_loss": loss}
+        self._measured = {name: float(value) for name, value in told.items() if value is not None}
+        if self._record is not None:
+            self._record.evaluated(accuracy, loss)
+
+    @property
+    def told(self) -> dict[str, float]:
+        """What was noted last: ``loss``, where metrics are served, ``accuracy``, ``test_loss``."""
+        loss = self._loss
+        return self._measured if loss is None else {"loss": float(loss), **self._measured}
+
+    def end(self, state: State, error: str | None = None) -> None:
+        """Write how it ended, where rows are written."""
+        if self._record is not None:
+            self._record.end(state, error)
+
+    def stop_serving(self) -> None:
+        """Serve nothing any more; twice is harmless."""
+        if self._exporter is not None:
+            self._exporter.close()
+            self._exporter = None
