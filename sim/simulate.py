@@ -16,8 +16,7 @@ from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
-from ..train.loggers import LoggedRun, LoggerSpec, LogWriter, make_loggers
-from ..train.loggers.logger import SWARM
+from ..train.loggers import LoggerSpec
 from ..train.tasks.registry import build_task
 from ..train.tasks.task import Task
 from .batched.engines import alone, usable_cores
@@ -41,7 +40,6 @@ from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import choose_decider
 from .kernel.fast_path.compiler import Decider
-from .kernel.fast_path.levels import AnyLevel
 from .kernel.fast_path.proof import prove
 from .kernel.faults.files import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
@@ -51,6 +49,7 @@ from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.measure import Curves, row_of
+from .results.progress import RunLog, Watch
 from .results.run import Run, summarize
 
 __all__ = [
@@ -261,7 +260,7 @@ class Simulation:
         """
         values, curves = self._values.make(), Curves()
         ending: Ending | None = None
-        watch = _Watch(partial(self._progress, curves), started_s, progress)
+        watch = Watch(partial(self._progress, curves), started_s, progress)
         try:
             for window in self._windows(values, stops):
                 values.execute(watch.telling(window))
@@ -401,50 +400,6 @@ class Simulation:
         )
 
 
-# Between two words about the steps of one window, which may take minutes with a large model.
-_TELL_S = 1.0
-
-
-class _Watch:
-    """Tells how a run goes.
-
-    Args:
-        make: Makes what is told of steps taken, virtual time and time on the wall.
-        started_s: When it began.
-        progress: Is told; None where nobody wants to know.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[int, float, float], Progress],
-        started_s: float,
-        progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self._make = make
-        self._started_s = started_s
-        self._progress = progress
-        self._told_s = started_s
-        self._steps, self._time_s = 0, 0.0
-
-    def telling(self, window: Window) -> Iterator[AnyLevel]:
-        """The levels of a window, with a word now and then about the steps taken by then."""
-        steps, before, before_s = self._steps, self._steps, self._time_s
-        for level in window.levels:
-            yield level
-            steps += len(level.workers)
-            if time.perf_counter() - self._told_s > _TELL_S:
-                # Levels have no time of their own.
-                part = (steps - before) / max(1, window.steps - before)
-                self.tell(steps, before_s + part * (window.time_s - before_s))
-
-    def tell(self, steps: int, time_s: float) -> None:
-        """Say that so many steps were taken by that virtual time."""
-        self._told_s = time.perf_counter()
-        self._steps, self._time_s = steps, time_s
-        if self._progress is not None:
-            self._progress(self._make(steps, time_s, self._told_s - self._started_s))
-
-
 def find_task(config: SimulationConfig) -> Task | VectorTask:
     """Find what is trained.
 
@@ -526,7 +481,7 @@ def simulate(
     """
     _check_known(settings)
     config = replace(config or SimulationConfig(), **settings)
-    log = _RunLog(config, loggers, folder)
+    log = RunLog(config, loggers, folder)
     try:
         with alone():
             run = _run_until_finite(config, progress, log)
@@ -536,39 +491,8 @@ def simulate(
         log.close()
 
 
-class _RunLog:
-    """Feeds loggers, each measurement once.
-
-    What was measured before a worker diverged is the same in the run that starts over without it.
-    """
-
-    def __init__(
-        self, config: SimulationConfig, loggers: Sequence[LoggerSpec], folder: Path | None
-    ) -> None:
-        self.summary: Mapping[str, Any] = {}
-        self._writer = LogWriter(make_loggers(loggers))
-        self._time_s = -math.inf
-        if folder is None:
-            folder = Path("runs", f"sim-{config.task_name}-{time.strftime('%Y%m%d-%H%M%S')}")
-        usual = SimulationConfig()
-        given = {each.name: getattr(config, each.name) for each in fields(config)}
-        told = {name: v for name, v in given.items() if v != getattr(usual, name)}
-        always = {name: given[name] for name in ("workers", "topology", "rule", "seed")}
-        told |= {"task": config.task_name, **always}
-        self._writer.open(LoggedRun(name=folder.name, folder=folder, config=told))
-
-    def take(self, time_s: float, row: dict[str, float]) -> None:
-        """Hand a measurement on, unless it was."""
-        if time_s > self._time_s:
-            self._time_s = time_s
-            self._writer.log(SWARM, row)
-
-    def close(self) -> None:
-        self._writer.close(self.summary)
-
-
 def _run_until_finite(
-    config: SimulationConfig, progress: Callable[[Progress], None] | None, log: _RunLog
+    config: SimulationConfig, progress: Callable[[Progress], None] | None, log: RunLog
 ) -> Run:
     """Run, and run again with those stopped whose values were found not to be finite."""
     simulation = Simulation(config)

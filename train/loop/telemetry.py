@@ -19,7 +19,7 @@ __all__ = ["Telemetry"]
 _log = logging.getLogger("rumor")
 
 
-class Watched(Recorded, Exported, Protocol):
+class _Watched(Recorded, Exported, Protocol):
     """The part of a `Peer` that is told."""
 
     def average(self, timeout_s: float = 10.0) -> Average:
@@ -60,7 +60,7 @@ class Telemetry:
         self._loss: Loss | None = None
         self._measured: dict[str, float] = {}
 
-    def serve(self, peer: Watched) -> None:
+    def serve(self, peer: _Watched) -> None:
         """Serve metrics from now on, where that is asked for.
 
         Raises:
@@ -73,13 +73,13 @@ class Telemetry:
         level = logging.INFO if self._config.metrics_port else logging.WARNING
         _log.log(level, "metrics at %s", self._exporter.url)
 
-    def begin(self, peer: Watched) -> None:
+    def begin(self, peer: _Watched) -> None:
         """Write rows from now on, where that is asked for: the peer has been let in."""
         out, log_every = self._config.out, self._config.log_every
         if log_every is not None and (out is not None or self._loggers):
             self._record = LoopRecord(out, peer, self._model, log_every, self._loggers)
 
-    def stepped(self, peer: Watched, loss: Loss | None, exchange_s: float) -> float:
+    def stepped(self, peer: _Watched, loss: Loss | None, exchange_s: float) -> float:
         """Note a step.
 
         Args:
