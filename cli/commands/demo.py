@@ -48,6 +48,9 @@ _JOIN_AT, _KILL_AT, _RESTART_AT = 0.15, 0.25, 0.35
 
 _SECONDS_MAX: Final = 3600.0
 
+EVAL_EVERY: Final = 50
+"""Steps of a fast peer between two evaluations."""
+
 _MEAN_OF: Final = 3
 """Evaluations in a row whose mean must reach the target: a lucky one is no success."""
 
@@ -130,7 +133,7 @@ def _entries(folder: Path, seconds: float) -> dict[str, _Entry]:
         topology="complete",
         step_s_min=STEP_S,
         slow=(f"3:{SLOWNESS}",),
-        eval_every=25,
+        eval_every=EVAL_EVERY,
         checkpoint_every="2s",
     )
     swarm = replace(
@@ -138,6 +141,7 @@ def _entries(folder: Path, seconds: float) -> dict[str, _Entry]:
         rule=f"gosgd:p={0.8 / STEP_S:.0f},emission=per-second",
         lr=_LR["rumor"],
         total_steps=in_all,
+        eval_average_every=EVAL_EVERY,
         faults=_faults(seconds),
         out=folder / "rumor",
     )
@@ -147,7 +151,7 @@ def _entries(folder: Path, seconds: float) -> dict[str, _Entry]:
         rule="allreduce",
         lr=_LR["allreduce"],
         steps=slow_steps,
-        eval_every=25 // SLOWNESS,
+        eval_every=EVAL_EVERY // SLOWNESS,
         out=folder / "allreduce",
     )
     return {
@@ -260,16 +264,25 @@ def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Con
     from ...sim.results.race import Contestant
 
     began_s = _began_s(outcomes)
-    rows = [row for row in outcomes[0].rows if row.get("accuracy") is not None]
-    times_s = [row["unix_s"] - began_s for row in rows]
-    accuracies = [row["accuracy"] for row in rows]
+    # One peer of a swarm measures the average of all, the next one if it is gone. With all-reduce,
+    # each model is that; so it is of one machine.
+    rows = _measured(outcomes, "average_") or _measured(outcomes[:1], "")
+    times_s = [unix_s - began_s for unix_s, _, _ in rows]
+    accuracies = [accuracy for _, _, accuracy in rows]
     return Contestant(
         name=name,
         times_s=times_s,
-        losses=[row["test_loss"] for row in rows],
+        losses=[loss for _, loss, _ in rows],
         accuracies=accuracies,
         reached_s=_reached_s(times_s, accuracies, target),
     )
+
+
+def _measured(outcomes: "Sequence[Outcome]", prefix: str) -> list[tuple[float, float, float]]:
+    """When models were measured, by the calendar, and their losses and accuracies."""
+    names = ("unix_s", f"{prefix}test_loss", f"{prefix}accuracy")
+    rows = (row for outcome in outcomes for row in outcome.rows if row.get(names[-1]) is not None)
+    return sorted((row[names[0]], row[names[1]], row[names[2]]) for row in rows)
 
 
 def _began_s(outcomes: "Sequence[Outcome]") -> float:

@@ -90,7 +90,7 @@ def test_progress_is_told_within_a_window_and_changes_nothing(
     told: list[Progress] = []
     quiet = simulate(**settings, progress=told.append)
     assert [one.steps for one in told][:2] == [0, 0], "once it is known to be valid"
-    monkeypatch.setattr(sys.modules["rumor.sim.simulate"], "_TELL_S", 0.0)
+    monkeypatch.setattr("rumor.sim.results.progress._TELL_S", 0.0)
     often: list[Progress] = []
     run = simulate(**settings, progress=often.append)
     assert run.summary["digest"] == quiet.summary["digest"]
