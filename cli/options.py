@@ -84,7 +84,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
         *("processes", "shrink", "failures_max", "backend", "jobs"),
     ),
     OUTPUT: (
-        *("out", "resume", "log_every", "eval_every", "checkpoint_every", "journal"),
+        *("out", "resume", "trust", "log_every", "eval_every", "checkpoint_every", "journal"),
         *("format", "no_plot", "no_report", "draw"),
     ),
 }
