@@ -84,7 +84,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
         *("processes", "shrink", "failures_max", "backend", "jobs"),
     ),
     OUTPUT: (
-        *("out", "resume", "log_every", "eval_every", "eval_average_every"),
+        *("out", "resume", "trust", "log_every", "eval_every", "eval_average_every"),
         *("checkpoint_every", "journal", "loggers", "metrics_port"),
         *("format", "no_plot", "no_report", "draw"),
     ),

@@ -18,6 +18,7 @@ from ...gossip.rules.registry import make_rule
 from ..console import print_json
 from ..exchange import ExchangeConfig
 from ..options import EXCHANGE, GOSSIP, TRAINING, Json, Source, config_of, given, option, options_of
+from ..run_folder import require_trust
 
 if TYPE_CHECKING:
     from ...gossip.transport.zmq_transport import Transport
@@ -40,7 +41,7 @@ _FILE: Final = "options.json"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 # They are of one call.
-_NOT_KEPT: Final = ("resume", "out", "network_faults")
+_NOT_KEPT: Final = ("resume", "trust", "out", "network_faults")
 
 # With another of these it would not be the same peer, training the same model on the same data.
 _FIXED: Final = ("task", "seed", "partition", "index", "count", "batch_size", "id", "shards")
@@ -56,6 +57,10 @@ class LifeConfig:
     resume: Path | None = None
     """Go on from the last checkpoint in DIR, the folder of a peer that was stopped or killed. Its
     options need not be given again; ``join``, ``bind``, ``steps`` and such can be changed."""
+
+    trust: bool = False
+    """With ``resume``: run the task or rule of somebody's own (MODULE:NAME) that the folder names,
+    even if the folder is another user's, or brings that code along."""
 
     network_faults: Path | None = None
     """What goes wrong between this peer and the others, and since when: the network-faults.json of
@@ -197,6 +202,7 @@ def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[
     """
     folder: Path = options["resume"]
     kept = _read_options(folder)
+    require_trust(folder, {folder / _FILE: kept}, given, trust=options["trust"])
     for name in _FIXED:
         if name in given and options[name] != kept.get(name):
             raise ConfigError(

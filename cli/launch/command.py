@@ -54,6 +54,10 @@ class LaunchFiles:
     or with another ``steps``, ``total_steps`` or ``lr``, say. None may still run; a new run unless
     given."""
 
+    trust: bool = False
+    """With ``resume``: run the task or rule of somebody's own (MODULE:NAME) that the folder names,
+    even if the folder is another user's, or brings that code along."""
+
 
 @options_of(
     Source(LaunchFiles, FAULTS, metavars={"faults": "FILE"}),
@@ -84,8 +88,8 @@ def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> Non
     if settings["resume"] is not None:
         from .resume import read_run
 
-        typed = {name: settings[name] for name in given(ctx) & {*settings} - {"resume"}}
-        resumption = read_run(settings["resume"], typed)
+        typed = {name: settings[name] for name in given(ctx) & {*settings} - {"resume", "trust"}}
+        resumption = read_run(settings["resume"], typed, trust=settings["trust"])
         config = resumption.config
     if settings["faults"] is not None:
         config = with_faults(config, settings["faults"])

@@ -16,6 +16,7 @@ from ...gossip.rules.registry import make_rule
 from ...train.storage.ledger_file import ledger_paths
 from ..exchange import ExchangeConfig
 from ..options import option
+from ..run_folder import require_trust
 from .config import LaunchConfig
 from .folder import Place, RunFolder
 from .monitor import Life, LifeEnd, Monitor, State, Tail, life_in, read_report
@@ -162,12 +163,13 @@ class Resumption:
                 monitor.recall(index, end)
 
 
-def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
+def read_run(out: Path, typed: Mapping[str, Any], *, trust: bool = False) -> Resumption:
     """Read what a run was, from what its peers left.
 
     Args:
         out: The run's folder.
         typed: Settings that are to be others from now on, by name.
+        trust: Whether to import whatever task or rule it names, see `require_trust`.
 
     Raises:
         ConfigError: There is no run, some of its peers still run, or it cannot go on with that.
@@ -181,6 +183,8 @@ def read_run(out: Path, typed: Mapping[str, Any]) -> Resumption:
     folders = _folders(out)
     _require_over(out, folders)
     kept = {id: _options(several[-1]) for id, several in folders.items()}
+    files = {folders[id][-1] / "options.json": options for id, options in kept.items()}
+    require_trust(out, files, typed, trust=trust)
     places = [
         Place(
             index=kept[id]["index"] if not id.startswith("join-") else len(folders),

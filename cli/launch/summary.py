@@ -359,8 +359,12 @@ def summarize(
     """
     weight = balance(outcomes)
     evaluation = (merged and merged.evaluation) or Evaluation(loss=math.nan, accuracy=None)
+    exchange = dict(described["exchange"])
+    # Some rules cut the vector themselves, and a rule may be the script's.
+    exchange["shards"] = max(exchange["shards"], weight.shards)
     return {
         **described,
+        "exchange": exchange,
         "accuracy": _finite(evaluation.accuracy),
         "loss": _finite(evaluation.loss),
         "consensus_distance": _finite(merged.consensus_distance) if merged else None,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError
+from ...gossip.protocol.rule import shards_of
 from ...gossip.rules.registry import make_rule
 from ...topology import TopologyError, parse
 from .live_run import LivePeer, LiveRun
@@ -276,7 +277,8 @@ def _rule(told: Mapping[str, Any]) -> dict[str, Any]:
     except ConfigError:
         return {}
     settings = {name: getattr(rule, name, told.get(name)) for name in ("p", "emission")}
-    return {"rule": rule.name, **settings}
+    # Some cut the vector themselves.
+    return {"rule": rule.name, "shards": shards_of(rule, told.get("shards") or 1), **settings}
 
 
 def _spec(told: Mapping[str, Any], n: int) -> str | None:

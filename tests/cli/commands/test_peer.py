@@ -197,6 +197,19 @@ def test_what_is_typed_as_it_was_is_no_contradiction(asked: Asked, tmp_path: Pat
     assert len(asked) == 2
 
 
+def test_code_that_a_folder_brings_is_not_run_unasked(
+    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.chdir(tmp_path)
+    for options in ({"task": "evil:make"}, {"task": "digits", "rule": "evil:Rule"}):
+        (tmp_path / "options.json").write_text(json.dumps(options))
+        result = CliRunner().invoke(app, ["peer", "--resume=."])
+        assert result.exit_code == 2 and "it ran" not in result.stderr
+        assert "would import" in result.stderr and "give --trust to run it" in result.stderr
+    assert not asked
+
+
 @pytest.mark.parametrize(
     ("files", "says"),
     [

@@ -50,7 +50,7 @@ def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
         (one.folder / name).touch()
     after = run_folder.next_life(one, kept=True)
     bind = f"--bind=tcp://127.0.0.1:{free_port}"
-    assert after.command == ("peer", f"--resume={one.folder}", bind)
+    assert after.command == ("peer", f"--resume={one.folder}", "--trust", bind)
     assert (after.id, after.folder, after.earlier) == ("peer-1", one.folder, ())
     # What tells of an end would tell it of this life.
     kept = {"options.json", "former.peer.json", "former.model.safetensors", "ledger.jsonl"}

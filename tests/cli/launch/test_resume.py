@@ -310,3 +310,19 @@ def test_a_folder_that_is_not_there_is_told_from_one_of_something_else(tmp_path:
         result = CliRunner().invoke(app, ["launch", f"--resume={folder}"])
         assert result.exit_code == 2
         assert result.stderr.startswith(f"error: --resume {folder}: ") and says in result.stderr
+
+
+def test_a_run_whose_peers_name_code_of_somebody_else_asks_for_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(tmp_path, "peer-0", 0)
+    left(tmp_path, "peer-1", 1, task="their_task:make")
+    read_run(tmp_path, {})
+    me = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    with pytest.raises(ConfigError, match=r"would import task their_task:make, and .* --trust"):
+        read_run(tmp_path, {})
+    assert read_run(tmp_path, {}, trust=True).places
+    # What is typed is trusted, and no launch can change the task of a run.
+    result = CliRunner().invoke(app, ["launch", f"--resume={tmp_path}", "--steps=5"])
+    assert result.exit_code == 2 and "give --trust" in result.stderr

@@ -9,7 +9,14 @@ import pytest
 
 from rumor.cli.launch.folder import Place
 from rumor.cli.launch.monitor import LifeEnd, PeerView, State
-from rumor.cli.launch.summary import FIGURES, Outcome, balance, estimate, read_outcome
+from rumor.cli.launch.summary import (
+    FIGURES,
+    Outcome,
+    balance,
+    estimate,
+    read_outcome,
+    summarize,
+)
 from rumor.gossip import ONE, UNIT, Account, Entry, Kind
 
 
@@ -255,3 +262,17 @@ def test_one_peer_has_nobody_to_disagree_with() -> None:
 def test_a_mean_of_zero_is_no_division_by_zero() -> None:
     _, distances = estimate([rows({1: [1.0]}), rows({1: [-1.0]})])
     assert np.isfinite(distances).all()
+
+
+@pytest.mark.parametrize(("typed", "cut", "told"), [(1, 10, 10), (4, 4, 4), (4, 0, 4), (1, 1, 1)])
+def test_a_summary_says_into_how_many_shards_the_vector_was_cut(
+    tmp_path: Path, typed: int, cut: int, told: int
+) -> None:
+    peers = [
+        replace(outcome(index, State.KILLED, None), accounts=(account(f"peer-{index}"),) * cut)
+        for index in range(2)
+    ]
+    described = {"exchange": {"wire": "float32", "shards": typed}}
+    summary = summarize(described, tmp_path, 1.0, peers, None)
+    assert summary["exchange"] == {"wire": "float32", "shards": told}
+    assert described["exchange"]["shards"] == typed

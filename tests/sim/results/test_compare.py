@@ -146,6 +146,14 @@ def test_other_settings_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_rule_that_cuts_the_vector_itself_is_no_difference(tmp_path: Path) -> None:
+    # What was typed is one shard.
+    live = live_run(tmp_path / "run", rule="divshare", shards=1)
+    other = simulated()
+    summary = {**other.summary, "rule": "divshare", "shards": 10, "p": None}
+    assert put_side_by_side(live, replace(other, summary=summary)).differences == ()
+
+
 def test_a_topology_that_cannot_be_made_again_is_passed_over(tmp_path: Path) -> None:
     live = live_run(tmp_path / "run", topology="file:path=gone.json")
     other = simulated()
