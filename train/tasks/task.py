@@ -175,6 +175,14 @@ class Task:
             raise ConfigError(f"momentum is {momentum}: it must be at least 0 and below 1")
         return replace(self, optimizer=partial(_with_momentum, self.optimizer, momentum))
 
+    def with_precision(self, precision: str | None) -> "Task":
+        """The same task, computing with other numbers; None for those that it has.
+
+        Raises:
+            ConfigError: There is no such precision.
+        """
+        return self if precision is None else replace(self, precision=precision)
+
     def split(self, partition: Partition, n: int, seed: int) -> list[NDArray[np.int64] | None]:
         """Say which samples each of *n* peers trains on, see `rumor.train.tasks.partition.split`.
 
