@@ -1,9 +1,9 @@
 """What commands show on a terminal or in a log: progress, tables, figures with their meaning."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
@@ -14,16 +14,13 @@ from rich.text import Text
 __all__ = [
     "LINE_EVERY_S",
     "Progress",
-    "Row",
     "counted",
     "duration",
-    "named",
     "plain_table",
     "print_json",
     "print_path",
     "print_rows",
     "progress_on",
-    "sized",
     "time_left",
 ]
 
@@ -34,14 +31,6 @@ BAR_EVERY_S = 0.1
 
 ESTIMATE_AFTER_S = 2.0
 """Time on the wall before which an estimate of the rest would be a guess."""
-
-
-class Row(NamedTuple):
-    """One figure, and what it means."""
-
-    name: str
-    value: str
-    words: str
 
 
 def plain_table(*columns: str, title: str | None = None, header: bool = True) -> Table:
@@ -73,7 +62,10 @@ def plain_table(*columns: str, title: str | None = None, header: bool = True) ->
 
 
 def print_rows(
-    title: str, rows: Iterable[Row], console: Console, header: tuple[str, str, str] | None = None
+    title: str,
+    rows: Iterable[tuple[str, str, str]],
+    console: Console,
+    header: tuple[str, str, str] | None = None,
 ) -> None:
     """Print figures with their meaning, below a title.
 
@@ -83,7 +75,7 @@ def print_rows(
         console: Where to.
         header: Titles of the three columns; none are shown unless given.
     """
-    table = plain_table(*(header or Row._fields), header=header is not None)
+    table = plain_table(*(header or ("", "", "")), header=header is not None)
     if header is None:
         table.columns[0].style, table.columns[1].no_wrap = "dim", True
     for row in rows:
@@ -221,18 +213,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.2g} h"
 
 
-def sized(size_bytes: float) -> str:
-    """A number of bytes with a unit.
-
-    >>> sized(4_000_000), sized(1.5e9), sized(12)
-    ('4 MB', '1.5 GB', '12 B')
-    """
-    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
-        if size_bytes >= 10**power:
-            return f"{size_bytes / 10**power:.4g} {unit}"
-    return f"{size_bytes:.4g} B"
-
-
 def counted(count: int, name: str) -> str:
     """A number of things.
 
@@ -240,13 +220,3 @@ def counted(count: int, name: str) -> str:
     ('1 trial', '4,000 trials')
     """
     return f"{count:,} {name}{'s' * (count != 1)}"
-
-
-def named(items: Sequence[str], most: int = 5) -> str:
-    """The first of some names, and how many more there are.
-
-    >>> named(["a", "b", "c"]), named(["a", "b", "c"], most=1)
-    ('a, b, c', 'a and 2 more')
-    """
-    more = len(items) - most
-    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

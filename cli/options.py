@@ -72,7 +72,7 @@ _DEBUG: Final = inspect.Parameter(
 _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     TRAINING: (
         *("task", "steps", "total_steps", "time_s"),
-        *("lr", "momentum", "lr_schedule", "batch_size"),
+        *("lr", "momentum", "lr_schedule", "batch_size", "precision"),
         *("partition", "index", "count", "seed", "device", "step_s_min", "prefetch"),
     ),
     EXCHANGE: ("wire", "shards", "shards_per_push", "shard_order", "exact", "push_mbit"),
@@ -123,6 +123,7 @@ _METAVARS: Final[Mapping[str, str]] = {
     "out": "DIR",
     "pace": "SPEC",
     "partition": "SPEC|FILE.json",
+    "precision": "float32|bfloat16|float16",
     "rendezvous": "DIR",
     "resume": "DIR",
     "rule": "SPEC",

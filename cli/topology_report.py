@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from ..sim.results.figures import Row, named, sized
 from ..topology import Facts, Topology
-from .console import Row, named, print_rows, sized
+from .console import print_rows
 
 __all__ = ["describe", "print_facts"]
 

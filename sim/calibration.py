@@ -243,7 +243,8 @@ def _is_number(value: object) -> bool:
 
 # Options of `rumor peer` that are called as settings of a simulation are.
 _ALIKE: Final = (
-    *("task", "steps", "total_steps", "lr", "momentum", "batch_size", "partition", "seed"),
+    *("task", "steps", "total_steps", "lr", "momentum", "precision", "batch_size"),
+    *("partition", "seed"),
     *("topology", "rule"),
     *("p", "emission", "wire", "shards", "shards_per_push", "shard_order", "exact", "timing"),
     "eval_every",

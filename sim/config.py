@@ -18,6 +18,7 @@ from ..gossip.rules.plugin import name_of
 from ..gossip.rules.registry import RuleSpec, read_rule
 from ..gossip.wire.formats import NATIVE
 from ..train.tasks.partition import IndexLists, PartitionFunction
+from ..train.tasks.precision import check_precision
 from ..train.tasks.task import Task
 from .batched.vector_tasks import VectorTask
 from .kernel.faults.files import Fault
@@ -51,14 +52,14 @@ _NUMBERS = (
 )  # fmt: skip
 
 _TEXTS = (
-    "topology", "mixing", "rule", "emission", "wire", "shard_order", "pace", "speeds",
+    "topology", "mixing", "rule", "emission", "wire", "shard_order", "precision", "pace", "speeds",
     "timing", "engine", "decide", "device",
 )  # fmt: skip
 
 # None is to leave them to something else.
 _MAY_BE_NONE = (
-    "mixing", "p", "push_mbit", "time_s", "lr", "momentum", "speeds", "latency_s", "bandwidth_mbit",
-    "downlink_mbit", "loss", "duplicates", "memory_gib",
+    "mixing", "p", "push_mbit", "time_s", "lr", "momentum", "precision", "speeds", "latency_s",
+    "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "memory_gib",
 )  # fmt: skip
 
 
@@ -121,6 +122,9 @@ class SimulationConfig:
     """Learning rate; the task's unless given."""
     momentum: float | None = None
     """Momentum of the task's SGD; its own unless given."""
+    precision: str | None = None
+    """Of the numbers that steps compute with: float32, as the model has it, or bfloat16 or float16
+    (automatic mixed precision); the task's unless given."""
     batch_size: int | None = None
     """Samples per step and worker; the task's unless given."""
     partition: str | IndexLists | PartitionFunction = "shared"
@@ -199,6 +203,8 @@ class SimulationConfig:
             raise ConfigError(f"exchange_s is {self.exchange_s}: it must be 0 or more, in seconds")
         if self.engine not in ENGINES:
             raise ConfigError(f"unknown engine {self.engine!r}. Valid names: {', '.join(ENGINES)}")
+        if self.precision is not None:
+            check_precision(self.precision)
         if self.decide not in DECIDERS:
             raise ConfigError(f"unknown decide {self.decide!r}: it must be {', '.join(DECIDERS)}")
         object.__setattr__(self, "shards", shards_of(self.rule_spec.make(), self.shards))

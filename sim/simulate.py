@@ -163,7 +163,7 @@ class Simulation:
             config = replace(config, task=task)
         self.config = config
         if isinstance(task, Task):
-            task = task.with_momentum(config.momentum)
+            task = task.with_momentum(config.momentum).with_precision(config.precision)
         self._task = task
         self._fault_plan = plan_faults(config)
         self.ids = names_of(config.workers, self._fault_plan)

@@ -18,6 +18,7 @@ from .loggers.registry import check_loggers
 from .loop.exporter import check_metrics_port
 from .lr_schedule import parse_lr_schedule
 from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
+from .tasks.precision import check_precision
 from .tensors.mixing import MIXINGS, Mixing
 
 __all__ = ["CHECKPOINTS", "CheckpointConfig", "PeerConfig", "RunConfig"]
@@ -244,6 +245,9 @@ class RunConfig:
     """Learning rate; the task's unless given."""
     momentum: float | None = None
     """Momentum of the task's SGD; its own unless given."""
+    precision: str | None = None
+    """Of the numbers that steps compute with: float32, as the model has it, or bfloat16 or float16
+    (automatic mixed precision); the task's unless given."""
     lr_schedule: str = "constant"
     """How the learning rate falls: constant, cosine or linear, as in cosine:warmup=0.05,floor=0.1;
     over ``total_steps`` by the swarm's clock, else over the peer's own steps."""
@@ -295,6 +299,8 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1")
+        if self.precision is not None:
+            check_precision(self.precision)
         if self.lr is not None and not 0 < self.lr < float("inf"):
             raise ConfigError(f"lr is {self.lr}: it must be a finite number above 0")
         if not 0 <= self.index < self.count:

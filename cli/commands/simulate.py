@@ -183,7 +183,7 @@ _DISPLACED: Final = {
     "time_s": ("steps", "total_steps"),
     "speeds": ("slow",),
     "rule": ("p", "emission"),
-    "task": ("lr", "momentum", "batch_size"),
+    "task": ("lr", "momentum", "precision", "batch_size"),
 }
 
 

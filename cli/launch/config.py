@@ -76,6 +76,8 @@ class LaunchConfig:
 
     momentum: float | None = None
 
+    precision: str | None = None
+
     batch_size: int | None = None
 
     lr_schedule: str = "constant"
@@ -250,7 +252,7 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     parse_interval(config.checkpoint_every)
     parse_lr_schedule(config.lr_schedule)
     task = load_task(config.task, seed=config.seed)
-    task.split(config.partition, config.peers, config.seed)
+    task.with_precision(config.precision).split(config.partition, config.peers, config.seed)
     return task, out
 
 

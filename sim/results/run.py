@@ -14,6 +14,7 @@ from torch import Tensor
 from ...gossip import Audit, PeerId, Rule
 from ...gossip.weight import founders, in_units
 from ...train.storage.merge import digest, save_model
+from ...train.tasks.html_table import html_table
 from ...train.tasks.partition import partition_name
 from ..batched.models import Models
 from ..batched.parameters import CPU
@@ -22,6 +23,7 @@ from ..batched.values import peak_rss_mib
 from ..batched.vector_tasks import VectorRows
 from ..config import SimulationConfig
 from ..kernel.faults.files import Fault, faults_as_json
+from .figures import notebook_rows
 from .files import (
     MODEL,
     PICTURE,
@@ -97,6 +99,9 @@ class Run:
         known = {name: self.summary.get(name) for name in ("accuracy", "loss")}
         figures = [f"{name} {value:.4g}" for name, value in known.items() if value is not None]
         return f"<Run: {', '.join([describe(self.summary), *figures])}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(describe(self.summary), notebook_rows(self.summary))
 
     def plot(self, path: Path | str | None = None) -> "Figure":
         """Draw the run: quality, consensus, weights, traffic and waiting over virtual time.

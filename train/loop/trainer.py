@@ -66,7 +66,8 @@ class Learner:
         self._config = config
         self._peer = peer
         self._is_users_own = config.task not in BUILT_IN
-        self.task: Task = load_task(config.task, seed=config.seed).with_momentum(config.momentum)
+        task = load_task(config.task, seed=config.seed)
+        self.task: Task = task.with_momentum(config.momentum).with_precision(config.precision)
         self.steps: int | None = config.steps
         """How many there are to be; None where the swarm's clock alone says when to stop."""
         if config.steps is None and config.total_steps is None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,12 +51,23 @@ def publish(draft: Path, path: Path) -> None:
 def drafted(path: Path) -> Iterator[Path]:
     """Give a draft to write to, which takes the place of *path* when it is done.
 
+    The draft is there, and empty. Whoever may read a new file in that folder may read what becomes
+    of it, also where a library writes another file in the draft's place.
+
     Raises:
         OSError: As `publish` does. Whatever is raised, no draft is left behind.
     """
     draft = path.with_name(path.name + DRAFT)
     try:
+        # What a killed process left may have been meant for others to read, or for nobody.
+        draft.unlink(missing_ok=True)
+        # The system applies the umask, which belongs to the process: to ask for it is to change it.
+        with open(draft, "wb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         yield draft
+        # Safetensors makes a file for its owner alone, and renames it.
+        if stat.S_IMODE(draft.stat().st_mode) != mode:
+            draft.chmod(mode)
         publish(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """What a task is: a model to build, data, a loss, and the settings that train it by default."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from torch.optim import SGD, Optimizer
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
+from .html_table import html_table
 from .partition import Partition, needs_targets, partition_name, split
 from .precision import autocast, check_precision
 from .random_state import seeded
@@ -25,6 +26,7 @@ from .sources import (
     batch_length,
     batches_in_order,
     check_data,
+    described,
     is_pair,
     is_tensors,
     map_tensors,
@@ -145,6 +147,22 @@ class Task:
             if (value := getattr(self, field)) < 1:
                 raise ConfigError(f"{field} is {value}: it must be 1 or more")
 
+    def _repr_html_(self) -> str:
+        return html_table(f"Task {self.name}", self._rows())
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """What there is to know, without building the model."""
+        yield "train", described(self.train, self.n_samples)
+        yield "test", described(self.test)
+        for field in ("model", "loss", "training_step", "accuracy", "evaluation_step", "augment"):
+            function = getattr(self, field)
+            if function is not None:
+                yield field.replace("_", " "), _name_of(function)
+        yield "optimizer", f"{_name_of(self.optimizer)}, learning rate {self.lr:g}"
+        yield "steps", f"{self.steps:,} of {self.batch_size:,} samples"
+        if self.precision != "float32":
+            yield "precision", self.precision
+
     def with_momentum(self, momentum: float | None) -> "Task":
         """The same task, its optimizer with another momentum; None for the one it has.
 
@@ -156,6 +174,14 @@ class Task:
         if not 0 <= momentum < 1:
             raise ConfigError(f"momentum is {momentum}: it must be at least 0 and below 1")
         return replace(self, optimizer=partial(_with_momentum, self.optimizer, momentum))
+
+    def with_precision(self, precision: str | None) -> "Task":
+        """The same task, computing with other numbers; None for those that it has.
+
+        Raises:
+            ConfigError: There is no such precision.
+        """
+        return self if precision is None else replace(self, precision=precision)
 
     def split(self, partition: Partition, n: int, seed: int) -> list[NDArray[np.int64] | None]:
         """Say which samples each of *n* peers trains on, see `rumor.train.tasks.partition.split`.
@@ -325,6 +351,13 @@ class Task:
         if len(set(known.values())) > 1 or min(known.values(), default=1) < 1:
             told = ", ".join(f"{count:,} by {name}" for name, count in known.items())
             raise ConfigError(f"task {self.name} has different numbers of samples: {told}")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """What a function is called, without its module."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _device_of(model: nn.Module) -> torch.device:

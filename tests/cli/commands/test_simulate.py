@@ -17,10 +17,11 @@ import rumor.sim
 from rumor.cli.app import app, load
 from rumor.cli.commands.simulate import complaint
 from rumor.cli.console import time_left
-from rumor.cli.simulation_report import describe_run, display_on, part, reached
+from rumor.cli.simulation_report import display_on, part, reached
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
 from rumor.sim.batched.schedule import Progress
+from rumor.sim.results.figures import describe_run
 from rumor.sim.results.run import Run
 
 from ...sim.made_up import made_up

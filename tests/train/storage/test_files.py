@@ -1,10 +1,13 @@
 """What is drafted takes the place of a file when it is whole, or not at all."""
 
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from rumor.train.storage.files import drafted
+from rumor.train.storage.files import DRAFT, drafted
 
 
 def test_what_is_written_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
@@ -23,3 +26,67 @@ def test_where_writing_fails_nothing_has_changed(tmp_path: Path) -> None:
         draft.write_text("ne")
         raise OSError("full")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+WRITES = """
+import os, sys
+os.umask(int(sys.argv[1], 8))
+sys.modules["os"].umask = None  # whoever asked for it would change it for all threads
+from pathlib import Path
+import torch
+from rumor.sim import simulate
+from rumor.train.storage.files import write_json
+from rumor.train.storage.merge import save_model
+folder = Path(sys.argv[2])
+write_json(folder / "value.json", 1)
+for _ in range(2):  # the second takes the place of the first
+    save_model(folder / "model.safetensors", {"x": torch.zeros(3)}, {})
+simulate(task="quadratic", workers=2, steps=2).save(folder / "run")
+"""
+
+TRAINS = """
+import os, sys
+os.umask(int(sys.argv[1], 8))
+from pathlib import Path
+from rumor.train import PeerConfig, RunConfig, run
+out = Path(sys.argv[2]) / "peer"
+run(RunConfig(task="quadratic", steps=6, checkpoint_every="2steps", journal=True, out=out),
+    PeerConfig())
+"""
+
+
+def modes(script: str, umask: str, folder: Path) -> dict[str, str]:
+    """What a process under that umask has written, and for whom."""
+    subprocess.run([sys.executable, "-c", script, umask, str(folder)], check=True)
+    return {
+        path.name: oct(stat.S_IMODE(path.stat().st_mode))
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(("umask", "mode"), [("027", "0o640"), ("077", "0o600"), ("002", "0o664")])
+def test_files_are_for_whom_the_umask_says(umask: str, mode: str, tmp_path: Path) -> None:
+    found = modes(WRITES, umask, tmp_path)
+    assert {"value.json", "model.safetensors", "summary.json", "series.npz"} <= found.keys()
+    assert set(found.values()) == {mode}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("umask", "mode"), [("027", "0o640"), ("077", "0o600")])
+def test_so_are_those_of_a_peer(umask: str, mode: str, tmp_path: Path) -> None:
+    found = modes(TRAINS, umask, tmp_path)
+    assert {"peer.json", "model.safetensors", "journal.bin", "metrics.jsonl"} <= found.keys()
+    assert any(name.startswith("checkpoint-") for name in found)
+    assert set(found.values()) == {mode}
+
+
+def test_a_draft_that_was_left_behind_is_no_model_for_the_next(tmp_path: Path) -> None:
+    left = tmp_path / f"page.html{DRAFT}"
+    left.write_text("half of it")
+    left.chmod(0o600)
+    with drafted(tmp_path / "page.html") as draft:
+        assert draft.read_bytes() == b""
+        draft.write_text("new")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "page.html").stat().st_mode == (tmp_path / "other").stat().st_mode

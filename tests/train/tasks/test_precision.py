@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rumor.gossip.errors import ConfigError
+from rumor.sim import SimulationConfig, simulate
 from rumor.train import RunConfig, load_task
 from rumor.train.loop import trainer
 from rumor.train.loop.trainer import Learner
@@ -77,3 +79,31 @@ def test_a_checkpoint_has_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     resumed.load_state_dict(state)
     assert resumed.state_dict()["scaler"]["scale"] == 8.0
     assert "scaler" not in trained("bfloat16", monkeypatch, steps=0).state_dict()
+
+
+def test_a_run_may_say_with_which_numbers() -> None:
+    assert Learner(RunConfig(precision="bfloat16"), "a").task.precision == "bfloat16"
+    assert Learner(RunConfig(), "a").task.precision == "float32"
+    named, own = (
+        simulate(task=task, workers=2, steps=4, precision=precision).summary
+        for task, precision in (
+            ("digits", "bfloat16"),
+            (replace(DIGITS, precision="bfloat16"), None),
+        )
+    )
+    assert named["digest"] == own["digest"] and "bfloat16" in named["engine_why"]
+    for config in (RunConfig, SimulationConfig):
+        with pytest.raises(ConfigError, match="precision is 'half': it must be one of float32"):
+            config(precision="half")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_a_gpu_computes_in_fewer_bits_too(precision: str) -> None:
+    config = RunConfig(precision=precision, device="cuda")
+    learner = Learner(config, "a")
+    for _ in range(60):
+        learner.step()
+    learner.close()
+    accuracy = learner.task.evaluate(learner.model).accuracy
+    assert accuracy is not None and accuracy > 0.85

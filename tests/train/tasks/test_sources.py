@@ -298,3 +298,27 @@ def test_a_batch_or_a_loss_of_the_wrong_form_is_named() -> None:
         pairs.batch_loss(model, loader(pairs).take(0))
     with pytest.raises(TrainingError, match=r"returned shape \(20, 1\): it must return a scalar"):
         task(training_step=lambda model, batch: model(batch["x"])).batch_loss(model, {"x": X})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_on_a_gpu_are_those_of_the_cpu_and_augmented_there() -> None:
+    gpu = torch.device("cuda", 0)
+
+    def moved(prefetch: int, device: torch.device) -> Loader:
+        return make_loader(
+            task(), EVERYTHING, batch_size=6, seed=1, peer="a", device=device, prefetch=prefetch
+        )
+
+    expected, *found = moved(0, CPU), moved(0, gpu), moved(2, gpu)
+    for at in range(5):
+        batch = flat(expected.take(at))
+        assert all(flat(each.take(at)) == batch for each in found)
+    found[1].close()
+    drawn = task(augment=lambda b: b | {"x": b["x"] + torch.randn_like(b["x"])})
+    ours = [
+        make_loader(drawn, EVERYTHING, batch_size=6, seed=1, peer="a", device=gpu) for _ in range(2)
+    ]
+    state = torch.cuda.get_rng_state(gpu)
+    batches = [each.take(3)["x"] for each in ours]
+    assert batches[0].is_cuda and torch.equal(*batches)
+    assert torch.equal(torch.cuda.get_rng_state(gpu), state)
