@@ -325,6 +325,11 @@ class Peer:
         return self._folder.steps
 
     @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus finds its metrics; None where they are not served, or not now."""
+        return None if self._exporter is None else self._exporter.url
+
+    @property
     def swarm(self) -> str:
         """Hash of the model with which its swarm was founded, 32 hexadecimal digits; empty before
         it belongs to one."""

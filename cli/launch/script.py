@@ -78,9 +78,6 @@ class ScriptConfig:
     """Steps between two rows of metrics.jsonl."""
 
     loggers: tuple[str, ...] = ()
-    """Where rows of all peers' metrics go besides: tensorboard, trackio, wandb or mlflow, each with
-    the extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. This process writes them all:
-    no peer waits for it. May be given several times."""
 
     metrics_port: int | None = None
     """Peer 0 serves Prometheus metrics at http://127.0.0.1:PORT/metrics, peer 1 at the next port,

@@ -39,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[SimulationConfig]:
     """What simulations are asked for, none of which is run."""
     found: list[SimulationConfig] = []
 
-    def simulate(config: SimulationConfig, *, progress: Callable[[Any], None]) -> Run:
+    def simulate(config: SimulationConfig, *, progress: Callable[[Any], None], **_: Any) -> Run:
         found.append(config)
         return made_up(points=5)
 

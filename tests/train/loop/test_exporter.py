@@ -5,6 +5,8 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import torch
@@ -156,3 +158,32 @@ def test_metrics_are_served_where_the_peer_listens(
     bind: str | tuple[str, ...] | None, host: str
 ) -> None:
     assert exporter.host_of(bind) == host
+
+
+@pytest.mark.live
+def test_a_scrape_is_answered_while_a_peer_waits_within_a_round(tmp_path: Path) -> None:
+    urls: dict[str, str] = {}
+    may_step, done, model = threading.Event(), threading.Event(), nn.Linear(2, 1)
+
+    def train(name: str) -> None:
+        config = PeerConfig(id=name, founders=2, rendezvous=tmp_path, rule="allreduce")
+        with Peer(deepcopy(model), config, metrics_port=0) as peer:
+            assert peer.metrics_url is not None
+            urls[name] = peer.metrics_url
+            if name == "late":
+                assert may_step.wait(600)
+            peer.step()
+            done.set()
+
+    threads = [threading.Thread(target=train, args=(name,)) for name in ("early", "late")]
+    for thread in threads:
+        thread.start()
+    # Once its step is counted, it waits for the other one's.
+    while "early" not in urls or values(scraped(urls["early"])).get("rumor_swarm_steps") != 1:
+        assert all(thread.is_alive() for thread in threads)
+    assert not done.is_set()
+    assert values(scraped(urls["early"]))["rumor_live_members"] == 2
+    may_step.set()
+    for thread in threads:
+        thread.join(600)
+    assert done.is_set()
