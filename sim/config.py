@@ -116,6 +116,9 @@ class SimulationConfig:
     """Momentum of the task's SGD; its own unless given."""
     batch_size: int | None = None
     """Samples per step and worker; the task's unless given."""
+    batch_sizes: tuple[str, ...] = ()
+    """That worker's batches have N samples instead: 3:128. May be given several times. Under
+    ``gosgd:samples=32``, say, it then counts for as much more."""
     partition: str = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
     fewer classes at a worker) or shards:K."""
@@ -216,8 +219,10 @@ class SimulationConfig:
             raise ConfigError(f"exact is {self.exact!r}: it must be true or false")
         _check_kind("task", self.task, (str, Task, VectorTask), "a name or a Task")
         _check_kind("network", self.network, (str, NetworkConfig), "a name or a NetworkConfig")
-        if isinstance(self.slow, str) or not _all_of(self.slow, str):
-            raise ConfigError(f'slow is {self.slow!r}: it must be a tuple, as in ("3:10",)')
+        for name, example in (("slow", "3:10"), ("batch_sizes", "3:128")):
+            value = getattr(self, name)
+            if isinstance(value, str) or not _all_of(value, str):
+                raise ConfigError(f'{name} is {value!r}: it must be a tuple, as in ("{example}",)')
         is_file = isinstance(self.faults, str | Path)
         if not is_file and not _all_of(self.faults, (Fault, Mapping)):
             raise ConfigError(f"faults is {self.faults!r}: it must be a file, or a list of faults")

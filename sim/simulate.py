@@ -34,7 +34,7 @@ from .batched.schedule import (
     settled,
 )
 from .batched.stepper import Failure
-from .batched.values import Cores, Values, check_memory, check_values, prepare
+from .batched.values import Checked, Cores, Values, check_memory, check_values, prepare
 from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import choose_decider
@@ -190,10 +190,13 @@ class Simulation:
         return prepare(self.config, self._task, self.ids, cores, fault_plan=self._fault_plan)
 
     @cached_property
+    def _checked(self) -> Checked:
+        return check_values(self.config, self._task, self.ids)
+
+    @cached_property
     def _decider(self) -> Decider | None:
         """What runs the fast path; None where the protocols decide."""
-        checked = check_values(self.config, self._task, self.ids)
-        plan = self._plan(checked.schema, checked.anchor)
+        plan = self._plan(self._checked.schema, self._checked.anchor)
         return choose_decider(self.config.decide, plan, self._steps_total())
 
     def prepare(self) -> None:
@@ -219,7 +222,7 @@ class Simulation:
                 kind, or memory does not suffice.
             TrainingError: The rule could not go on.
         """
-        checked = check_values(self.config, self._task, self.ids)
+        checked = self._checked
         plan = self._plan(checked.schema, checked.anchor)
         if not (rehearse and requirements_of(plan.rule()).fixed_members):
             plan.links()
@@ -322,7 +325,7 @@ class Simulation:
         return replace(plan, ids=ids, neighbors=WorkerTopology(few, ids), links=links)
 
     def _plan(self, schema: Schema, anchor: bytes) -> FleetPlan:
-        config = self.config
+        config, rule = self.config, self.config.rule_spec.make()
         neighbors: Neighbors = WorkerTopology(self._topology, self.ids)
         if self._fault_plan is not None:
             neighbors = LiveWorkerTopology(config.topology, config.seed, config.mixing)
@@ -340,7 +343,8 @@ class Simulation:
             steps_total=config.total_steps,
             fault_plan=self._fault_plan,
             exchange_s=config.exchange_s,
-            machines=machines_of(config.rule_spec.make(), self._topology, config.seed, self.ids),
+            samples=self._checked.samples if requirements_of(rule).by_samples else (),
+            machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
 
     def _prefetches(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from torch import nn
 
 from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, TransportError
-from ..gossip.protocol.rule import requirements_of
+from ..gossip.protocol.rule import require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
 from .average import Average, AverageEvaluation, AverageEvaluator, Evaluate, average
@@ -382,7 +382,7 @@ class Peer:
         """All addresses that others are told to dial."""
         return () if self._session is None else self._session.addresses
 
-    def step(self, *, loss: Loss | None = None) -> None:
+    def step(self, *, loss: Loss | None = None, samples: int | None = None) -> None:
         """Mix what has arrived and now and then push a share.
 
         Call it after each ``optimizer.step()``. It waits for nobody, unless the rule is a
@@ -391,8 +391,12 @@ class Peer:
         Args:
             loss: On the batch, for metrics, where there is a folder: a number, or a tensor with
                 one, which is read where a row is written.
+            samples: How many samples the step took, for a rule that weighs steps by them, such as
+                ``gosgd:emission=per-second,samples=32``: under it, a step of 64 counts twice.
 
         Raises:
+            ConfigError: The rule does not weigh steps by samples, and some are given; or it does,
+                and none are.
             TrainingError: A parameter is not finite, and nothing of it was sent; or a synchronous
                 rule has lost a member, which is named; or the ledger cannot be written.
             LocalProtocolError: The peer has finished or left.
@@ -403,11 +407,12 @@ class Peer:
             self._signals.exit()
         if self._told.slow > 1 and self._stepped_s is not None:
             self.stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
+        require_samples(self.rule, samples)
         now = time.monotonic()
         if self._stepped_s is not None:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
-        self._running().step(trained=True, stop=self.stop)
+        self._running().step(trained=True, stop=self.stop, samples=samples)
         self._folder.stepped(self._current_session())
         exchange_s, averaged = time.monotonic() - now, self._measure_average()
         if self._record is not None:

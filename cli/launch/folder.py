@@ -156,6 +156,8 @@ class RunFolder:
         }
         if self._steps is not None:
             options["steps"] = self._steps
+        if index < config.peers and (batch_size := config.own_batch_sizes()[index]) is not None:
+            options["batch_size"] = batch_size
         return {option(name): value for name, value in options.items()}
 
 

@@ -33,7 +33,7 @@ class Batches:
         task: What is trained.
         ids: The workers, in order.
         partition: How the data is split among them.
-        batch_size: Samples per step and worker.
+        batch_size: Samples per step of each worker, in order; or of all.
         seed: The run's seed.
         parts: Into how many parts the data is split, if not one for each: those who come when all
             are given share them, in turn.
@@ -48,26 +48,27 @@ class Batches:
         task: Task,
         ids: Sequence[PeerId],
         partition: str,
-        batch_size: int,
+        batch_size: int | Sequence[int],
         seed: int,
         parts: int | None = None,
         *,
         device: torch.device = CPU,
     ) -> None:
         found = split(partition, task.train[1], parts or len(ids), seed)
+        sizes = [batch_size] * len(ids) if isinstance(batch_size, int) else batch_size
         self._samplers = [
-            Sampler(part, batch_size, seed=seed, peer=id)
-            for part, id in zip(cycle(found), ids, strict=False)
+            Sampler(part, size, seed=seed, peer=id)
+            for part, size, id in zip(cycle(found), sizes, ids, strict=False)
         ]
         self._device = device
         self._inputs, self._targets = (side.to(device) for side in task.train)
         own = [found[at % len(found)] for at in range(len(ids))]
         self._lengths = np.array([len(part) for part in own])
-        self._sizes = np.minimum(self._lengths, batch_size)
+        self._sizes = np.minimum(self._lengths, sizes)
         self._starts = np.cumsum(self._lengths) - self._lengths
         # Workers' passes one after another; whoever comes to the end of one reads on, in vain.
         dtype = np.min_scalar_type(len(self._targets))
-        self._orders = np.empty(self._lengths.sum() + batch_size, dtype)
+        self._orders = np.empty(self._lengths.sum() + max(sizes), dtype)
         self._epochs = np.full(len(ids), -1)
 
     def one(self, worker: int, step: int) -> tuple[Tensor, Tensor]:

@@ -82,6 +82,8 @@ class Learner:
         self.model = model
         self.steps = 0
         """Optimizer steps taken."""
+        self.samples = 0
+        """How many the last of them took."""
         self._task = task
         trainable = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = task.optimizer(trainable, task.lr)
@@ -102,6 +104,7 @@ class Learner:
         loss.backward()
         self._optimizer.step()
         self.steps += 1
+        self.samples = len(indices)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise TrainingError(f"the loss of step {self.steps} is {value:g}: lower the lr")

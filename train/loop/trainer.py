@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.zmq_transport import Transport
 from ..average import AverageEvaluation
 from ..config import CheckpointConfig, PeerConfig, RunConfig
@@ -103,6 +104,11 @@ class Learner:
     def lr(self) -> float:
         """Learning rate of the last step, of the first group of parameters."""
         return float(self._optimizer.param_groups[0]["lr"])
+
+    @property
+    def samples(self) -> int:
+        """Samples of a step."""
+        return int(min(self._made_from["batch_size"], self._made_from["samples"]))
 
     def is_done(self, swarm_steps: int) -> bool:
         """Whether no further step is to be taken.
@@ -283,6 +289,7 @@ class _Training:
             self._resumed = config.resume and self.peer.resume()
         self._steps_before = self.learner.taken
         self._wall_s = 0.0
+        self._by_samples = requirements_of(self.peer.rule).by_samples
         self._exchange_s = 0.0
         self._averaged: AverageEvaluation | None = None
         self._checkpoint = Recurrence(parse_interval(config.checkpoint_every), self.learner.taken)
@@ -383,7 +390,7 @@ class _Training:
 
     def _exchange(self) -> None:
         began_s, before = time.perf_counter(), self.peer.averaged
-        self.peer.step()
+        self.peer.step(samples=self.learner.samples if self._by_samples else None)
         self._averaged = self.peer.averaged if self.peer.averaged is not before else None
         apart_s = self._averaged.wall_s if self._averaged else 0.0
         self._exchange_s = time.perf_counter() - began_s - apart_s
