@@ -72,7 +72,7 @@ _DEBUG: Final = inspect.Parameter(
 _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     TRAINING: (
         *("task", "steps", "total_steps", "time_s"),
-        *("lr", "momentum", "lr_schedule", "batch_size", "precision"),
+        *("lr", "momentum", "lr_schedule", "batch_size", "batch_sizes", "precision"),
         *("partition", "index", "count", "seed", "device", "step_s_min", "prefetch"),
     ),
     EXCHANGE: ("wire", "shards", "shards_per_push", "shard_order", "exact", "push_mbit"),
@@ -106,6 +106,7 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 _METAVARS: Final[Mapping[str, str]] = {
     "advertise": "HOST:PORT",
     "bandwidth": "RATE",
+    "batch_sizes": "PEER:N",
     "bind": "ADDRESS",
     "checkpoint_every": "INTERVAL",
     "copy": "FILE.toml",

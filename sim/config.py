@@ -127,6 +127,9 @@ class SimulationConfig:
     (automatic mixed precision); the task's unless given."""
     batch_size: int | None = None
     """Samples per step and worker; the task's unless given."""
+    batch_sizes: tuple[str, ...] = ()
+    """That worker's batches have N samples instead: 3:128. May be given several times. Under
+    ``gosgd:samples=32``, say, it then counts for as much more."""
     partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
     fewer classes at a worker), shards:K, a JSON file of index lists, one for each worker, or
@@ -236,8 +239,10 @@ class SimulationConfig:
             raise ConfigError(
                 f"partition is {self.partition!r}: it must be a text, index lists or a function"
             )
-        if isinstance(self.slow, str) or not _all_of(self.slow, str):
-            raise ConfigError(f'slow is {self.slow!r}: it must be a tuple, as in ("3:10",)')
+        for name, example in (("slow", "3:10"), ("batch_sizes", "3:128")):
+            value = getattr(self, name)
+            if isinstance(value, str) or not _all_of(value, str):
+                raise ConfigError(f'{name} is {value!r}: it must be a tuple, as in ("{example}",)')
         is_file = isinstance(self.faults, str | Path)
         if not is_file and not _all_of(self.faults, (Fault, Mapping)):
             raise ConfigError(f"faults is {self.faults!r}: it must be a file, or a list of faults")

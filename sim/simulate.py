@@ -187,16 +187,16 @@ class Simulation:
         self.steps = config.steps or (None if ends else task.steps)
 
     @cached_property
-    def _checked(self) -> Checked:
-        return check_values(self.config, self._task, self.ids)
-
-    @cached_property
     def _values(self) -> Values:
         is_compiled = self._decider is not None and self._decider.is_compiled
         # What takes no longer than that needs no core of its own.
         beside = self._cores if is_compiled else max(1, self._cores - 1)
         cores = Cores(self._cores, beside, is_compiled)
         return prepare(self.config, self._task, self.ids, cores, fault_plan=self._fault_plan)
+
+    @cached_property
+    def _checked(self) -> Checked:
+        return check_values(self.config, self._task, self.ids)
 
     @cached_property
     def _decider(self) -> Decider | None:
@@ -338,7 +338,7 @@ class Simulation:
         return replace(plan, ids=ids, neighbors=WorkerTopology(few, ids), links=links)
 
     def _plan(self, schema: Schema, anchor: bytes) -> FleetPlan:
-        config = self.config
+        config, rule = self.config, self.config.rule_spec.make()
         neighbors: Neighbors = WorkerTopology(self._topology, self.ids)
         if self._fault_plan is not None:
             neighbors = LiveWorkerTopology(config.topology, config.seed, config.mixing)
@@ -356,7 +356,8 @@ class Simulation:
             steps_total=config.total_steps,
             fault_plan=self._fault_plan,
             exchange_s=config.exchange_s,
-            machines=machines_of(config.rule_spec.make(), self._topology, config.seed, self.ids),
+            samples=self._checked.samples if requirements_of(rule).by_samples else (),
+            machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
 
     def _prefetches(self) -> bool:

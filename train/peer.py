@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from torch import nn
 
 from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, TransportError
-from ..gossip.protocol.rule import requirements_of
+from ..gossip.protocol.rule import require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
 from ..gossip.wire.formats import Form
@@ -275,20 +275,11 @@ class Peer:
             try:
                 self._end(quietly=error is not None)
             finally:
-                self._note_end(error, went_early=went_early)
+                caught, early = self._signals.caught is not None, went_early or self.stop.is_set()
+                self._telemetry.end(error, caught=caught, left=self._left, early=early)
                 self._signals.remove()
         if error is None:
             self._signals.pass_on()
-
-    def _note_end(self, error: BaseException | None, *, went_early: bool) -> None:
-        stopped = isinstance(error, KeyboardInterrupt) or self._signals.caught is not None
-        stopped = stopped or (isinstance(error, SystemExit) and not error.code)
-        if error is not None and not stopped:
-            self._telemetry.end("failed", f"{type(error).__name__}: {error}")
-        elif self._left and (went_early or stopped or self.stop.is_set()):
-            self._telemetry.end("left")
-        else:
-            self._telemetry.end("finished")
 
     def _end(self, *, quietly: bool) -> None:
         """Leave, unless that is done or needless, and close.
@@ -327,7 +318,7 @@ class Peer:
     @property
     def metrics_url(self) -> str | None:
         """Where Prometheus finds its metrics; None where they are not served, or not now."""
-        return None if self._exporter is None else self._exporter.url
+        return self._telemetry.metrics_url
 
     @property
     def swarm(self) -> str:
@@ -389,7 +380,7 @@ class Peer:
         """All addresses that others are told to dial."""
         return () if self._session is None else self._session.addresses
 
-    def step(self, *, loss: Loss | None = None) -> None:
+    def step(self, *, loss: Loss | None = None, samples: int | None = None) -> None:
         """Mix what has arrived and now and then push a share.
 
         Call it after each ``optimizer.step()``. It waits for nobody, unless the rule is a
@@ -398,8 +389,12 @@ class Peer:
         Args:
             loss: On the batch, for metrics, where there is a folder: a number, or a tensor with
                 one, which is read where a row is written.
+            samples: How many samples the step took, for a rule that weighs steps by them, such as
+                ``gosgd:emission=per-second,samples=32``: under it, a step of 64 counts twice.
 
         Raises:
+            ConfigError: The rule does not weigh steps by samples, and some are given; or it does,
+                and none are.
             TrainingError: A parameter is not finite, and nothing of it was sent: that is noticed at
                 the next push, or after 100 steps at most; or a synchronous rule has lost
                 a member, which is named; or the ledger cannot be written.
@@ -411,11 +406,12 @@ class Peer:
             self._signals.exit()
         if self._told.slow > 1 and self._stepped_s is not None:
             self.stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
+        require_samples(self.rule, samples)
         now = time.monotonic()
         if self._stepped_s is not None:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
-        self._running().step(trained=True, stop=self.stop)
+        self._running().step(trained=True, stop=self.stop, samples=samples)
         if (self.steps + 1) % _LOOK_EVERY_STEPS == 0:
             self._require_finite()
         self._folder.stepped(self._current_session())

@@ -52,7 +52,12 @@ class SimulateConfig:
     Source(
         "sim.config:SimulationConfig",
         GOSSIP,
-        metavars={"mixing": "NAME", "slow": "WORKER:FACTOR", "eval_every": "STEPS"},
+        metavars={
+            "mixing": "NAME",
+            "slow": "WORKER:FACTOR",
+            "batch_sizes": "WORKER:N",
+            "eval_every": "STEPS",
+        },
     ),
     Source(SimulateConfig, SPEED),
 )

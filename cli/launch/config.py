@@ -29,8 +29,8 @@ STEP_S_MIN_SLOW = 0.02
 # What the launcher says to each peer in another way, or not at all.
 _OF_LAUNCHER: Final = frozenset(
     (
-        *("peers", "exchange", "step_s_min", "slow", "steps", "journal", "out", "faults"),
-        *("loggers", "metrics_port"),
+        *("peers", "exchange", "step_s_min", "slow", "batch_sizes", "steps", "journal", "out"),
+        *("faults", "loggers", "metrics_port"),
     )
 )
 
@@ -79,6 +79,10 @@ class LaunchConfig:
     precision: str | None = None
 
     batch_size: int | None = None
+
+    batch_sizes: tuple[str, ...] = ()
+    """That peer's batches have N samples instead: 3:128. May be given several times. Under
+    ``gosgd:samples=32``, say, it then counts for as much more."""
 
     lr_schedule: str = "constant"
 
@@ -148,7 +152,7 @@ class LaunchConfig:
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise ConfigError(f"--momentum is {self.momentum}: it must be at least 0 and below 1")
         parse_slow(self.slow, self.peers)
-        self.ids()
+        self.own_batch_sizes()
         rule = self.rule_spec.make()
         built = parse(self.topology, self.peers, seed=self.seed)
         require_topology(rule, self.topology, lambda: built.is_tree)
@@ -180,6 +184,19 @@ class LaunchConfig:
             if entry.name not in _OF_LAUNCHER
             and (value := getattr(self, entry.name)) not in (None, left_out.get(entry.name))
         }
+
+    def own_batch_sizes(self) -> Sequence[int | None]:
+        """Samples of a step of each peer; None where it is the task's.
+
+        Raises:
+            ConfigError: A text has another form, or names no peer.
+        """
+        ids = self.ids()
+        if not self.batch_sizes:
+            return [self.batch_size] * len(ids)
+        from ...sim.models.workers import batch_sizes
+
+        return batch_sizes(self.batch_sizes, ids, self.batch_size, "--batch-sizes")
 
     def ids(self) -> tuple[str, ...]:
         """What the peers are called; see `peer_ids`."""

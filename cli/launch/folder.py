@@ -159,6 +159,8 @@ class RunFolder:
             options["metrics_port"] = config.metrics_port and config.metrics_port + index
         if self._steps is not None:
             options["steps"] = self._steps
+        if index < config.peers and (batch_size := config.own_batch_sizes()[index]) is not None:
+            options["batch_size"] = batch_size
         return {option(name): value for name, value in options.items()}
 
 

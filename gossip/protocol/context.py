@@ -37,6 +37,7 @@ class RuleContext:
         now: Seconds, on the peer's own clock.
         elapsed_s: Seconds since the last call, 0 at the first.
         trained: Whether an optimizer step was taken since the last call.
+        samples: How many samples that step took, None where nobody says.
         merging: Whether all peers have finished, and only agreement is left to reach.
         returned: Pushes that came back whole since the last call.
         rng: The rule's own random stream.
@@ -47,6 +48,7 @@ class RuleContext:
         self.now = now
         self.elapsed_s = 0.0 if state.called_s is None else now - state.called_s
         self.trained = trained
+        self.samples = state.samples if trained else None
         self.merging = merging
         self.rng: np.random.Generator = state.rng
         self._shard_states = state.shard_states
@@ -294,8 +296,7 @@ class RuleContext:
         if accepted <= 0:
             shard_state.inbox.decide(transfer, 0, "the rule accepted nothing of it")
             return
-        fraction = mixing_fraction(shard_state.log.account.weight, accepted)
-        self._state.log.ask(Mix(share.id, fraction, form))
+        self._state.log.ask(Mix(share.id, mixing_fraction(shard_state.weight, accepted), form))
         if self._fresh:
             self._fresh.forget(X)
         self._accepted(transfer, accepted)

@@ -277,18 +277,22 @@ class Protocol:
             self._joining.start(now, seeds, founders, returns=returning)
         return self.wake(now)
 
-    def step(self, now: float, *, trained: bool = True) -> list[Effect | Event]:
+    def step(
+        self, now: float, *, trained: bool = True, samples: int | None = None
+    ) -> list[Effect | Event]:
         """Call the rule between two optimizer steps: it mixes what has come, and perhaps pushes.
 
         Args:
             now: Seconds.
             trained: Whether an optimizer step was taken since the last call. False while the peer
                 joins, waits for a synchronous rule, or has finished.
+            samples: How many samples that step took, for rules that weigh steps by them.
 
         Raises:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
         state = self._state
+        state.samples = samples
         if len(state.shard_states) > 1:
             state.list_idle()
         phase = state.table.phase
@@ -345,15 +349,11 @@ class Protocol:
         return self._finish_call(now)
 
     def read(self, now: float, peer: PeerId = "") -> list[Effect | Event]:
-        """Ask for another peer's model, to be read only; see `shown`.
+        """Ask for the model of *peer*, to be read only; empty for nobody's any more; see `shown`.
 
         What was shown before is sent back, unless it is of the same peer: asking again repeats
         only the question. This peer shows its own model meanwhile to those who want to read it, so
         call it where values do not change.
-
-        Args:
-            now: Seconds.
-            peer: Whose; empty for nobody's any more.
         """
         self._reading.read(peer)
         if self.phase in (Phase.TRAINING, Phase.FINISHED):

@@ -17,7 +17,7 @@ from .context import RuleContext
 
 __all__ = [
     *("Requirements", "Rule", "Starts", "has_start"),
-    *("require_fit", "require_topology", "requirements_of", "shards_of"),
+    *("require_fit", "require_samples", "require_topology", "requirements_of", "shards_of"),
 ]
 
 _OTHERWISE = "use one that mixes by weight, such as gosgd"
@@ -106,6 +106,8 @@ class Requirements:
     """Whether each of these has numbers from all over the vector, in place of neighboring ones."""
     copied: tuple[str, ...] = ()
     """Registers that a newcomer's copy brings along, as its donor holds them; of whole vectors."""
+    by_samples: bool = False
+    """Whether it weighs steps by their samples, of which each must then say how many it took."""
     bare: bool = False
     """Whether it has shares that are written by themselves (`RuleContext.keep`), and no others that
     are rounded: then any format will do, even ``topk``, and neither the anchor nor what was last
@@ -188,6 +190,32 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
         raise ConfigError(
             f"wire is {wire!r}: rule {rule.name!r} needs numbers as they are; use {NATIVE}"
         )
+
+
+def require_samples(rule: Rule, samples: int | None) -> None:
+    """Check that a rule is told how many samples a step took where it asks for that, and only then.
+
+    Args:
+        rule: The algorithm.
+        samples: How many; None where nobody says.
+
+    Raises:
+        ConfigError: It cannot use what it is told, or it needs to be told.
+    """
+    by_samples = requirements_of(rule).by_samples
+    if samples is None:
+        if by_samples:
+            raise ConfigError(
+                f"rule {rule.name!r} weighs steps by their samples: say how many each took, with "
+                "peer.step(samples=n)"
+            )
+    elif not by_samples:
+        raise ConfigError(
+            f"samples is {samples}: rule {rule.name!r} does not weigh steps by them; leave it out, "
+            "or use gosgd with the number for which its p is meant, as in gosgd:p=0.1,samples=32"
+        )
+    elif not 1 <= samples < 2**32:
+        raise ConfigError(f"samples is {samples}: it must be at least 1, and below 2^32")
 
 
 def require_topology(rule: Rule, topology: str, is_tree: Callable[[], bool]) -> None:

@@ -115,6 +115,8 @@ class State:
     """Rounds of the topology that were passed over, for want of anybody to push to."""
     snapshots: SnapshotId = 0
     """Snapshots asked for so far."""
+    samples: int | None = None
+    """How many the last optimizer step took, where somebody says."""
     called_s: float | None = None
     """When the rule was last called, seconds."""
     founders: int = 1

@@ -41,7 +41,7 @@ class Batches:
         task: What is trained.
         ids: The workers, in order.
         partition: How the data is split among them.
-        batch_size: Samples per step and worker.
+        batch_size: Samples per step of each worker, in order; or of all.
         seed: The run's seed.
         parts: Into how many parts the data is split, if not one for each: those who come when all
             are given share them, in turn.
@@ -56,20 +56,24 @@ class Batches:
         task: Task,
         ids: Sequence[PeerId],
         partition: Partition,
-        batch_size: int,
+        batch_size: int | Sequence[int],
         seed: int,
         parts: int | None = None,
         *,
         device: torch.device = CPU,
     ) -> None:
         found = task.split(partition, parts or len(ids), seed)
+        sizes = [batch_size] * len(ids) if isinstance(batch_size, int) else batch_size
         self._device = device
+        parted = [found[at % len(found)] for at in range(len(ids))]
+        lengths = [size if p is None else len(p) for p, size in zip(parted, sizes, strict=False)]
+        self._sizes = np.minimum(lengths, sizes[: len(ids)])
         if not (is_pair(task.train) and task.augment is None):
             self._loaders: list[Loader] = [
                 make_loader(
                     task,
-                    found[at % len(found)],
-                    batch_size=batch_size,
+                    parted[at],
+                    batch_size=sizes[at],
                     seed=seed,
                     peer=id,
                     index=at % len(found),
@@ -81,18 +85,17 @@ class Batches:
             return
         self._loaders = []
         # Of tensors it is known how many there are.
-        known = [part for part in found if part is not None]
-        own = [known[at % len(known)] for at in range(len(ids))]
+        own = [part for part in parted if part is not None]
         self._samplers = [
-            Sampler(part, batch_size, seed=seed, peer=id) for part, id in zip(own, ids, strict=True)
+            Sampler(part, size, seed=seed, peer=id)
+            for part, size, id in zip(own, sizes, ids, strict=False)
         ]
         self._inputs, self._targets = (side.to(device) for side in task.train)
         self._lengths = np.array([len(part) for part in own])
-        self._sizes = np.minimum(self._lengths, batch_size)
         self._starts = np.cumsum(self._lengths) - self._lengths
         # Workers' passes one after another; whoever comes to the end of one reads on, in vain.
         dtype = np.min_scalar_type(len(self._targets))
-        self._orders = np.empty(self._lengths.sum() + batch_size, dtype)
+        self._orders = np.empty(self._lengths.sum() + max(sizes), dtype)
         self._epochs = np.full(len(ids), -1)
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -22,6 +23,7 @@ from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
 from ..kernel.plan import FaultPlan
+from ..models.workers import batch_sizes
 from .engines import Workshop, choose
 from .loop import Batches
 from .models import Models
@@ -153,6 +155,8 @@ class Checked:
     """What deltas refer to."""
     memory_gib: float
     """What they will take, an estimate."""
+    samples: tuple[int, ...]
+    """Of a step of each worker; of tasks without a model, which draw none, as the settings say."""
 
 
 def check_values(
@@ -176,7 +180,8 @@ def check_values(
     scattered = requirements_of(rule).scattered
     cut = partial(VectorRows, shards=config.shards, scattered=scattered)
     rows = cut(task, tuple(ids), config.seed, rule.registers)
-    return Checked(rows.schema, rows.anchor, memory_gib)
+    samples = batch_sizes(config.batch_sizes, ids, config.batch_size or 1)
+    return Checked(rows.schema, rows.anchor, memory_gib, tuple(samples))
 
 
 def prepare(
@@ -271,12 +276,12 @@ def _workshop(
     )
     # Too many shards for this model are refused before anything is tried with it.
     schema = Schema(alone.schema.tensors, config.shards, requirements_of(rule).scattered)
-    batch_size = config.batch_size or task.batch_size
+    sizes = batch_sizes(config.batch_sizes, ids, config.batch_size or task.batch_size)
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deepcopy(module), n, device=device),
         task=task,
         batches=Batches(
-            task, ids, config.partition, batch_size, config.seed, config.workers, device=device
+            task, ids, config.partition, sizes, config.seed, config.workers, device=device
         ),
         lr=config.lr or task.lr,
         ids=ids,
@@ -287,7 +292,8 @@ def _workshop(
         compiled=cores.compiled,
         device=device,
     )
-    return module, workshop, Checked(schema, alone.anchor, memory_gib)
+    samples = tuple(workshop.batches.sizes(np.arange(len(ids))).tolist())
+    return module, workshop, Checked(schema, alone.anchor, memory_gib, samples)
 
 
 def _of_models(

@@ -61,6 +61,7 @@ class Fleet:
         self.halts: dict[PeerId, str] = {}
         """Workers whose rule could not go on, and why."""
         self._plan = plan
+        self._samples = plan.samples
         self._stops = _by_worker(stops)
         self.deliveries = Deliveries(self.clock, plan.links())
         self.index = {id: index for index, id in enumerate(plan.ids)}
@@ -202,7 +203,8 @@ class Fleet:
         """Let a worker's protocol take a turn."""
         now = self.clock.now + worker.ahead_s
         self.carrier.waits = False
-        effects = worker.protocol.step(now, trained=trained)
+        samples = self._samples[worker.index] if trained and self._samples else None
+        effects = worker.protocol.step(now, trained=trained, samples=samples)
         self.carrier.carry_out(worker, effects, now, "step")
         if not worker.running:
             return  # it crashed in the middle of that

@@ -1,7 +1,7 @@
 """What a fleet is made of, what goes wrong in it, and what it has done."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -138,6 +138,8 @@ class FleetPlan:
     """Names of the machines on which they run; empty where all share one."""
     fault_plan: FaultPlan | None = None
     """What goes wrong; None where all members are known and stay, so that nobody gossips."""
+    samples: Sequence[int] = ()
+    """Samples of a step of each worker, for a rule that weighs steps by them; else empty."""
     exchange_s: float = 0.0
     """By how much each push, and each mix, makes a worker's next step longer, seconds."""
 

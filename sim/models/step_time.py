@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
 from .step_trace import read_durations
+from .workers import by_worker
 
 __all__ = [
     "FORM",
@@ -122,32 +123,15 @@ def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
     >>> parse_slow(["3:10", "peer-0:1.5"], ids=["peer-0", "peer-1", "peer-2", "peer-3"])
     {3: 10.0, 0: 1.5}
     """
-    factors: dict[int, float] = {}
-    for text in texts:
-        name, _, number = text.strip().rpartition(":")
-        if not name or not re.fullmatch(_NUMBER, number) or not 1 <= float(number) < math.inf:
-            raise ConfigError(
-                f"slow {text!r} is not WORKER:FACTOR: write 3:10 for steps of worker 3 that take "
-                "10 times as long (FACTOR >= 1)"
-            )
-        worker = _index(name, ids)
-        if worker is None:
-            raise ConfigError(
-                f"slow {text!r}: there is no worker {name}, only 0 to {len(ids) - 1}, "
-                f"called {ids[0]} to {ids[-1]}"
-            )
-        if worker in factors:
-            raise ConfigError(f"slow names worker {worker} twice")
-        factors[worker] = float(number)
-    return factors
+    form = (
+        "WORKER:FACTOR: write 3:10 for steps of worker 3 that take 10 times as long (FACTOR >= 1)"
+    )
+    return by_worker("slow", texts, ids, _factor, form)
 
 
-def _index(name: str, ids: Sequence[str]) -> int | None:
-    # An id first: nodes of a file may be called by numbers, and need not start at 0.
-    if name in ids:
-        return ids.index(name)
-    is_index = name.isascii() and name.isdigit() and int(name) < len(ids)
-    return int(name) if is_index else None
+def _factor(text: str) -> float | None:
+    fits = re.fullmatch(_NUMBER, text) and 1 <= float(text) < math.inf
+    return float(text) if fits else None
 
 
 def _counts(classes: Sequence[tuple[float, Fraction]], n: int) -> list[int]:

@@ -17,6 +17,7 @@ from ...topology.hashing import key
 from ...train.tasks.data import Loader, make_loader
 from ...train.tasks.partition import Partition
 from ...train.tasks.precision import descend, make_scaler
+from ...train.tasks.sources import batch_length
 from ...train.tasks.task import Task
 from ...train.tensors.vector import Vector
 from ..batched.shares import spans_of
@@ -94,6 +95,8 @@ class Learner:
         self.model = model
         self.steps = 0
         """Optimizer steps taken."""
+        self.samples = 0
+        """How many the last of them took."""
         self._task = task
         trainable = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = task.optimizer(trainable, task.lr)
@@ -113,6 +116,7 @@ class Learner:
         loss = self._task.batch_loss(self.model, batch)
         descend(loss, self._optimizer, self._scaler)
         self.steps += 1
+        self.samples = batch_length(batch)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise TrainingError(f"the loss of step {self.steps} is {value:g}: lower the lr")

@@ -383,7 +383,7 @@ class SwarmPeer:
 
     def _step(self, *, trained: bool) -> None:
         """Take a turn; one that has to wait takes another as soon as something comes."""
-        if self._driver.call(Step(trained)):
+        if self._driver.call(Step(trained, self.learner.samples if trained else None)):
             self._due(_NAP_S, self._retry, alert=True)
         else:
             self._go_on()

@@ -157,9 +157,13 @@ class Scene:
         """Let time do its work at a peer."""
         return self._do(id, "wakes", lambda p, now: p.wake(now))
 
-    def step(self, id: PeerId, *, trained: bool = True) -> list[Effect | Event]:
+    def step(
+        self, id: PeerId, *, trained: bool = True, samples: int | None = None
+    ) -> list[Effect | Event]:
         """Let a peer take a turn."""
-        return self._do(id, "takes a turn", lambda p, now: p.step(now, trained=trained))
+        return self._do(
+            id, "takes a turn", lambda p, now: p.step(now, trained=trained, samples=samples)
+        )
 
     def act(
         self, id: PeerId, act: Callable[[RuleContext], object], *, trained: bool = True

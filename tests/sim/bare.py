@@ -1,6 +1,6 @@
 """A swarm of vectors under any rule, one measurement after another: what `simulate` wraps up."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -64,6 +64,7 @@ def run_bare(
     every: int = 1,
     protocol: ProtocolConfig | None = None,
     shards: int = 1,
+    samples: Sequence[int] = (),
 ) -> Iterator[Point]:
     """Run a rule of the test's own choice; a point at the start and after every so many steps.
 
@@ -93,6 +94,7 @@ def run_bare(
         seed=seed,
         steps=None,
         protocol=protocol,
+        samples=samples,
     )
     half_s = STEP_S / 2
     windows = schedule(

@@ -11,6 +11,7 @@ from torch import nn
 
 from rumor.gossip import (
     ONE,
+    ConfigError,
     GoSGD,
     IncompatiblePeer,
     LocalProtocolError,
@@ -249,6 +250,21 @@ def test_one_who_is_alone_does_not_wait_for_anybody_to_take_its_weight() -> None
     with Peer(linear(0.0), config("a", leave_s=1000.0)) as peer:
         peer.step()
     assert time.monotonic() - began_s < 500.0
+
+
+def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_other() -> None:
+    rule = GoSGD(p=0.5, samples=32)
+    with Peer(linear(0.0), config("a", rule=rule)) as peer:
+        with pytest.raises(ConfigError, match="say how many"):
+            peer.step()
+        for _ in range(3):
+            peer.step(samples=128)
+        assert rule._batch == 128
+    with (
+        Peer(linear(0.0), config("a")) as peer,
+        pytest.raises(ConfigError, match="samples is 8: rule 'gosgd' does not weigh"),
+    ):
+        peer.step(samples=8)
 
 
 def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:

@@ -11,7 +11,6 @@ from ..config import PeerConfig
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
 from .exporter import Exported, Exporter
-from .metrics import State
 from .record import LoopRecord, Loss, Recorded
 
 __all__ = ["Telemetry"]
@@ -73,6 +72,11 @@ class Telemetry:
         level = logging.INFO if self._config.metrics_port else logging.WARNING
         _log.log(level, "metrics at %s", self._exporter.url)
 
+    @property
+    def metrics_url(self) -> str | None:
+        """Where metrics are served; None where they are not, or not now."""
+        return None if self._exporter is None else self._exporter.url
+
     def begin(self, peer: _Watched) -> None:
         """Write rows from now on, where that is asked for: the peer has been let in."""
         out, log_every = self._config.out, self._config.log_every
@@ -113,10 +117,25 @@ class Telemetry:
         loss = self._loss
         return self._measured if loss is None else {"loss": float(loss), **self._measured}
 
-    def end(self, state: State, error: str | None = None) -> None:
-        """Write how it ended, where rows are written."""
-        if self._record is not None:
-            self._record.end(state, error)
+    def end(self, error: BaseException | None, *, caught: bool, left: bool, early: bool) -> None:
+        """Write how it ended, where rows are written.
+
+        Args:
+            error: What ended the loop; None where it came to its end.
+            caught: Whether a signal had come.
+            left: Whether the peer has left.
+            early: Whether that was before the end of the loop, or it was told to stop.
+        """
+        if self._record is None:
+            return
+        stopped = caught or isinstance(error, KeyboardInterrupt)
+        stopped = stopped or (isinstance(error, SystemExit) and not error.code)
+        if error is not None and not stopped:
+            self._record.end("failed", f"{type(error).__name__}: {error}")
+        elif left and (early or stopped):
+            self._record.end("left")
+        else:
+            self._record.end("finished")
 
     def stop_serving(self) -> None:
         """Serve nothing any more; twice is harmless."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.zmq_transport import Transport
 from ..average import AverageEvaluation
 from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
@@ -31,6 +32,7 @@ from ..tasks.partition import partition_as_json, partition_name
 from ..tasks.precision import descend, make_scaler
 from ..tasks.random_state import seed_of
 from ..tasks.registry import BUILT_IN, load_task
+from ..tasks.sources import batch_length
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
 from .metrics import Recorder, Report, State
@@ -74,6 +76,8 @@ class Learner:
             self.steps = self.task.steps
         self.taken = 0
         """How many were taken, those of earlier incarnations included."""
+        self.samples = 0
+        """How many samples the last of them took."""
         self._schedule = parse_lr_schedule(config.lr_schedule)
         self.device = find_device(config.device)
         torch.manual_seed(config.seed)
@@ -146,6 +150,7 @@ class Learner:
         loss = self.task.batch_loss(self.model, taken)
         descend(loss, self._optimizer, self._scaler)
         self.taken += 1
+        self.samples = batch_length(taken)
         return loss.detach()
 
     def evaluation(self) -> Evaluation | None:
@@ -294,6 +299,7 @@ class _Training:
             self._resumed = config.resume and self.peer.resume()
         self._steps_before = self.learner.taken
         self._wall_s = 0.0
+        self._by_samples = requirements_of(self.peer.rule).by_samples
         self._exchange_s = 0.0
         self._averaged: AverageEvaluation | None = None
         self._checkpoint = Recurrence(parse_interval(config.checkpoint_every), self.learner.taken)
@@ -399,7 +405,8 @@ class _Training:
 
     def _exchange(self, loss: Tensor) -> None:
         began_s, before = time.perf_counter(), self.peer.averaged
-        self.peer.step(loss=loss)
+        samples = self.learner.samples if self._by_samples else None
+        self.peer.step(loss=loss, samples=samples)
         self._averaged = self.peer.averaged if self.peer.averaged is not before else None
         apart_s = self._averaged.wall_s if self._averaged else 0.0
         self._exchange_s = time.perf_counter() - began_s - apart_s

@@ -199,18 +199,21 @@ class PeerRuntime:
         self._raise_failure()
         return waits
 
-    def step(self, *, trained: bool, stop: threading.Event | None = None) -> None:
+    def step(
+        self, *, trained: bool, stop: threading.Event | None = None, samples: int | None = None
+    ) -> None:
         """Take a turn; returns at once under an asynchronous rule.
 
         Args:
             trained: Whether an optimizer step was taken since the last turn.
+            samples: How many samples that took, for rules that weigh steps by them.
             stop: When set, a synchronous rule's wait is given up.
 
         Raises:
             TrainingError: As for `call`.
             TransportError: Likewise.
         """
-        waits = self.call(Step(trained))
+        waits = self.call(Step(trained, samples))
         self._store.advance(self._mix_budget_s)
         spoke_s = time.monotonic()
         while waits and not (stop is not None and stop.is_set()):

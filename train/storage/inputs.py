@@ -43,10 +43,12 @@ class Step(NamedTuple):
     """Take a turn."""
 
     trained: bool
+    samples: int | None = None
+    """How many the optimizer step took, where somebody says."""
 
     def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
-        return protocol.step(now, trained=self.trained)
+        return protocol.step(now, trained=self.trained, samples=self.samples)
 
 
 class Wake(NamedTuple):

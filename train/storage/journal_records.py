@@ -191,6 +191,17 @@ def _unpack_share(body: bytes) -> tuple[ShareId, bool]:
     return ShareId(body[_SHARE.size :].decode(), incarnation, seq, shard), answer
 
 
+def _pack_step(event: Step) -> bytes:
+    # As it was before a step could say how many samples it took, where it does not.
+    rest = b"" if event.samples is None else _NUMBER.pack(event.samples)
+    return _FLAG.pack(event.trained) + rest
+
+
+def _unpack_step(body: bytes) -> Step:
+    (trained,), rest = _FLAG.unpack_from(body), body[_FLAG.size :]
+    return Step(trained, *(_NUMBER.unpack(rest) if rest else ()))
+
+
 def _pack_join(event: Join) -> bytes:
     return json.dumps([event.founders, event.returning, *event.seeds]).encode()
 
@@ -238,7 +249,7 @@ class _Kind(NamedTuple):
 # Inputs count from 1 and marks from 65: append, never insert.
 _INPUTS: Final = (
     _Kind(Join, _pack_join, _unpack_join),
-    _Kind(Step, lambda e: _FLAG.pack(e.trained), lambda b: Step(*_FLAG.unpack(b))),
+    _Kind(Step, _pack_step, _unpack_step),
     _Kind(Wake, lambda e: b"", lambda b: Wake()),
     _Kind(Finish, lambda e: b"", lambda b: Finish()),
     _Kind(Leave, lambda e: _FLAG.pack(e.burn), lambda b: Leave(*_FLAG.unpack(b))),

@@ -16,6 +16,10 @@ Emission = Literal["per-step", "per-second", "adaptive"]
 _SMOOTHING = 0.1
 
 
+_PLAIN = Requirements(whole=False)
+_BY_SAMPLES = Requirements(whole=False, by_samples=True)
+
+
 class GoSGD:
     """Sum-weight gossip, asynchronous: nobody ever waits.
 
@@ -25,6 +29,11 @@ class GoSGD:
     hold on regular graphs. Adaptive, it is the part of its time in which a peer has a share under
     way: as per step where an answer comes within a step, and ever more rarely where it takes
     longer, so that slow links stay free for others. Peers with slow links then weigh more.
+
+    With ``samples``, a peer whose steps take n of them pushes ``samples / n`` times as often. It
+    then weighs n times as much: on regular graphs, the stationary mean of the weights is
+    ``w_i ~ 1 / (pushes per second)``. So a step of n samples counts n times what one of a single
+    sample does (per second), or a peer n times what one does whose steps take one (per step).
 
     Raises:
         ConfigError: An argument is out of range.
@@ -36,7 +45,7 @@ class GoSGD:
     name = "gosgd"
     summary = "sum-weight gossip"
     registers: tuple[str, ...] = ()
-    requirements = Requirements(whole=False)
+    requirements = _PLAIN
 
     @checked
     def __init__(
@@ -63,6 +72,14 @@ class GoSGD:
             int,
             Parameter("shares that may be outstanding at once; further pushes are skipped.", low=1),
         ] = 2,
+        samples: Annotated[
+            int,
+            Parameter(
+                "samples of a step for which p is meant: a peer whose steps take twice as many "
+                "pushes half as often, and so weighs twice as much; 0, however many a step takes.",
+                low=0,
+            ),
+        ] = 0,
     ) -> None:
         if emission != "per-second" and p > 1:
             raise ConfigError(
@@ -71,7 +88,10 @@ class GoSGD:
         self.p = p
         self.emission = emission
         self.outstanding_max = outstanding_max
+        self.samples = samples
+        self.requirements = _BY_SAMPLES if samples else _PLAIN
         self._step_s: float | None = None
+        self._batch = 0.0
 
     def step(self, context: RuleContext) -> Wait | None:
         """Mix and push between two optimizer steps.
@@ -79,6 +99,9 @@ class GoSGD:
         The published loop is mix, step, push. A rule is called after the step, so it ends one pass
         of that loop and begins the next: it pushes first.
         """
+        if self.samples and context.samples:
+            before = self._batch or context.samples
+            self._batch = before + _SMOOTHING * (context.samples - before)
         for _ in range(self._pushes_due(context)):
             context.push_half()
         for share in context.shares():
@@ -90,9 +113,15 @@ class GoSGD:
         if context.merging:
             return 1
         if self.emission == "per-second":
-            return int(context.rng.poisson(self.p * context.elapsed_s))
+            return int(context.rng.poisson(self.p * self._rarity * context.elapsed_s))
         p = self.p if self.emission == "per-step" else self.p * self._steps_per_trip(context)
-        return int(context.rng.random() < p)
+        pushes, rest = divmod(p * self._rarity, 1.0)
+        return int(pushes) + int(context.rng.random() < rest)
+
+    @property
+    def _rarity(self) -> float:
+        """How many times as often as ``p`` says this peer pushes, for the samples of its steps."""
+        return self.samples / self._batch if self._batch else 1.0
 
     def _steps_per_trip(self, context: RuleContext) -> float:
         """The part of a push and its answer that fits into one step, at most 1."""

@@ -72,6 +72,8 @@ def why_not(plan: FleetPlan) -> str:
 
 def _why_not_rule(rule: Rule) -> str:
     if type(rule) is GoSGD:
+        if rule.samples:
+            return "workers push by the samples of their steps"
         return "" if rule.emission == "per-step" else f"emission is {rule.emission}"
     return "" if type(rule) is SGP else f"the rule is {rule.name}"
 

@@ -79,6 +79,20 @@ def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
     assert sleeps == ["--step-s-min=0.5"] * 3 + ["--step-s-min=5.0"]
 
 
+def test_a_peer_may_have_batches_of_its_own_size(tmp_path: Path) -> None:
+    config = LaunchConfig(batch_size=16, batch_sizes=("2:64",))
+    places = RunFolder(config, 30, tmp_path, ("peer",)).found()
+    told = [[o for o in place.command if o.startswith("--batch-size")] for place in places]
+    assert told == [
+        ["--batch-size=16"],
+        ["--batch-size=16"],
+        ["--batch-size=64"],
+        ["--batch-size=16"],
+    ]
+    with pytest.raises(ConfigError, match="--batch-sizes '4:8': there is no worker 4"):
+        LaunchConfig(batch_sizes=("4:8",))
+
+
 def test_slow_alone_gives_all_steps_a_length_to_be_slow_against(tmp_path: Path) -> None:
     places = RunFolder(LaunchConfig(slow=("0:10",)), 30, tmp_path, ("peer",)).found()
     assert "--step-s-min=0.2" in places[0].command

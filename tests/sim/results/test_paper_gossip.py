@@ -371,6 +371,38 @@ def test_per_second_the_stationary_weight_is_equal(size: int) -> None:
     assert (slow + fast) / 2 == pytest.approx(1, abs=0.05)
 
 
+@SIZES
+@pytest.mark.parametrize("emission", ["per-step", "per-second"])
+def test_the_stationary_weight_goes_as_the_samples_of_a_step(emission: str, size: int) -> None:
+    """The balance is w_i (pushes of i per second) = alike for all, whatever makes pushes rare: it
+    gives w_i ~ n_i per second, and w_i ~ n_i / r_i per step, for r_i steps of n_i samples."""
+    samples = (16, 16, 16, 16, 32, 32, 32, 32, 32, 32, 32, 32, 64, 64, 64, 64)
+    p = 0.1 if emission == "per-step" else 0.1 / STEP_S
+    expected, found = [], []
+    for seed in range(3 * size):
+        *points, end = run_bare(
+            consensus(dim=1),
+            lambda: GoSGD(p, emission=emission, samples=32),  # type: ignore[arg-type]
+            workers=16,
+            topology="complete",
+            network="lan",
+            speeds="1x:50%,2x:50%",
+            steps=1000,
+            every=8,
+            samples=samples,
+            seed=seed,
+        )
+        rates = np.round(end.reading.steps / end.reading.steps.min())
+        balance = np.array(samples) / (rates if emission == "per-step" else 1)
+        expected.append(balance / balance.mean())
+        weights = [point.weights for point in points[len(points) // 10 :]]
+        found.append(np.mean(weights, axis=0))
+    slope, left = np.polyfit(np.concatenate(expected), np.concatenate(found), 1)
+    assert slope == pytest.approx(1, abs=0.2 / sqrt(size))
+    # The little that is missing is under way.
+    assert slope + left == pytest.approx(1, abs=0.05)
+
+
 def test_the_mean_of_vectors_does_not_move_under_two_sided_averages() -> None:
     """Lian, Zhang, Zhang and Liu, ICML 2018: what one gains in an exchange the other loses."""
     start, *_, end = run_bare(

@@ -90,6 +90,7 @@ INPUTS: list[Input] = [
     Join(("tcp://a:1",), 1, returning=True),
     Step(trained=True),
     Step(trained=False),
+    Step(trained=True, samples=128),
     Wake(),
     Finish(),
     Leave(burn=True),

@@ -7,6 +7,8 @@ import pytest
 
 from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
 from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.protocol.rule import require_samples, requirements_of
+from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import FuzzSwarm
@@ -37,7 +39,7 @@ def test_it_is_a_rule() -> None:
     assert isinstance(GoSGD(), Rule)
 
 
-def pushes(rule: GoSGD, *, steps: int, step_s: float) -> int:
+def pushes(rule: GoSGD, *, steps: int, step_s: float, samples: int | None = None) -> int:
     """How many pushes are due at a peer that has nobody to push to."""
     scene = Scene()
     scene.enter("a", rule=rule)
@@ -45,7 +47,7 @@ def pushes(rule: GoSGD, *, steps: int, step_s: float) -> int:
     skipped = 0
     for _ in range(steps):
         scene.wait(step_s)
-        skipped += sum(isinstance(effect, PushSkipped) for effect in scene.step("a"))
+        skipped += sum(isinstance(e, PushSkipped) for e in scene.step("a", samples=samples))
     return skipped
 
 
@@ -59,6 +61,49 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
     for steps in (10, 1000):
         due = pushes(GoSGD(3.0, emission="per-second"), steps=steps, step_s=100 / steps)
         assert abs(due - 300) < 6 * 18
+
+
+@pytest.mark.parametrize("emission", ["per-step", "per-second", "adaptive"])
+def test_who_takes_more_samples_in_a_step_pushes_as_much_more_rarely(emission: Any) -> None:
+    def due(samples: int | None) -> int:
+        rule = GoSGD(0.4, emission=emission, samples=32)
+        return pushes(rule, steps=2000, step_s=1.0, samples=samples)
+
+    assert due(None) == due(32) == pushes(GoSGD(0.4, emission=emission), steps=2000, step_s=1.0)
+    assert abs(due(128) - 200) < 4 * 15
+    assert abs(due(16) - 1600) < 4 * 30
+
+
+def test_more_than_a_push_a_step_is_due_where_samples_are_few() -> None:
+    # p is meant for 32: of a step of 8, four times as many pushes, of which three at most fit.
+    assert abs(pushes(GoSGD(0.6, samples=32), steps=500, step_s=1.0, samples=8) - 1200) < 4 * 15
+
+
+def test_samples_that_change_from_step_to_step_count_by_their_mean() -> None:
+    rule, scene, skipped = GoSGD(0.5, samples=32), Scene(), 0
+    scene.enter("a", rule=rule)
+    scene.join("a")
+    for step in range(2000):
+        effects = scene.step("a", samples=32 if step % 2 else 96)
+        skipped += sum(isinstance(effect, PushSkipped) for effect in effects)
+    assert abs(skipped - 500) < 4 * 20
+
+
+def test_only_where_it_is_asked_for_are_samples_needed() -> None:
+    assert requirements_of(GoSGD(samples=32)).by_samples
+    assert not requirements_of(GoSGD()).by_samples
+    with pytest.raises(ConfigError, match="samples is -1"):
+        GoSGD(samples=-1)
+    require_samples(GoSGD(), None)
+    require_samples(GoSGD(samples=8), 8)
+    for rule, samples, complaint in (
+        (GoSGD(), 8, "does not weigh steps by them"),
+        (GoSGD(samples=8), None, "say how many each took"),
+        (GoSGD(samples=8), 0, "at least 1"),
+        (SGP(), 8, "rule 'sgp' does not weigh"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            require_samples(rule, samples)
 
 
 def adaptive_pushes(delay_s: float) -> int:

@@ -1,0 +1,84 @@
+"""What an option says of single workers, as in ``3:10``."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ...gossip.errors import ConfigError
+
+__all__ = ["batch_sizes", "by_worker"]
+
+_T = TypeVar("_T")
+
+
+def by_worker(
+    option: str,
+    texts: Sequence[str],
+    ids: Sequence[str],
+    read: Callable[[str], _T | None],
+    form: str,
+) -> dict[int, _T]:
+    """Read ``WORKER:VALUE`` texts.
+
+    Args:
+        option: What they were given as, for messages.
+        texts: WORKER is an id, or an index from 0.
+        ids: The workers.
+        read: Makes a value of the text behind the last colon; None where it is none.
+        form: What a text must be, for messages.
+
+    Returns:
+        The value of each worker that is named, by index.
+
+    Raises:
+        ConfigError: One has another form, names no worker, or one that was named before.
+    """
+    found: dict[int, _T] = {}
+    for text in texts:
+        name, _, rest = text.strip().rpartition(":")
+        value = read(rest) if name else None
+        if value is None:
+            raise ConfigError(f"{option} {text!r} is not {form}")
+        worker = _index(name, ids)
+        if worker is None:
+            raise ConfigError(
+                f"{option} {text!r}: there is no worker {name}, only 0 to {len(ids) - 1}, "
+                f"called {ids[0]} to {ids[-1]}"
+            )
+        if worker in found:
+            raise ConfigError(f"{option} names worker {worker} twice")
+        found[worker] = value
+    return found
+
+
+def batch_sizes(
+    texts: Sequence[str], ids: Sequence[str], otherwise: _T, option: str = "batch_sizes"
+) -> list[int | _T]:
+    """Read ``WORKER:N``: how many samples each worker's batches have.
+
+    Args:
+        texts: As `by_worker` takes them.
+        ids: The workers.
+        otherwise: Of all that are not named.
+        option: What they were given as, for messages.
+
+    Raises:
+        ConfigError: As for `by_worker`.
+
+    >>> batch_sizes(["2:128", "peer-0:8"], ["peer-0", "peer-1", "peer-2"], 32)
+    [8, 32, 128]
+    """
+    form = "WORKER:N: write 3:128 for batches of 128 samples of worker 3 (N >= 1)"
+    named = by_worker(option, texts, ids, _size, form)
+    return [named.get(index, otherwise) for index in range(len(ids))]
+
+
+def _size(text: str) -> int | None:
+    return int(text) if text.isdecimal() and text.isascii() and 0 < int(text) < 2**32 else None
+
+
+def _index(name: str, ids: Sequence[str]) -> int | None:
+    # An id first: nodes of a file may be called by numbers, and need not start at 0.
+    if name in ids:
+        return ids.index(name)
+    is_index = name.isascii() and name.isdigit() and int(name) < len(ids)
+    return int(name) if is_index else None

@@ -1,0 +1,33 @@
+"""What options say of single workers."""
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.sim.models.workers import batch_sizes
+
+IDS = ("peer-0", "peer-1", "3")
+
+
+def test_workers_are_named_by_id_or_index_and_all_others_have_the_usual_size() -> None:
+    assert batch_sizes([], IDS, 32) == [32, 32, 32]
+    assert batch_sizes(["1:8", " 3:128"], IDS, None) == [None, 8, 128]
+
+
+@pytest.mark.parametrize(
+    ("texts", "complaint"),
+    [
+        (["1"], "is not WORKER:N: write 3:128"),
+        (["1:0"], "is not WORKER:N"),
+        (["1:-3"], "is not WORKER:N"),
+        (["1:many"], "is not WORKER:N"),
+        ([":8"], "is not WORKER:N"),
+        (["9:8"], "there is no worker 9, only 0 to 2, called peer-0 to 3"),
+        (["1:8", "peer-1:16"], "names worker 1 twice"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_the_name_of_its_option(
+    texts: list[str], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        batch_sizes(texts, IDS, 32, "--batch-sizes")
+    assert str(caught.value).startswith("--batch-sizes ")
