@@ -212,7 +212,7 @@ def require_samples(rule: Rule, samples: int | None) -> None:
     elif not by_samples:
         raise ConfigError(
             f"samples is {samples}: rule {rule.name!r} does not weigh steps by them; leave it out, "
-            "or use gosgd with the number for which its p is meant, as in gosgd:p=0.1,samples=32"
+            "or use one that can, such as gosgd:p=0.1,samples=32, for which p is then meant"
         )
     elif not 1 <= samples < 2**32:
         raise ConfigError(f"samples is {samples}: it must be at least 1, and below 2^32")

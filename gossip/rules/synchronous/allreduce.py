@@ -3,13 +3,14 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...protocol.share import Term
 from ...types import PeerId
+from ..parameter import Parameter, checked
 from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
 
 __all__ = ["AllReduce"]
@@ -38,6 +39,13 @@ class AllReduce:
     added, so that sums of 16-bit floats do not overflow; that is exact where n is a power of two,
     and elsewhere rounds each term once.
 
+    With ``samples``, the mean is weighted by the samples of each peer's step: models are multiplied
+    by ``n_i / samples`` before they are divided by n, and how many samples are behind a partial sum
+    goes along in the share's note. Where all steps take ``samples``, no bit is another.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.
     """
 
@@ -47,7 +55,23 @@ class AllReduce:
     outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = replace(SYNCHRONOUS, lossless=True)
 
-    def __init__(self) -> None:
+    @checked
+    def __init__(
+        self,
+        *,
+        samples: Annotated[
+            int,
+            Parameter(
+                "samples of a step that are usual: models are weighed by how many a step took; 0, "
+                "all count the same.",
+                low=0,
+            ),
+        ] = 0,
+    ) -> None:
+        self.samples = samples
+        if samples:
+            self.requirements = replace(self.requirements, by_samples=True)
+        self._own = self._count = 0
         self._rounds = Rounds(self.name, agrees=True)
         self._round = 0
         self._is_due = False
@@ -58,7 +82,8 @@ class AllReduce:
     def step(self, context: RuleContext) -> Wait | Halt | None:
         """Go as far through the stages of this round as what has come allows."""
         self._rounds.tend(context, self._tag)
-        self._is_due = self._is_due or context.trained
+        if context.trained:
+            self._is_due, self._own = True, context.samples or self.samples
         if self._is_due:
             outcome = self._rounds.open(context) or self._begin(context) or self._go_on(context)
             if outcome is not None:
@@ -72,8 +97,10 @@ class AllReduce:
         members = self._rounds.members
         if self._todo is not None or len(members) == 1:
             return None
-        outcome = self._fill(context, [(1 / len(members), X)])
+        scale = self._own / self.samples if self.samples else 1.0
+        outcome = self._fill(context, [(scale / len(members), X)])
         if outcome is None:
+            self._count = self._own
             self._todo = deque(_stages(members, members.index(context.me)))
         return outcome
 
@@ -85,7 +112,8 @@ class AllReduce:
             if outcome is not None:
                 return outcome
             self._todo.popleft()
-        context.combine(X, [(1.0, self._part)])
+        usual = len(self._rounds.members) * self.samples
+        context.combine(X, [(usual / self._count if self.samples else 1.0, self._part)])
         return None
 
     def _pass(self, context: RuleContext, stage: _Stage) -> Wait | Halt | None:
@@ -94,7 +122,7 @@ class AllReduce:
         last = len(rounds.members).bit_length()
         tag = self._tag + stage.number
         if stage.sends and self._sent < tag:
-            rounds.post(context, tag, self._part, [partner])
+            rounds.post(context, tag, self._part, [partner], note=self._count)
             self._sent = tag
         if not stage.takes:
             return None
@@ -102,9 +130,15 @@ class AllReduce:
         if not shares:
             return rounds.wait_for(context, self._round, [partner])
         share = shares[partner]
+        if (share.note > 0) is not (self.samples > 0):
+            return Halt(
+                f"{partner} or {context.me} weighs models by samples, and the other does not: give "
+                f"all peers the same rule, {self.name} or {self.name}:samples=N"
+            )
         kept = [] if stage.number == last else [(1.0, self._part)]
         outcome = self._fill(context, [*kept, (1.0, share)])
         if outcome is None:
+            self._count = share.note + (self._count if kept else 0)
             context.accept(share)
         return outcome
 

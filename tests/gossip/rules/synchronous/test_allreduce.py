@@ -77,3 +77,12 @@ def test_who_dies_before_it_took_the_last_mean_keeps_nobody_from_closing() -> No
     crowd.swarm.crash("p02")
     crowd.run(crowd.swarm.now + 60.0)
     assert not crowd.swarm.running()
+
+
+def test_one_who_weighs_by_samples_and_one_who_does_not_are_told_so() -> None:
+    crowd = Crowd(lambda peer: AllReduce(samples=32 * (peer == "p01")), 2, ring)
+    crowd.run(20.0, steps=4)
+    reasons = [reason for witnessed in crowd.rules.values() for reason in witnessed.halts]
+    assert (
+        reasons and "give all peers the same rule, allreduce or allreduce:samples=N" in reasons[0]
+    )
