@@ -457,9 +457,8 @@ class Peer:
     def merge(self, timeout_s: float = 30.0) -> MergeResult:
         """Take no more steps, wait for the others to finish, and agree with them.
 
-        The model then is the swarm's average, nearly: what is left of the disagreement falls by a
-        constant factor with each of `ProtocolConfig.merge_rounds`. Where it is not, the result is
-        false, and says who still trained; a warning names them, too.
+        The model then is nearly the swarm's average: what is left of the disagreement falls with
+        `ProtocolConfig.merge_rounds`. Where it is not, the result is false and names who trained.
 
         Args:
             timeout_s: How long to wait for the others, seconds; this call ends by then, and when
