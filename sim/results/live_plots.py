@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...train.storage.files import drafted
-from .curves import INK, PALETTE, STYLE, Floats, Mark, mark, mark_lines, new_figure
+from .curves import (
+    INK,
+    PALETTE,
+    STYLE,
+    Floats,
+    Mark,
+    mark,
+    mark_lines,
+    new_figure,
+    plain_log_ticks,
+    say,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,8 +63,10 @@ def draw(
         for axes in (loss, *middle, consensus):
             mark_lines(axes, _faults(summary), labels=axes is loss)
         loss.set_xlim(0, _last_step(peers) * (1 + MARGIN) or 1)
-        for axes in (loss, consensus):
-            axes.yaxis.set_major_formatter("{x:g}")
+        for axes in (loss, *middle, consensus):
+            if axes.get_yscale() == "log":
+                low, high = axes.get_ylim()
+                plain_log_ticks(axes, high / low)
         figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")
         with drafted(path) as draft:
             figure.savefig(draft, format="png")
@@ -61,6 +74,9 @@ def draw(
 
 def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
     axes.set_title("Training loss of each peer on its own batches")
+    if not _are_told(peers, "loss"):
+        say(axes, "the script tells no loss: peer.step(loss=loss)")
+        return
     axes.set_ylabel("loss")
     axes.set_yscale("log")
     for index, rows in enumerate(peers):
@@ -70,10 +86,7 @@ def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) 
         steps, values = _by_life(steps, values, _smooth)
         axes.plot(steps, values, color=color, linewidth=1.5, label=_label(summary, index))
         _mark_end(axes, summary["peers_detail"][index], steps, values, color)
-    if not _are_told(peers, "loss"):
-        text = "the script tells no loss: peer.step(loss=loss)"
-        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center")
-    elif len(peers) <= len(PALETTE):
+    if len(peers) <= len(PALETTE):
         axes.legend(loc="upper right", ncols=2)
 
 
@@ -107,8 +120,12 @@ def _draw_consensus(
     axes.set_yscale("log")
     steps, distances = disagreement
     steps, distances = steps[distances > 0], distances[distances > 0]
-    axes.plot(*_by_life(steps, distances), color=INK, marker="o", markersize=3, linewidth=1.3)
     final = summary["consensus_distance"]
+    if not len(distances) and not final:
+        words = "nothing was measured" if final is None else "at the end: identical"
+        say(axes, "one peer has nobody to differ from" if len(peers) == 1 else words)
+        return
+    axes.plot(*_by_life(steps, distances), color=INK, marker="o", markersize=3, linewidth=1.3)
     if final is None:
         return
     # Peers that merge at the end come orders of magnitude closer than while they train: to
