@@ -192,6 +192,13 @@ _MEASURES: Final[Mapping[str, tuple[str, Callable[[Vitals], float]]]] = {
     "open files": ("", lambda look: look.files),
 }
 
+_MEANING: Final = {
+    "PSS": "Memory of a peer, its part of shared libraries included (PSS)",
+    "RSS": "Memory of a peer, shared libraries included whole (RSS)",
+    "threads": "Threads of a peer",
+    "open files": "Open files and sockets of a peer",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class _Soaked:
@@ -309,17 +316,35 @@ def _rows(found: _Soaked) -> Iterator[Row]:
 
 
 def _draw(found: _Soaked, path: Path) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import rc_context
 
-    figure = Figure(figsize=(8, 7), layout="constrained")
-    all_axes = figure.subplots(len(_MEASURES), 1, sharex=True)
-    for axes, (what, (unit, of)) in zip(all_axes, _MEASURES.items(), strict=True):
-        for looks in found.looks.values():
-            axes.plot(found.times_s, [of(look) for look in looks], linewidth=0.8)
-        axes.set_ylabel(f"{what}, {unit}" if unit else what)
-        axes.set_ylim(bottom=0)
-    all_axes[-1].set_xlabel("seconds; one line for each peer that stayed")
-    figure.savefig(path, dpi=110)
+    from ..sim.results.curves import DIM, INK, STYLE, new_figure
+
+    came = ", ".join(f"{count:,} {what}" for what, count in found.events.items() if count)
+    with rc_context(STYLE):
+        figure = new_figure(8, 8.4, "constrained", dpi=110)
+        all_axes = figure.subplots(len(_MEASURES), 1, sharex=True)
+        for axes, (what, (unit, of)) in zip(all_axes, _MEASURES.items(), strict=True):
+            axes.set_title(_MEANING[what])
+            axes.set_ylabel(unit)
+            rows = [[of(look) for look in looks] for looks in found.looks.values()]
+            for row in rows:
+                axes.plot(found.times_s, row, color=DIM, alpha=0.5, linewidth=0.8)
+            means = [mean(values) for values in zip(*rows, strict=True)]
+            axes.plot(found.times_s, means, color=INK, linewidth=1.8)
+            axes.annotate(
+                f"{means[-1]:.4g} {unit}",
+                (found.times_s[-1], means[-1]),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                annotation_clip=False,
+            )
+            axes.set_ylim(0, 1.15 * max(map(max, rows)) or 1)
+        all_axes[-1].set_xlabel("seconds; thin lines are peers, thick ones their mean")
+        title = f"{len(found.looks)} peers that stayed; of others, {came or 'none came or went'}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        figure.savefig(path)
 
 
 def report(minutes: float, peers: int, picture: Path | str) -> None:

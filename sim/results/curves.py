@@ -23,6 +23,8 @@ __all__ = [
     "mark",
     "mark_lines",
     "new_figure",
+    "plain_log_ticks",
+    "say",
 ]
 
 Floats = NDArray[np.float64]
@@ -58,6 +60,10 @@ STYLE: Any = {
 
 FAULT_COLOR = "#AA4499"
 
+
+LOG_SPARSE_FROM = 300.0
+"""Greatest value over least from which powers of ten are marks enough."""
+
 LABELS_MAX = 16
 """Lines that are labelled; of more, none could be read."""
 
@@ -87,6 +93,33 @@ def mark(
         fontweight="bold",
         annotation_clip=False,
     )
+
+
+def plain_log_ticks(axes: "Axes", ratio: float) -> None:
+    """Give a logarithmic vertical axis ticks in plain numbers.
+
+    Args:
+        axes: Their labels are never mathematics, which `STYLE` would show as it is written.
+        ratio: Of the greatest value to the least: where there are few powers of ten, there are
+            ticks between them, too.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    if ratio < LOG_SPARSE_FROM:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def say(axes: "Axes", text: str) -> None:
+    """Write words into a panel; without data, it has no vertical axis."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=DIM)
+    if not axes.has_data():
+        axes.set_yscale("linear")
+        axes.set_yticks([])
+        axes.set_ylabel("")
+        axes.grid(visible=False)
+        axes.spines["left"].set_visible(False)
 
 
 class Mark(NamedTuple):

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...train.storage.files import drafted
-from .curves import INK, PALETTE, STYLE, Floats, Mark, mark, mark_lines, new_figure
+from .curves import (
+    INK,
+    PALETTE,
+    STYLE,
+    Floats,
+    Mark,
+    mark,
+    mark_lines,
+    new_figure,
+    plain_log_ticks,
+    say,
+)
 from .plots import set_scale
 
 if TYPE_CHECKING:
@@ -40,7 +51,6 @@ def draw(
         OSError: It cannot be written; what was there still is.
     """
     from matplotlib import rc_context
-    from matplotlib.ticker import LogFormatter
 
     with rc_context(STYLE | {"legend.fontsize": STYLE["font.size"]}):
         # A script need not tell what it measures.
@@ -55,9 +65,10 @@ def draw(
         for axes in (loss, *middle, consensus):
             mark_lines(axes, _faults(summary), labels=axes is loss)
         loss.set_xlim(0, _last_step(peers) * (1 + MARGIN) or 1)
-        consensus.yaxis.set_major_formatter("{x:g}")
-        # What is between two powers of ten, where there is not even one: as plain text, too.
-        consensus.yaxis.set_minor_formatter(LogFormatter())
+        for axes in (loss, *middle, consensus):
+            if axes.get_yscale() == "log":
+                low, high = axes.get_ylim()
+                plain_log_ticks(axes, high / low)
         figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")
         with drafted(path) as draft:
             figure.savefig(draft, format="png")
@@ -65,6 +76,9 @@ def draw(
 
 def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
     axes.set_title("Training loss of each peer on its own batches")
+    if not _are_told(peers, "loss"):
+        say(axes, "the script tells no loss: peer.step(loss=loss)")
+        return
     axes.set_ylabel("loss")
     shown: list[Floats] = []
     for index, rows in enumerate(peers):
@@ -76,10 +90,7 @@ def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) 
         shown.append(values)
         _mark_end(axes, summary["peers_detail"][index], steps, values, color)
     set_scale(axes, np.concatenate(shown))
-    if not _are_told(peers, "loss"):
-        text = "the script tells no loss: peer.step(loss=loss)"
-        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center")
-    elif len(peers) <= len(PALETTE):
+    if len(peers) <= len(PALETTE):
         axes.legend(loc="upper right", ncols=2)
 
 
@@ -120,8 +131,12 @@ def _draw_consensus(
     axes.set_yscale("log")
     steps, distances = disagreement
     steps, distances = steps[distances > 0], distances[distances > 0]
-    axes.plot(*_by_life(steps, distances), color=INK, marker="o", markersize=3, linewidth=1.3)
     final = summary["consensus_distance"]
+    if not len(distances) and not final:
+        words = "nothing was measured" if final is None else "at the end: identical"
+        say(axes, "one peer has nobody to differ from" if len(peers) == 1 else words)
+        return
+    axes.plot(*_by_life(steps, distances), color=INK, marker="o", markersize=3, linewidth=1.3)
     if final is None:
         return
     # Peers that merge at the end come orders of magnitude closer than while they train: to

@@ -20,6 +20,8 @@ from .curves import (
     mark,
     mark_lines,
     new_figure,
+    plain_log_ticks,
+    say,
 )
 from .title import describe, describe_world
 
@@ -69,8 +71,6 @@ GAP_MIN = 0.1
 LOG_FROM = 8.0
 """Greatest value over least from which an axis is logarithmic."""
 
-LOG_SPARSE_FROM = 300.0
-"""Likewise, from which powers of ten are marks enough."""
 
 Summary = Mapping[str, Any]
 Series = Mapping[str, Floats]
@@ -171,7 +171,7 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     if name == "loss":
         set_scale(axes, merged if quantiles is None else np.column_stack([merged, quantiles]))
     if not _has_any(merged):
-        _say(axes, "that of the merged model is finite at no point")
+        say(axes, "that of the merged model is finite at no point")
         return
     groups = series.get(f"{name}_of_groups")
     for values in () if groups is None else groups.T[:GROUPS_MAX]:
@@ -207,7 +207,7 @@ def _draw_distance(axes: "Axes", series: Series, name: str, none: str, form: str
     time_s, found = series["time_s"], series[name]
     values = np.where(found > 0, found, np.nan)
     if not _has_any(values):
-        _say(axes, f"{none} at every point")
+        say(axes, f"{none} at every point")
         return False
     _line(axes, time_s, values, color=INK, label=name.replace("_", " "))
     set_scale(axes, values)
@@ -268,7 +268,7 @@ def _draw_idle(axes: "Axes", summary: Summary, series: Series) -> None:
 
 
 def _draw_nothing(axes: "Axes", summary: Summary, series: Series) -> None:
-    _say(axes, "nothing was measured")
+    say(axes, "nothing was measured")
 
 
 def _mark_last(
@@ -280,12 +280,6 @@ def _mark_last(
         last = finite[-1]
         then = "" if last == len(values) - 1 else ",\nthen 0" if zero else ",\nthen not finite"
         mark(axes, float(time_s[last]), float(values[last]), form.format(values[last]) + then)
-
-
-def _say(axes: "Axes", text: str) -> None:
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=DIM)
-    if not axes.has_data():
-        axes.set_yticks([])
 
 
 def _has_any(values: Floats | None) -> bool:
@@ -350,17 +344,12 @@ def _spaced(time_s: Floats) -> NDArray[np.int64]:
 
 def set_scale(axes: "Axes", values: Floats) -> None:
     """Make the vertical axis logarithmic where all *values* are positive and far apart."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     axes.yaxis.set_major_formatter("{x:g}")
     finite = values[np.isfinite(values)]
     if not len(finite) or finite.min() <= 0 or finite.max() < LOG_FROM * finite.min():
         return
     axes.set_yscale("log")
-    if finite.max() < LOG_SPARSE_FROM * finite.min():
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    plain_log_ticks(axes, finite.max() / finite.min())
 
 
 def _mark_faults(

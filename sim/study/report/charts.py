@@ -52,6 +52,9 @@ _CLOCKS: Final = frozenset(
 _STANDING_MAX = 6
 _POINTS_MAX = 120
 
+# Lines of which one lasts so many times as long as another are drawn over a logarithmic axis.
+_SPREAD_MIN = 8.0
+
 # Differences that take all colors: relative to the largest figure, and of fractions.
 _RATIO_MIN, _FRACTIONS_MIN = 0.3, 0.1
 
@@ -113,22 +116,27 @@ def _curve_panel(
     alike = [label for label, drawn in bands.items() if is_log and _is_nothing(drawn)]
     there = {label: drawn for label, drawn in bands.items() if label not in alike}
     _, title, unit = PLACES[place]
-    unit, size = scale_of(unit, max((one.x[-1] for one in there.values()), default=0.0))
+    ends = sorted(one.x[-1] for one in there.values()) or [0.0]
+    # Where one line goes on for much longer than another, the beginning of both is the question.
+    spread = ends[0] > 0 and ends[-1] / ends[0] >= _SPREAD_MIN
+    unit, size = scale_of(unit, ends[0] if spread else ends[-1])
     times = 0.01 if metric.unit == "%" else 1.0
-    series = [
-        _line(label, drawn, size, times, is_log, colors.get(label, "muted"))
+    lines = [
+        _line(label, drawn, size, times, colors.get(label, "muted"), log_x=spread, log_y=is_log)
         for label, drawn in there.items()
     ]
+    series = [line for line in lines if line.x]
     # What stands out is drawn last, above the rest.
     series.sort(key=lambda one: one.label in colors)
     target = comparison.target / times if metric.name == "accuracy" else None
     x, y = [0.0, *(v for one in series for v in one.x)], [v for one in series for v in one.y]
+    words = (title, unit, "logarithmic" if spread else "")
     name = metric.title.removeprefix("Final ")
     return Panel(
         kind="curves",
         title=name[:1].upper() + name[1:],
         note=f"{metric.curve}, logarithmic" if is_log else metric.curve,
-        x=scale_over(f"{title}, {unit}" if unit else title, x, room=0.0),
+        x=scale_over(", ".join(filter(None, words)), x, is_log=spread, room=0.0),
         y=scale_over("", [*y, *([] if target is None else [target])], is_log=is_log,
                      suffix=" %" if metric.unit == "%" else ""),
         series=tuple(series),
@@ -142,12 +150,15 @@ def _is_nothing(drawn: Band) -> bool:
     return sum(mean <= 0 for mean in drawn.mean) > len(drawn.mean) / 2
 
 
-def _line(label: str, drawn: Band, size: float, times: float, is_log: bool, color: str) -> Series:
-    there = [i for i, mean in enumerate(drawn.mean) if not is_log or mean > 0]
-    step = -(-len(there) // _POINTS_MAX)
+def _line(
+    label: str, drawn: Band, size: float, times: float, color: str, *, log_x: bool, log_y: bool
+) -> Series:
+    pairs = enumerate(zip(drawn.x, drawn.mean, strict=True))
+    there = [i for i, (x, y) in pairs if (x > 0 or not log_x) and (y > 0 or not log_y)]
+    step = max(1, -(-len(there) // _POINTS_MAX))
     # The last evaluation is what everybody looks at.
-    kept = sorted({*there[::step], there[-1]})
-    least = min(drawn.mean[i] for i in there) / 10 if is_log else -math.inf
+    kept = sorted({*there[::step], *there[-1:]})
+    least = min((drawn.mean[i] for i in there), default=0.0) / 10 if log_y else -math.inf
     banded = kept if drawn.n > 1 else ()
     return Series(
         label=label,

@@ -32,6 +32,12 @@ const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark"
 // ---- charts -------------------------------------------------------------------------------------
 const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const short = (text, most) => escaped(text.length > most ? `${text.slice(0, most - 1)}…` : text);
+// In lines of so many letters, cut between words.
+const wrapped = (text, most) => text.split(" ").reduce((lines, word) => {
+  const last = lines.at(-1);
+  return last !== undefined && last.length + word.length < most
+    ? [...lines.slice(0, -1), `${last} ${word}`] : [...lines, word];
+}, []).map(escaped).join("<br>");
 const errors = (middles, one, ink) => ({
   type: "data", symmetric: false, thickness: 1.2, width: 0, color: ink,
   array: one.high.map((high, i) => (high === null ? 0 : Math.max(0, high - middles[i]))),
@@ -134,6 +140,14 @@ const chart = (plot, panel) => {
   if (panel.kind === "curves" && document.getElementById("log-x").checked) {
     Object.assign(xaxis, { type: "log", autorange: true, tickmode: "auto" });
   }
+  if (!panel.series.length && panel.kind !== "rows") {
+    const text = panel.remarks.map(([, words]) => escaped(words)).join("<br>") || "nothing was measured";
+    return [[], layoutOf({
+      xaxis: { visible: false }, yaxis: { visible: false }, margin: { l: 4, r: 4, t: 4, b: 4 },
+      annotations: [{ xref: "paper", yref: "paper", x: 0, y: 1, xanchor: "left", yanchor: "top",
+        align: "left", showarrow: false, text, font: { size: 12.5, color: color("dim") } }],
+    })];
+  }
   return [panel.series.flatMap((one) => traceOf(panel, one)), layoutOf({
     margin: { l: 52, r: ends.length ? Math.min(190, 18 + 7 * letters) : 14, t: 12, b: 50 },
     xaxis, yaxis: axisOf(panel.y, isNarrow ? 18 : 30), annotations: [...ends, ...targetOf(panel), ...remarksOf(panel)],
@@ -147,17 +161,18 @@ const chart = (plot, panel) => {
 };
 
 const table = (plot, matrix) => {
-  const [columns, rows] = [matrix.columns, matrix.rows].map((all) => all.map((one) => escaped(one)));
+  const columns = matrix.columns.map((one) => wrapped(one, 14));
+  const rows = matrix.rows.map((one) => wrapped(one, plot.clientWidth < 700 ? 14 : 28));
   const annotations = matrix.shades.flatMap((row, y) => row.flatMap((shade, x) => (shade === null
-    ? [{ x, y, text: short(matrix.texts[y][x], 22), showarrow: false, font: { size: 11 } }] : [])));
+    ? [{ x, y, text: wrapped(matrix.texts[y][x], 14), showarrow: false, font: { size: 11 } }] : [])));
   const axis = { type: "category", showgrid: false, zeroline: false, automargin: true, fixedrange: true };
   return [[{
     type: "heatmap", z: matrix.shades, x: columns.map((_, i) => i), y: rows.map((_, i) => i),
-    text: matrix.texts, texttemplate: "%{text}", hoverinfo: "skip", showscale: false, xgap: 2, ygap: 2,
+    text: matrix.texts.map((row, y) => row.map((text, x) => (matrix.shades[y][x] === null ? "" : text))), texttemplate: "%{text}", textfont: { size: 12 }, hoverinfo: "skip", showscale: false, xgap: 2, ygap: 2,
     zmin: 0, zmax: 1, colorscale: [[0, color("low")], [1, color("high")]],
   }], layoutOf({
     margin: { l: 20, r: 4, t: 30, b: 4 }, dragmode: false, annotations,
-    xaxis: { ...axis, type: "linear", side: "top", tickvals: columns.map((_, i) => i), ticktext: columns },
+    xaxis: { ...axis, type: "linear", side: "top", tickangle: 0, tickvals: columns.map((_, i) => i), ticktext: columns },
     yaxis: { ...axis, type: "linear", autorange: "reversed", tickvals: rows.map((_, i) => i), ticktext: rows },
   })];
 };
@@ -167,6 +182,8 @@ const draw = () => {
     if (!plot.getClientRects().length) continue;
     const figure = data.figures[plot.dataset.figure];
     const [traces, layout] = figure.series ? chart(plot, figure) : table(plot, figure);
+    // Once drawn, a plot would keep its width when the window has another.
+    layout.width = plot.clientWidth;
     Plotly.react(plot, traces, layout, { displayModeBar: false, doubleClick: "reset" });
     if (figure.kind === "curves" && !plot.dataset.wired) {
       plot.dataset.wired = "yes";
@@ -246,11 +263,12 @@ const wireTheme = () => {
     tell();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
-  let width = innerWidth;
-  addEventListener("resize", () => {
-    if (innerWidth !== width) draw();
-    width = innerWidth;
-  });
+  const content = document.getElementById("content");
+  let width = content.clientWidth;
+  new ResizeObserver(() => {
+    if (content.clientWidth !== width) draw();
+    width = content.clientWidth;
+  }).observe(content);
   tell();
 };
 

@@ -67,6 +67,7 @@ _PARTS_MAX = 6
 """Facets to a picture; the rest goes to another."""
 
 _NAMED_MAX = 12
+_CELL_LETTERS = 14
 _DARK_FROM = 0.72
 
 _Part = TypeVar("_Part")
@@ -160,6 +161,12 @@ def _draw_grid(
 def _draw(axes: "Axes", panel: Panel, where: str, *, is_first: bool) -> None:
     title = f"{panel.title}, {where}" if where else panel.title
     axes.set_title("\n".join(textwrap.wrap(title, 48 if panel.kind != "points" else 26)))
+    if not panel.series and panel.kind != "rows":
+        words = "\n".join(text for _, text in panel.remarks) or "nothing was measured"
+        axes.set_axis_off()
+        place: Any = "axes fraction"
+        axes.annotate(words, (0.01, 0.9), xycoords=place, fontsize=8.5, color=_DIM, va="top")
+        return
     for one in panel.series:
         _draw_series(axes, panel, one)
     for at, text in panel.remarks:
@@ -232,7 +239,7 @@ def _name_ends(axes: "Axes", panel: Panel) -> None:
     height = axes.get_window_extent().height * 72 / axes.figure.dpi
     ends = [axes.transAxes.inverted().transform(axes.transData.transform((0, one.y[-1])))[1]
             for one in named]  # fmt: skip
-    places = apart([float(end) * height for end in ends], 10.5)
+    places = apart([float(end) * height for end in ends], 10.5, height)
     for one, at in zip(named if len(named) > 1 else (), places, strict=False):
         axes.annotate(
             textwrap.shorten(one.label, 40, placeholder="…"), (1, 0), xycoords="axes fraction",
@@ -241,29 +248,53 @@ def _name_ends(axes: "Axes", panel: Panel) -> None:
         )  # fmt: skip
 
 
-def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Move labels that would cover one another: each as near to its place as the others let it."""
+def apart(places: Sequence[float], gap: float, most: float) -> list[float]:
+    """Move labels that would cover one another: each as near to its place as the others let it.
+
+    Args:
+        places: Where they belong.
+        gap: Between the middles of two; less where there is no room for it.
+        most: They stay between 0 and this: beyond lie titles.
+    """
+    gap = min(gap, most / max(1, len(places) - 1))
     order = sorted(range(len(places)), key=places.__getitem__)
     moved = [places[index] for index in order]
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
     # What was pushed up only goes back by half, so that a heap stays around its middle.
     shift = sum(moved) / max(1, len(moved)) - sum(places) / max(1, len(places))
+    moved = [max(one - shift, i * gap) for i, one in enumerate(moved)]
     found = [0.0] * len(places)
-    for new, index in zip(moved, order, strict=True):
-        found[index] = new - shift
+    for i, (new, index) in enumerate(zip(moved, order, strict=True)):
+        found[index] = min(new, most - (len(moved) - 1 - i) * gap)
     return found
 
 
 def _draw_heatmaps(found: Sequence[Matrix], path: Path) -> None:
     """One table beside the other."""
-    columns, rows = len(found[0].columns), len(found[0].rows)
-    width = 2.0 + len(found) * (columns * 0.85 + 0.4)
-    with _paper(max(6.0, width), 0.8 + rows * 0.27) as figure:
+    columns, rows = found[0].columns, found[0].rows
+    texts = [text for one in found for row in one.texts for text in row]
+    # As wide as the longest word, and as high as the most lines, at the size of the letters.
+    heads, cells = (max(map(_lines_of, words)) for words in (columns, texts))
+    letters = max(len(line) for word in (*columns, *texts) for line in _wrapped(word).split("\n"))
+    across = max(0.85, 0.085 * letters + 0.12)
+    beside = 0.4 + 0.085 * max(map(len, rows))
+    width = beside + len(found) * (len(columns) * across + 0.2)
+    height = 0.5 + 0.16 * heads + len(rows) * (0.12 + 0.15 * cells)
+    with _paper(max(6.0, width), height) as figure:
         grid = figure.subplots(1, len(found), squeeze=False, sharey="row")
         for axes, one in zip(grid[0], found, strict=True):
             _draw_matrix(axes, one)
         _save(figure, path)
+
+
+def _wrapped(words: str) -> str:
+    """In several lines where it is long."""
+    return "\n".join(textwrap.wrap(words, _CELL_LETTERS, break_long_words=False)) or words
+
+
+def _lines_of(words: str) -> int:
+    return _wrapped(words).count("\n") + 1
 
 
 def _draw_matrix(axes: "Axes", found: Matrix) -> None:
@@ -277,10 +308,10 @@ def _draw_matrix(axes: "Axes", found: Matrix) -> None:
         is_there = math.isfinite(shade)
         dark = "white" if shade > _DARK_FROM else _COLORS["ink"]
         axes.text(
-            column, row, found.texts[row][column], ha="center", va="center",
+            column, row, _wrapped(found.texts[row][column]), ha="center", va="center",
             color=dark if is_there else _DIM, fontsize=8.5 if is_there else 7,
         )  # fmt: skip
-    axes.set_xticks(range(len(found.columns)), found.columns)
+    axes.set_xticks(range(len(found.columns)), [_wrapped(name) for name in found.columns])
     axes.set_yticks(range(len(found.rows)), found.rows)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.set_xticks(np.arange(1, len(found.columns)) - 0.5, minor=True)

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from rumor.cli.launch.summary import estimate
 from rumor.sim.results.live_plots import draw
@@ -58,3 +60,54 @@ def test_any_run_has_a_picture(
 ) -> None:
     draw(summary(**changes), peers, estimate(peers), tmp_path / "training.png")
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+def drawn_axes(
+    monkeypatch: pytest.MonkeyPatch, peers: list[list[dict[str, Any]]], **changes: Any
+) -> list[Axes]:
+    """What a picture is made of, laid out."""
+    figures: list[Figure] = []
+
+    def keep(figure: Figure, path: Path, **rest: Any) -> None:
+        figure.canvas.draw()
+        figures.append(figure)
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    draw(summary(**changes), peers, estimate(peers), Path("training.png"))
+    return figures[0].axes
+
+
+def test_ticks_of_a_logarithmic_axis_are_plain_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for rows_of in (rows(3), rows(60)):
+        for axes in drawn_axes(monkeypatch, [rows_of, rows_of]):
+            ticks = [*axes.get_yticklabels(minor=True), *axes.get_yticklabels()]
+            said = [tick.get_text() for tick in ticks if tick.get_text()]
+            assert said and not any("$" in text for text in said), said
+
+
+@pytest.mark.parametrize(
+    ("count", "distance", "words"),
+    [
+        (1, 0.0, "one peer has nobody to differ from"),
+        (2, 0.0, "at the end: identical"),
+        (2, None, "nothing was measured"),
+    ],
+)
+def test_without_distances_there_are_words_and_no_scale(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    distance: float | None,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    silent = [[row | {"sketch": None, "loss": None} for row in rows(20)] for _ in range(count)]
+    details = [detail(index) for index in range(count)]
+    found = drawn_axes(monkeypatch, silent, consensus_distance=distance, peers_detail=details)
+    for axes, said in ((found[0], "the script tells no loss"), (found[-1], words)):
+        assert said in axes.texts[0].get_text()
+        assert list(axes.get_yticks()) == [] and not axes.spines["left"].get_visible()

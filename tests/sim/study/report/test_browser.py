@@ -117,6 +117,23 @@ def test_nothing_sticks_out_at_the_side(window: Browser, report: Path, width: in
     assert window.run("return document.documentElement.scrollWidth") <= width
 
 
+# Charts are drawn anew once the window has been laid out.
+STICKING_OUT = """
+const frame = () => new Promise((done) => requestAnimationFrame(done));
+return frame().then(frame).then(() => [...document.querySelectorAll("[data-figure]")]
+  .filter((plot) => plot.getClientRects().length && !plot.style.minWidth)
+  .map((plot) => plot.querySelector("svg").getBoundingClientRect().width - plot.clientWidth)
+  .filter((wider) => wider > 1));
+"""
+
+
+def test_charts_become_narrower_with_the_window(window: Browser, report: Path) -> None:
+    window.look(width=1000, dark=False)
+    window.open(report)
+    window.look(width=400, dark=False)
+    assert window.run(STICKING_OUT) == []
+
+
 def test_the_page_asks_for_nothing_but_itself(window: Browser, report: Path) -> None:
     window.requests()
     window.open(report)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 from rumor.sim.study.analysis.ranking import comparisons
@@ -19,7 +20,7 @@ from rumor.sim.study.report.charts import (
     standing,
 )
 from rumor.sim.study.report.page import page
-from rumor.sim.study.report.panels import Matrix, log_ticks
+from rumor.sim.study.report.panels import Matrix, Panel, log_ticks
 from rumor.sim.study.report.pictures import apart
 from rumor.sim.study.results import Results
 from rumor.sim.study.statistics import Interval
@@ -54,10 +55,19 @@ def test_a_logarithmic_axis_has_round_ticks_neither_too_few_nor_too_many(
 
 
 def test_labels_keep_apart_and_stay_where_they_need_not_move() -> None:
-    assert apart([0.0, 100.0], 10) == [0.0, 100.0]
-    moved = apart([50.0, 50.0, 50.0], 10)
+    assert apart([0.0, 100.0], 10, 100.0) == [0.0, 100.0]
+    moved = apart([50.0, 50.0, 50.0], 10, 100.0)
     assert sorted(moved) == [40.0, 50.0, 60.0]
-    assert apart([], 10) == []
+    assert apart([], 10, 100.0) == []
+
+
+@pytest.mark.parametrize("at", [0.0, 97.0, 100.0])
+@pytest.mark.parametrize("count", [2, 5, 30])
+def test_labels_stay_beside_their_axes_and_off_titles(at: float, count: int) -> None:
+    moved = sorted(apart([at] * count, 10.5, 100.0))
+    assert moved[0] >= 0 and moved[-1] <= 100.0
+    gap = min(10.5, 100 / (count - 1))
+    assert np.diff(moved) == pytest.approx(np.full(count - 1, gap))
 
 
 def test_a_few_lines_have_colors_of_their_own_and_numbers_have_shades_in_order() -> None:
@@ -183,6 +193,24 @@ def test_a_long_curve_is_thinned_out_and_keeps_its_end() -> None:
     (line,) = accuracy.series
     assert len(line.x) == len(line.y) == len(line.low) == len(line.high) <= 121
     assert line.x[-1] == 20.0
+
+
+def test_lines_of_very_different_length_are_drawn_over_a_logarithmic_axis() -> None:
+    def panels(longest_s: float) -> list[Panel]:
+        def course(labels: Mapping[str, str]) -> Course:
+            return Course(time_s=3.2 if labels["workers"] == "1024" else longest_s)
+
+        (place,) = comparisons(results_of({"workers": [16, 1024]}, course))
+        return curve_panels(place, "time_s", {})
+
+    accuracy, distance = panels(205.0)
+    for panel in (accuracy, distance):
+        assert panel.x.is_log and panel.x.title == "virtual time, s, logarithmic"
+        assert panel.x.low == pytest.approx(3.2 / 40) and panel.x.high == pytest.approx(205.0)
+        assert min(one.x[0] for one in panel.series) > 0, "the start has no place there"
+    accuracy, _ = panels(20.0)
+    assert not accuracy.x.is_log and accuracy.x.title == "virtual time, s"
+    assert accuracy.series[0].x[0] == 0.0
 
 
 def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line() -> None:
