@@ -123,6 +123,8 @@ def test_the_tasks_that_the_page_shows_learn() -> None:
     for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(code, module.__dict__)
     made = [getattr(module, each)() for each in ("rings", "sequences", "augmented")]
+    by_ring = module.__dict__["by_ring"]
+    assert simulate(task=made[0], workers=3, steps=2, partition=by_ring).summary["steps"] == 6
     # A DataLoader with worker processes is too much for a test.
     single = lambda *args, num_workers, **more: DataLoader(*args, **more)  # noqa: E731
     module.__dict__["DataLoader"] = single

@@ -34,8 +34,8 @@ IndexLists: TypeAlias = Sequence[Sequence[int] | NDArray[np.integer]] | NDArray[
 """For each peer, the indices of its samples."""
 
 PartitionFunction: TypeAlias = Callable[[Any, int, int], IndexLists]
-"""The task's targets (None where it does not tell them), the number of peers and the run's seed to
-index lists."""
+"""The task's targets as an array (None where it does not tell them), the number of peers and the
+run's seed to index lists."""
 
 Partition: TypeAlias = str | IndexLists | PartitionFunction
 """Who trains on which samples, see `split`."""
@@ -160,7 +160,7 @@ def partition_name(partition: Partition) -> str:
     """What to call a partition in tables and files; lists of other indices have other names.
 
     >>> partition_name("iid"), partition_name([[0, 1], [2]])
-    ('iid', 'lists:fdca9d5b')
+    ('iid', 'lists:4dbdf5f6')
     """
     if isinstance(partition, str):
         return partition
@@ -208,7 +208,7 @@ def _lists(
     if not callable(partition):
         return partition
     try:
-        found = partition(targets, n, seed)
+        found = partition(_array(targets), n, seed)
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"partition {partition_name(partition)} raised {what_was_raised(error)}\n"
@@ -283,16 +283,21 @@ def _values(spec: str, targets: NDArray[Any] | Tensor | None) -> NDArray[Any]:
     """One number per sample, or a refusal where the targets have more."""
     if targets is None:
         raise ConfigError(f"partition {spec!r} needs one target per sample: use iid or shared")
-    if isinstance(targets, Tensor):
-        targets = targets.detach().cpu()
-        # numpy has no bfloat16.
-        targets = (targets.double() if targets.is_floating_point() else targets).numpy()
-    if targets.size != len(targets):
+    values: NDArray[Any] = _array(targets)
+    if values.size != len(values):
         raise ConfigError(
             f"partition {spec!r} needs one target per sample, and these have shape "
-            f"{targets.shape}: use iid or shared"
+            f"{values.shape}: use iid or shared"
         )
-    return targets.reshape(-1)
+    return values.reshape(-1)
+
+
+def _array(targets: Any) -> Any:
+    """Targets as numpy has them; it has no bfloat16."""
+    if not isinstance(targets, Tensor):
+        return targets
+    targets = targets.detach().cpu()
+    return (targets.double() if targets.is_floating_point() else targets).numpy()
 
 
 def _classes(values: NDArray[Any]) -> Indices:

@@ -167,6 +167,12 @@ def test_lists_say_who_has_which_samples() -> None:
 def test_a_function_is_told_targets_peers_and_seed() -> None:
     found = split(in_parts, LABELS[:10], 3, 7)
     assert [part.tolist() for part in found] == [[LABELS[peer], 7] for peer in range(3)]
+
+    def is_array(targets: Any, n: int, seed: int) -> list[list[int]]:
+        assert isinstance(targets, np.ndarray)
+        return [[0]] * n
+
+    assert len(split(is_array, torch.rand(4, dtype=torch.bfloat16), 2, 0)) == 2
     assert split(lambda targets, n, seed: np.arange(10).reshape(n, -1), LABELS, 5, 0)[4][0] == 8
 
 
