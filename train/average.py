@@ -57,8 +57,8 @@ class Average:
     """What each peer held when its model was read, in founders, by id; with shards, the mean over
     them. They are those that count."""
     missing: tuple[str, ...] = ()
-    """Live peers that are not in it: they did not answer in time, or were about to join or to go,
-    or neither of the two can dial the other. Sorted."""
+    """Live peers that are not in it: they did not answer in time, were silent, about to join or to
+    go, or neither of the two can dial the other. Sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,26 +186,22 @@ def _added(
     give_up_s, again_s = time.monotonic() + timeout_s, float("-inf")
     while True:
         now = time.monotonic()
-        shown, is_asked, is_there = runtime.look(
-            lambda protocol: (protocol.shown(), protocol.is_asked, _may_answer(protocol, peer))
+        shown, asking, is_there = runtime.look(
+            lambda protocol: (
+                protocol.reading.shown(),
+                bool(protocol.reading.asking),
+                protocol.reading.may_show(peer),
+            )
         )
         if shown and shown[0][0].sender == peer:
             return total.add(runtime, peer, dict(shown))
         if now >= give_up_s or stop.is_set() or not is_there:
             return False
         # Others who read wait for this peer's step, which does not come before this is over.
-        if is_asked or now >= again_s:
+        if asking or now >= again_s:
             runtime.call(Read(peer))
             again_s = now + _AGAIN_S
         runtime.wait_for_share(min(_AGAIN_S, give_up_s - now))
-
-
-def _may_answer(protocol: Protocol, peer: str) -> bool:
-    known = {member.id: member for member in protocol.live()}
-    member, me = known.get(peer), known[protocol.account.id]
-    return (
-        member is not None and member.phase.takes_shares and bool(member.addresses or me.addresses)
-    )
 
 
 class _WeightedSum:
@@ -242,8 +238,9 @@ class _WeightedSum:
                 numbers = self._vector.numbers_in(staged.payload, staged.form, share.shard)
                 for values, _, part in numbers:
                     self._add(part, values, weight)
-            if not self._vector.is_here:
-                torch.cuda.synchronize()  # its memory is used again
+            for flat in self._vector.flats:
+                if flat.is_cuda:
+                    torch.cuda.synchronize(flat.device)  # what was read is used again
             self.held[peer] = weights
             return True
         finally:

@@ -349,7 +349,9 @@ class Protocol:
         return self._finish_call(now)
 
     def read(self, now: float, peer: PeerId = "") -> list[Effect | Event]:
-        """Ask for the model of *peer*, to be read only; empty for nobody's any more; see `shown`.
+        """Ask for the model of *peer*, to be read only; empty for nobody's any more.
+
+        What has come is told by `reading`, and staged until the next call.
 
         What was shown before is sent back, unless it is of the same peer: asking again repeats
         only the question. This peer shows its own model meanwhile to those who want to read it, so
@@ -360,15 +362,10 @@ class Protocol:
             self._reading.show(now)
         return self._finish_call(now)
 
-    def shown(self) -> tuple[tuple[ShareId, int], ...]:
-        """What `read` has brought: a share of each shard, staged until the next `read`, and the
-        weight that goes with it; nothing before all are there."""
-        return self._reading.shown()
-
     @property
-    def is_asked(self) -> bool:
-        """Whether somebody waits to be shown this peer's model."""
-        return bool(self._reading.asking)
+    def reading(self) -> Reading:
+        """What `read` has brought, and who reads this peer's model; look at it."""
+        return self._reading
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""

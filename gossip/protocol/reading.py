@@ -38,6 +38,14 @@ class Reading:
         """Whether what a peer shows is of use here; not to one that gave its swarm up meanwhile."""
         return peer == self._wanted and self._state.table.phase.takes_shares
 
+    def may_show(self, peer: PeerId) -> bool:
+        """Whether a peer can be expected to show its model: it takes part, is heard, and one of the
+        two can dial the other."""
+        table = self._state.table
+        member = table.member(peer)
+        is_there = member is not None and member.phase.takes_shares and table.can_meet(member)
+        return is_there and table.is_alive(peer) and not table.is_suspected(peer)
+
     def read(self, peer: PeerId) -> None:
         """Ask a peer for its model, and send back what others, or it before, have shown.
 

@@ -212,7 +212,7 @@ class FuzzSwarm:
     def read(self, peer: PeerId, other: PeerId) -> None:
         """Let a peer look at what it was shown, and ask another for its model; empty for nobody."""
         host = self.peers[peer]
-        for share, held in host.protocol.shown():
+        for share, held in host.protocol.reading.shown():
             self.invariants.was_shown(host, share, held)
         effects = host.protocol.read(self.now + host.worker.ahead_s, other)
         self._take_in(host.worker, effects, "read")

@@ -26,6 +26,7 @@ from rumor.gossip import (
 )
 from rumor.gossip.protocol.rule import Requirements
 from rumor.train import Average, Peer, PeerConfig
+from rumor.train.average import AverageEvaluator
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 
@@ -327,6 +328,13 @@ def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path
     assert told[steps] == 2.5 and all(step % 3 == 0 for step in told)
     assert rows[-1]["average_accuracy"] is None
     assert not any("average_peers" in row for row in read_metrics(tmp_path / "b/metrics.jsonl"))
+
+
+def test_of_those_who_live_the_first_by_id_measures() -> None:
+    evaluator = AverageEvaluator(nn.Linear(1, 1), lambda model: {}, 5)
+    assert evaluator.is_due(10, "b", ("b", "c"))
+    assert not evaluator.is_due(10, "b", ("a", "b", "c"))
+    assert not evaluator.is_due(11, "b", ("b", "c"))
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,18 @@ def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def test_a_launched_swarm_trains_one_model_and_loses_no_weight(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
-    summary = launched("--out", out, "--peers", "2", "--steps", "150", real=("peer-0",))
+    measures = ("--eval-average-every", "50", "--step-s-min", "0.01")
+    options = ("--out", out, "--peers", "2", "--steps", "150", *measures)
+    summary = launched(*options, real=("peer-0",))
     assert summary["accuracy"] > 0.85
     assert summary["consensus_distance"] < 0.1
     assert summary["weight_units_total"] == summary["weight_units_expected"] == 2 * 2**40
     assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 2
+    average = summary["average"]
+    assert (average["id"], average["step"], average["missing"]) == ("peer-0", 150, [])
+    assert average["models"] == 2 and average["accuracy"] > 0.8
+    merges = [peer["merge"] for peer in summary["peers_detail"]]
+    assert all(merge["complete"] and not merge["missing"] for merge in merges)
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert files == {"peers", "rendezvous", "model.safetensors", "summary.json", "training.png"}
 
@@ -55,6 +62,7 @@ def lessened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     # On the path the two are no neighbors: the one that leaves hands its weight to one that lives.
     options = ("--topology", "path", "--p", "0.5", "--steps", "200", "--step-s-min", "0.02")
     ends = ("--timing", "local", "--linger-s", "1", "--leave-s", "10")
+    measured = ("--journal", "--eval-average-every", "10")
 
     def strike() -> None:
         while len(steps := steps_of(run)) < 3 or steps[0] < 20:
@@ -63,7 +71,7 @@ def lessened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             os.kill(int((run / "peers" / peer / "pid").read_text()), number)
 
     threading.Thread(target=strike, daemon=True).start()
-    return launched("--peers", "3", "--out", str(run), *options, *ends, "--journal")
+    return launched("--peers", "3", "--out", str(run), *options, *ends, *measured)
 
 
 def steps_of(run: Path) -> list[int]:

@@ -36,17 +36,17 @@ def test_a_model_is_shown_at_a_step_boundary_and_no_weight_goes_along(
     scene = founded(config)
     read(scene, "a", "b")
     scene.deliver()
-    assert scene.peers["b"].is_asked and scene.peers["a"].shown() == ()
+    assert scene.peers["b"].reading.asking and scene.peers["a"].reading.shown() == ()
     effects = scene.step("b")
     assert [effect.register for effect in effects if isinstance(effect, Snapshot)] == ["x"]
     (offer,) = pushed(effects)
     assert (offer.escrow, offer.held) == (0, ONE)
     scene.deliver()
-    assert scene.peers["a"].shown() == ((ShareId("b", 1, 1), ONE),)
+    assert scene.peers["a"].reading.shown() == ((ShareId("b", 1, 1), ONE),)
     effects = read(scene, "a")
     assert Drop(ShareId("b", 1, 1)) in effects
     assert not any(isinstance(effect, Mix | ShareRefused) for effect in effects)
-    assert scene.peers["a"].shown() == ()
+    assert scene.peers["a"].reading.shown() == ()
     scene.deliver()
     effects = scene.step("b")
     assert not any(isinstance(effect, Reclaim) for effect in effects)
@@ -93,7 +93,7 @@ def test_of_a_vector_in_shards_all_are_shown_with_the_weight_of_each() -> None:
     scene.deliver()
     scene.step("b")
     scene.deliver()
-    shown = scene.peers["a"].shown()
+    shown = scene.peers["a"].reading.shown()
     assert {share.shard: held for share, held in shown} == {0: ONE, 1: 3 * ONE // 4, 2: ONE}
 
 
@@ -105,7 +105,7 @@ def test_before_all_shards_are_there_nothing_is() -> None:
     lost = next(letter for letter in scene.mail if isinstance(letter.body, Push))
     scene.mail.remove(lost)
     scene.deliver()
-    assert scene.peers["a"].shown() == ()
+    assert scene.peers["a"].reading.shown() == ()
 
 
 def test_a_push_of_one_who_is_asked_is_sent_back_so_that_the_model_can_come() -> None:
@@ -117,7 +117,7 @@ def test_a_push_of_one_who_is_asked_is_sent_back_so_that_the_model_can_come() ->
     scene.deliver()
     scene.push("b", "c", ONE // 2)
     scene.deliver()
-    assert scene.peers["a"].shown() == ((ShareId("b", 1, 2), ONE),)
+    assert scene.peers["a"].reading.shown() == ((ShareId("b", 1, 2), ONE),)
 
 
 def test_a_push_that_comes_while_its_sender_is_asked_is_refused() -> None:
@@ -142,7 +142,7 @@ def test_asking_again_repeats_the_question_until_something_comes() -> None:
     scene.step("b")
     scene.deliver()
     assert not read(scene, "a", "b")
-    assert scene.peers["a"].shown()
+    assert scene.peers["a"].reading.shown()
 
 
 def test_two_that_read_each_other_answer_without_a_step() -> None:
@@ -154,7 +154,7 @@ def test_two_that_read_each_other_answer_without_a_step() -> None:
         read(scene, "a", "b")
         read(scene, "b", "a")
         scene.deliver()
-    assert scene.peers["a"].shown() and scene.peers["b"].shown()
+    assert scene.peers["a"].reading.shown() and scene.peers["b"].reading.shown()
 
 
 def test_what_nobody_reads_any_more_is_refused() -> None:
@@ -192,7 +192,7 @@ def test_a_peer_that_has_gone_or_leaves_is_not_shown_anything() -> None:
     read(scene, "b", "c")
     read(scene, "c", "nobody")
     scene.deliver()
-    assert not scene.peers["b"].is_asked and not scene.peers["c"].is_asked
+    assert not scene.peers["b"].reading.asking and not scene.peers["c"].reading.asking
 
 
 def test_who_joins_takes_its_copy_whatever_it_wanted_to_read_before() -> None:
@@ -214,7 +214,7 @@ def test_one_who_leaves_shows_nothing() -> None:
     scene.leave("b")
     read(scene, "a", "b")
     scene.deliver()
-    assert not scene.peers["b"].is_asked
+    assert not scene.peers["b"].reading.asking
 
 
 @pytest.mark.parametrize(("escrow", "held"), [(0, 0), (ONE, ONE)])

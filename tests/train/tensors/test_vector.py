@@ -542,6 +542,27 @@ def numbers(payload: Tensor, vector: Vector) -> Tensor:
     return torch.cat([part.room(payload).view(part.dtype).double() for part in parts])
 
 
+@pytest.mark.parametrize("scattered", [False, True])
+def test_the_shared_tensors_are_views_into_whatever_is_laid_out_alike(scattered: bool) -> None:
+    module = nn.Sequential(nn.Linear(9, 5), nn.BatchNorm1d(5)).double()
+    module[0].bias.data = module[0].bias.data.float()
+    vector = Vector(module, shards=2, scattered=scattered)
+    other = tuple(flat + 1 for flat in vector.flats)
+    own, found = vector.tensors(vector.flats), vector.tensors(other)
+    named = dict(module.named_parameters()) | dict(module.named_buffers())
+    assert set(own) == {
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+        "1.running_mean",
+        "1.running_var",
+    }
+    for name, tensor in own.items():
+        assert tensor.data_ptr() == named[name].data_ptr() and torch.equal(tensor, named[name])
+        assert torch.equal(found[name], named[name] + 1)
+
+
 def test_what_is_not_finite_in_any_register_is_noticed() -> None:
     vector, form = Vector(nn.Linear(8, 2), ("y",)), Form(registers=2)
     share = vector.snapshot(("x", "y"), form).clone()
