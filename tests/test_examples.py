@@ -5,9 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from .layout import modules
-
-MODULES = [name for name in modules() if not name.endswith(".__main__")]
+from .test_exports import MODULES
 
 
 @pytest.mark.parametrize("name", MODULES)

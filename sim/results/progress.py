@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...train.loggers import LoggedRun, LoggerSpec, LogWriter, make_loggers
 from ...train.loggers.logger import SWARM
+from ...train.tasks.partition import partition_name
 from ..batched.schedule import Progress, Window
 from ..config import SimulationConfig
 from ..kernel.fast_path.levels import AnyLevel
@@ -84,6 +85,7 @@ class RunLog:
             folder = Path("runs", f"sim-{config.task_name}-{time.strftime('%Y%m%d-%H%M%S')}")
         usual = SimulationConfig()
         given = {each.name: getattr(config, each.name) for each in fields(config)}
+        given["partition"] = partition_name(config.partition)
         told = {name: v for name, v in given.items() if v != getattr(usual, name)}
         always = {name: given[name] for name in ("workers", "topology", "rule", "seed")}
         told |= {"task": config.task_name, **always}
