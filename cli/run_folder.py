@@ -68,7 +68,7 @@ def require_trust(
 
     Args:
         folder: What is gone on with.
-        kept: Options that peers kept there, by their files.
+        kept: Options that peers kept there, by their files: task and rule among them.
         typed: Names of the options that were typed.
         trust: Whether the answer was given beforehand.
 
@@ -82,7 +82,7 @@ def require_trust(
             why = "" if name in typed else _why_not_trusted(folder, path, code)
             if not why:
                 continue
-            what = f"--resume {folder} would import {name} {code}, and {why}"
+            what = f"{path} names {name} {code}, which would be imported, and {why}"
             on_terminal = sys.stdin.isatty() and sys.stderr.isatty()
             if not (on_terminal and typer.confirm(f"{what}. Import and run it?", err=True)):
                 raise ConfigError(f"{what}: look at that code, and give --trust to run it")

@@ -11,6 +11,7 @@ from rich.console import Console
 from ..console import plain_table, print_json, progress_on
 from ..errors import FAILED, WRONG_ARGUMENTS, fail
 from ..options import Json, options_of
+from ..run_folder import require_trust
 
 if TYPE_CHECKING:
     from ...sim.replay.result import PeerVerdict, Replay
@@ -27,6 +28,14 @@ def replay(
             help="The folder of a run that was started with --journal, or of single peers of one.",
         ),
     ],
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Run the task or rule of somebody's own (MODULE:NAME) that a journal names, even "
+            "if the folder is another user's, or brings that code along.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Repeat a live run from its journals, and compare it with what it left, bit for bit.
@@ -39,7 +48,11 @@ def replay(
     cannot be read or lacks another that it depends on.
     """
     # torch takes a second to import.
+    from ...sim.replay.replay import code_named
     from ...sim.replay.replay import replay as run_again
+
+    for folder in () if trust else folders:
+        require_trust(folder, code_named([folder]), (), trust=False)
 
     began_s = time.monotonic()
     with progress_on(sys.stderr) as display:

@@ -80,6 +80,21 @@ def find_journals(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
+def code_named(folders: Sequence[Path]) -> dict[Path, dict[str, str]]:
+    """Which task and which rule each journal names; nothing of them is imported.
+
+    Raises:
+        ConfigError: There is no journal, or one cannot be read at all.
+    """
+    named = {}
+    with ExitStack() as stack:
+        for path in find_journals(folders):
+            head = _head(_opened(path, stack))
+            rule = head.rule.get("spec", head.rule.get("name"))
+            named[path] = {"task": str(head.training["task"]), "rule": str(rule)}
+    return named
+
+
 class _Swarm:
     """The replays of all peers, side by side.
 

@@ -206,7 +206,7 @@ def test_code_that_a_folder_brings_is_not_run_unasked(
         (tmp_path / "options.json").write_text(json.dumps(options))
         result = CliRunner().invoke(app, ["peer", "--resume=."])
         assert result.exit_code == 2 and "it ran" not in result.stderr
-        assert "would import" in result.stderr and "give --trust to run it" in result.stderr
+        assert "would be imported" in result.stderr and "give --trust to run it" in result.stderr
     assert not asked
 
 

@@ -109,5 +109,24 @@ def test_progress_is_told_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(console, "LINE_EVERY_S", 0.0)
     monkeypatch.setattr(import_module("rumor.sim.replay.replay"), "replay", run_again)
-    said = replay("live")[2]
+    said = replay("live", "--trust")[2]
     assert said.startswith("0 s: 25% of the journals, 1,200 steps taken\n")
+
+
+@pytest.mark.live
+def test_code_that_a_folder_brings_along_is_not_run_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    code = "from rumor.train.tasks.quadratic import quadratic\n"
+    (tmp_path / "brought_task.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    task, folder = "brought_task:quadratic", tmp_path / "peer"
+    run(RunConfig(task=task, steps=5, out=folder, journal=True), PeerConfig(id="solo"))
+    assert replay(folder)[0] == 0
+    shutil.move(tmp_path / "brought_task.py", folder)
+    monkeypatch.chdir(folder)
+    status, stdout, stderr = replay(folder)
+    assert (status, stdout) == (2, "")
+    assert f"names task {task}, which would be imported, and that comes from the same" in stderr
+    assert replay(folder, "--trust")[0] == 0

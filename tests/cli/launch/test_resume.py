@@ -320,7 +320,7 @@ def test_a_run_whose_peers_name_code_of_somebody_else_asks_for_trust(
     read_run(tmp_path, {})
     me = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
-    with pytest.raises(ConfigError, match=r"would import task their_task:make, and .* --trust"):
+    with pytest.raises(ConfigError, match=r"names task their_task:make, which would .* --trust"):
         read_run(tmp_path, {})
     assert read_run(tmp_path, {}, trust=True).places
     # What is typed is trusted, and no launch can change the task of a run.
