@@ -15,8 +15,8 @@ from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, Transpor
 from ..gossip.protocol.rule import require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
-from .average import Average, AverageEvaluation, AverageEvaluator, Evaluate, average
 from .config import PeerConfig
+from .loop.average import Average, AverageEvaluation, AverageEvaluator, Evaluate, average
 from .loop.record import LoopRecord, Loss, save_peer_model
 from .loop.signals import SignalHandling
 from .runtime import initial_model, join, shutdown

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from ...gossip import Rule
 from ...gossip.weight import Units
-from ..average import AverageEvaluation, evaluation_of
 from ..config import PeerConfig
 from ..runtime.shutdown import MergeResult
 from ..storage.ledger_file import ledger_paths
 from ..storage.merge import save_model
 from ..tasks.task import Evaluation
 from ..tensors.layout import as_text, runs_of, with_aliases
+from .average import AverageEvaluation, evaluation_of
 from .metrics import Measured, Recorder, Report, State
 
 __all__ = ["LoopRecord", "Loss", "Recorded", "save_peer_model"]

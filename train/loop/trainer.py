@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.zmq_transport import Transport
-from ..average import AverageEvaluation
 from ..config import CheckpointConfig, PeerConfig, RunConfig
 from ..interval import Recurrence, parse_interval
 from ..lr_schedule import parse_lr_schedule
@@ -31,6 +30,7 @@ from ..tasks.data import Loader, Sampler, split
 from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
+from .average import AverageEvaluation
 from .metrics import Recorder, Report, State
 from .record import save_peer_model
 
