@@ -1,7 +1,7 @@
 """Training on live peers: tasks, data, the model as a vector, and `Peer` for one's own loop."""
 
-from .average import Average
 from .config import CheckpointConfig, PeerConfig
+from .loop.average import Average
 from .loop.trainer import RunConfig, run
 from .peer import Peer
 from .runtime.environment import Environment, environment

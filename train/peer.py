@@ -16,9 +16,9 @@ from ..gossip.protocol.rule import require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
 from ..gossip.wire.formats import Form
-from .average import Average, AverageEvaluation, Evaluate, average
 from .config import PeerConfig
 from .loggers.logger import LoggerSpec
+from .loop.average import Average, AverageEvaluation, Evaluate, average
 from .loop.record import Loss, save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Telemetry

@@ -15,7 +15,6 @@ from ...gossip import TrainingError
 from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
 from ...gossip.weight import Units, founders, from_units
-from ..average import AverageEvaluation
 from ..loggers.writer import LogWriter
 from ..runtime.counters import Counters
 from ..runtime.shutdown import MergeResult
@@ -23,6 +22,7 @@ from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog, Means
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
+from .average import AverageEvaluation
 
 __all__ = ["Measured", "RandomProjection", "Recorder", "Report", "State"]
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ...gossip import Rule
 from ...gossip.weight import Units
-from ..average import AverageEvaluation, evaluation_of
 from ..config import PeerConfig
 from ..loggers.logger import LoggedRun
 from ..loggers.writer import LogWriter
@@ -21,6 +20,7 @@ from ..storage.ledger_file import ledger_paths
 from ..storage.merge import save_model
 from ..tasks.task import Evaluation
 from ..tensors.layout import as_text, runs_of, with_aliases
+from .average import AverageEvaluation, evaluation_of
 from .metrics import Measured, Recorder, Report, State
 
 __all__ = ["LoopRecord", "Loss", "Recorded", "logged_run", "report_of", "save_peer_model"]

@@ -6,10 +6,10 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from ...gossip import ConfigError
-from ..average import Average, AverageEvaluation, AverageEvaluator, Evaluate
 from ..config import PeerConfig
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
+from .average import Average, AverageEvaluation, AverageEvaluator, Evaluate
 from .exporter import Exported, Exporter
 from .record import LoopRecord, Loss, Recorded
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.zmq_transport import Transport
-from ..average import AverageEvaluation
 from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
 from ..interval import Recurrence, parse_interval
 from ..loggers.registry import make_loggers
@@ -35,6 +34,7 @@ from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.sources import batch_length
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
+from .average import AverageEvaluation
 from .metrics import Recorder, Report, State
 from .record import logged_run, report_of, save_peer_model
 

@@ -135,3 +135,11 @@ def test_a_protocol_that_was_just_made_wants_to_be_woken_at_once() -> None:
     assert a.deadline() == float("-inf")
     scene.join("a")
     assert a.deadline() == scene.config.gossip_s
+
+
+def test_it_tells_how_many_steps_it_has_taken() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    for trained in (True, False, True):
+        scene.step("a", trained=trained)
+    assert (scene.peers["a"].steps, scene.peers["b"].steps) == (2, 0)

@@ -209,6 +209,37 @@ def test_who_joins_takes_its_copy_whatever_it_wanted_to_read_before() -> None:
     assert scene.peers["n"].weight == ONE // 2
 
 
+def test_who_takes_part_and_is_heard_may_show_its_model_and_nobody_else() -> None:
+    scene = founded(replace(SMALL, suspect_s=3.0, dead_s=6.0))
+    reading = scene.peers["a"].reading
+    assert reading.may_show("b") and not reading.may_show("nobody")
+    scene.leave("c")
+    scene.deliver()
+    assert not reading.may_show("c")
+    seen = []
+    for _ in range(10):
+        scene.wait(1.0)
+        scene.wake("a")
+        scene.mail.clear()
+        seen.append(reading.may_show("b"))
+    assert seen[0] and not seen[4] and not seen[-1]
+
+
+def test_two_that_only_dial_out_cannot_show_each_other_anything() -> None:
+    scene = Scene()
+    for id in "abc":
+        scene.enter(id, addresses=(id,) if id == "a" else ())
+    for id in "abc":
+        scene.join(id, *("a" * (id != "a")), founders=3)
+    for _ in range(6):
+        scene.deliver()
+        scene.wait(1.0)
+        for id in "abc":
+            scene.wake(id)
+    assert scene.peers["b"].reading.may_show("a")
+    assert not scene.peers["b"].reading.may_show("c")
+
+
 def test_one_who_leaves_shows_nothing() -> None:
     scene = founded()
     scene.leave("b")

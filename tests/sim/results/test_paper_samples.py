@@ -48,6 +48,18 @@ def test_where_all_take_as_many_no_bit_is_another(
         assert (end_of(weighs, samples)[1] == end_of(plain, ())[1]).all()
 
 
+def test_a_lone_worker_goes_on_from_its_own() -> None:
+    start, *_, end = run_bare(
+        consensus(dim=2),
+        lambda: LocalSGD(h=1, by_samples=True),
+        workers=1,
+        topology="complete",
+        steps=3,
+        samples=(8,),
+    )
+    assert (start.x == end.x).all()
+
+
 def test_a_rule_says_in_its_requirements_and_its_spec_whether_it_weighs() -> None:
     for spec in ("allreduce:samples=32", "local-sgd:by_samples=true", "gosgd:samples=32"):
         rule = make_rule(spec)

@@ -13,16 +13,16 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from ..gossip import ConfigError, Protocol
-from ..gossip.types import ShareId
-from ..gossip.weight import UNIT, founders
-from ..gossip.wire.formats import Form
-from ..gossip.wire.schema import ALIGNMENT_BYTES
-from .runtime.runner import PeerRuntime
-from .storage.inputs import Read
-from .tasks.task import Evaluation
-from .tensors.layout import Part
-from .tensors.vector import Flats, Vector
+from ...gossip import ConfigError, Protocol
+from ...gossip.types import ShareId
+from ...gossip.weight import UNIT, founders
+from ...gossip.wire.formats import Form
+from ...gossip.wire.schema import ALIGNMENT_BYTES
+from ..runtime.runner import PeerRuntime
+from ..storage.inputs import Read
+from ..tasks.task import Evaluation
+from ..tensors.layout import Part
+from ..tensors.vector import Flats, Vector
 
 __all__ = [
     "Average",

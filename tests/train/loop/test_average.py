@@ -26,7 +26,7 @@ from rumor.gossip import (
 )
 from rumor.gossip.protocol.rule import Requirements
 from rumor.train import Average, Peer, PeerConfig
-from rumor.train.average import AverageEvaluator
+from rumor.train.loop.average import AverageEvaluator
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 
