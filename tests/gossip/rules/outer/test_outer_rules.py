@@ -91,6 +91,8 @@ class Case:
 
 ALL = {
     "local-sgd": Case(partial(LocalSGD, h=H), by_local_sgd),
+    # Here all steps take as many samples.
+    "local-sgd:by_samples=true": Case(partial(LocalSGD, h=H, by_samples=True), by_local_sgd),
     "diloco": Case(partial(DiLoCo, h=H), partial(by_diloco, lr=0.7, mu=0.9)),
     "diloco:lr=0.4,momentum=0.5": Case(
         partial(DiLoCo, h=H, lr=0.4, momentum=0.5), partial(by_diloco, lr=0.4, mu=0.5)
