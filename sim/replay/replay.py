@@ -19,7 +19,7 @@ from ...train.storage.journal import JOURNAL, Head, JournalFile
 from .peer import Key, Life, PeerReplay, Post, ShareKey
 from .result import Difference, PeerVerdict, Replay, Verdict
 
-__all__ = ["PeerVerdict", "Replay", "Verdict", "find_journals", "replay"]
+__all__ = ["PeerVerdict", "Replay", "Verdict", "code_named", "find_journals", "replay"]
 
 Tell = Callable[[float, int], None]
 """Called now and then with the part of the journals that was read, in [0, 1], and all steps."""

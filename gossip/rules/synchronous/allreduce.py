@@ -83,7 +83,8 @@ class AllReduce:
         """Go as far through the stages of this round as what has come allows."""
         self._rounds.tend(context, self._tag)
         if context.trained:
-            self._is_due, self._own = True, context.samples or self.samples
+            self._is_due = True
+            self._own = (context.samples or self.samples) if self.samples else 0
         if self._is_due:
             outcome = self._rounds.open(context) or self._begin(context) or self._go_on(context)
             if outcome is not None:

@@ -170,7 +170,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_peer_that_stands_still_goes_on_when_its_launcher_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE) as launcher:
+    # Without a buffer, in which `communicate` would not look for what came with the first line.
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER], bufsize=0, stdout=subprocess.PIPE
+    ) as launcher:
         assert launcher.stdout is not None
         peer = int(launcher.stdout.readline())
         try:
