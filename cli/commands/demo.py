@@ -54,7 +54,7 @@ EVAL_EVERY: Final = 50
 _MEAN_OF: Final = 3
 """Evaluations in a row whose mean must reach the target: a lucky one is no success."""
 
-# Each with the learning rate at which it is fastest: see docs/explanation/experiments.md.
+# Each with the learning rate at which it is fastest: docs/explanation/experiments.md has the table.
 _LR: Final = {"rumor": 0.15, "one": 0.05, "allreduce": 0.2}
 
 

@@ -40,6 +40,11 @@ them."""
 # A question may be lost, or come before the peer that is asked holds anything.
 _AGAIN_S: Final = 0.25
 
+# How long an evaluation waits for one peer.
+_PATIENCE: Final = 4
+_PATIENCE_S_MIN: Final = 1.0
+_PATIENCE_S_MAX: Final = 10.0
+
 # Numbers that are made float64 at a time.
 _CHUNK: Final = 1 << 18
 
@@ -103,15 +108,25 @@ class AverageEvaluator:
         self._copy: nn.Module | None = None
         self._evaluate = evaluate
         self._every = every
+        self._patience_s = _PATIENCE_S_MAX
 
     def is_due(self, step: int, me: str, live: Sequence[str]) -> bool:
         """Whether it is time, and of those who live it is for this peer to do it: the first."""
         return step % self._every == 0 and me == min(live)
 
-    def measure(self, step: int, read: Callable[[], Average]) -> AverageEvaluation:
-        """Read the average and measure it."""
+    def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
+        """Read the average and measure it.
+
+        Args:
+            step: After which.
+            read: Reads it, and waits so many seconds for each peer: no longer than some times what
+                it took for all together the last time. One that has just died must not hold up the
+                training of this one until everybody knows.
+        """
         began_s = time.perf_counter()
-        found = read()
+        found = read(self._patience_s)
+        reading_s = time.perf_counter() - began_s
+        self._patience_s = min(_PATIENCE_S_MAX, max(_PATIENCE_S_MIN, _PATIENCE * reading_s))
         if self._copy is None:
             self._copy = deepcopy(self._model)
         self._copy.load_state_dict(found.state)

@@ -337,6 +337,20 @@ def test_of_those_who_live_the_first_by_id_measures() -> None:
     assert not evaluator.is_due(11, "b", ("b", "c"))
 
 
+def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_takes() -> None:
+    model, waited_s = nn.Linear(1, 1), list[float]()
+
+    def read(timeout_s: float) -> Average:
+        waited_s.append(timeout_s)
+        return Average(state=model.state_dict(), weights={"a": 1.0})
+
+    evaluator = AverageEvaluator(model, lambda model: {"loss": 1.0}, 5)
+    for step in (5, 10, 15):
+        evaluator.measure(step, read)
+    # Nobody knows beforehand how long reading takes; here it takes next to nothing.
+    assert waited_s == [10.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
