@@ -209,6 +209,9 @@ class _Readers:
 
     def _turn(self) -> None:
         swarm, rng = self._swarm, self._rng
+        if swarm.now >= self._until_s:
+            self._end()
+            return
         members = [peer for peer in swarm.running() if peer.protocol.phase in _MEMBERS]
         able = [peer.id for peer in members if peer.worker.awake]
         if rng.random() < _READER_CHANGES or self._reader not in able:
@@ -218,14 +221,19 @@ class _Readers:
             self._reader = able[int(rng.integers(len(able)))] if able else ""
         if rng.random() < 0.5 or self._other == self._reader:
             self._other = self._ids[int(rng.integers(len(self._ids)))]
-        if swarm.now < self._until_s:
-            if self._reader and self._other != self._reader:
-                swarm.read(self._reader, self._other)
-        else:
-            for id in able:
-                swarm.read(id, "")
-        if swarm.now < self._until_s or len(able) < len(members):
-            swarm.fleet.at(swarm.now + _READ_EVERY_S, self._turn)
+        if self._reader and self._other != self._reader:
+            swarm.read(self._reader, self._other)
+        swarm.fleet.at(swarm.now + _READ_EVERY_S, self._turn)
+
+    def _end(self) -> None:
+        """Let nobody read any more: those neither who looked for a swarm when their turn was over,
+        nor, as soon as they go on, those who stand still."""
+        running = self._swarm.running()
+        for peer in running:
+            if peer.worker.awake:
+                self._swarm.read(peer.id, "")
+        if not all(peer.worker.awake for peer in running):
+            self._swarm.fleet.at(self._swarm.now + _READ_EVERY_S, self._turn)
 
 
 def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
