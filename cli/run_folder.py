@@ -62,13 +62,13 @@ def require_trust(
 ) -> None:
     """See that no code which somebody else's folder names is imported unasked.
 
-    Tasks and rules that come with rumor are never asked about, nor is what was typed. Code of the
-    user's own is, where the folder or its options belong to another user, or where it would be
+    What comes with rumor is never asked about, nor is what was typed. A task, rule or partition of
+    somebody's own is, where the folder or its options belong to another user, or where it would be
     imported from within the folder. On a terminal that is a question.
 
     Args:
         folder: What is gone on with.
-        kept: Options that peers kept there, by their files: task and rule among them.
+        kept: Options that peers kept there, by their files: task, rule and partition among them.
         typed: Names of the options that were typed.
         trust: Whether the answer was given beforehand.
 
@@ -91,8 +91,14 @@ def require_trust(
 
 
 def _code_in(options: Mapping[str, Any]) -> dict[str, str]:
-    """What they name of the user's own, as ``module:name``: a task, or a rule."""
+    """What they name of the user's own, as ``module:name``: a task, a rule or a partition."""
     named = {"task": str(options.get("task")), "rule": parts_of_spec(str(options.get("rule")))[0]}
+    partition = options.get("partition")
+    if isinstance(partition, str) and ":" in partition:
+        # Here, because it takes torch along.
+        from ..train.tasks.partition import partition_module
+
+        named["partition"] = partition if partition_module(partition) is not None else ""
     return {name: code for name, code in named.items() if ":" in code}
 
 

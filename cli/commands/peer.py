@@ -59,8 +59,8 @@ class LifeConfig:
     options need not be given again; ``join``, ``bind``, ``steps`` and such can be changed."""
 
     trust: bool = False
-    """With ``resume``: run the task or rule of somebody's own (MODULE:NAME) that the folder names,
-    even if the folder is another user's, or brings that code along."""
+    """With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that the
+    folder names, even if the folder is another user's, or brings that code along."""
 
     network_faults: Path | None = None
     """What goes wrong between this peer and the others, and since when: the network-faults.json of

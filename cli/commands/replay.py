@@ -32,8 +32,8 @@ def replay(
         bool,
         typer.Option(
             "--trust",
-            help="Run the task or rule of somebody's own (MODULE:NAME) that a journal names, even "
-            "if the folder is another user's, or brings that code along.",
+            help="Run the task, rule or partition of somebody's own (MODULE:NAME) that a journal "
+            "names, even if the folder is another user's, or brings that code along.",
         ),
     ] = False,
     as_json: Json = False,

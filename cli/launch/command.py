@@ -55,8 +55,8 @@ class LaunchFiles:
     given."""
 
     trust: bool = False
-    """With ``resume``: run the task or rule of somebody's own (MODULE:NAME) that the folder names,
-    even if the folder is another user's, or brings that code along."""
+    """With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that the
+    folder names, even if the folder is another user's, or brings that code along."""
 
 
 @options_of(

@@ -108,7 +108,7 @@ class RunFolder:
                 # It was killed before it had begun: there is nothing to go on from.
                 first = (each for each in place.command if not each.startswith("--founders="))
                 return replace(place, command=(*first, "--founders=1", bind, *changes))
-            # Whoever started this run, or goes on with it, has decided on its task and rule.
+            # Whoever started this run, or goes on with it, has decided on its code.
             command = (*self._program, f"--resume={place.folder}", "--trust", bind, *changes)
             if self.network_faults is not None:
                 command = (*command, f"--network-faults={self.network_faults}")

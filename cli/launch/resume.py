@@ -169,7 +169,7 @@ def read_run(out: Path, typed: Mapping[str, Any], *, trust: bool = False) -> Res
     Args:
         out: The run's folder.
         typed: Settings that are to be others from now on, by name.
-        trust: Whether to import whatever task or rule it names, see `require_trust`.
+        trust: Whether to import whatever code it names, see `require_trust`.
 
     Raises:
         ConfigError: There is no run, some of its peers still run, or it cannot go on with that.

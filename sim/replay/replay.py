@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -80,8 +80,8 @@ def find_journals(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
-def code_named(folders: Sequence[Path]) -> dict[Path, dict[str, str]]:
-    """Which task and which rule each journal names; nothing of them is imported.
+def code_named(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+    """Which task, rule and partition each journal names; nothing of them is imported.
 
     Raises:
         ConfigError: There is no journal, or one cannot be read at all.
@@ -91,7 +91,11 @@ def code_named(folders: Sequence[Path]) -> dict[Path, dict[str, str]]:
         for path in find_journals(folders):
             head = _head(_opened(path, stack))
             rule = head.rule.get("spec", head.rule.get("name"))
-            named[path] = {"task": str(head.training["task"]), "rule": str(rule)}
+            named[path] = {
+                "task": str(head.training["task"]),
+                "rule": str(rule),
+                "partition": head.training.get("partition"),
+            }
     return named
 
 

@@ -61,7 +61,9 @@ def test_code_of_ones_own_in_a_folder_of_ones_own_is_not_asked_about(
     [
         (OWN, "task mytask:make"),
         ({"task": "digits", "rule": "rules:Mine:k=3"}, "rule rules:Mine"),
+        ({"task": "digits", "partition": "parts:by_writer"}, "partition parts:by_writer"),
         ({"task": "digits", "rule": "gosgd:p=0.5,emission=adaptive"}, ""),
+        ({"task": "digits", "partition": "dirichlet:0.1"}, ""),
     ],
 )
 def test_in_somebody_elses_folder_code_is_refused_unless_it_is_typed_or_trusted(
@@ -71,7 +73,7 @@ def test_in_somebody_elses_folder_code_is_refused_unless_it_is_typed_or_trusted(
     me = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
     monkeypatch.setattr(sys, "stdin", io.StringIO("y"))
-    for typed, trust in (((), True), (("task", "rule"), False)):
+    for typed, trust in (((), True), (("task", "rule", "partition"), False)):
         require_trust(tmp_path / "state", files, typed, trust=trust)
     if not code:
         require_trust(tmp_path / "state", files, (), trust=False)

@@ -167,6 +167,7 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
             try:
                 merged[name] = _mean(name, readers, whole, _cuts(name, chosen))
             except (NotImplementedError, SafetensorError) as error:
+                # Float8 and its like: torch holds such numbers, and cannot add them up.
                 raise TrainingError(f"{name}, {words}, cannot be averaged: {error}") from None
         return merged
 
