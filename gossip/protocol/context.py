@@ -15,9 +15,9 @@ from ..membership.dialing import pair
 from ..types import Incarnation, PeerId, ShareId
 from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form, parse_wire
-from ..wire.messages import Offer, Phase, Push
+from ..wire.messages import Phase
+from .sending import FreshSnapshots, send_share
 from .share import Kept, Pushed, Share, Term
-from .snapshots import FreshSnapshots
 from .state import State, Weighing
 
 __all__ = ["RuleContext", "Turn"]
@@ -395,9 +395,8 @@ class RuleContext:
                 registers than the rule says, or none.
         """
         state, shard_state = self._state, self._shard_states[shard]
-        outbox, table = shard_state.outbox, state.table
-        held = shard_state.log.account.weight
-        if not 1 <= weight <= held or peer in outbox.transfers:
+        held = shard_state.weight
+        if not 1 <= weight <= held or peer in shard_state.outbox.transfers:
             told = f"{in_units(weight)} of {in_units(held)}"
             raise LocalProtocolError(f"cannot push {told} units to {peer}")
         form = _PLAIN
@@ -407,24 +406,13 @@ class RuleContext:
             register = state.copied
         elif not isinstance(register, str):
             register, form = self._several(register, form)
-        size = form.size_bytes(state.schema, shard)
-        make = Push if size <= state.config.inline_bytes_max else Offer
-        offer = make(
-            seq=outbox.next_seq(peer),
+        send_share(
+            *(state, shard_state, peer, self.now, self._fresh, register, form),
             escrow=weight,
-            size_bytes=size,
-            form=form,
             epoch=epoch,
             round=state.round if round is None else round,
             note=note,
-            step=table.step,
         )
-        incarnation = table.incarnation(peer)
-        shown = make is Offer and table.shares_memory(peer)
-        snapshot = self._fresh.take(state, register, form, shard, shown)
-        if not shard_state.is_listed:
-            state.list_busy(shard_state)
-        outbox.push(peer, incarnation, offer, snapshot, self.now, shown=shown)
         state.round += 1
 
     def push_shards(

@@ -5,13 +5,14 @@ weight, which says how much weight its sender holds beside the model. It travels
 does. The reader looks at the values and sends it back, which settles it. A rule never sees it.
 """
 
-from ..effects.effects import Snapshot, X
+from ..effects.effects import X
 from ..exchange.incoming import Inbox
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..types import PeerId, ShareId
 from ..wire.formats import Form
-from ..wire.messages import Offer, Push, Read
-from .state import ShardState, State
+from ..wire.messages import Read
+from .sending import FreshSnapshots, send_share
+from .state import State
 
 __all__ = ["READ_FIRST", "Reading"]
 
@@ -94,28 +95,12 @@ class Reading:
                 del self.asking[peer, shard]
             elif shard_state.weight and not shard_state.outbox.is_busy(peer):
                 del self.asking[peer, shard]
-                self._show(shard_state, peer, now)
-
-    def _show(self, shard_state: ShardState, peer: PeerId, now: float) -> None:
-        state, shard, table = self._state, shard_state.shard, self._state.table
-        size = _WHOLE.size_bytes(state.schema, shard)
-        make = Push if size <= state.config.inline_bytes_max else Offer
-        offer = make(
-            seq=shard_state.outbox.next_seq(peer),
-            escrow=0,
-            size_bytes=size,
-            epoch=0,
-            round=state.round,
-            note=0,
-            step=table.step,
-            held=shard_state.weight,
-        )
-        shown = make is Offer and table.shares_memory(peer)
-        snapshot = state.snapshots = state.snapshots + 1
-        state.log.ask(Snapshot(snapshot, X, _WHOLE, shard, shown))
-        if not shard_state.is_listed:
-            state.list_busy(shard_state)
-        shard_state.outbox.push(peer, table.incarnation(peer), offer, snapshot, now, shown=shown)
+                send_share(
+                    *(self._state, shard_state, peer, now, FreshSnapshots(), X, _WHOLE),
+                    escrow=0,
+                    held=shard_state.weight,
+                    round=self._state.round,
+                )
 
 
 def _send_back(inbox: Inbox, transfer: IncomingTransfer) -> None:
