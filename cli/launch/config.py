@@ -152,10 +152,12 @@ class LaunchConfig:
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise ConfigError(f"--momentum is {self.momentum}: it must be at least 0 and below 1")
         parse_slow(self.slow, self.peers)
+        self.ids()
         self.own_batch_sizes()
         rule = self.rule_spec.make()
-        built = parse(self.topology, self.peers, seed=self.seed)
-        require_topology(rule, self.topology, lambda: built.is_tree)
+        require_topology(
+            rule, self.topology, lambda: parse(self.topology, self.peers, seed=self.seed).is_tree
+        )
 
     @property
     def rule_spec(self) -> RuleSpec:
@@ -191,12 +193,11 @@ class LaunchConfig:
         Raises:
             ConfigError: A text has another form, or names no peer.
         """
-        ids = self.ids()
         if not self.batch_sizes:
-            return [self.batch_size] * len(ids)
+            return [self.batch_size] * self.peers
         from ...sim.models.workers import batch_sizes
 
-        return batch_sizes(self.batch_sizes, ids, self.batch_size, "--batch-sizes")
+        return batch_sizes(self.batch_sizes, self.ids(), self.batch_size, "--batch-sizes")
 
     def ids(self) -> tuple[str, ...]:
         """What the peers are called; see `peer_ids`."""

@@ -110,9 +110,10 @@ class AverageEvaluator:
         self._every = every
         self._patience_s = _PATIENCE_S_MAX
 
-    def is_due(self, step: int, me: str, live: Sequence[str]) -> bool:
-        """Whether it is time, and of those who live it is for this peer to do it: the first."""
-        return step % self._every == 0 and me == min(live)
+    def is_due(self, step: int, me: str, live: Callable[[], Sequence[str]]) -> bool:
+        """Whether it is time, and of those who live, who are asked for only then, it is for this
+        peer to do it: the first."""
+        return step % self._every == 0 and me == min(live())
 
     def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
         """Read the average and measure it.

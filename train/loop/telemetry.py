@@ -97,9 +97,9 @@ class Telemetry:
         if loss is not None and self._exporter is not None:
             # A tensor is read when it is asked for: a GPU is not waited for in each step.
             self._loss = loss.detach() if isinstance(loss, Tensor) else loss
-        averaged = None
-        if self._evaluator is not None and self._evaluator.is_due(peer.steps, peer.id, peer.live):
-            averaged = self.averaged = self._evaluator.measure(peer.steps, peer.average)
+        averaged, evaluator = None, self._evaluator
+        if evaluator is not None and evaluator.is_due(peer.steps, peer.id, lambda: peer.live):
+            averaged = self.averaged = evaluator.measure(peer.steps, peer.average)
         if self._record is not None:
             self._record.stepped(loss, exchange_s, averaged)
         return averaged.wall_s if averaged else 0.0

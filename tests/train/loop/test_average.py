@@ -332,9 +332,9 @@ def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path
 
 def test_of_those_who_live_the_first_by_id_measures() -> None:
     evaluator = AverageEvaluator(nn.Linear(1, 1), lambda model: {}, 5)
-    assert evaluator.is_due(10, "b", ("b", "c"))
-    assert not evaluator.is_due(10, "b", ("a", "b", "c"))
-    assert not evaluator.is_due(11, "b", ("b", "c"))
+    assert evaluator.is_due(10, "b", lambda: ("b", "c"))
+    assert not evaluator.is_due(10, "b", lambda: ("a", "b", "c"))
+    assert not evaluator.is_due(11, "b", lambda: pytest.fail("it is asked in vain"))
 
 
 def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_takes() -> None:
