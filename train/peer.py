@@ -489,8 +489,8 @@ class Peer:
                 are named in the result, and count nothing.
 
         Returns:
-            ``sum w_i x_i / sum w_i``, computed in float64, over what peers hold at that moment:
-            what a simulation calls the merged model. Shares under way are in nobody's.
+            ``sum w_i x_i / sum w_i``, computed in float64, over what each held when it was read: a
+            simulation's merged model, but for shares that moved meanwhile, which count twice or not.
 
         Raises:
             LocalProtocolError: The peer has left, or is not running.

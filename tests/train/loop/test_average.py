@@ -260,7 +260,9 @@ def test_the_average_while_all_train_moves_no_weight(tmp_path: Path) -> None:
         for _ in range(5):
             found = read_on(first)
             assert set(found.weights) | set(found.missing) >= {"w"}
-            assert 0 < sum(found.weights.values()) <= 1.0
+            # Not so their sum: what one has pushed since it was read, another may be read with.
+            assert all(0 <= weight <= 1.0 for weight in found.weights.values())
+            assert sum(found.weights.values()) > 0
     finally:
         for each in (*others, first):
             each.end()
