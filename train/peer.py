@@ -490,7 +490,7 @@ class Peer:
 
         Returns:
             ``sum w_i x_i / sum w_i``, computed in float64, over what each held when it was read: a
-            simulation's merged model, but for shares that moved meanwhile, which count twice or not.
+            simulation's merged model, but for shares that moved meanwhile: they count twice or not.
 
         Raises:
             LocalProtocolError: The peer has left, or is not running.
