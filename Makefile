@@ -8,12 +8,15 @@
 # make cover       test-core, with branch coverage of protocol core and topologies, which must be complete
 # make campaign    what takes an hour: ten thousand seeds of faults, 25 times as many examples, the slow tests
 # make bench       speed, as ratios within one run (NAME="..." picks some)
+# make gpu         docs/explanation/performance-gpu.md: tests and speed on a CUDA device (half an hour)
 # make netcheck    predicted and then run: swarms on hosts of this machine with slow cables (as root)
 # make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
+# make joining     docs/images/joining.png: memory while eight newcomers join a model of 200 MB
 # make reference   docs/reference/{commands,config,metrics}.md, from the code
 # make house       docs/images/house.svg: the sub-packages and who imports whom
 # make gallery     docs/reference/topologies.md: the picture and the figures of every topology
 # make rules       docs/reference/rules.md: the parameters of all rules
+# make models      docs/reference/models.md: which kinds of models train, and what the others are told
 # make wires       docs/reference/wires.md: what formats and shards do to training
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
@@ -30,13 +33,13 @@ TESTS   := test-core test-others test-cluster test-browser test-compiled test-sh
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench netcheck soak gallery house reference rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench netcheck soak joining gallery gpu house models reference rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo test $(TESTS) check cover campaign bench netcheck soak \
-	gallery house reference rules seen stragglers studies wires clean
+.PHONY: chromium help demo test $(TESTS) check cover campaign bench netcheck soak joining \
+	gallery gpu house models reference rules seen stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -101,10 +104,16 @@ netcheck: .venv/.test
 	$(BIN)/rumor bench netcheck
 
 soak: .venv/.demo
-	$(BIN)/python -c 'from rumor.benchmarks.soak import report; report($(MINUTES), $(PEERS), "docs/images/soak.png")'
+	$(BIN)/python -c 'from rumor.benchmarks.swarm.soak import report; report($(MINUTES), $(PEERS), "docs/images/soak.png")'
 
-gallery house reference rules seen stragglers wires: .venv/.demo
+joining: .venv/.demo
+	$(BIN)/python -c 'from rumor.benchmarks.swarm.joining import report; report(200, "docs/images/joining.png")'
+
+gallery house models reference rules seen stragglers wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
+
+gpu: .venv/.test
+	$(BIN)/python docs/scripts/gpu.py
 
 chromium:
 	apt-get update -q && apt-get install -q -y --no-install-recommends chromium chromium-driver

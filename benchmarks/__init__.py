@@ -3,28 +3,27 @@
 import collections.abc
 
 from . import (
-    exchange,
-    joining,
-    membership,
     memory,
     protocol,
     simulator,
-    soak,
-    stall,
     topology,
 )
-from .network import control, netcheck
+from .exchange import exchange, stall
+from .network import control, netcheck, slow_link
 from .results import Result, Row
+from .swarm import joining, membership, soak, start
 
 __all__ = ["BENCHMARKS", "Result", "Row"]
 
-BENCHMARKS: dict[str, collections.abc.Callable[[], Result]] = {
+BENCHMARKS: dict[str, collections.abc.Callable[..., Result]] = {
     "protocol": protocol.measure_protocol,
     "exchange": exchange.measure_exchange,
     "stall": stall.measure_stall,
     "straggler": stall.measure_straggler,
+    "start": start.measure_start,
     "memory": memory.measure_memory,
     "control": control.measure_control,
+    "slow-link": slow_link.measure_slow_link,
     "joining": joining.measure_joining,
     "joining-simulated": joining.measure_joining_simulated,
     "membership": membership.measure_membership,
@@ -38,5 +37,5 @@ BENCHMARKS: dict[str, collections.abc.Callable[[], Result]] = {
 Most take a minute or two, ``exchange``, ``stall``, ``topology`` and ``joining`` some four,
 ``membership`` eight, ``sim`` and ``soak`` ten, ``netcheck`` fifteen. ``joining`` takes up to 16 GB
 where there is so much, the others less than 6. ``stall`` and ``sim`` install rivals the first time,
-``control`` and ``netcheck`` need root.
+``control``, ``slow-link`` and ``netcheck`` need root.
 """

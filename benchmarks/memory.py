@@ -4,22 +4,35 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import zmq
 
 from ..gossip import ONE, GoSGD, ProtocolConfig, RuleContext
 from ..train import Peer, PeerConfig
-from .exchange import Flat, Pipe, partner, partners
+from ..train.tensors.buffers import MemoryUse
+from .exchange.processes import Flat, Pipe, partner, partners
+from .exchange.stall import Burst, sleeping
 from .results import Result, Row, percentile
-from .stall import Burst
 
-__all__ = ["DEATHS", "Aimed", "Death", "available_bytes", "fitting", "measure_memory"]
+__all__ = [
+    "DEATHS",
+    "Aimed",
+    "Death",
+    "MemoryTrace",
+    "Sample",
+    "available_bytes",
+    "draw_memory",
+    "fitting",
+    "measure_memory",
+    "resident_bytes",
+]
 
 _log = logging.getLogger("rumor.benchmarks")
 
@@ -85,9 +98,110 @@ def fitting(pushes: int, size_bytes: int, available: int) -> int:
     return max(1, min(pushes, available // 2 // size_bytes))
 
 
-def _resident_bytes() -> int:
-    """Memory of this process that is in use now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+def resident_bytes() -> int:
+    """Memory of this process that is in use now; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+class Sample(NamedTuple):
+    """What one peer has in memory at one time, in models."""
+
+    time_s: float
+    """On the clock of `time.monotonic`."""
+    snapshots: float
+    segments: float
+    staged: float
+    idle: float
+    resident: float
+    """Of its process, with the model, but without what it had before and what it keeps mapped of
+    others. A segment of another counts for a moment when it is let go while it is read."""
+
+    @property
+    def counted(self) -> float:
+        """All kinds together."""
+        return self.snapshots + self.segments + self.staged + self.idle
+
+
+_SAMPLE_S: Final = 0.02
+
+_KINDS: Final = {
+    "snapshots": ("#0072B2", "shares that leave, in frames"),
+    "segments": ("#56B4E9", "shares that leave, read where they lie"),
+    "staged": ("#E69F00", "shares that come"),
+    "idle": ("#BBBBBB", "idle buffers"),
+}
+
+
+class MemoryTrace:
+    """Looks at a peer's memory from a thread of its own, until it is stopped.
+
+    Args:
+        use: Says what the peer holds.
+        before_bytes: Resident memory of the process before it had a model.
+    """
+
+    def __init__(self, use: Callable[[], MemoryUse], before_bytes: int) -> None:
+        self._use = use
+        self._before_bytes = before_bytes
+        self._samples: list[Sample] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> list[Sample]:
+        """Look no longer; returns what was seen, in order."""
+        self._stop.set()
+        self._thread.join()
+        return self._samples
+
+    def _look(self) -> None:
+        while not self._stop.wait(_SAMPLE_S):
+            use = self._use()
+            resident = resident_bytes() - self._before_bytes - use.attached_bytes
+            parts = (use.snapshots_bytes, use.segments_bytes, use.staged_bytes, use.idle_bytes)
+            models = [part / use.model_bytes for part in (*parts, resident)]
+            self._samples.append(Sample(time.monotonic(), *models))
+
+
+def draw_memory(
+    traces: Mapping[str, Mapping[str, Sequence[Sample]]], title: str, path: Path
+) -> None:
+    """Draw memory by kind over time.
+
+    Args:
+        traces: By way of exchange, a column each, and by peer, a row each; times count from 0.
+        title: Of all.
+        path: Where to, PNG.
+    """
+    from matplotlib import rc_context
+
+    from ..sim.results.curves import INK, STYLE, new_figure
+
+    peers = list(next(iter(traces.values())))
+    with rc_context(STYLE):
+        figure = new_figure(8, 5.2, "constrained", dpi=110)
+        grid = figure.subplots(len(peers), len(traces), sharey=True, squeeze=False)
+        for column, (way, seen) in enumerate(traces.items()):
+            for row, peer in enumerate(peers):
+                axes, samples = grid[row][column], seen[peer]
+                times_s = [sample.time_s for sample in samples]
+                stacked = [[getattr(sample, kind) for sample in samples] for kind in _KINDS]
+                colors, labels = zip(*_KINDS.values(), strict=True)
+                axes.stackplot(times_s, stacked, colors=colors, labels=labels, step="post")
+                resident = [sample.resident for sample in samples]
+                axes.plot(times_s, resident, color=INK, linewidth=1.2, label="resident, with it")
+                axes.set_title(f"{peer}, {way}")
+                axes.set_ylim(bottom=0)
+            grid[-1][column].set_xlabel("seconds since newcomers started")
+        for row in range(len(peers)):
+            grid[row][0].set_ylabel("models")
+        handles, labels_shown = grid[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels_shown, loc="outside lower center", ncols=3)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        figure.savefig(path)
 
 
 def _dead_neighbor(size_bytes: int, pushes: int, deaths: Mapping[str, Death]) -> Iterator[Row]:
@@ -193,11 +307,11 @@ def _push(pipe: Pipe, peer: Peer, rule: Aimed) -> None:
     pipe.send("warm")
     pushes = pipe.recv()
     rule.pushed = rule.skipped = 0
-    before = most = _resident_bytes()
+    before = most = resident_bytes()
     while rule.pushed + rule.skipped < pushes:
         time.sleep(_STEP_S)
         peer.step()
-        most = max(most, _resident_bytes())
+        most = max(most, resident_bytes())
     pipe.send({"grown_bytes": most - before, "pushed": rule.pushed, "skipped": rule.skipped})
     pipe.recv()
 
@@ -227,9 +341,9 @@ def _send(pipe: Pipe, address: str, size_bytes: int) -> None:
     socket.connect(address)
     vector = torch.ones(size_bytes // 4)
     while (pushes := pipe.recv()) is not None:
-        before = _resident_bytes()
+        before = resident_bytes()
         _send_all(socket, vector, pushes)
-        pipe.send(_resident_bytes() - before)
+        pipe.send(resident_bytes() - before)
     context.destroy(linger=0)
 
 
@@ -301,7 +415,7 @@ def _serve_pauses(
         end_s = pipe.recv()
         burst, ended_s = Burst(), []
         while time.monotonic() < end_s:
-            burst.step(peer.step, step_s)
+            burst.step(peer.step, sleeping(step_s))
             ended_s.append(time.monotonic())
         pipe.send(list(zip(ended_s, burst.stalls_s, strict=True)))
         pipe.recv()

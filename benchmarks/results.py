@@ -25,6 +25,7 @@ __all__ = [
     "machine",
     "medians",
     "percentile",
+    "print_drawn",
     "print_result",
     "rate_gb_s",
     "timed",
@@ -86,6 +87,12 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Everything, as plain lists, numbers and texts."""
         return asdict(self) | {"rows": [row.as_json() for row in self.rows]}
+
+
+def print_drawn(result: Result, picture: Path | str) -> None:
+    """Print a result and where it was drawn."""
+    print_result(result, Console())
+    print(f"\n{result.machine}; drawn in {picture}")
 
 
 # Columns of a terminal beyond which a note fits beside its figures.

@@ -5,6 +5,8 @@ tenths of a second, without torch, scipy or networkx.
 """
 
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from io import TextIOWrapper
@@ -36,6 +38,10 @@ class Command:
     summary: str
     """First sentence of the function's docstring, kept here so that nothing need be imported."""
 
+    beside: str = ""
+    """``module:function`` of a context in which it is run, for what takes long and may begin while
+    its options are read."""
+
     now: str = ""
     """The new name of a renamed command. The old one still works, is not listed, and says so."""
 
@@ -43,6 +49,7 @@ class Command:
 COMMANDS = {
     "launch": Command(
         home="launch.command:launch",
+        beside="launch.processes.fork_server:begun_early",
         summary="Train one model with several local processes, each a peer of its own.",
     ),
     "run": Command(
@@ -52,6 +59,7 @@ COMMANDS = {
     ),
     "demo": Command(
         home="commands.demo:demo",
+        beside="launch.processes.fork_server:begun_early",
         summary="Show in a minute what a swarm does when machines are slow, die, and come late.",
     ),
     "peer": Command(
@@ -125,10 +133,14 @@ class _LazyCommand(TyperCommand):
 
 def load(name: str) -> Any:
     """Import a command, and make what typer calls one: its options are ``params``."""
-    module, _, function = COMMANDS[name].home.partition(":")
     alone = typer.Typer(**_SETTINGS)
-    alone.command(name)(getattr(import_module(f".{module}", __package__), function))
+    alone.command(name)(_imported(COMMANDS[name].home))
     return typer.main.get_command(alone)
+
+
+def _imported(home: str) -> Any:
+    module, _, function = home.partition(":")
+    return getattr(import_module(f".{module}", __package__), function)
 
 
 def _register(name: str, command: Command) -> None:
@@ -180,7 +192,8 @@ def run() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = app(standalone_mode=False)
+        with _beside(sys.argv[1:]):
+            status = app(standalone_mode=False)
     except Exception as error:
         if not isinstance(error, _UsageError):
             raise
@@ -193,6 +206,15 @@ def run() -> None:
             print(f"error: {message}\n{hint}", file=sys.stderr)
         sys.exit(_WRONG_ARGUMENTS)
     sys.exit(status)
+
+
+def _beside(arguments: Sequence[str]) -> AbstractContextManager[None]:
+    """The context of the command that *arguments* name, unless they only ask for help."""
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    if command is None or not command.beside or {"-h", "--help"} & set(arguments):
+        return nullcontext()
+    context: AbstractContextManager[None] = _imported(command.beside)()
+    return context
 
 
 def _called() -> str:

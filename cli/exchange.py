@@ -75,9 +75,18 @@ class ExchangeConfig:
     mix_budget_ms: float = 2.0
     """With ``mixing`` sliced, how long mixing may take after a step, milliseconds."""
 
+    memory_models: float = 3.0
+    """How much memory shares on their way may take beside the model, in models, at least 2. Pushes
+    for which there is none are skipped, and shares that come refused: both are counted, and no
+    weight is lost. For rules where nobody waits, and models from 4 MiB on."""
+
     no_shared_memory: bool = False
     """Exchange through sockets with neighbors on this machine, too: to measure them, or where
     memory is short."""
+
+    frozen_may_differ: bool = False
+    """Let frozen parameters differ from peer to peer, as those of a backbone that some hold in
+    fewer bits; otherwise a newcomer with others is refused. All peers must give the same."""
 
     timing: str = "lan"
     """How patient peers are with one another: on one machine, in one network, or across the
@@ -97,8 +106,10 @@ class ExchangeConfig:
         """The fields of a `PeerConfig` that say the same."""
         return {
             "shards": self.shards,
+            "frozen_may_differ": self.frozen_may_differ,
             "mixing": self.mixing,
             "mix_budget_s": self.mix_budget_ms / 1e3,
+            "memory_models": self.memory_models,
             "protocol": self._protocol(),
         }
 

@@ -16,7 +16,7 @@ from .errors import (
     TrainingError,
     TransportError,
 )
-from .protocol.context import RuleContext, Turn
+from .protocol.context import RuleContext
 from .protocol.protocol import Protocol
 from .protocol.rule import Rule
 from .protocol.share import Share
@@ -66,7 +66,6 @@ __all__ = [
     "TensorSpec",
     "TrainingError",
     "TransportError",
-    "Turn",
     "audit",
     "checked",
     "from_units",

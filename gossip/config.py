@@ -56,7 +56,7 @@ class ProtocolConfig:
     """Smallest frame: below this, what a message costs outweighs what it carries."""
 
     frame_bytes_max: int = 2 << 20
-    """Largest frame. More than a core's cache holds is slower again."""
+    """Largest frame. Of larger ones too few are under way at once."""
 
     frame_s: float = 0.02
     """How long a frame shall take: slow links get smaller ones. Lower it where control messages

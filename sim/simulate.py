@@ -299,6 +299,8 @@ class Simulation:
         config = self.config
         source = values.rows if isinstance(values, Models) else values
         plan = self._plan(source.schema, source.anchor)
+        if requirements_of(plan.rule()).measures:
+            plan = replace(plan, measure=values.measure)
         every_s, shift_s = self._every_s(), config.step_s / 2
         window = config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers)
         first_s = min(every_s + shift_s, config.time_s or math.inf)
@@ -357,8 +359,14 @@ class Simulation:
             fault_plan=self._fault_plan,
             exchange_s=config.exchange_s,
             samples=self._checked.samples if requirements_of(rule).by_samples else (),
+            overlaps=requirements_of(rule).overlaps,
+            lr=self._lr if requirements_of(rule).lr and isinstance(self._task, Task) else None,
             machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
+
+    def _lr(self, step: int) -> float:
+        assert isinstance(self._task, Task)
+        return self.config.lr or self._task.lr
 
     def _prefetches(self) -> bool:
         """Whether deciding is worth a process of its own: where computing takes no longer."""
@@ -366,6 +374,8 @@ class Simulation:
         steps = min(total, len(self.ids) * (self.steps or math.inf))
         batches = self._values.engine == "batched"
         if self._decider is not None and self._decider.is_compiled:
+            return False
+        if requirements_of(self.config.rule_spec.make()).measures:
             return False
         return self._cores > 1 and batches and steps >= _PREFETCH_STEPS_MIN and can_prefetch()
 

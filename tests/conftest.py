@@ -17,6 +17,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--share", metavar="K/N", help="run the K-th of N parts of what is selected")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a CUDA device where there is none."""
+    if item.get_closest_marker("cuda") is None:
+        return
+    import torch  # which takes a second, and the core's tests do without
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out all that is not in the part that was asked for."""

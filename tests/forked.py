@@ -22,10 +22,8 @@ __all__ = ["PROCESSES", "Forked", "forked", "forked_peers"]
 PROCESSES = multiprocessing.get_context("forkserver")
 """Of whoever runs a target of its own in them; the module is imported once, and not by each."""
 
-# torch loads the second at the first step of an optimizer, and digits are in the third.
-PROCESSES.set_forkserver_preload(
-    ["rumor.train", "torch._dynamo", "sklearn.datasets", "sklearn.model_selection"]
-)
+# torch loads the second at the first step of an optimizer.
+PROCESSES.set_forkserver_preload(["rumor.train", "torch._dynamo"])
 
 
 class Forked:
@@ -87,7 +85,7 @@ def forked_peers(real: Sequence[str] = ()) -> Iterator[None]:
     stand_in = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(group, "subprocess", stand_in)
-        patch.setattr(fork_server, "fork_server", lambda task: nullcontext())
+        patch.setattr(fork_server, "fork_server", nullcontext)
         yield
 
 

@@ -46,8 +46,19 @@ import rumor.train
 say([name for name in told["unwanted"] if name in sys.modules])
 import rumor.sim.results.run
 say([name for name in ("matplotlib", "pyarrow", "rich") if name in sys.modules])
-from rumor.train.tensors.buffers import keep_pages
+from rumor.train.tensors.buffers import give_pages_back, keep_pages
 say(keep_pages())
+import torch
+def resident_bytes():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+found = []
+if sys.platform == "linux":
+    before = resident_bytes()
+    torch.ones(16 << 20)
+    found.append(resident_bytes() - before)
+    give_pages_back()
+    found.append(resident_bytes() - before)
+say(found)
 from rumor.sim import simulate
 summaries = [simulate(**settings).summary for settings in told["simulated"]]
 say([[summary["digest"], summary["model_digest"]] for summary in summaries])
@@ -67,6 +78,9 @@ class Fresh:
     unwanted_of_train: list[str]
     unwanted_of_results: list[str]
     keeps_pages: bool
+    grown_bytes: list[int]
+    """By what a process that keeps pages has grown after 64 MiB were freed, and once it has given
+    pages back; empty where nobody can tell."""
     simulated: list[list[str]]
     swarm: str
     status: int
@@ -94,8 +108,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
         timeout=600,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    train, results, pages, digests, swarm = map(json.loads, done.stdout.splitlines())
-    return Fresh(train, results, pages, digests, swarm, done.returncode, log)
+    train, results, pages, grown, digests, swarm = map(json.loads, done.stdout.splitlines())
+    return Fresh(train, results, pages, grown, digests, swarm, done.returncode, log)
 
 
 def test_what_a_live_peer_does_not_need_is_not_loaded(fresh: Fresh) -> None:
@@ -108,6 +122,9 @@ def test_neither_matplotlib_nor_pyarrow_is_loaded_for_its_own_sake(fresh: Fresh)
 
 def test_the_allocator_is_told_or_left_alone(fresh: Fresh) -> None:
     assert fresh.keeps_pages in (True, False)
+    if fresh.keeps_pages and fresh.grown_bytes:
+        kept, left = fresh.grown_bytes
+        assert kept > 60 << 20 and left < 16 << 20
 
 
 @pytest.mark.parametrize("number", range(len(SIMULATED)))

@@ -3,8 +3,9 @@
 from .config import CheckpointConfig, PeerConfig
 from .loop.average import Average
 from .loop.trainer import RunConfig, run
+from .model import state_dict
 from .peer import Peer
-from .runtime.environment import Environment, environment
+from .runtime.script.environment import Environment, environment
 from .runtime.shutdown import MergeResult
 from .tasks.registry import load_task
 from .tasks.sources import LoaderContext
@@ -24,4 +25,5 @@ __all__ = [
     "environment",
     "load_task",
     "run",
+    "state_dict",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
-from ..gossip.protocol.rule import require_fit, require_topology, shards_of
+from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
 from ..gossip.transport.addresses import parse_address
 from ..gossip.wire.messages import is_name
@@ -15,13 +15,15 @@ from ..topology import TopologyError, over
 from .interval import Interval, parse_interval
 from .loggers.logger import LoggerSpec
 from .loggers.registry import check_loggers
-from .loop.exporter import check_metrics_port
+from .loop.metrics_port import check_metrics_port
 from .lr_schedule import parse_lr_schedule
 from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
 from .tasks.precision import check_precision
 from .tensors.mixing import MIXINGS, Mixing
 
 __all__ = ["CHECKPOINTS", "CheckpointConfig", "PeerConfig", "RunConfig"]
+
+MEMORY_MODELS_MIN: Final = 2
 
 CHECKPOINTS: Final = "checkpoints"
 """Where in a peer's folder its checkpoints lie."""
@@ -146,12 +148,23 @@ class PeerConfig:
     peers. More let a push be smaller (`ProtocolConfig.shards_per_push`). Rules that cut the vector
     themselves set it."""
 
+    frozen_may_differ: bool = False
+    """Whether frozen parameters may differ from peer to peer, as those of a backbone that some hold
+    in fewer bits; the same for all peers. Otherwise they are compared, and a newcomer with others
+    is refused."""
+
     mixing: Mixing = "step"
     """When shares are mixed in: ``step``, at once, between two optimizer steps; ``sliced``, there
     too, but no longer than ``mix_budget_s`` at a time."""
 
     mix_budget_s: float = 0.002
     """How long mixing may hold up one step where it is ``sliced``, seconds."""
+
+    memory_models: float = 3.0
+    """How much memory shares on their way may take beside the model, in models: snapshots, staged
+    shares and idle buffers together. What does not fit is not pushed, or refused, and its weight
+    stays where it is. Raise it where `Counters.no_memory` grows. No bound for models of less than
+    4 MiB, nor under rules that wait for one another, which need all shares of a round at once."""
 
     def __post_init__(self) -> None:
         if self.id is not None and not is_name(self.id):
@@ -165,6 +178,11 @@ class PeerConfig:
             raise ConfigError(f"mixing is {self.mixing!r}: it must be one of {allowed}")
         if not self.mix_budget_s > 0:
             raise ConfigError(f"mix_budget_s is {self.mix_budget_s}: it must be above 0")
+        if not self.memory_models >= MEMORY_MODELS_MIN:
+            raise ConfigError(
+                f"memory_models is {self.memory_models}: it must be at least {MEMORY_MODELS_MIN}, "
+                "for one share that leaves and one that comes"
+            )
         if self.shards < 1:
             raise ConfigError(f"shards is {self.shards}: it must be at least 1")
         if self.log_every is not None and self.log_every < 1:
@@ -188,6 +206,11 @@ class PeerConfig:
         rule = self.make_rule()
         set_field(self, "shards", shards_of(rule, self.shards))
         require_fit(rule, protocol.wire, self.shards, exact=protocol.exact)
+        if requirements_of(rule).overlaps and self.mixing != "step":
+            raise ConfigError(
+                f"mixing is {self.mixing!r}: rule {rule.name!r} pushes while a step goes on, and "
+                "what it computes on must not change; use step"
+            )
         if protocol.shards_per_push > self.shards:
             raise ConfigError(
                 f"shards_per_push is {protocol.shards_per_push}: there are {self.shards} shards"

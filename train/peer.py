@@ -1,47 +1,46 @@
 """A live peer: what a training loop talks to."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from torch import nn
 
-from ..gossip import ConfigError, LocalProtocolError, Rule, RumorError, TransportError
-from ..gossip.protocol.rule import require_samples, requirements_of
+from ..gossip import ConfigError, LocalProtocolError, Protocol, Rule, RumorError, TransportError
+from ..gossip.protocol.rule import require_lr, require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
-from ..gossip.wire.formats import Form
 from .config import PeerConfig
 from .loggers.logger import LoggerSpec
 from .loop.average import Average, AverageEvaluation, Evaluate, average
+from .loop.model_check import ModelCheck
 from .loop.record import Loss, save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Telemetry
-from .runtime import initial_model, join, shutdown
+from .runtime import join, shutdown
 from .runtime.counters import Counters
-from .runtime.environment import environment
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
+from .runtime.script import initial_model
+from .runtime.script.environment import environment
 from .runtime.session import Made, PeerSession, open_transport
 from .runtime.shutdown import MergeResult
 from .storage.checkpointer import Stateful
+from .storage.inputs import ShardTrained
 from .storage.journal import Journal
-from .tensors.blocks import all_finite
-from .tensors.buffers import not_finite
+from .tensors.buffers import MemoryUse
 from .tensors.vector import Vector
 
 __all__ = ["Peer"]
 
 _log = logging.getLogger("rumor")
-
-# Snapshots are looked at as they are taken, and a peer without neighbors takes none. One look reads
-# the parameters once and a step several times: every hundredth step it costs less than 1 %.
-_LOOK_EVERY_STEPS: Final = 100
+_T = TypeVar("_T")
 
 # What a step is taken to last before the first two are over.
 _PACE_S: Final = 0.05
@@ -99,10 +98,9 @@ class Peer:
         evaluate_every: int | None = None,
     ) -> None:
         given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
-        several = join if join is None or isinstance(join, str) else tuple(join)
-        given |= {"join": several, "signals": signals}
+        given |= {"join": join if join is None or isinstance(join, str) else tuple(join)}
+        given |= {"signals": signals, "loggers": loggers, "metrics_port": metrics_port}
         given |= {"out": None if out is None else Path(out)}
-        given |= {"loggers": loggers, "metrics_port": metrics_port}
         changes: Any = {name: value for name, value in given.items() if value is not None}
         told = environment()
         if signals is not None:
@@ -120,10 +118,11 @@ class Peer:
             scattered=requirements.scattered,
             keeps_anchor=requirements.needs_anchor(wire),
             sends_topk=requirements.notes_sent(wire),
+            memory_models_max=math.inf if requirements.waits else self.config.memory_models,
         )
+        self._check = ModelCheck(self.vector, wire, self.config.frozen_may_differ)
         self.stop = threading.Event()
-        """Set it, on any thread, to give up looking for a swarm, waiting within a step, or waiting
-        for the others at the end."""
+        """Set it, on any thread, to give up searching, or waiting within a step or at the end."""
         self.journaled: Mapping[str, Any] | None = None
         """What a replay needs to know of the training; set it before the peer starts, and it
         keeps a journal in its folder."""
@@ -176,6 +175,7 @@ class Peer:
         """
         if self._session is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
+        self._check.begin()
         try:
             past, owner = self._folder.resume(), self._folder.owner
             if owner is not None and self.config.id not in (None, owner):
@@ -243,6 +243,7 @@ class Peer:
             opens=self.opens,
         )
         try:
+            self._check.begin()
             self._folder.require_ready(self.rule)
             self._telemetry.serve(self)
             if (meet := self.config.rendezvous) is not None and self._folder.past is None:
@@ -253,8 +254,7 @@ class Peer:
             self._session = join.begin(made, self._folder, self.stop)
             self._telemetry.begin(self)
         except BaseException:
-            self._folder.close()
-            self._telemetry.stop_serving()
+            self._close()
             raise
 
     def __exit__(
@@ -263,30 +263,29 @@ class Peer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        went_early = self._left
+        went_early, has_failed = self._left, error is not None
         try:
-            if error is None and not self._left:
+            if not has_failed and not self._left:
                 self.merge(self.config.linger_s)
                 self._folder.end(self._current_session())
         except RumorError as failure:
-            error = failure
+            error, has_failed = failure, True
             raise
         finally:
             try:
-                self._end(quietly=error is not None)
+                self._end(quietly=has_failed)
             finally:
                 caught, early = self._signals.caught is not None, went_early or self.stop.is_set()
                 self._telemetry.end(error, caught=caught, left=self._left, early=early)
+                # Its traceback keeps this frame, which must not keep it.
+                del error
                 self._signals.remove()
-        if error is None:
+        if not has_failed:
             self._signals.pass_on()
 
     def _end(self, *, quietly: bool) -> None:
-        """Leave, unless that is done or needless, and close.
-
-        Args:
-            quietly: Whether an error is on its way already, which another must not hide.
-        """
+        """Leave, unless that is done or needless, and close; *quietly* where an error is on its way
+        already, which another must not hide."""
         runtime = self._running()
         try:
             # After a failure, send nothing: peers must see a crash.
@@ -322,19 +321,20 @@ class Peer:
 
     @property
     def swarm(self) -> str:
-        """Hash of the model with which its swarm was founded, 32 hexadecimal digits; empty before
-        it belongs to one."""
-        if self._session is None:
-            return ""
-        return self._session.runtime.look(lambda protocol: protocol.swarm).hex()
+        """Hash of its swarm's first model, 32 hexadecimal digits; empty before it is in one."""
+        return self._look(lambda protocol: protocol.swarm, b"").hex()
 
     @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers that ever were in the swarm, as they were known at this
         peer's last turn: for learning rates, and to know when to stop."""
-        if self._session is None:
-            return 0
-        return self._session.runtime.look(lambda protocol: protocol.swarm_steps)
+        return self._look(lambda protocol: protocol.swarm_steps, 0)
+
+    @property
+    def ended_by(self) -> str:
+        """Whose end is to be that of your loop, too, under a rule such as
+        ``seasgd:progress=fastest``; empty while that is so of nobody."""
+        return "" if self._session is None else self._session.runtime.ended_by
 
     def progress(self, total_steps: int) -> float:
         """How much of so many steps the swarm has taken, in [0, 1]."""
@@ -347,11 +347,8 @@ class Peer:
 
     @property
     def weight_units(self) -> Units:
-        """What this peer holds, of all shards, exactly; what is in escrow is not counted.
-
-        In units: a number where that is whole, else text such as ``"5/2^30"``, of which
-        `rumor.gossip.from_units` makes an integer to count with.
-        """
+        """What this peer holds, of all shards, exactly; what is in escrow is not counted. In units:
+        a number where that is whole, else text such as ``"5/2^30"``, see `gossip.from_units`."""
         return in_units(sum(self._held()))
 
     @property
@@ -362,13 +359,16 @@ class Peer:
     @property
     def live(self) -> tuple[str, ...]:
         """Ids of everybody who is believed to run, this peer included, sorted."""
-        members = self._running().look(lambda protocol: protocol.live())
-        return tuple(member.id for member in members)
+        return self._running().look(lambda p: tuple(member.id for member in p.live()))
 
     @property
     def queue(self) -> int:
         """Shares that have come, or are coming, and are not mixed yet."""
         return self._running().look(lambda protocol: protocol.staged)
+
+    def memory(self) -> MemoryUse:
+        """What shares on their way take beside the model now; on any thread."""
+        return self.vector.memory.use()
 
     @property
     def address(self) -> str | None:
@@ -380,7 +380,9 @@ class Peer:
         """All addresses that others are told to dial."""
         return () if self._session is None else self._session.addresses
 
-    def step(self, *, loss: Loss | None = None, samples: int | None = None) -> None:
+    def step(
+        self, *, loss: Loss | None = None, samples: int | None = None, lr: float | None = None
+    ) -> None:
         """Mix what has arrived and now and then push a share.
 
         Call it after each ``optimizer.step()``. It waits for nobody, unless the rule is a
@@ -391,13 +393,15 @@ class Peer:
                 one, which is read where a row is written.
             samples: How many samples the step took, for a rule that weighs steps by them, such as
                 ``gosgd:emission=per-second,samples=32``: under it, a step of 64 counts twice.
+            lr: Learning rate of the step, where it changes from step to step, for rules that keep
+                something in proportion to it, such as ``gradient-tracking``.
 
         Raises:
             ConfigError: The rule does not weigh steps by samples, and some are given; or it does,
-                and none are.
-            TrainingError: A parameter is not finite, and nothing of it was sent: that is noticed at
-                the next push, or after 100 steps at most; or a synchronous rule has lost
-                a member, which is named; or the ledger cannot be written.
+                and none are; or the learning rate is none.
+            TrainingError: A parameter is not finite, which is noticed at the next push, or after
+                100 steps at most; the model is not what it was at first, after 10 at most; a
+                synchronous rule has lost a member, which is named; the ledger cannot be written.
             LocalProtocolError: The peer has finished or left.
             SystemExit: A signal has come, and the peer has left; see `PeerConfig.signals`.
         """
@@ -407,13 +411,14 @@ class Peer:
         if self._told.slow > 1 and self._stepped_s is not None:
             self.stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
         require_samples(self.rule, samples)
+        require_lr(lr)
+        lr = lr if requirements_of(self.rule).lr else None
         now = time.monotonic()
         if self._stepped_s is not None:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
-        self._running().step(trained=True, stop=self.stop, samples=samples)
-        if (self.steps + 1) % _LOOK_EVERY_STEPS == 0:
-            self._require_finite()
+        self._check.after_step(self.steps + 1, self._pace_s)
+        self._running().step(trained=True, stop=self.stop, samples=samples, lr=lr)
         self._folder.stepped(self._current_session())
         apart_s = self._telemetry.stepped(self, loss, time.monotonic() - now)
         self._stepped_s = now + apart_s if self._told.slow == 1 else time.monotonic()
@@ -421,13 +426,14 @@ class Peer:
             self.leave()
             self._signals.pass_on()
 
-    def evaluated(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Tell what was measured on held-out data: it goes into metrics and pictures.
+    def trained_shard(self, shard: int) -> None:
+        """Let a rule such as ``gosgd:layers=8`` push a shard that a step that goes on is through
+        with; errors are those of `step`."""
+        self._running().call(ShardTrained(shard))
 
-        Args:
-            accuracy: Fraction that is right, in [0, 1].
-            loss: Mean over the samples.
-        """
+    def evaluated(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
+        """Tell what was measured on held-out data: the fraction that is right, and the mean loss
+        of its samples. It goes into metrics and pictures."""
         self._telemetry.evaluated(accuracy, loss)
 
     @property
@@ -437,8 +443,7 @@ class Peer:
 
     @property
     def told(self) -> dict[str, float]:
-        """What it was told last of the training: ``loss``, where metrics are served, ``accuracy``
-        and ``test_loss``; on any thread."""
+        """What it was told last: ``loss`` (for metrics), ``accuracy``, ``test_loss``."""
         return self._telemetry.told
 
     def save_model(self, path: Path | str) -> None:
@@ -465,13 +470,13 @@ class Peer:
                 `stop` is set.
 
         Raises:
-            TrainingError: A parameter is not finite, and nothing of it was sent; or the ledger
-                cannot be written.
+            TrainingError: A parameter is not finite, and was not sent; the model is not what it was
+                at first; or the ledger cannot be written.
         """
         if self._left:
             self.merged = MergeResult(complete=False)
         else:
-            self._require_finite()
+            self._check.require_sound()
             self.merged = shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
         return self.merged
 
@@ -479,10 +484,9 @@ class Peer:
         """The average of all live peers' models, weighted, as they are now; for evaluations.
 
         Their models are read one after another, each at its peer's next step boundary: no weight
-        moves, nothing is mixed, and training elsewhere goes on. Under a rule that waits, others
-        wait for this peer meanwhile. It costs a model's bytes for each peer, and twice to three
-        times the model's memory here. Call it between two steps, and not after `merge`: then the
-        model is the average, and the others may have gone.
+        moves, and training elsewhere goes on, unless the rule waits. It costs a model's bytes for
+        each peer, and two to three times the model's memory here. Call it between two steps, not
+        after `merge`: then the model is the average, and the others may have gone.
 
         Args:
             timeout_s: How long to wait for each of the others, seconds. Those that do not answer
@@ -500,20 +504,18 @@ class Peer:
         runtime = self._running()
         if self._left:
             raise LocalProtocolError("the peer has left: read the average before")
-        return average(runtime, self.vector, self._model, timeout_s, self.stop)
+        return average(runtime, self.vector, timeout_s, self.stop)
 
     def leave(self) -> None:
         """Leave the swarm: resolve the escrow and hand the weight to a neighbor.
 
-        Takes ``leave_s`` at most, and gives up after seconds where nobody answers. A model with a
-        value that is not finite hands nothing on; its weight is burned. Where checkpoints are
-        kept, one is written before.
+        Takes ``leave_s`` at most, and gives up after seconds where nobody answers. A model that is
+        not finite hands nothing on; its weight is burned. A checkpoint is written before, if any.
 
         Raises:
             TrainingError: The ledger cannot be written: the weight is lost, as in a crash.
         """
-        runtime = self._running()
-        runtime.settle()
+        self._running().settle()
         self._folder.end(self._current_session())
         self._leave()
 
@@ -522,19 +524,17 @@ class Peer:
         runtime.settle()
         shutdown.leave(runtime, self.counters, self.config.leave_s, self._pace_s, self.vector)
 
-    def _require_finite(self) -> None:
-        if not all(map(all_finite, self.vector.flats)):
-            raise not_finite(Form())
-
     def _running(self) -> PeerRuntime:
         return self._current_session().runtime
 
     def _held(self) -> tuple[int, ...]:
         """Weight of each shard, escrow not counted."""
-        if self._session is None:
-            return (0,) * self.config.shards
-        accounts = self._session.runtime.look(lambda protocol: protocol.accounts)
-        return tuple(account.weight for account in accounts)
+        nothing = (0,) * self.config.shards
+        return self._look(lambda p: tuple(account.weight for account in p.accounts), nothing)
+
+    def _look(self, glance: Callable[[Protocol], _T], otherwise: _T) -> _T:
+        """Read something of the protocol, where there is one."""
+        return otherwise if self._session is None else self._session.runtime.look(glance)
 
     def _current_session(self) -> PeerSession:
         if self._session is None:

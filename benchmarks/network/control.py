@@ -2,13 +2,9 @@
 
 import json
 import logging
-import os
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from statistics import median
 from typing import Any, Final
 
@@ -20,9 +16,11 @@ from ...gossip.effects.effects import Effect, Send
 from ...gossip.effects.events import Event
 from ...gossip.wire.messages import Hello
 from ...train import Peer, PeerConfig
-from ..exchange import FRAME_BYTES, Flat, OnDemand
+from ..exchange.exchange import OnDemand
+from ..exchange.processes import Flat
+from ..exchange.raw import FRAME_BYTES
 from ..results import Result, Row, percentile
-from .hosts import Hosts, HostsError, hosts
+from .hosts import Hosts, HostsError, hosts, started, told_by
 
 __all__ = ["measure_control", "run_end"]
 
@@ -105,32 +103,11 @@ def _run_ends(
     laid: Hosts, kind: str, near: Mapping[str, Any], far: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run both ends; what the near one found."""
-    with _end(laid, 1, f"{kind}far", far), _end(laid, 0, f"{kind}near", near) as process:
-        try:
-            out, _ = process.communicate(timeout=_END_S_MAX)
-        except subprocess.TimeoutExpired:
-            raise HostsError(f"nothing came of it in {_END_S_MAX} s") from None
-    if process.returncode:
-        raise HostsError(f"one of the hosts failed with status {process.returncode}")
-    return dict(json.loads(out.splitlines()[-1]))
-
-
-@contextmanager
-def _end(
-    laid: Hosts, end: int, role: str, asked: Mapping[str, Any]
-) -> "Iterator[subprocess.Popen[str]]":
-    script = f"import sys; from {__name__} import run_end; run_end(*sys.argv[1:])"
-    process = subprocess.Popen(
-        laid.command(end, sys.executable, "-P", "-c", script, role, json.dumps(asked)),
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    with (
+        started(laid, 1, run_end, f"{kind}far", json.dumps(far)),
+        started(laid, 0, run_end, f"{kind}near", json.dumps(near)) as process,
+    ):
+        return told_by(process, _END_S_MAX)
 
 
 def run_end(role: str, asked: str) -> None:

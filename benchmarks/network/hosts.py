@@ -3,17 +3,19 @@
 A cable limits both ways: what leaves a host, and what comes to it from all others.
 """
 
+import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from ...gossip.errors import RumorError
 
-__all__ = ["Hosts", "HostsError", "hosts"]
+__all__ = ["Hosts", "HostsError", "hosts", "started", "told_by"]
 
 _COMMAND_S_MAX: Final = 20
 _COUNT: Final = count()
@@ -78,6 +80,52 @@ def hosts(n: int, rate_bytes_s: float, queue_ms: int = 20) -> Iterator[Hosts]:
             _run("tc", "-n", name, "qdisc", "add", "dev", "wire", *limit)
             _run("tc", "qdisc", "add", "dev", port, *limit)
         yield made
+
+
+@contextmanager
+def started(
+    laid: Hosts, host: int, function: Callable[..., None], *words: str
+) -> "Iterator[subprocess.Popen[str]]":
+    """Run a function in a process of its own on a host; it is killed when the block ends.
+
+    Args:
+        laid: The hosts.
+        host: Which, counted from 0.
+        function: Of a module; it is given the words, and what it prints last is JSON.
+        words: Its arguments.
+    """
+    name = function.__name__
+    script = f"import sys; from {function.__module__} import {name}; {name}(*sys.argv[1:])"
+    process = subprocess.Popen(
+        laid.command(host, sys.executable, "-P", "-c", script, *words),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def told_by(process: "subprocess.Popen[str]", timeout_s: float) -> dict[str, Any]:
+    """What a process prints last, from its JSON.
+
+    Args:
+        process: As `started` gives it.
+        timeout_s: How long to wait for its end, seconds.
+
+    Raises:
+        HostsError: It goes on for longer, or fails.
+    """
+    try:
+        out, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise HostsError(f"nothing came of it in {timeout_s:.0f} s") from None
+    if process.returncode:
+        raise HostsError(f"one of the hosts failed with status {process.returncode}")
+    return dict(json.loads(out.splitlines()[-1]))
 
 
 def _run(*command: str) -> None:

@@ -6,7 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +28,10 @@ def bench(
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="Benchmarks to run, all unless given."),
     ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Draw what was seen into this PNG file: one benchmark, joining or soak."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure speed: each figure beside a limit, or a plainer way, of the same run.
@@ -38,17 +44,32 @@ def bench(
     for name in names or ():
         if name not in BENCHMARKS:
             raise ConfigError(f"unknown benchmark {name!r}. Valid names: {', '.join(BENCHMARKS)}")
+    drawing: dict[str, Any] = {}
+    if picture is not None:
+        drawing["picture"] = _checked(picture, names or ())
     _say_progress()
     today = datetime.now(UTC).date().isoformat()
     results = []
     for name in names or BENCHMARKS:
         start_s = time.perf_counter()
-        result = BENCHMARKS[name]()
+        result = BENCHMARKS[name](**drawing)
         results.append(replace(result, date=today, wall_s=time.perf_counter() - start_s))
     if as_json:
         print_json({"benchmarks": [result.as_json() for result in results]})
     else:
         _print(results)
+
+
+def _checked(picture: Path, names: Sequence[str]) -> Path:
+    """Where to draw, if that can be done."""
+    from ...benchmarks import BENCHMARKS
+
+    drawn = [name for name, run in BENCHMARKS.items() if "picture" in signature(run).parameters]
+    if len(names) != 1 or names[0] not in drawn:
+        raise ConfigError(f"--picture goes with one benchmark that draws: {' or '.join(drawn)}")
+    if not picture.parent.is_dir():
+        raise ConfigError(f"--picture is {picture}: there is no folder {picture.parent}")
+    return picture
 
 
 def _print(results: Sequence["Result"]) -> None:

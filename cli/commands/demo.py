@@ -7,21 +7,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
 from ..console import print_json
 from ..errors import FAILED, fail
-from ..launch.command import complaint, conclude
+from ..launch.command import complaint, conclude, is_exact
 from ..launch.config import LaunchConfig, check
 from ..launch.display import Display, display_on
 from ..launch.processes import fork_server as forking
 from ..launch.supervisor import LOOK_S, supervise
 from ..launch.swarm import Swarm
-from ..options import OUTPUT, Json, options_of
+from ..options import OUTPUT, Json, Source, config_of, options_of
 from ..run_folder import new_folders
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ..launch.monitor import PeerView
     from ..launch.summary import Outcome
 
-__all__ = ["demo"]
+__all__ = ["DemoConfig", "demo"]
 
 TARGET: Final = 0.88
 
@@ -67,36 +66,34 @@ class _Entry:
     steps: int | None
 
 
-@options_of()
-def demo(
-    *,
-    target: Annotated[
-        float,
-        typer.Option(
-            metavar="PART",
-            help="Accuracy on held-out data that the three are to reach.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = TARGET,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            metavar="S",
-            help="How long training takes, beside some seconds until all processes have started.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = SECONDS,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The run's folder; runs/demo-TIME unless given.",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoConfig:
+    """What `rumor demo` shows, and for how long.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    target: float = TARGET
+    """Accuracy on held-out data that the three are to reach."""
+
+    seconds: float = SECONDS
+    """How long training takes, beside some seconds until all processes have started."""
+
+    out: Path | None = None
+    """The run's folder; runs/demo-TIME unless given."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target < 1:
+            raise ConfigError(f"--target is {self.target}: it must be above 0 and below 1")
+        if not 1 <= self.seconds <= _SECONDS_MAX:
+            raise ConfigError(
+                f"--seconds is {self.seconds:g}: it must be from 1 to {_SECONDS_MAX:g}"
+            )
+
+
+@options_of(Source(DemoConfig, OUTPUT, metavars={"target": "PART", "seconds": "S"}))
+def demo(*, as_json: Json = False, **settings: Any) -> None:
     """Show in a minute what a swarm does when machines are slow, die, and come late.
 
     Four peers train on handwritten digits, half of whose labels are wrong: gradients are mostly
@@ -109,12 +106,9 @@ def demo(
 
     Exit status: as for `rumor launch`. Nothing depends on who was faster.
     """
-    if not 0 < target < 1:
-        raise ConfigError(f"--target is {target}: it must be above 0 and below 1")
-    if not 1 <= seconds <= _SECONDS_MAX:
-        raise ConfigError(f"--seconds is {seconds:g}: it must be from 1 to {_SECONDS_MAX:g}")
-    folder = out or next(path for path in new_folders("demo") if not path.exists())
-    summary = _run(folder, target, seconds)
+    config = config_of(DemoConfig, settings)
+    folder = config.out or next(path for path in new_folders("demo") if not path.exists())
+    summary = _run(folder, config.target, config.seconds)
     if as_json:
         print_json(summary)
     else:
@@ -177,7 +171,7 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
 
     entries = _entries(folder, seconds)
     with ExitStack() as stack:
-        server = stack.enter_context(forking.fork_server(entries["rumor"].config.task))
+        server = stack.enter_context(forking.fork_server())
         checked = {key: check(entry.config) for key, entry in entries.items()}
         swarms = {
             key: stack.enter_context(
@@ -191,8 +185,9 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
         names = {key: entry.name for key, entry in entries.items()}
         title = f"noisy-digits, one peer {SLOWNESS} times slower, in {folder}"
         with display_on(sys.stderr, title, lambda: _notes(swarms, names, target)) as display:
-            supervise(main.group, main.monitor, display, main.injector)
-            _await(list(others.values()), main, display, started_s)
+            look = _looking_at(list(others.values()), display)
+            supervise(main.group, main.monitor, look, main.injector)
+            _await(list(others.values()), main, look, started_s)
         wall_s = time.monotonic() - started_s
     outcomes = {key: swarm.outcomes() for key, swarm in swarms.items()}
     contestants = {key: _contestant(entries[key].name, outcomes[key], target) for key in entries}
@@ -231,24 +226,38 @@ def _running(swarms: Sequence[Swarm]) -> Iterator[None]:
             swarm.group.wait()
 
 
+def _looking_at(swarms: Sequence[Swarm], display: Display) -> Display:
+    """Show what *display* does, and look first how far those are whose peers are not shown."""
+
+    def look(views: "Sequence[PeerView]", news: Sequence[str], elapsed_s: float) -> None:
+        for swarm in swarms:
+            swarm.monitor.update()
+        display(views, news, elapsed_s)
+
+    return look
+
+
 def _await(swarms: Sequence[Swarm], main: Swarm, display: Display, started_s: float) -> None:
-    """Watch some to their end; if the main one was stopped, they stop, too."""
+    """Watch some to their end; if the main one was stopped, they stop, too.
+
+    Args:
+        swarms: Which.
+        main: The one whose peers are shown.
+        display: Looks at all, and shows it.
+        started_s: When they started, seconds, monotonic.
+    """
     if any(view.state == "left" for view in main.monitor.views):
         for swarm in swarms:
             swarm.group.leave_all()
     while not all(swarm.monitor.over for swarm in swarms):
-        for swarm in swarms:
-            swarm.monitor.update()
         display(main.monitor.views, [], time.monotonic() - started_s)
         time.sleep(LOOK_S)
 
 
 def _notes(swarms: Mapping[str, Swarm], names: Mapping[str, str], target: float) -> list[str]:
-    """How good each is now, and how far those are whose peers are not in the table."""
+    """Say how good each is now."""
     notes = []
     for key, swarm in swarms.items():
-        if key != "rumor":
-            swarm.monitor.update()
         views = swarm.monitor.views
         known = [view.accuracy for view in views if view.accuracy is not None]
         accuracy = f"{sum(known) / len(known):.3f}" if known else "    -"
@@ -314,10 +323,8 @@ def _draw(
     from ...sim.results.race import draw_race
 
     swarm = summary["swarms"]["rumor"]
-    exact = swarm["weight_units_total"] == swarm["weight_units_expected"]
-    verdict = "exact" if exact else "NOT EXACT"
     note = (
-        f"Weight is {verdict}: {swarm['weight_units_total']:,} units are there, "
+        f"Weight is {_verdict(swarm)}: {swarm['weight_units_total']:,} units are there, "
         f"{swarm['weight_units_expected']:,} should be."
     )
     title = f"Four peers, one {SLOWNESS} times slower, one killed; a fifth one joins late"
@@ -379,10 +386,9 @@ def _report(summary: dict[str, Any], console: Console) -> None:
         else (f"did not come to an accuracy of {target:g}")
     )
     console.print()
-    exact = swarm["weight_units_total"] == swarm["weight_units_expected"]
     sentences = [
         f"Four peers, of which one was {SLOWNESS} times slower, one was killed and came back, "
-        f"and a fifth one came late, {came}; weight is {'exact' if exact else 'NOT EXACT'} to the "
+        f"and a fifth one came late, {came}; weight is {_verdict(swarm)} to the "
         f"unit ({swarm['weight_units_total']}).",
         _compared("One machine alone", reached["one"], ours),
         _compared(
@@ -392,6 +398,10 @@ def _report(summary: dict[str, Any], console: Console) -> None:
     for sentence in sentences:
         console.print(sentence, highlight=False, markup=False)
     console.print(f"Picture: {out}/demo.png", highlight=False, markup=False, soft_wrap=True)
+
+
+def _verdict(swarm: Mapping[str, Any]) -> str:
+    return "exact" if is_exact(swarm) else "NOT EXACT"
 
 
 def _compared(who: str, theirs: float | None, ours: float | None) -> str:

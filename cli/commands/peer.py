@@ -44,7 +44,10 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _NOT_KEPT: Final = ("resume", "trust", "out", "network_faults")
 
 # With another of these it would not be the same peer, training the same model on the same data.
-_FIXED: Final = ("task", "seed", "partition", "index", "count", "batch_size", "id", "shards")
+_FIXED: Final = (
+    *("task", "seed", "partition", "index", "count", "batch_size", "id"),
+    *("shards", "frozen_may_differ"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,10 @@ class LifeConfig:
         "train.config:PeerConfig",
         GOSSIP,
         # Exchange and rule say these, and --checkpoint-every.
-        without=("rule", "shards", "mixing", "mix_budget_s", "protocol", "checkpoint", "signals"),
+        without=(
+            *("rule", "shards", "frozen_may_differ", "mixing", "mix_budget_s"),
+            *("memory_models", "protocol", "checkpoint", "signals"),
+        ),
     ),
     Source("cli.exchange:RuleConfig", GOSSIP),
     Source("cli.exchange:ExchangeConfig", EXCHANGE),
@@ -125,7 +131,7 @@ def _run(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
     stop_on_signals(stop)
-    keep_pages()
+    keep_pages(messages=True)
     allow_more_files()
     opens = open_transport if network_faults is None else _opens_faulty(network_faults)
     report = run(run_config, peer_config, stop=stop, opens=opens)

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -29,9 +29,6 @@ from ..launch.script import (
 )
 from ..launch.supervisor import supervise
 from ..options import EXCHANGE, GOSSIP, OUTPUT, Json, Source, given, options_of
-
-if TYPE_CHECKING:
-    from ..launch.summary import Outcome
 
 __all__ = ["run"]
 
@@ -117,11 +114,9 @@ def _run(config: ScriptConfig, command: Sequence[str], script: str, out: Path) -
             views = supervise(group, monitor, display)
         wall_s = time.monotonic() - started_s
 
-        from ..launch.summary import read_outcome
+        from ..launch.summary import read_outcomes
 
-        outcomes: Sequence[Outcome] = [
-            read_outcome(place, view) for place, view in zip(group.places, views, strict=True)
-        ]
+        outcomes = read_outcomes(group.places, views)
         described = config.described(script, _reports(places))
         log.summary = conclude(described, None, out, wall_s, outcomes)
     return log.summary

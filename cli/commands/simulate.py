@@ -48,7 +48,9 @@ class SimulateConfig:
 @options_of(
     # What these say holds for a simulation, too; matrices are what it mixes by.
     Source("cli.exchange:RuleConfig", GOSSIP, adds=False),
-    Source("cli.exchange:ExchangeConfig", EXCHANGE, without=("mixing",), adds=False),
+    Source(
+        "cli.exchange:ExchangeConfig", EXCHANGE, without=("mixing", "frozen_may_differ"), adds=False
+    ),
     Source(
         "sim.config:SimulationConfig",
         GOSSIP,

@@ -33,6 +33,7 @@ __all__ = [
     "RunLog",
     "complaint",
     "conclude",
+    "is_exact",
     "launch",
     "logging_to",
     "run_swarm",
@@ -144,7 +145,7 @@ def run_swarm(
     # A server imports torch while this process does so, too.
     forks = program == PROGRAM
     with ExitStack() as stack:
-        server = stack.enter_context(forking.fork_server(config.task)) if forks else None
+        server = stack.enter_context(forking.fork_server()) if forks else None
         task, out = check(config, resumes=resumption is not None)
         steps = config.steps or (None if config.total_steps else task.steps)
         described = config.described(steps)
@@ -192,11 +193,16 @@ def logging_to(loggers: Sequence[str], out: Path, described: Mapping[str, Any]) 
         writer.close(log.summary)
 
 
+def is_exact(summary: Mapping[str, Any]) -> bool:
+    """Whether every unit of weight that a run was founded with is accounted for."""
+    return bool(summary["weight_units_total"] == summary["weight_units_expected"])
+
+
 def complaint(summary: dict[str, Any]) -> str:
     """Why a run did not work, in one line; empty where somebody finished, and all else is well."""
     said = []
     peers = summary["peers_detail"]
-    if summary["weight_units_total"] != summary["weight_units_expected"]:
+    if not is_exact(summary):
         said.append("the ledgers do not balance: weight was lost or created, which is a bug")
     elif all(peer["state"] == "left" for peer in peers):
         said.append("stopped before the end")

@@ -256,7 +256,7 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     out = config.out if resumes and config.out is not None else _folder(config)
     from ...train.config import PeerConfig
     from ...train.interval import parse_interval
-    from ...train.loop.exporter import require_free_ports
+    from ...train.loop.metrics_port import require_free_ports
     from ...train.lr_schedule import parse_lr_schedule
     from ...train.tasks.registry import load_task
 

@@ -115,7 +115,7 @@ class PeerView:
     steps_total: int | None = None
     """How many all together are to take; None where only each has a number of them."""
     why: str = ""
-    """How it ended, where it did not finish."""
+    """How it ended, where it did not finish, or not with its own steps."""
     earlier: list[LifeEnd] = field(default_factory=list)
     """Its earlier lives."""
 
@@ -236,7 +236,9 @@ class Monitor:
             before = view.state
             self._over[index] = True
             view.state, view.why = _ending(self._places[index].folder, status)
-            if view.state is not before and view.state in OVER:
+            if (view.state is not before and view.state in OVER) or (
+                view.state is State.FINISHED and view.why
+            ):
                 self._news.append(_sentence(view))
 
 
@@ -263,7 +265,8 @@ def last_words(folder: Path) -> str:
 def _ending(folder: Path, status: int) -> tuple[State, str]:
     report = read_report(folder)
     if report is not None and not (status > 0 and report["state"] == State.FINISHED):
-        return State(report["state"]), report.get("error") or ""
+        by = report.get("ended_by")
+        return State(report["state"]), report.get("error") or (f"ended by {by}" if by else "")
     if status < 0:
         return State.KILLED, _signal(-status)
     if report is None and status - 128 in set(signal.Signals):
@@ -301,6 +304,8 @@ def _sentence(view: PeerView) -> str:
     match view.state:
         case State.KILLED:
             return f"{view.id} was killed by {view.why} at step {view.step}"
+        case State.FINISHED:
+            return f"{view.id} finished at step {view.step}, {view.why}"
         case State.LEFT:
             return f"{view.id} left at step {view.step}"
         case _:

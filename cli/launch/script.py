@@ -241,7 +241,7 @@ def find_folder(config: ScriptConfig, script: str) -> Path:
     """
     from ...sim.results.files import check_folder
     from ...train.config import PeerConfig
-    from ...train.loop.exporter import require_free_ports
+    from ...train.loop.metrics_port import require_free_ports
 
     # Each peer would refuse it, after the folders were made.
     given = {"rule": config.rule_spec and config.rule_spec.make(), "topology": config.topology}

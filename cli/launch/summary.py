@@ -1,7 +1,7 @@
 """How each peer of a run ended, where the weight is, and what the run came to."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 from ...gossip import Account, Audit, audit
 from ...gossip.errors import TrainingError
 from ...gossip.weight import founders, in_units
+from ...train.model import travelling, with_own_names
 from ...train.storage.ledger_file import read_ledgers
 from ...train.storage.merge import (
     SavedModel,
@@ -23,7 +24,6 @@ from ...train.storage.merge import (
     merging_weights,
     open_model,
     save_model,
-    travelling,
 )
 from ...train.tasks.registry import Evaluation, Task
 from .folder import Place
@@ -38,6 +38,7 @@ __all__ = [
     "estimate",
     "merge_outcomes",
     "read_outcome",
+    "read_outcomes",
     "summarize",
 ]
 
@@ -58,7 +59,7 @@ class Outcome:
     id: str
     state: State
     why: str
-    """What ended it, where it did not finish."""
+    """What ended it, where it did not finish, or not with its own steps."""
     steps: int
     figures: Mapping[str, Any]
     """Those of `FIGURES`."""
@@ -147,6 +148,11 @@ def balance(outcomes: Sequence[Outcome]) -> Balance:
     shards = max((len(outcome.accounts) for outcome in outcomes), default=1)
     whole = audit(accounts, frozenset().union(*(death.end.lives for death in deaths)))
     return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
+
+
+def read_outcomes(places: Iterable[Place], views: Iterable[PeerView]) -> list[Outcome]:
+    """What each peer of a run came to, as `read_outcome` tells it; all have ended."""
+    return [read_outcome(place, view) for place, view in zip(places, views, strict=True)]
 
 
 def read_outcome(place: Place, view: PeerView) -> Outcome:
@@ -306,7 +312,7 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
         torch.manual_seed(0)
         model = task.model()
         names = travelling(model)
-        model.load_state_dict(state)
+        model.load_state_dict(with_own_names(model, state))
         evaluation = task.evaluate(model)
     return Merged(
         state=state,

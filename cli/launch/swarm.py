@@ -102,7 +102,6 @@ class Swarm:
         Raises:
             TrainingError: A peer left files that cannot be read.
         """
-        from .summary import read_outcome
+        from .summary import read_outcomes
 
-        pairs = zip(self.group.places, self.monitor.views, strict=True)
-        return [read_outcome(place, view) for place, view in pairs]
+        return read_outcomes(self.group.places, self.monitor.views)

@@ -1,8 +1,8 @@
 """What the protocol asks for: the driver carries these out, in order.
 
 Nothing here holds a value. ``Snapshot`` and ``Mix`` are for the vector, ``Send`` and its like for
-the network, ``Record`` for the ledger on disk, ``Wait`` and ``Halt`` for whoever takes the steps.
-What is only told to people is in `rumor.gossip.effects.events`.
+the network, ``Record`` for the ledger on disk, ``Wait``, ``EndTraining`` and ``Halt`` for whoever
+takes the steps. What is only told to people is in `rumor.gossip.effects.events`.
 """
 
 from ..types import PeerId, ShareId, SharePart, SnapshotId, frozen
@@ -16,10 +16,12 @@ __all__ = [
     "Dismiss",
     "Drop",
     "Effect",
+    "EndTraining",
     "Exchange",
     "Greet",
     "Halt",
     "Inspect",
+    "Measure",
     "Meet",
     "Mix",
     "Part",
@@ -150,6 +152,15 @@ class Inspect:
 
 
 @frozen
+class Measure:
+    """Measure how far staged shares are from ``x``, each from its shard of it, and answer with
+    ``Protocol.measured``. It is the last effect of a call: ``x`` stays as it is until the answer,
+    and so does what follows from it."""
+
+    shares: tuple[ShareId, ...]
+
+
+@frozen
 class Mix:
     """``x += fraction * (share - x)``, then forget the share; a fraction of 1 is a copy."""
 
@@ -205,6 +216,13 @@ class Wait:
 
 
 @frozen
+class EndTraining:
+    """A rule says that training is over for this peer, too, since another's is; it finishes."""
+
+    by: PeerId
+
+
+@frozen
 class Halt:
     """A rule cannot go on at all; what has begun is not undone, and the peer may still leave."""
 
@@ -224,10 +242,12 @@ Effect = (
     | Stage
     | Attach
     | Inspect
+    | Measure
     | Mix
     | Combine
     | Exchange
     | Drop
     | Wait
+    | EndTraining
     | Halt
 )

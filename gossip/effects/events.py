@@ -58,9 +58,13 @@ class ShareRefused:
     reason: str
 
 
+NO_MEMORY = "no memory"
+"""Why a push is skipped, or a share goes back, for which the peer has no memory."""
+
+
 @frozen
 class PushSkipped:
-    """A push that was due found no weight, no neighbor or no credit."""
+    """A push that was due found no weight, no neighbor, no credit or no memory."""
 
     reason: str
 

@@ -6,7 +6,7 @@ from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
 from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId
-from ..wire.messages import Chunk, End
+from ..wire.messages import Chunk
 from .transfer import OutgoingTransfer
 
 __all__ = [
@@ -132,6 +132,9 @@ class RttEstimator:
 FRAMES_MAX = 1 << 16
 """Frames of one share at most: a receiver keeps count of each."""
 
+# Fewer, and what one thread does waits for what another does.
+_FRAMES_MIN = 8
+
 # A new measurement counts as much as all before it: links change, and frames may be off by half.
 _SMOOTHING = 0.5
 
@@ -207,6 +210,8 @@ class LinkEstimator:
     def frame_bytes(self, size_bytes: int) -> int:
         """Size of the frames of a share: a power of two, near what takes ``frame_s``.
 
+        One frame arrives while the next is sent: of a share that is not large there shall be some.
+
         Args:
             size_bytes: Of the share.
         """
@@ -216,7 +221,8 @@ class LinkEstimator:
             bytes_s = min(bytes_s or config.bandwidth_bytes_s, config.bandwidth_bytes_s)
         if bytes_s:
             wanted = max(1, int(bytes_s * config.frame_s))
-            frame = 1 << (wanted.bit_length() - 1)
+            most = max(frame, size_bytes // _FRAMES_MIN)
+            frame = 1 << (min(wanted, most).bit_length() - 1)
         frame = max(config.frame_bytes_min, min(config.frame_bytes_max, frame))
         return max(frame, -(-size_bytes // FRAMES_MAX))
 
@@ -307,7 +313,6 @@ class FlowControl:
             self._log.send(*receiver, body, frame=(transfer.snapshot, start, stop - start))
             self._rate_limiter.sent(stop - start, now)
             transfer.sent_bytes = stop
-        self._log.send(*receiver, End(offer.seq))
         self.give_up(transfer)
         return True
 

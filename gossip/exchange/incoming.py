@@ -161,13 +161,6 @@ class Inbox:
         offer = transfer.offer
         return Stage(share, message.offset_bytes, offer.size_bytes, offer.form)
 
-    def end(self, share: ShareId, now: float) -> None:
-        """Note that all frames were sent."""
-        transfer = self._find(share)
-        if transfer is not None and transfer.on(IncomingEvent.END):
-            transfer.progress_s = now
-            self._inspect_if_complete(transfer)
-
     def query(self, share: ShareId, now: float) -> None:
         """Answer what became of a share; one that has not been seen never will be."""
         transfer = self._find(share)
@@ -225,7 +218,7 @@ class Inbox:
         if reason:
             self._log.ask(Drop(transfer.id))
             self._log.ask(ShareRefused(transfer.id.sender, reason))
-        self._decide(transfer.id, accepted)
+        self._decide(transfer.id, accepted, transfer.bytes_s)
         return True
 
     def read(self, transfer: IncomingTransfer) -> None:
@@ -347,10 +340,7 @@ class Inbox:
         return min(window, transfer.offer.size_bytes)
 
     def _inspect_if_complete(self, transfer: IncomingTransfer) -> None:
-        if (
-            transfer.state is IncomingState.ENDED
-            and transfer.received_bytes == transfer.offer.size_bytes
-        ):
+        if transfer.received_bytes == transfer.offer.size_bytes:
             transfer.on(IncomingEvent.COMPLETE)
             self._log.ask(Inspect(transfer.id))
 
@@ -358,15 +348,16 @@ class Inbox:
         self._log.ask(ShareRefused(share.sender, reason))
         self._decide(share, 0)
 
-    def _decide(self, share: ShareId, accepted: int) -> None:
+    def _decide(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
         entry = Entry(Kind.ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
         self._log.record(entry)
-        self._acknowledge(share, accepted)
+        self._acknowledge(share, accepted, bytes_s)
 
-    def _acknowledge(self, share: ShareId, accepted: int) -> None:
+    def _acknowledge(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
         """Say the decision (again)."""
         config = self._config
         # Nothing is to come unasked where the last share was of no use, or came in disorder.
         has_place = accepted and len(self.transfers) < config.staged_max and self._is_open()
         credit_bytes = config.window_bytes if has_place else 0
-        self._log.send(share.sender, share.incarnation, Ack(share.seq, accepted, credit_bytes))
+        ack = Ack(share.seq, accepted, credit_bytes, bytes_s)
+        self._log.send(share.sender, share.incarnation, ack)

@@ -34,6 +34,11 @@ class SnapshotRefs:
         self._counts: dict[SnapshotId, int] = {}
         self._abandoned: set[SnapshotId] = set()
 
+    @property
+    def held(self) -> set[SnapshotId]:
+        """Snapshots that have a reference, or are about to be released."""
+        return set(self._counts)
+
     def add(self, snapshot: SnapshotId) -> None:
         """Add a reference."""
         self._counts[snapshot] = self._counts.get(snapshot, 0) + 1
@@ -206,7 +211,12 @@ class Outbox:
             or transfer.incarnation != incarnation
         ):
             return
-        if self._on(transfer, EscrowEvent.ACK, now, message.accepted) and message.credit_bytes:
+        if not self._on(transfer, EscrowEvent.ACK, now, message.accepted):
+            return
+        if message.bytes_s and not transfer.gap_s:
+            # All of it fitted what was granted at first, so that no GRANT told of the pace.
+            self._links.to(peer, incarnation).carried(message.bytes_s, 1.0)
+        if message.credit_bytes:
             credit_bytes = min(message.credit_bytes, self._config.window_bytes)
             self._credits[peer] = incarnation, credit_bytes
 

@@ -54,8 +54,6 @@ class IncomingState(IntEnum):
     """It is being looked whether it can be read from its sender's memory."""
     ARRIVING = auto()
     """Frame by frame."""
-    ENDED = auto()
-    """All frames were sent, and some are not here."""
     STAGED = auto()
     """All of it is here, and is being inspected."""
     READY = auto()
@@ -76,9 +74,8 @@ class IncomingEvent(IntEnum):
     READABLE = auto()
     UNREADABLE = auto()
     FRAME = auto()
-    END = auto()
     COMPLETE = auto()
-    """The last frame is here, and so is the END."""
+    """All its frames are here."""
     FINITE = auto()
     NOT_FINITE = auto()
     STALLED = auto()
@@ -111,7 +108,6 @@ _IS_WHOLE = {
     **_COMES_AGAIN,
     **_NOT_ATTACHING,
     _E.FRAME: None,
-    _E.END: None,
     _E.STALLED: None,
     _E.RESTARTED: None,
     _E.REFUSED: _S.DECIDED,
@@ -125,7 +121,6 @@ INCOMING_TRANSITIONS: dict[IncomingState, dict[IncomingEvent, IncomingState | No
         _E.READABLE: _S.STAGED,
         _E.UNREADABLE: _S.ARRIVING,
         _E.FRAME: None,
-        _E.END: None,
         **_ENDS,
     },
     _S.ARRIVING: {
@@ -135,15 +130,6 @@ INCOMING_TRANSITIONS: dict[IncomingState, dict[IncomingEvent, IncomingState | No
         _E.ATTACH: _S.ARRIVING,
         _E.OFFER: _S.ARRIVING,
         _E.FRAME: _S.ARRIVING,
-        _E.END: _S.ENDED,
-        **_ENDS,
-    },
-    _S.ENDED: {
-        **_COMES_AGAIN,
-        **_NOT_ATTACHING,
-        **_NOT_INSPECTED,
-        _E.FRAME: _S.ENDED,
-        _E.END: None,
         _E.COMPLETE: _S.STAGED,
         **_ENDS,
     },
@@ -154,6 +140,10 @@ INCOMING_TRANSITIONS: dict[IncomingState, dict[IncomingEvent, IncomingState | No
 }
 """By state, the state that an event leads to; None where it is ignored. What is left out cannot
 happen."""
+
+
+# Frames that came in no time tell nothing.
+_PACE_MAX = 1e12
 
 
 @dataclass(slots=True)
@@ -198,6 +188,13 @@ class IncomingTransfer:
             self.began_s = now
         self.received_bytes += size_bytes
         self.progress_s = now
+
+    @property
+    def bytes_s(self) -> int:
+        """The pace at which its frames came, bytes per second; 0 where that is not known."""
+        # A share that is read from memory has no frames, and one of a single frame no pace.
+        pace = self.bytes_in(1.0) if len(self.chunks) > 1 else 0.0
+        return int(pace) if pace < _PACE_MAX else 0
 
     def bytes_in(self, seconds: float) -> float:
         """How much of it comes in so many seconds, at the pace so far; without end if unknown."""

@@ -227,6 +227,12 @@ class StaticMemberTable:
         """Nothing: who has finished is not asked for more steps."""
         return None
 
+    def finished(self) -> list[PeerId]:
+        """Other members that have taken all their steps, and have not left since, sorted."""
+        phases = self._membership.phases
+        done = (peer for peer in phases if Phase.FINISHED <= phases[peer] <= Phase.QUIET)
+        return sorted(peer for peer in done if peer != self.id)
+
     def trains(self, peer: PeerId) -> bool:
         """Whether a member takes optimizer steps still."""
         return self._membership.phases.get(peer, Phase.LEFT) < Phase.FINISHED

@@ -244,6 +244,11 @@ class MemberTable:
         member = self.member(peer)
         return member.step if member is not None and member.phase is Phase.FINISHED else None
 
+    def finished(self) -> list[PeerId]:
+        """Other members that have taken all their steps, and have not left since, sorted."""
+        others = (known.member for known in self._others.values())
+        return sorted(m.id for m in others if Phase.FINISHED <= m.phase <= Phase.QUIET)
+
     def trains(self, peer: PeerId) -> bool:
         """Whether a peer takes optimizer steps still."""
         member = self.me if peer == self.id else self.member(peer)

@@ -7,27 +7,27 @@ from typing import NoReturn
 import numpy as np
 
 from ..effects.effects import Combine, Drop, Exchange, Mix, X
-from ..effects.events import PushSkipped, ShareMixed
+from ..effects.events import NO_MEMORY, PushSkipped, ShareMixed
 from ..errors import LocalProtocolError
 from ..exchange.outgoing import Returned
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..membership.dialing import pair
 from ..types import Incarnation, PeerId, ShareId
 from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
-from ..wire.formats import NATIVE, Form, parse_wire
+from ..wire.formats import NATIVE, Form
 from ..wire.messages import Phase
-from .sending import FreshSnapshots, send_share
-from .share import Kept, Pushed, Share, Term
+from .sending import FreshSnapshots, form_of, registers_of, send_share
+from .share import Kept, Share, Term
 from .state import State, Weighing
 
-__all__ = ["RuleContext", "Turn"]
+__all__ = ["RuleContext"]
 
 ROUNDS_PASSED_MAX = 64
 """Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
 
 _PLAIN = Form()
-
 _ONLY_SHARD = (0,)
+_NOTHING: Mapping[ShareId, float] = {}
 
 
 class RuleContext:
@@ -43,7 +43,11 @@ class RuleContext:
         rng: The rule's own random stream.
     """
 
-    def __init__(self, state: State, now: float, *, trained: bool, merging: bool) -> None:
+    _distances: Mapping[ShareId, float] | None = None
+
+    def __init__(
+        self, state: State, now: float, *, trained: bool, merging: bool, within_step: bool = False
+    ) -> None:
         self._state = state
         self.now = now
         self.elapsed_s = 0.0 if state.called_s is None else now - state.called_s
@@ -54,7 +58,8 @@ class RuleContext:
         self._shard_states = state.shard_states
         self.returned: tuple[Returned, ...] = ()
         self._transfers: dict[ShareId, IncomingTransfer] = {}
-        for shard_state in state.busy_shards:
+        # What a step still computes on must not change.
+        for shard_state in () if within_step else state.busy_shards:
             if shard_state.outbox.returned:
                 self.returned += shard_state.outbox.take_returned()
             for transfer in shard_state.inbox.transfers.values():
@@ -63,7 +68,22 @@ class RuleContext:
         # By register: pushes of one that has not changed in between share one snapshot.
         self._fresh = FreshSnapshots()
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(self._shard_states) == 1 else None
-        state.called_s = now
+        if not within_step:
+            state.called_s = now
+
+    def answer(self, distances: Mapping[ShareId, float], called_s: float | None) -> None:
+        """Be the answer to `measure`, in a turn that began with a call at that time, seconds."""
+        self._distances, self._state.called_s = distances, called_s
+
+    @property
+    def lr(self) -> float | None:
+        """Learning rate of the step that was taken, where somebody says; see `Requirements.lr`."""
+        return self._state.lr if self.trained else None
+
+    @property
+    def measured(self) -> bool:
+        """Whether this is the answer to `measure`, at the same step boundary."""
+        return self._distances is not None
 
     @property
     def me(self) -> PeerId:
@@ -111,8 +131,7 @@ class RuleContext:
         return self._shard_states[0].weight
 
     def roundtrip_s(self) -> float | None:
-        """From a push to its answer, the mean over neighbors who live, seconds; None where none is
-        known."""
+        """Mean time from a push to its answer, over neighbors who live; None where unknown."""
         return self._state.links.roundtrip_s(self._state.table.is_alive)
 
     def weight_of(self, shard: int) -> int:
@@ -230,6 +249,10 @@ class RuleContext:
         members are not told of one another's steps."""
         return self._state.table.steps_at_end(peer)
 
+    def others_finished(self) -> list[PeerId]:
+        """Other members that have taken all their steps, and have not left since, sorted."""
+        return self._state.table.finished()
+
     def trains(self, peer: PeerId) -> bool:
         """Whether a peer takes optimizer steps still, this one included."""
         return self._state.table.trains(peer)
@@ -238,10 +261,15 @@ class RuleContext:
         """Whether a peer that is considered alive has been silent for so long that it is asked."""
         return self._state.table.is_suspected(peer)
 
-    def can_push(self, peer: PeerId) -> bool:
-        """Whether there is credit toward *peer*, and reason to think that it can be reached."""
+    def can_push(self, peer: PeerId, *, lent: bool = False) -> bool:
+        """Whether there is credit toward *peer*, and reason to think that it can be reached.
+
+        Args:
+            peer: To whom.
+            lent: Whether it will read this peer's memory, which takes no credit.
+        """
         busy = any([self._shard_states[shard].outbox.is_busy(peer) for shard in self.shards])
-        free = self._has_credit() and not busy
+        free = not busy and (not self._state.is_full if lent else self._has_credit())
         return free and self._state.table.is_reachable(peer, self.now)
 
     def is_outstanding(self, peer: PeerId) -> bool:
@@ -262,7 +290,7 @@ class RuleContext:
         Args:
             among: Whom to choose from, the neighbors of this round unless given.
             shards: What is to be pushed, those to be pushed next unless given.
-            urgent: Whether credit is no matter, because the peer is about to go.
+            urgent: Whether credit is no matter: the peer is about to go, or goes on with a push.
         """
         if not (urgent or self._has_credit()):
             return None
@@ -299,6 +327,9 @@ class RuleContext:
         self._state.log.ask(Mix(share.id, mixing_fraction(shard_state.weight, accepted), form))
         if self._fresh:
             self._fresh.forget(X)
+        if self._distances:
+            same = share.id.shard
+            self._distances = {s: d for s, d in self._distances.items() if s.shard != same}
         self._accepted(transfer, accepted)
 
     def accept(self, share: Share) -> None:
@@ -312,6 +343,16 @@ class RuleContext:
         transfer = self._transfers.pop(share.id, None) or _not_there(share)
         self._shard_states[share.id.shard].inbox.decide(transfer, 0, reason)
 
+    def measure(self, share: Share) -> None:
+        """Ask how far a share is from ``x`` (`Requirements.measures`): the rule is called again
+        before the next optimizer step, with `measured`, and `distance` has the answer."""
+        self._state.measuring.append(share.id)
+
+    def distance(self, share: Share) -> float | None:
+        """Euclidean norm of the difference between a share's first register and its shard of ``x``;
+        None where it was not measured, or ``x`` has changed since."""
+        return (self._distances or _NOTHING).get(share.id)
+
     def combine(self, register: str, terms: Iterable[tuple[float, Term]]) -> None:
         """Set ``register = sum of coefficient * term``.
 
@@ -323,8 +364,7 @@ class RuleContext:
         """
         resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
         self._state.log.ask(Combine(register, resolved))
-        if self._fresh:
-            self._fresh.forget(register)
+        self._changed(register)
 
     def keep(
         self, register: str, peers: Sequence[PeerId], *, bare: bool = False, whole: bool = False
@@ -339,7 +379,8 @@ class RuleContext:
         """
         forms = {Form(NATIVE if whole else self._state.config.wire, bare=True)}
         if not bare:
-            forms = {self._form(peer, copy=False, anchor=False, whole=whole) for peer in peers}
+            given = {"copy": False, "anchor": False, "whole": whole or self.merging}
+            forms = {form_of(self._state, peer, **given) for peer in peers}
         form = forms.pop() if len(forms) == 1 else _PLAIN
         shown = any([self._state.table.shares_memory(peer) for peer in peers])
         return Kept(self._state.keep(register, form, shown=shown), form)
@@ -352,8 +393,7 @@ class RuleContext:
         """Exchange a register with a segment that this machine's processes share: `Exchange`."""
         log = self._state.log
         log.ask(Exchange(register, segment, taken, given, log.swarm))
-        if self._fresh:
-            self._fresh.forget(register)
+        self._changed(register)
 
     def push(
         self,
@@ -401,11 +441,11 @@ class RuleContext:
             raise LocalProtocolError(f"cannot push {told} units to {peer}")
         form = _PLAIN
         if copy or state.config.wire != NATIVE:
-            form = self._form(peer, copy=copy, anchor=anchor, whole=whole)
+            form = form_of(state, peer, copy=copy, anchor=anchor, whole=whole or self.merging)
         if form.registers > 1:
             register = state.copied
         elif not isinstance(register, str):
-            register, form = self._several(register, form)
+            register, form = registers_of(state, self._fresh, register, form)
         send_share(
             *(state, shard_state, peer, self.now, self._fresh, register, form),
             escrow=weight,
@@ -428,10 +468,8 @@ class RuleContext:
         """Push several shards to one peer, which counts as one push.
 
         Args:
-            peer: To whom.
+            peer, round, copy, anchor, whole: As for `push`.
             weights: What goes with each shard.
-            round: As for `push`.
-            copy, anchor, whole: As for `push`.
         """
         before = self._state.round
         for shard, given in weights.items():
@@ -446,51 +484,19 @@ class RuleContext:
             )
         self._state.round = before + 1
 
-    def _form(self, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
-        """What a share consists of that is a copy, or in a format of its own where it can be."""
-        state = self._state
-        if copy:
-            is_anchor_sent = anchor and state.is_anchored
-            return Form(copy=True, anchor=is_anchor_sent, registers=len(state.copied))
-        if whole or self.merging or state.bare:
-            return _PLAIN
-        needs_anchor = parse_wire(state.config.wire).needs_anchor
-        if needs_anchor and not (state.is_anchored and state.table.is_anchored(peer)):
-            return _PLAIN
-        return Form(state.config.wire)
-
-    def _several(self, given: Sequence[str] | Kept, form: Form) -> tuple[Pushed, Form]:
-        """What is pushed, and its form, where that is several registers, or was kept."""
-        if isinstance(given, Kept):
-            self._fresh.note(given)
-            return given, given.form
-        registers = tuple(given)
-        most = self._state.share_registers
-        if not 1 <= len(registers) <= most:
-            raise LocalProtocolError(
-                f"cannot push {len(registers)} registers in one share: the rule's "
-                f"requirements.share_registers is {most}"
-            )
-        if len(registers) == 1:
-            return registers[0], form
-        return registers, form._replace(registers=len(registers))
-
-    def skip(self, reason: str) -> None:
-        """Note that a push that was due cannot be."""
-        self._state.log.ask(PushSkipped(reason))
+    def skip(self, reason: str = "") -> None:
+        """Note that a push that was due cannot be; without a reason, why nobody was drawn."""
+        self._state.log.ask(PushSkipped(reason or self._why_not()))
 
     def may_close(self, yes: bool) -> None:
-        """Say whether this peer may fall quiet, once all have finished.
-
-        Unless a rule ever says so, that is told by the number of its pushes since then.
-        """
+        """Say whether this peer may fall quiet, once all have finished; else its pushes tell."""
         self._state.may_close = yes
 
     def push_half(self) -> None:
         """Push half of the weight to a random neighbor, or note why that cannot be.
 
-        A round in which the topology gives this peer nobody, or nobody who can be reached, is
-        passed over, so that a schedule of single links does not stall at one of them.
+        A round that gives this peer nobody who can be reached is passed over, so that a schedule of
+        single links does not stall at one of them.
         """
         weights: dict[int, int] = {}
         for shard in self._chosen or self.shards:
@@ -508,9 +514,7 @@ class RuleContext:
             self._state.passed += 1
             peer = self.draw()
         if peer is None:
-            self.skip(
-                "no neighbor free" if self._state.rate_limiter.is_free(self.now) else "no bandwidth"
-            )
+            self.skip()
         else:
             self.push_shards(peer, weights)
             if len(self._shard_states) > 1:
@@ -518,20 +522,28 @@ class RuleContext:
 
     def _has_credit(self) -> bool:
         state = self._state
-        if state.rate_limiter.is_limited and not state.rate_limiter.is_free(self.now):
+        limiter = state.rate_limiter
+        if state.lacks_memory or (limiter.is_limited and not limiter.is_free(self.now)):
             return False
         # With shards, so many pushes may be outstanding, each of several shares.
         return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
 
+    def _why_not(self) -> str:
+        if self._state.lacks_memory:
+            return NO_MEMORY
+        return "no neighbor free" if self._state.rate_limiter.is_free(self.now) else "no bandwidth"
+
+    def _changed(self, register: str) -> None:
+        if self._fresh:
+            self._fresh.forget(register)
+        if self._distances and register == X:
+            self._distances = _NOTHING
+
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
-        self._state.rooted = True
-        self._shard_states[transfer.id.shard].inbox.decide(transfer, weight)
-        behind = max(0, self._state.table.step - transfer.offer.step)
-        self._state.log.ask(ShareMixed(transfer.id.sender, weight, behind))
-
-
-Turn = RuleContext
-"""The name of `RuleContext` in earlier versions."""
+        state, id, behind = self._state, transfer.id, self.step - transfer.offer.step
+        state.rooted = True
+        self._shard_states[id.shard].inbox.decide(transfer, weight)
+        state.log.ask(ShareMixed(id.sender, weight, max(0, behind)))
 
 
 def _not_there(share: Share) -> NoReturn:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..effects.effects import Dismiss, Greet, Part
+from ..effects.effects import Dismiss, Greet, Halt, Part
 from ..effects.events import Founded, Joined
 from ..effects.ledger import Entry, Kind
 from ..membership.dialing import ReconnectBackoff, SeedDialer
@@ -31,19 +31,29 @@ __all__ = ["Joining", "StateTransfer"]
 
 _EVER = -1e300
 
+_CLOSED = (
+    "a swarm that trains with {} takes nobody in once it has started: start all its peers "
+    "together (founders, on the command line --founders), or use a rule that can, such as gosgd"
+)
+
 
 class Joining:
     """The first phases of a peer: seeking, joining.
 
     Args:
         state: What the protocol remembers.
-        anchor: Hash of the vector this peer would found with.
+        anchor: Hash of the vector this peer would found with, or what makes it.
         rng: Opens the stream for the choice of a donor.
     """
 
-    def __init__(self, state: State, anchor: bytes, rng: Callable[[], np.random.Generator]) -> None:
+    def __init__(
+        self,
+        state: State,
+        anchor: bytes | Callable[[], bytes],
+        rng: Callable[[], np.random.Generator],
+    ) -> None:
         self._state = state
-        self._anchor = anchor
+        self._anchor_or_make = anchor
         self._open_rng = rng
         self._seeds: tuple[str, ...] = ()
         self._founders = 1
@@ -59,6 +69,11 @@ class Joining:
             config.seek_s, config.redial_s_max, lambda: float(self._rng.random())
         )
         self._dialer = SeedDialer(config, backoff)
+
+    @cached_property
+    def _anchor(self) -> bytes:
+        anchor = self._anchor_or_make
+        return anchor if isinstance(anchor, bytes) else anchor()
 
     @cached_property
     def _rng(self) -> np.random.Generator:
@@ -112,6 +127,39 @@ class Joining:
         members = (table.me,) if alone else table.members(unconfirmed=calls)
         clock = () if alone else table.clock.rows_beside({m.id: m.step for m in members})
         return Hello(members=members, clock=clock, rooted=self._state.rooted, reply=reply)
+
+    def take_copy(self, context: RuleContext, closed_by: str = "") -> None:
+        """Become a copy of the donor whose shares have come, once there is one of each shard.
+
+        Args:
+            context: At a step boundary.
+            closed_by: The rule that lets nobody join; empty where it does.
+        """
+        state = self._state
+        if closed_by:
+            if state.table.phase is Phase.JOINING:
+                state.log.ask(Halt(_CLOSED.format(closed_by)))
+            return
+        donor, others = "", []
+        for share in context.shares():
+            shard_state = state.shard_states[share.id.shard]
+            # One share of each shard makes a copy; with any more, two models would be blended.
+            if shard_state.copied:
+                others.append(share)
+                continue
+            for part, register in enumerate(state.copied[1:], 1):
+                context.combine(register, [(1.0, share.part(part))])
+            context.mix(share)
+            donor, shard_state.copied, shard_state.anchored = share.sender, True, share.form.anchor
+        if donor and all([each.copied for each in state.shard_states]):
+            if all([each.anchored for each in state.shard_states]):
+                state.anchor = state.log.swarm
+            state.enter(state.log.swarm)
+            self.joined(donor)
+        else:
+            # While these are undecided, their donor is not free to give what is still missing.
+            for share in others:
+                context.refuse(share, "of this shard there is a copy")
 
     def joined(self, donor: PeerId) -> None:
         """Note that the first share was mixed, so that this peer is a copy of its donor."""
@@ -276,16 +324,13 @@ class StateTransfer:
             member = self._state.table.member(peer)
             if member is None or member.phase > Phase.JOINING:
                 del self.asking[peer]
-            elif (
-                not context.is_outstanding(peer)
-                and context.can_push(peer)
-                and self._is_free(context)
-            ):
+            elif not context.is_outstanding(peer) and self._may_give(context, peer):
                 weights = {each.shard: half(each.weight) for each in self._state.shard_states}
                 if min(weights.values()) >= WEIGHT_MIN:
                     context.push_shards(peer, weights, copy=True, anchor=asked.anchor)
                     del self.asking[peer]
                     self.given[peer] = None
+                    self._state.gave = True
 
     def follow(self, peer: PeerId) -> None:
         """See whether a newcomer has got its copy, and refer half of those who wait to it."""
@@ -303,10 +348,17 @@ class StateTransfer:
                 refer = Refer((member,))
                 self._state.log.send(newcomer.id, newcomer.incarnation, refer)
 
-    def _is_free(self, context: RuleContext) -> bool:
-        """Whether no large copy is under way."""
+    def _may_give(self, context: RuleContext, peer: PeerId) -> bool:
+        """Whether a copy can be given to a newcomer now.
+
+        Of large ones no two are sent at a time, since each would only slow the other. Newcomers
+        on this machine read one copy all at once.
+        """
         state = self._state
         size = state.schema.copy_bytes + (len(state.copied) - 1) * state.schema.share_bytes
-        if size <= state.config.inline_bytes_max:
-            return True
-        return not any([context.is_outstanding(peer) for peer in self.given])
+        if size > state.config.inline_bytes_max:
+            if state.table.shares_memory(peer):
+                return context.can_push(peer, lent=True)
+            if any([context.is_outstanding(other) for other in self.given]):
+                return False
+        return context.can_push(peer)

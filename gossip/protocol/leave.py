@@ -139,6 +139,8 @@ class Leaving:
         due_s = self._since_s + state.config.gossip_s
         if heirs and now < due_s:
             self.due_s = due_s  # whoever answers until then is alive
+            if state.is_full:
+                return  # and shares under way may be settled
         shards = [each.shard for each in state.shard_states if each.weight]
         heir = context.draw(awake, shards, urgent=True)
         if heir is None and (now >= due_s or not heirs):

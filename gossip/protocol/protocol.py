@@ -12,20 +12,18 @@ from functools import partial
 import numpy as np
 
 from ..config import ProtocolConfig
-from ..effects.effects import Effect, Halt, Stage, X
+from ..effects.effects import Effect, Measure, Stage, X
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
 from ..membership.progress import StepCounts
 from ..membership.static import StaticMembership, StaticMemberTable, StaticProgress
 from ..membership.table import MemberTable
-from ..types import Incarnation, PeerId, ShareId
-from ..wire.formats import NATIVE, Form
+from ..types import Incarnation, PeerId, ShareId, SnapshotId
 from ..wire.messages import (
     Ack,
     Ask,
     Chunk,
-    End,
     Envelope,
     Grant,
     Hello,
@@ -45,16 +43,11 @@ from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Leaving
 from .reading import READ_FIRST, Reading
-from .rule import Rule, has_start, require_fit, requirements_of
+from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .state import Neighbors, make_state
-from .validation import MessageFilter, why_useless
+from .validation import MessageFilter, why_refused
 
 __all__ = ["Protocol"]
-
-_CLOSED = (
-    "a swarm that trains with {} takes nobody in once it has started: start all its peers "
-    "together (founders, on the command line --founders), or use a rule that can, such as gosgd"
-)
 
 
 class Protocol:
@@ -64,7 +57,8 @@ class Protocol:
         id: The peer's name, unique in its swarm.
         incarnation: Larger after every restart, at least 1.
         schema: Its model's schema.
-        anchor: Hash of the vector that it would found with, 16 bytes.
+        anchor: Hash of the vector that it would found with, 16 bytes; or what makes it, which is
+            called if it founds. A vector that keeps the anchor has its hash.
         rule: The algorithm.
         neighbors: The topology on a live view.
         rng: Opens the peer's random stream for a purpose.
@@ -88,7 +82,7 @@ class Protocol:
         id: PeerId,
         incarnation: Incarnation,
         schema: Schema,
-        anchor: bytes,
+        anchor: bytes | Callable[[], bytes],
         rule: Rule,
         neighbors: Neighbors,
         rng: Callable[[str], np.random.Generator],
@@ -123,8 +117,8 @@ class Protocol:
             schema=schema,
             neighbors=neighbors,
             rng=rng("rule"),
-            anchor=anchor if keeps_anchor else b"",
-            outstanding_max=rule.outstanding_max,
+            anchor=anchor if keeps_anchor and isinstance(anchor, bytes) else b"",
+            outstanding_max=outstanding_max_of(rule),
             share_registers=requirements.share_registers,
             copied=(X, *requirements.copied),
             bare=requirements.bare,
@@ -278,7 +272,12 @@ class Protocol:
         return self.wake(now)
 
     def step(
-        self, now: float, *, trained: bool = True, samples: int | None = None
+        self,
+        now: float,
+        *,
+        trained: bool = True,
+        samples: int | None = None,
+        lr: float | None = None,
     ) -> list[Effect | Event]:
         """Call the rule between two optimizer steps: it mixes what has come, and perhaps pushes.
 
@@ -287,12 +286,13 @@ class Protocol:
             trained: Whether an optimizer step was taken since the last call. False while the peer
                 joins, waits for a synchronous rule, or has finished.
             samples: How many samples that step took, for rules that weigh steps by them.
+            lr: Its learning rate, for rules that look at it.
 
         Raises:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
         state = self._state
-        state.samples = samples
+        state.samples, state.lr, state.gave = samples, lr, False
         if len(state.shard_states) > 1:
             state.list_idle()
         phase = state.table.phase
@@ -306,13 +306,28 @@ class Protocol:
         if state.config.exact:
             state.reclaim(now)
         if phase <= Phase.JOINING:
-            self._take_first_share(now)
+            context = RuleContext(self._state, now, trained=False, merging=False)
+            self._joining.take_copy(context, "" if self._is_open else self._rule.name)
         elif not state.closing:
             # One that closes settles what was pushed. Another push would delay that: where a round
             # trip takes longer than a step, there would always be one under way.
             if self._reading.asking:
                 self._reading.show(now)
             self._call_rule(now, trained, merging=phase is Phase.FINISHED and state.table.over)
+        return self._finish_call(now)
+
+    def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
+        """Tell a rule that pushes while an optimizer step goes on that a shard's numbers are what
+        they will be after it; `step` follows."""
+        state, rule = self._state, self._rule
+        if self.phase is Phase.TRAINING and not state.closing and overlaps(rule):
+            context = RuleContext(state, now, trained=False, merging=False, within_step=True)
+            # What the step before gave was a step ago.
+            state.steps_going_on, state.gave = 1, False
+            try:
+                rule.trained_shard(context, shard)
+            finally:
+                state.steps_going_on = 0
         return self._finish_call(now)
 
     def wake(self, now: float) -> list[Effect | Event]:
@@ -377,6 +392,26 @@ class Protocol:
         self._state.shard_states[share.shard].inbox.attached(share, now, usable=usable)
         return self._finish_call(now)
 
+    def filled(self, now: float, *, is_full: bool) -> list[Effect | Event]:
+        """Note whether memory has no room for another share, or has room again."""
+        self._state.is_full, self._state.is_bounded = is_full, True
+        return []
+
+    def in_memory(self) -> tuple[dict[ShareId, int], set[SnapshotId]]:
+        """What takes memory: shares let in and not decided, with their sizes, and snapshots."""
+        return self._state.in_memory()
+
+    def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
+        """Answer a `Measure`, before the next optimizer step; the rule is called again.
+
+        Args:
+            distances: Euclidean norms of what was measured; shares that were dropped are left out.
+            now: Seconds.
+        """
+        if self.phase in (Phase.TRAINING, Phase.FINISHED) and not self._state.closing:
+            self._call_rule(now, False, merging=self.merging, distances=distances)
+        return self._finish_call(now)
+
     def place_of(self, envelope: Envelope) -> Stage | None:
         """Where the frame beside a message belongs, if it is to be received in place.
 
@@ -391,7 +426,7 @@ class Protocol:
     def unsent(self, envelope: Envelope, now: float) -> list[Effect | Event]:
         """Note that the network refused a message, so that it can never arrive."""
         peer, body = envelope.destination, envelope.body
-        if isinstance(body, Offer | Chunk | End):
+        if isinstance(body, Offer | Chunk):
             self._state.shard_states[envelope.shard].outbox.unsent(peer, body.seq, now)
         self._state.table.pass_over(peer, now + self._state.config.retry_s)
         return self._finish_call(now)
@@ -431,32 +466,21 @@ class Protocol:
             self._membership.tell_phase()
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
+        if state.measuring:
+            state.log.ask(Measure(tuple(state.measuring)))
+            state.measuring.clear()
         return state.log.take() if state.log.effects else []
 
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
         """Why an offered share is refused, or nothing."""
-        phase = self._state.table.phase
         is_wanted = self._reading.wants(share.sender)
         if bool(offer.held) is not is_wanted:
             return READ_FIRST if is_wanted else "nobody reads it"
-        if self._state.closing:
-            return "finished" if phase < Phase.LEAVING else "leaving"
-        if phase is Phase.SEEKING:
-            return "not asked for"
-        if phase is Phase.JOINING:
-            copied = len(self._state.copied)
-            if offer.form != Form(copy=True, anchor=offer.form.anchor, registers=copied):
-                return "not a copy"
-            # Two donors may have been asked; the bytes of the second would only slow the first.
-            if any([each.inbox.expects_copy(but=share.sender) for each in self._state.busy_shards]):
-                return "another copy is on its way"
-        form = offer.form
-        if form.wire == NATIVE and form.registers == 1 and not form.bare:
-            return ""
-        return why_useless(form, self._requirements, self._state, self._rule.name)
+        return why_refused(share, offer, self._requirements, self._state, self._rule.name)
 
     def _is_open_to_shares(self) -> bool:
-        return self._state.table.phase >= Phase.TRAINING and not self._state.closing
+        state = self._state
+        return state.table.phase >= Phase.TRAINING and not (state.closing or state.is_full)
 
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         shard, size = envelope.shard, envelope.frame_bytes
@@ -474,11 +498,8 @@ class Protocol:
             case Offer():
                 shard_state.inbox.offer(ShareId(peer, incarnation, body.seq, shard), body, now)
             case Chunk():
-                shard_state.inbox.chunk(
-                    ShareId(peer, incarnation, body.seq, shard), body, size, now
-                )
-            case End():
-                shard_state.inbox.end(ShareId(peer, incarnation, body.seq, shard), now)
+                share = ShareId(peer, incarnation, body.seq, shard)
+                shard_state.inbox.chunk(share, body, size, now)
             case Query():
                 shard_state.inbox.query(ShareId(peer, incarnation, body.seq, shard), now)
             case Grant():
@@ -504,42 +525,26 @@ class Protocol:
             case _:  # a schema that is the same as mine
                 pass
 
-    def _take_first_share(self, now: float) -> None:
-        if not self._is_open:
-            if self.phase is Phase.JOINING:
-                self._state.log.ask(Halt(_CLOSED.format(self._rule.name)))
-            return
-        context = RuleContext(self._state, now, trained=False, merging=False)
-        state = self._state
-        donor, others = "", []
-        for share in context.shares():
-            shard_state = state.shard_states[share.id.shard]
-            # One share of each shard makes a copy; with any more, two models would be blended.
-            if shard_state.copied:
-                others.append(share)
-                continue
-            for part, register in enumerate(state.copied[1:], 1):
-                context.combine(register, [(1.0, share.part(part))])
-            context.mix(share)
-            donor, shard_state.copied, shard_state.anchored = share.sender, True, share.form.anchor
-        if donor and all([each.copied for each in state.shard_states]):
-            if all([each.anchored for each in state.shard_states]):
-                state.anchor = state.log.swarm
-            state.enter(state.log.swarm)
-            self._joining.joined(donor)
-        else:
-            # While these are undecided, their donor is not free to give what is still missing.
-            for share in others:
-                context.refuse(share, "of this shard there is a copy")
-
-    def _call_rule(self, now: float, trained: bool, *, merging: bool) -> None:
+    def _call_rule(
+        self,
+        now: float,
+        trained: bool,
+        *,
+        merging: bool,
+        distances: Mapping[ShareId, float] | None = None,
+    ) -> None:
         state = self._state
         before = state.round
+        called_s = state.called_s
         context = RuleContext(state, now, trained=trained, merging=merging)
-        if self._is_open and (self._donations.asking or self._donations.given):
+        if distances is not None:
+            context.answer(distances, called_s)
+        # Once at each step boundary: an answer to what was measured comes at the same one.
+        is_first = distances is None
+        if is_first and self._is_open and (self._donations.asking or self._donations.given):
             self._donations.give(context)
         outcome = self._rule.step(context)
         if outcome is not None:
             state.log.ask(outcome)
-        if merging:
+        if merging and is_first:
             self._leaving.count_pushes(state.round - before)

@@ -86,9 +86,11 @@ class Reading:
             self.asking[peer, shard] = None
 
     def show(self, now: float) -> None:
-        """Show the model, at a step boundary, to those who want to read it."""
+        """Show the model, at a step boundary, to those who want to read it; not without memory."""
         table = self._state.table
         for peer, shard in tuple(self.asking):
+            if self._state.lacks_memory:
+                return
             shard_state, known = self._state.shard_states[shard], table.member(peer)
             reads = known is not None and known.phase.takes_shares and table.is_alive(peer)
             if not reads or self._state.closing:
@@ -101,6 +103,7 @@ class Reading:
                     held=shard_state.weight,
                     round=self._state.round,
                 )
+                self._state.gave = True
 
 
 def _send_back(inbox: Inbox, transfer: IncomingTransfer) -> None:

@@ -5,19 +5,21 @@ sees a value and never a socket, so the same rule drives a live peer, a simulate
 docs/explanation/design.md shows how synchronous, two-sided, register-keeping and tree rules fit.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeGuard, runtime_checkable
 
-from ..effects.effects import Halt, Wait
+from ..effects.effects import EndTraining, Halt, Wait
 from ..errors import ConfigError
 from ..types import frozen_keywords
 from ..wire.formats import NATIVE, REGISTERS_MAX, parse_wire
 from .context import RuleContext
 
 __all__ = [
-    *("Requirements", "Rule", "Starts", "has_start"),
-    *("require_fit", "require_samples", "require_topology", "requirements_of", "shards_of"),
+    *("Requirements", "Rule", "Overlaps", "Starts", "has_start", "overlaps"),
+    *("require_fit", "require_lr", "require_samples", "require_topology"),
+    *("outstanding_max_of", "requirements_of", "shards_of"),
 ]
 
 _OTHERWISE = "use one that mixes by weight, such as gosgd"
@@ -43,13 +45,14 @@ class Rule(Protocol):
     def outstanding_max(self) -> int:
         """Shares that may be outstanding at once, over all neighbors."""
 
-    def step(self, context: RuleContext, /) -> Wait | Halt | None:
+    def step(self, context: RuleContext, /) -> Wait | EndTraining | Halt | None:
         """Mix what has come, and push where it is time.
 
         Returns:
             None where the optimizer may go on; a `Wait` where shares are missing, in which case
             the rule is called again as soon as something has arrived, with ``context.trained``
-            false; a `Halt` where they will never come.
+            false; a `Halt` where they will never come; an `EndTraining` where this peer need
+            take no further step, because another's training is over.
         """
 
 
@@ -64,6 +67,22 @@ class Starts(Protocol):
         Called each time the peer comes to belong to a swarm, before it trains there. What founders
         know of one another by then is not complete, so that nothing can be pushed yet.
         """
+
+
+class Overlaps(Protocol):
+    """A `Rule` that pushes shards while an optimizer step goes on: see `Requirements.overlaps`."""
+
+    def trained_shard(self, context: RuleContext, shard: int, /) -> None:
+        """Push one shard, or do not, now that its numbers are those after the step.
+
+        Nothing may be mixed or combined: the step that computes on the other shards goes on. Where
+        nobody can say when a shard is ready, `step` is called alone.
+        """
+
+
+def overlaps(rule: object) -> TypeGuard[Overlaps]:
+    """Whether a rule is one of those."""
+    return callable(getattr(type(rule), "trained_shard", None))
 
 
 def has_start(rule: object) -> TypeGuard[Starts]:
@@ -108,6 +127,14 @@ class Requirements:
     """Registers that a newcomer's copy brings along, as its donor holds them; of whole vectors."""
     by_samples: bool = False
     """Whether it weighs steps by their samples, of which each must then say how many it took."""
+    lr: bool = False
+    """Whether it looks at the learning rate of each step (`RuleContext.lr`), where it is told."""
+    measures: bool = False
+    """Whether it asks how far shares are from the model (`RuleContext.measure`): then a simulation
+    computes values while it decides, and a share must have every number."""
+    overlaps: bool = False
+    """Whether it wants to push each shard as soon as the optimizer step is through with it, while
+    the backward pass goes on (`Overlaps`)."""
     bare: bool = False
     """Whether it has shares that are written by themselves (`RuleContext.keep`), and no others that
     are rounded: then any format will do, even ``topk``, and neither the anchor nor what was last
@@ -150,6 +177,12 @@ def shards_of(rule: Rule, shards: int) -> int:
     return max(own, shards)
 
 
+def outstanding_max_of(rule: Rule) -> int:
+    """Shares that may be outstanding at once, where each piece of a push is one."""
+    requirements = requirements_of(rule)
+    return rule.outstanding_max * (requirements.shards if requirements.overlaps else 1)
+
+
 def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     """Check that a rule can work with shares of this kind.
 
@@ -181,6 +214,11 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
         )
     if requirements.whole and not (format.is_dense or requirements.bare):
         raise ConfigError(f"wire is {wire!r}: rule {rule.name!r} needs every number; {_OTHERWISE}")
+    if requirements.measures and not format.is_dense:
+        raise ConfigError(
+            f"wire is {wire!r}: rule {rule.name!r} measures how far shares are from the model, and "
+            "needs every number; use int8, or measure nothing (gosgd without clip)"
+        )
     if format.is_for_differences and not requirements.bare:
         raise ConfigError(
             f"wire is {wire!r}: it is for differences, and rule {rule.name!r} sends models; use "
@@ -216,6 +254,16 @@ def require_samples(rule: Rule, samples: int | None) -> None:
         )
     elif not 1 <= samples < 2**32:
         raise ConfigError(f"samples is {samples}: it must be at least 1, and below 2^32")
+
+
+def require_lr(lr: float | None) -> None:
+    """Check the learning rate that a step is said to have had.
+
+    Raises:
+        ConfigError: It cannot be one.
+    """
+    if lr is not None and not 0 <= lr < math.inf:
+        raise ConfigError(f"lr is {lr}: a learning rate is a finite number of at least 0")
 
 
 def require_topology(rule: Rule, topology: str, is_tree: Callable[[], bool]) -> None:

@@ -1,13 +1,18 @@
 """Shares on their way out: what was copied for them, and the offer that they begin with."""
 
+from collections.abc import Sequence
+
 from ..effects.effects import Snapshot
+from ..errors import LocalProtocolError
 from ..types import PeerId, SnapshotId
-from ..wire.formats import Form
+from ..wire.formats import Form, parse_wire
 from ..wire.messages import Offer, Push
 from .share import Kept, Pushed
 from .state import ShardState, State
 
-__all__ = ["FreshSnapshots", "send_share"]
+__all__ = ["FreshSnapshots", "form_of", "registers_of", "send_share"]
+
+_PLAIN = Form()
 
 
 class FreshSnapshots(dict[Pushed, dict[tuple[Form, int, bool], SnapshotId]]):
@@ -32,6 +37,48 @@ class FreshSnapshots(dict[Pushed, dict[tuple[Form, int, bool], SnapshotId]]):
         for pushed in [*self]:
             if register == pushed or (type(pushed) is tuple and register in pushed):
                 del self[pushed]
+
+
+def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
+    """What a share consists of that is a copy, or in a format of its own where it can be.
+
+    Args:
+        state: What the protocol remembers.
+        peer: Who is to read it.
+        copy, anchor, whole: See `RuleContext.push`.
+    """
+    if copy:
+        is_anchor_sent = anchor and state.is_anchored
+        return Form(copy=True, anchor=is_anchor_sent, registers=len(state.copied))
+    if whole or state.bare:
+        return _PLAIN
+    needs_anchor = parse_wire(state.config.wire).needs_anchor
+    if needs_anchor and not (state.is_anchored and state.table.is_anchored(peer)):
+        return _PLAIN
+    return Form(state.config.wire)
+
+
+def registers_of(
+    state: State, fresh: FreshSnapshots, given: Sequence[str] | Kept, form: Form
+) -> tuple[Pushed, Form]:
+    """What is pushed, and its form, where that is several registers, or was kept.
+
+    Raises:
+        LocalProtocolError: There are none, or more registers than the rule says.
+    """
+    if isinstance(given, Kept):
+        fresh.note(given)
+        return given, given.form
+    registers = tuple(given)
+    most = state.share_registers
+    if not 1 <= len(registers) <= most:
+        raise LocalProtocolError(
+            f"cannot push {len(registers)} registers in one share: the rule's "
+            f"requirements.share_registers is {most}"
+        )
+    if len(registers) == 1:
+        return registers[0], form
+    return registers, form._replace(registers=len(registers))
 
 
 def send_share(
@@ -76,7 +123,7 @@ def send_share(
         epoch=epoch,
         round=round,
         note=note,
-        step=table.step,
+        step=table.step + state.steps_going_on,
         held=held,
     )
     shown = make is Offer and table.shares_memory(peer)

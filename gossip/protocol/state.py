@@ -97,6 +97,8 @@ class State:
     """Whether what is rounded is written by itself, as the rule says."""
     kept: set[SnapshotId] = field(default_factory=set)
     """Snapshots that the rule keeps, whether a share reads them or not."""
+    measuring: list[ShareId] = field(default_factory=list)
+    """Shares whose distance from ``x`` the rule has asked for in this call."""
     cursor: int = 0
     """The shard to be pushed next."""
     rooted: bool = False
@@ -117,6 +119,10 @@ class State:
     """Snapshots asked for so far."""
     samples: int | None = None
     """How many the last optimizer step took, where somebody says."""
+    steps_going_on: int = 0
+    """1 while shards are pushed that a step is through with which is not counted yet."""
+    lr: float | None = None
+    """Learning rate of the last optimizer step, where somebody says."""
     called_s: float | None = None
     """When the rule was last called, seconds."""
     founders: int = 1
@@ -125,6 +131,12 @@ class State:
     """Whether this peer has become the copy of a donor, in place of founding."""
     may_close: bool | None = None
     """Whether the rule has nothing left to agree on; None where the count of pushes tells."""
+    is_full: bool = False
+    """Whether memory has no room for another share, as this peer was told last."""
+    is_bounded: bool = False
+    """Whether it ever was told, so that what there is room for may be one share alone."""
+    gave: bool = False
+    """Whether the step at hand has copied the model out for a newcomer, or a reader."""
     closing: bool = False
     """Whether shares are refused from now on."""
 
@@ -199,6 +211,17 @@ class State:
         """Mix back what came back, where that is asked for; values may be changed now."""
         for shard_state in self.busy_shards:
             shard_state.outbox.reclaim(shard_state.weight, now)
+
+    @property
+    def lacks_memory(self) -> bool:
+        """Whether nothing more may be copied out, to be pushed, in the step at hand."""
+        return self.is_full or (self.is_bounded and self.gave)
+
+    def in_memory(self) -> tuple[dict[ShareId, int], set[SnapshotId]]:
+        """What takes memory: shares let in and not decided, with their sizes, and snapshots."""
+        inboxes = [each.inbox for each in self.busy_shards]
+        incoming = {t.id: t.offer.size_bytes for each in inboxes for t in each.transfers.values()}
+        return incoming, self.kept | self.snapshot_refs.held
 
     def enter(self, swarm: bytes) -> None:
         """Belong to a swarm from now on."""

@@ -1,36 +1,60 @@
 """Validation of messages: for this incarnation, of this model, of this swarm."""
 
 from ..effects.effects import Part
-from ..effects.events import PeerRefused, SwarmGivenUp
+from ..effects.events import NO_MEMORY, PeerRefused, SwarmGivenUp
 from ..errors import RemoteProtocolError
 from ..types import ShareId
-from ..wire.formats import Form, parse_wire
+from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query, Read
 from .join import Joining
 from .rule import Requirements
 from .state import State
 
-__all__ = ["MessageFilter", "why_useless"]
+__all__ = ["MessageFilter", "why_refused"]
 
 
-def why_useless(form: Form, requirements: Requirements, state: State, rule: str) -> str:
-    """Why a share in this format is of no use to a rule, or nothing.
+def why_refused(
+    share: ShareId, offer: Offer, requirements: Requirements, state: State, rule: str
+) -> str:
+    """Why a share that is offered to be mixed is refused, or nothing.
 
     Args:
-        form: What the share consists of.
+        share: Which.
+        offer: What it consists of.
         requirements: The rule's.
         state: What the protocol remembers.
         rule: The rule's name.
     """
+    phase, form = state.table.phase, offer.form
+    if state.closing:
+        return "finished" if phase < Phase.LEAVING else "leaving"
+    if state.is_full and phase > Phase.JOINING and not offer.held:
+        return NO_MEMORY
+    if phase is Phase.SEEKING:
+        return "not asked for"
+    if phase is Phase.JOINING:
+        if form != Form(copy=True, anchor=form.anchor, registers=len(state.copied)):
+            return "not a copy"
+        # Two donors may have been asked; the bytes of the second would only slow the first.
+        if any([each.inbox.expects_copy(but=share.sender) for each in state.busy_shards]):
+            return "another copy is on its way"
+    if form.wire == NATIVE and form.registers == 1 and not form.bare:
+        return ""
+    return _why_useless(form, requirements, state, rule)
+
+
+def _why_useless(form: Form, requirements: Requirements, state: State, rule: str) -> str:
+    """Why a share in this format is of no use to a rule, or nothing."""
     wire = parse_wire(form.wire)
     most = len(state.copied) if form.copy else requirements.share_registers
     if form.registers > most:
         return f"of {form.registers} registers, and {rule} takes {most}"
     if form.needs_anchor() and not state.is_anchored:
         return "a difference from an anchor that is not known here"
+    needs_all = requirements.whole or requirements.measures
     if (
         (requirements.lossless and not wire.is_native)
-        or (requirements.whole and not (wire.is_dense or form.bare))
+        or (needs_all and not (wire.is_dense or form.bare))
         or (form.bare and not requirements.bare)
         or (wire.is_for_differences and not form.bare)
     ):

@@ -21,9 +21,11 @@ from .fields import (
     BODIES,
     ENVELOPE,
     FRAME_BYTES_MAX,
+    FROZEN,
+    LONGER,
     MEMBER,
-    OFFERS,
     TENSOR,
+    TENSOR_ORDERED,
     WEIGHT_BYTES_MAX,
     FieldError,
     fields,
@@ -37,6 +39,7 @@ __all__ = [
     "HEADER_BYTES_MAX",
     "VERSION",
     "Buffer",
+    "Checksum",
     "checksum",
     "decode",
     "decode_header",
@@ -46,7 +49,7 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-VERSION = 3
+VERSION = 4
 
 HEADER_BYTES_MAX = 1 << 20
 """Largest first part, in bytes: a table of some 10,000 members, or a schema of as many tensors."""
@@ -104,6 +107,8 @@ def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
     values: Sequence[Any]
     if type(body) is Ack:
         values = body.seq, encode_weight(body.accepted), body.credit_bytes
+        if body.bytes_s:
+            values = *values, body.bytes_s
     elif type(body) is Push or type(body) is Offer:
         values = (
             body.seq,
@@ -155,6 +160,10 @@ def decode(parts: Sequence[Buffer]) -> Envelope:
     return envelope
 
 
+Checksum = xxhash.xxh3_64
+"""What `checksum` gives, taken piece by piece: ``update`` and ``intdigest``."""
+
+
 def checksum(frame: Buffer) -> int:
     """The checksum under which a frame travels: XXH3, 64 bits; 0 for no frame."""
     return xxhash.xxh3_64_intdigest(frame) if len(frame) else 0
@@ -174,8 +183,9 @@ def decode_header(first: Buffer) -> tuple[Envelope, int]:
         values = fields(_unpack(first), ENVELOPE)
         body_type, table = BODIES[values.pop("kind")]
         told = values.pop("body")
-        if table is OFFERS[0] and type(told) is tuple and len(told) == len(OFFERS[1]):
-            table = OFFERS[1]
+        longer = LONGER.get(body_type)
+        if longer is not None and type(told) is tuple and len(told) == len(longer):
+            table = longer
         body = body_type(**fields(told, table))
     except FieldError as bad:
         raise DecodeError(str(bad)) from None
@@ -227,13 +237,24 @@ def _form(form: Form) -> tuple[object, ...]:
     return form[:3] if form.registers == 1 else form[:4]
 
 
+def _schema(schema: Schema) -> list[object]:
+    """A schema as it travels, likewise."""
+    tensors = [
+        [getattr(tensor, name) for name in (TENSOR_ORDERED if tensor.order else TENSOR)]
+        for tensor in schema.tensors
+    ]
+    if schema.frozen:
+        frozen = [[getattr(tensor, name) for name in FROZEN] for tensor in schema.frozen]
+        return [tensors, schema.shards, schema.scattered, frozen]
+    return [tensors, schema.shards, *([True] if schema.scattered else [])]
+
+
 def _plain(value: Any) -> Any:
     """A field as msgpack can write it."""
     if isinstance(value, Member):
         return [_plain(getattr(value, name)) for name in MEMBER]
     if isinstance(value, Schema):
-        tensors = [[getattr(tensor, name) for name in TENSOR] for tensor in value.tensors]
-        return [tensors, value.shards, *([True] if value.scattered else [])]
+        return _schema(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value

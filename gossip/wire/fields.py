@@ -19,7 +19,6 @@ from .messages import (
     Chunk,
     ClockRow,
     Describe,
-    End,
     Grant,
     Hello,
     Leave,
@@ -32,18 +31,20 @@ from .messages import (
     Read,
     Refer,
 )
-from .schema import HASH_BYTES, Schema, TensorSpec, itemsize
+from .schema import HASH_BYTES, FrozenTensor, Schema, TensorSpec, itemsize
 
 __all__ = [
     "BODIES",
     "ENVELOPE",
     "FRAME_BYTES_MAX",
+    "FROZEN",
+    "LONGER",
     "MEMBER",
-    "OFFERS",
     "REFERRED_MAX",
     "SEGMENT_LENGTH_MAX",
     "SHARDS_MAX",
     "TENSOR",
+    "TENSOR_ORDERED",
     "WEIGHT_BYTES_MAX",
     "Check",
     "FieldError",
@@ -219,6 +220,20 @@ TENSOR: dict[str, Check] = {
     "dtype": _dtype,
     "shared": flag,
 }
+TENSOR_ORDERED: dict[str, Check] = TENSOR | {"order": each(integer(0, 31), 32)}
+"""With the order of its axes in memory, which is left out where it is that of the shape."""
+
+FROZEN: dict[str, Check] = {
+    "name": text(1, 1024),
+    "shape": TENSOR["shape"],
+    "dtype": text(1, 64),
+    "checksum": integer(0, _U32),
+}
+
+
+def _tensor(value: Any) -> TensorSpec:
+    is_ordered = type(value) is tuple and len(value) == len(TENSOR_ORDERED)
+    return TensorSpec(**fields(value, TENSOR_ORDERED if is_ordered else TENSOR))
 
 
 def _said(value: Any) -> bool:
@@ -228,16 +243,21 @@ def _said(value: Any) -> bool:
 
 
 _SCHEMA: dict[str, Check] = {
-    "tensors": each(lambda item: TensorSpec(**fields(item, TENSOR)), 1 << 16),
+    "tensors": each(_tensor, 1 << 16),
     "shards": integer(1, SHARDS_MAX),
 }
 _SCHEMA_SCATTERED: dict[str, Check] = _SCHEMA | {"scattered": _said}
+_SCHEMA_FROZEN: dict[str, Check] = _SCHEMA | {
+    "scattered": flag,
+    "frozen": each(lambda item: FrozenTensor(**fields(item, FROZEN)), 1 << 16),
+}
+_SCHEMAS = {len(checks): checks for checks in (_SCHEMA, _SCHEMA_SCATTERED, _SCHEMA_FROZEN)}
 
 
 def _schema(value: Any) -> Schema:
-    is_scattered = type(value) is tuple and len(value) == len(_SCHEMA_SCATTERED)
+    length = len(value) if type(value) is tuple else 0
     try:
-        return Schema(**fields(value, _SCHEMA_SCATTERED if is_scattered else _SCHEMA))
+        return Schema(**fields(value, _SCHEMAS.get(length, _SCHEMA)))
     except ConfigError as error:
         raise FieldError(f"a vector that can be cut so: {error}") from None
 
@@ -287,8 +307,13 @@ def _held(value: Any) -> int:
 
 
 _SHOWN: dict[str, Check] = _OFFER | {"held": _held}
-OFFERS: tuple[dict[str, Check], dict[str, Check]] = _OFFER, _SHOWN
-"""What an offer says of a share that is pushed, and of one that is shown."""
+_ACK: dict[str, Check] = {"seq": _SEQ, "accepted": _WEIGHT, "credit_bytes": _COUNT}
+LONGER: dict[type[Body], dict[str, Check]] = {
+    Push: _SHOWN,
+    Offer: _SHOWN,
+    Ack: _ACK | {"bytes_s": integer(1, (1 << 63) - 1)},
+}
+"""What some messages say beyond what `BODIES` has, in a further field."""
 
 # The number of a message on the wire is its place in this table: append, never insert.
 BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
@@ -307,8 +332,7 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (Offer, _OFFER),
     (Grant, {"seq": _SEQ, "credit_bytes": _COUNT}),
     (Chunk, {"seq": _SEQ, "index": integer(0, _U32), "offset_bytes": _COUNT}),
-    (End, {"seq": _SEQ}),
-    (Ack, {"seq": _SEQ, "accepted": _WEIGHT, "credit_bytes": _COUNT}),
+    (Ack, _ACK),
     (Query, {"seq": _SEQ}),
     (Pending, {"seq": _SEQ}),
     (Leave, {"gone": flag}),

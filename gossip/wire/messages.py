@@ -22,7 +22,6 @@ __all__ = [
     "Chunk",
     "ClockRow",
     "Describe",
-    "End",
     "Envelope",
     "Grant",
     "Hello",
@@ -198,13 +197,6 @@ class Chunk:
 
 
 @frozen
-class End:
-    """All frames of the share have been sent."""
-
-    seq: int
-
-
-@frozen
 class Ack:
     """The receiver's decision: how much of the escrow it accepted."""
 
@@ -212,6 +204,8 @@ class Ack:
     accepted: int
     credit_bytes: int = 0
     """So much of the next share may be sent along with its offer."""
+    bytes_s: int = 0
+    """At which pace the frames of the share came, bytes per second; 0 where that is not known."""
 
     def __repr__(self) -> str:
         return shown(self, accepted="accepted")
@@ -259,7 +253,6 @@ Body = (
     | Offer
     | Grant
     | Chunk
-    | End
     | Ack
     | Query
     | Pending

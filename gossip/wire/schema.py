@@ -1,7 +1,7 @@
 """What a model looks like from outside: names, shapes and dtypes, in order."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby, zip_longest
@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from ..errors import ConfigError
 from ..rng import stream
 
-__all__ = ["ALIGNMENT_BYTES", "HASH_BYTES", "Piece", "Schema", "TensorSpec", "itemsize"]
+__all__ = [
+    "ALIGNMENT_BYTES",
+    "HASH_BYTES",
+    "FrozenTensor",
+    "Piece",
+    "Schema",
+    "TensorSpec",
+    "itemsize",
+]
 
 HASH_BYTES = 16
 
@@ -50,6 +58,15 @@ class TensorSpec:
     dtype: str
     shared: bool = True
     """Mixed with every share; False for what only a copy carries, such as integer buffers."""
+    order: tuple[int, ...] = ()
+    """Axes of more than one element, from the one whose neighbors lie farthest apart in memory to
+    the innermost, where that is another order than theirs; ``(0, 2, 3, 1)`` is channels last."""
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """All axes, in the order in which its numbers travel."""
+        order = self.order or tuple(range(len(self.shape)))
+        return *order, *(axis for axis in range(len(self.shape)) if axis not in order)
 
     @property
     def size_bytes(self) -> int:
@@ -62,7 +79,22 @@ class TensorSpec:
         return -(-self.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
     def __str__(self) -> str:
-        return f"{self.name} {self.shape} {self.dtype}" + ("" if self.shared else " (local)")
+        order = f" in memory order {self.order}" if self.order else ""
+        return f"{self.name} {self.shape} {self.dtype}{order}" + ("" if self.shared else " (local)")
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenTensor:
+    """A parameter that is neither trained nor sent, and that all peers are to have alike."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    checksum: int
+    """CRC-32 of its bytes."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shape} {self.dtype} of checksum {self.checksum:08x}"
 
 
 class Piece(NamedTuple):
@@ -107,6 +139,8 @@ class Schema:
     scattered: bool = False
     """Whether each holds cache lines from all over the vector, picked at random once and for all,
     in place of neighboring ones."""
+    frozen: tuple[FrozenTensor, ...] = ()
+    """What does not travel and is to be the same at all peers; none where it is not compared."""
 
     def __post_init__(self) -> None:
         if self.shards == 1:
@@ -124,6 +158,7 @@ class Schema:
         text = "\n".join(str(tensor) for tensor in self.tensors)
         if self.shards > 1:
             text += f"\nshards {self.shards}" + (" scattered" if self.scattered else "")
+        text += "".join(f"\nfrozen {tensor}" for tensor in self.frozen)
         return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
     @cached_property
@@ -150,6 +185,20 @@ class Schema:
         if not self.scattered:
             return np.arange(start, stop, dtype=np.int32)
         return np.sort(self._drawn[start:stop])
+
+    @cached_property
+    def shards_of(self) -> dict[str, tuple[int, ...]]:
+        """In which shards each tensor lies that is mixed, by name; of scattered ones, perhaps."""
+        found, start = {}, 0
+        bounds = [self.shard_bounds(shard) for shard in range(self.shards)]
+        for tensor in self.tensors:
+            if tensor.shared:
+                stop = start + tensor.room_bytes
+                inside = [low < stop and start < high for low, high in bounds]
+                every = self.scattered and self.shards > 1
+                found[tensor.name] = tuple(k for k, yes in enumerate(inside) if yes or every)
+                start = stop
+        return found
 
     def pieces(self, shard: int = 0) -> tuple[Piece, ...]:
         """A shard as runs of one dtype, in the order in which they travel."""
@@ -199,12 +248,30 @@ class Schema:
         """
         for index, (ours, theirs) in enumerate(zip_longest(self.tensors, other.tensors)):
             if ours != theirs:
-                return f"tensor {index} is {ours or 'absent'} here and {theirs or 'absent'} there"
+                what = f"tensor {index} is {ours or 'absent'} here and {theirs or 'absent'} there"
+                if ours and theirs and replace(ours, order=theirs.order) == theirs:
+                    what += "; give all peers' models one memory format"
+                return what
         if self.shards != other.shards:
             return f"it is cut into {self.shards} shards here and {other.shards} there"
         if self.scattered != other.scattered:
             here, there = ("scattered" if each.scattered else "whole" for each in (self, other))
             return f"its shards are {here} here and {there} there"
+        return self._frozen_difference(other)
+
+    def _frozen_difference(self, other: "Schema") -> str | None:
+        if bool(self.frozen) != bool(other.frozen):
+            here, there = ("compared" if each.frozen else "not compared" for each in (self, other))
+            return (
+                f"frozen parameters are {here} here and {there} there: give frozen_may_differ to "
+                "all peers or to none"
+            )
+        for ours, theirs in zip_longest(self.frozen, other.frozen):
+            if ours != theirs:
+                return (
+                    f"a frozen parameter is {ours or 'absent'} here and {theirs or 'absent'} "
+                    "there: load the same one at all peers, or give frozen_may_differ to all"
+                )
         return None
 
 

@@ -66,8 +66,13 @@ def unbatchable(rows: ParameterMatrix, task: Task) -> str:
         return why
     if len(rows.segments) != 1:
         return "its parameters have several dtypes"
+    placed = rows.segments[0].tensors
+    if any(rows.names[p.spec.name] != (p.spec.name,) for p in placed):
+        return "its model is wrapped, or has parameters that are tied by their data"
+    if any(p.spec.order for p in placed):
+        return "its parameters are in another memory format"
     names = {name for name, _ in rows.module.named_buffers()}
-    if any(placed.spec.name in names for placed in rows.segments[0].tensors) or rows.local:
+    if any(p.spec.name in names for p in placed) or rows.local:
         return "it has buffers that change in training, such as batch normalization's"
     return ""
 

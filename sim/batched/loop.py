@@ -255,15 +255,18 @@ class Replica:
         self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
         self.states: dict[int, dict[object, object]] = {}
         """State of each worker's optimizer, by position of the parameter, and its scaler."""
-        names = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        named = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         placed = [p for segment in rows.segments for p in segment.tensors]
-        self._targets = [names[p.spec.name] for p in [*placed, *rows.local]]
+        self._targets = [
+            [named[name] for name in rows.names[p.spec.name]] for p in [*placed, *rows.local]
+        ]
         self._worker = -1
 
     def lay_over(self, worker: int) -> None:
         """Take a worker's values for the module's, and its optimizer's state likewise."""
-        for target, (_, view) in zip(self._targets, self._rows.tensors(worker), strict=True):
-            target.data = view
+        for tied, (_, view) in zip(self._targets, self._rows.tensors(worker), strict=True):
+            for target in tied:
+                target.data = view
         self._worker = worker
 
     def keep(self, worker: int) -> object:

@@ -87,6 +87,15 @@ class Models:
                 self._failures.note(order, worker, step)
         self._failures.check()
 
+    def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Iterable[int]) -> list[float]:
+        """Do what was scheduled, and see how far shares then are from a worker's model.
+
+        Raises:
+            Failure: As `execute` does.
+        """
+        self.execute(levels)
+        return [self.rows.distance(worker, slot) for slot in slots]
+
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
         """Average all workers' models, each by its weight, in float64, in the order of ids.
 
@@ -160,7 +169,11 @@ class Models:
 
     def _evaluate_one(self, worker: int) -> Evaluation:
         task = self.task
-        state = {placed.spec.name: view for placed, view in self.rows.tensors(worker)}
+        state = {
+            name: view
+            for placed, view in self.rows.tensors(worker)
+            for name in self.rows.names[placed.spec.name]
+        }
         if self._test is None or task.loss is None:
             return self.evaluate(tensors_of(self.rows.module) | state)
         inputs, targets = self._test

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ...gossip import PeerId
 from ...gossip.effects.effects import X
 from ...gossip.wire.schema import Schema
+from ...train.model import plain_names, tie_again
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
@@ -57,7 +58,11 @@ class ParameterMatrix:
         device: torch.device = CPU,
     ) -> None:
         vector = Vector(module, shards=shards, scattered=scattered)
-        layout = Layout(module.to(device))
+        module.to(device)
+        tie_again(
+            module, {placed.spec.name: list(placed.aliases) for placed in vector.layout.placed}
+        )
+        layout = Layout(module)
         self.n = n
         self.module = module
         self.schema: Schema = vector.schema
@@ -65,6 +70,8 @@ class ParameterMatrix:
         self.n_params = vector.n_params
         self.segments = layout.segments
         self.local = layout.local
+        self.names = _own_names(module, (*vector.layout.placed, *layout.local))
+        """What the module calls a tensor, by its name in the schema, and others tied to it."""
         self.device = device
         start = tuple(flat.to(device) for flat in vector.flats)
         self.x: Parts = tuple(flat.repeat(n, 1) for flat in start)
@@ -100,7 +107,12 @@ class ParameterMatrix:
     def state(self, tensors: Sequence[tuple[Placed, Tensor]]) -> dict[str, Tensor]:
         """The model's whole state_dict, with *tensors* in the place of those that travel."""
         whole = tensors_of(self.module)
-        values = {id(whole[placed.spec.name]): tensor for placed, tensor in tensors}
+        values = {
+            id(whole[name]): tensor
+            for placed, tensor in tensors
+            for name in self.names[placed.spec.name]
+            if name in whole
+        }
         # Tied parameters have several names, and the module holds any worker's values.
         return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
 
@@ -108,6 +120,10 @@ class ParameterMatrix:
         """Make ready for workers that crash and come back; called before anything is trained."""
         checkpoints = WorkerCheckpoints(self._rows, self.locals, stepper)
         self._shares.begin_again = checkpoints.carry_out
+
+    def distance(self, worker: int, slot: int) -> float:
+        """How far the first register in a slot is from its shard of a worker's ``x``."""
+        return self._shares.distance(worker, slot)
 
     def carry_out(self, operations: Sequence[Operation]) -> list[int]:
         """Do what was scheduled, one after another.
@@ -161,7 +177,11 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:
     """One tensor of a flat one; *flat* may have axes before its last, which are kept."""
-    start = (placed.offset_bytes - start_bytes) // flat.element_size()
-    shape = placed.spec.shape
-    part = flat[..., start : start + placed.tensor.numel()]
-    return part.view(*flat.shape[:-1], *shape)
+    return placed.view(flat, (placed.offset_bytes - start_bytes) // flat.element_size())
+
+
+def _own_names(module: nn.Module, placed: Sequence[Placed]) -> dict[str, tuple[str, ...]]:
+    plain = plain_names(module)
+    named = (*module.named_parameters(), *module.named_buffers())
+    own = {plain(name): name for name, _ in named}
+    return {p.spec.name: tuple(own[name] for name in (p.spec.name, *p.aliases)) for p in placed}

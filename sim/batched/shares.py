@@ -4,6 +4,7 @@ What stands in a slot is what a live peer would have sent, byte for byte, and it
 by the same functions, so that a simulated worker gets the same numbers in every bit.
 """
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,8 +21,8 @@ from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.rng import stream
 from ...gossip.wire.formats import Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
-from ...train.tensors import formats
-from ...train.tensors.blocks import exchange, widened
+from ...train.tensors.blocks import exchange, squared_distance, widened
+from ...train.tensors.wires import formats
 from ..kernel.program import (
     Combine,
     Cut,
@@ -245,6 +246,22 @@ class Shares:
         """Take over shares that others have kept: whole vectors in their own format, by slot."""
         for slot, values in found.items():
             self._take_room(slot, Cut(X)).parts[0].copy_(values)
+
+    @torch.no_grad()
+    def distance(self, worker: int, slot: int) -> float:
+        """How far the first register in a slot is from its shard of a worker's ``x``."""
+        room = self._rooms[slot]
+        numbers = self._part(self._rows[X][worker], room.shard)
+        anchors = self._part(self._anchor, room.shard)
+        parts = []
+        # Of several registers, the first is looked at.
+        each = zip(numbers, room.parts, anchors, room.converted, strict=False)
+        for row, part, anchor, converted in each:
+            if converted:
+                given = part, room.wire, anchor.dtype, len(anchor)
+                part = formats.read(*given, anchor=anchor, bare=room.bare)
+            parts.append(squared_distance(part, row))
+        return math.sqrt(math.fsum(parts))
 
     def _snap(self, operation: Snapshot) -> bool:
         worker, cut = operation.worker, operation.cut

@@ -4,7 +4,6 @@ import math
 import os
 import resource
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
+from ...train.model import deep_copy
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
@@ -267,7 +267,7 @@ def _workshop(
     torch.manual_seed(config.seed)
     module = task.model()
     require_optimizer(rule, task)
-    alone = ParameterMatrix(deepcopy(module), 1)
+    alone = ParameterMatrix(deep_copy(module), 1)
     row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
     config_of_all = replace(config, workers=len(ids))
     registers = _rows_beside(config, rule)
@@ -278,7 +278,7 @@ def _workshop(
     schema = Schema(alone.schema.tensors, config.shards, requirements_of(rule).scattered)
     sizes = batch_sizes(config.batch_sizes, ids, config.batch_size or task.batch_size)
     workshop = Workshop(
-        make_rows=lambda n: ParameterMatrix(deepcopy(module), n, device=device),
+        make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,
         batches=Batches(
             task, ids, config.partition, sizes, config.seed, config.workers, device=device
@@ -304,7 +304,7 @@ def _of_models(
 
     def make() -> Models:
         rows = ParameterMatrix(
-            deepcopy(module),
+            deep_copy(module),
             len(ids),
             rule.registers,
             shards=config.shards,

@@ -1,5 +1,6 @@
 """Tasks without a model: plain vectors that are averaged, or that noise drives apart."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
@@ -229,6 +230,15 @@ class VectorRows:
                 self._carry_out(level.operations)
             else:
                 self._carry_out_with(self._shares, level.operations)
+
+    def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Iterable[int]) -> list[float]:
+        """Do what was scheduled, and see how far shares then are from a worker's vector."""
+        self.execute(levels)
+        shares = self._shares
+        if shares is not None:
+            return [shares.distance(worker, slot) for slot in slots]
+        apart = [self._slots[slot][0] - self.x[worker] for slot in slots]
+        return [math.sqrt(float(np.square(each).sum())) for each in apart]
 
     def _carry_out_with(self, shares: Shares, operations: Sequence[Operation]) -> None:
         """Do what was scheduled where vectors are cut, or do not travel as they are."""

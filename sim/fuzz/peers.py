@@ -86,6 +86,8 @@ class Peers:
     """The optimizer step."""
     step_s: Callable[[PeerId], float] = lambda peer: 0.1
     """Mean time of a step, seconds."""
+    lr: Callable[[int], float] | None = None
+    """Learning rate of each step, for rules that look at it; unknown to them unless given."""
     values: Callable[[PeerId], Values] | None = None
     """Each one's model at its start; drawn from the seed unless given."""
     anchor: Callable[[PeerId], bytes] = lambda peer: b"the-first-anchor"
@@ -130,6 +132,8 @@ class Peers:
             seed=seed,
             steps=None,
             protocol=self.config,
+            overlaps=requirements_of(self.rule(ids[0])).overlaps,
+            lr=self.lr,
             fault_plan=fault_plan,
         )
 

@@ -28,7 +28,7 @@ from ...gossip.effects.effects import (
     Stage,
 )
 from ...gossip.effects.events import Event, StaleIncarnation
-from ...gossip.types import Incarnation
+from ...gossip.types import Incarnation, ShareId
 from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Body, Describe, Offer, later_life
@@ -435,6 +435,11 @@ class FuzzSwarm:
         if found != envelope or b"".join(parts[1:]) != frame:
             raise Violation("order", f"{tell(envelope)} was read as {tell(found)}", (worker.id,))
         return found, frame
+
+    def measure(self, worker: Worker, shares: Sequence[ShareId]) -> dict[ShareId, float]:
+        """How far staged shares are from a peer's model."""
+        vector = self.peers[worker.id].vector
+        return {share: vector.distance(share) for share in shares if share in vector.staged}
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         # Values are looked at a little later, when the share may be decided already.

@@ -203,6 +203,11 @@ class Vector:
         each = [self._term(SharePart(inspect.share, part)) for part in parts]
         return bool(np.isfinite(each).all())
 
+    def distance(self, share: ShareId) -> float:
+        """How far a staged share is from its shard of the model."""
+        places = self._parts[share.shard]
+        return float(np.linalg.norm(self._term(share) - self.x[places]))
+
     def staged_values(self, share: ShareId) -> Values:
         """The numbers of a staged share."""
         return self._term(share)

@@ -9,9 +9,11 @@ from ...gossip.effects.effects import (
     Combine,
     Drop,
     Effect,
+    EndTraining,
     Exchange,
     Halt,
     Inspect,
+    Measure,
     Mix,
     Reclaim,
     Record,
@@ -23,7 +25,7 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
-from ...gossip.types import SharePart
+from ...gossip.types import ShareId, SharePart
 from .plan import Traffic
 from .program import Cut, Program, Slot
 from .worker import Handler, Harness, Payload, Worker
@@ -41,6 +43,7 @@ class Carrier:
         more: Handlers of further effects; the others are for people to read.
         harness: Looks on, if there is one.
         crash: Ends a worker whose crash is due.
+        measure: Says how far shares are from a worker's model.
 
     Attributes:
         payload: What came beside the message that is being taken in.
@@ -56,6 +59,8 @@ class Carrier:
         more: Mapping[type, Handler],
         harness: Harness | None = None,
         crash: Callable[[Worker], None] | None = None,
+        *,
+        measure: Callable[[Worker, Sequence[ShareId]], Mapping[ShareId, float]],
     ) -> None:
         self.payload: Payload = None
         self.waits = False
@@ -66,6 +71,7 @@ class Carrier:
         self._handlers: dict[type, Handler] = {**self._by_type(), **more}
         self._harness = harness
         self._crash = crash
+        self._distances = measure
         self._segments: dict[tuple[bytes, str], _Segment] = {}
 
     def carry_out(
@@ -150,12 +156,14 @@ class Carrier:
             Stage: self._stage,
             Attach: self._attach,
             Inspect: self._inspect,
+            Measure: self._measure,
             Mix: self._mix,
             Combine: self._combine,
             Exchange: self._exchange,
             Drop: self._drop,
             PushSkipped: self._note_skipped,
             Wait: self._wait,
+            EndTraining: self._end_training,
             Halt: self._note_halt,
         }
 
@@ -187,6 +195,12 @@ class Carrier:
         effects = worker.protocol.inspected(effect.share, now, finite=True)
         if effects:
             self.carry_out(worker, effects, now)
+
+    def _measure(self, worker: Worker, effect: Measure, now: float) -> None:
+        effects = worker.protocol.measured(self._distances(worker, effect.shares), now)
+        # The rule's answer to what was measured stands for that of the whole turn.
+        self.waits = False
+        self.carry_out(worker, effects, now, "measured")
 
     def _mix(self, worker: Worker, effect: Mix, now: float) -> None:
         slot = worker.shares.pop(effect.share)
@@ -235,6 +249,9 @@ class Carrier:
 
     def _wait(self, worker: Worker, effect: Wait, now: float) -> None:
         self.waits = True
+
+    def _end_training(self, worker: Worker, effect: EndTraining, now: float) -> None:
+        worker.finishing = True
 
     def _note_halt(self, worker: Worker, effect: Halt, now: float) -> None:
         self.halted = effect.reason

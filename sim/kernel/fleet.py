@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...gossip import Audit, Envelope, PeerId, RemoteProtocolError
+from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtocolError
 from ...gossip.effects.effects import Effect
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
+from ...gossip.types import ShareId
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
 from .clock import Clock, Priority
@@ -34,6 +35,9 @@ _FAULT, _, _ALARM, _TURN = map(int, Priority)
 _FOREVER_S = float("inf")
 
 _ROUNDS_TO_SETTLE = 2
+
+# Of a step's time: it computes gradients of inputs and of parameters, the forward pass one of both.
+_BACKWARD = 2 / 3
 
 # Ten times the longest wait between two questions about a share.
 _STUCK_S = 300.0
@@ -62,6 +66,7 @@ class Fleet:
         """Workers whose rule could not go on, and why."""
         self._plan = plan
         self._samples = plan.samples
+        self._overlaps = plan.overlaps
         self._stops = _by_worker(stops)
         self.deliveries = Deliveries(self.clock, plan.links())
         self.index = {id: index for index, id in enumerate(plan.ids)}
@@ -93,7 +98,7 @@ class Fleet:
         # All members are known and nobody falls silent: there is nothing to gossip about.
         config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
         self.incarnations = Incarnations(replace(plan, protocol=config), membership, None)
-        self.carrier = Carrier(self.program, self.traffic, self._send, {})
+        self.carrier = Carrier(self.program, self.traffic, self._send, {}, measure=self._measure)
         self.workers = [self.incarnations.first(index) for index in range(len(plan.ids))]
         self._ends: StaticMembership | Processes = membership
         for worker in self.workers:
@@ -108,8 +113,10 @@ class Fleet:
         self.faults = self._ends = faults
         handlers = {**faults.handlers(), **({} if self.harness is None else self.harness.handlers)}
         send = faults.mail.send
+        measure = self._measure if self.harness is None else self.harness.measure
         self.carrier = Carrier(
-            self.program, self.traffic, send, handlers, self.harness, faults.crash
+            *(self.program, self.traffic, send, handlers, self.harness, faults.crash),
+            measure=measure,
         )
         self.workers = [self.incarnations.first(index) for index in range(len(self._plan.ids))]
         for fault in faults.plan.faults:
@@ -187,24 +194,47 @@ class Fleet:
         """A worker comes to the end of a step; one that has finished only takes its turn."""
         if not worker.awake or worker.turn_s != self.clock.now:
             return  # it ended, or stands still, or stood still since
-        if not worker.finished:
-            if worker.spoilt or (self._stops and self._is_stopped(worker)):
-                self._stop(worker)
-                return
-            self.values.step(worker.index, worker.steps)
-            worker.steps += 1
-            if self.values.steps >= self._steps_most:
-                self.clock.stop()
+        if worker.is_within_step:
+            worker.is_within_step = False
+        elif not worker.finished and not self._take_step(worker):
+            return
         self.step(worker, trained=not worker.finished)
         if self.clock.now >= worker.checkpoint_s and self.faults is not None:
             self.faults.keep(worker)
+
+    def _take_step(self, worker: Worker) -> bool:
+        """Have an optimizer step computed; returns whether its worker goes on."""
+        if worker.spoilt or (self._stops and self._is_stopped(worker)):
+            self._stop(worker)
+            return False
+        self.values.step(worker.index, worker.steps)
+        worker.steps += 1
+        if self.values.steps >= self._steps_most:
+            self.clock.stop()
+        return True
+
+    def _train_shard(self, worker: Worker, shard: int, turn_s: float) -> None:
+        """A worker's backward pass is through with a shard; the last come first."""
+        if not worker.awake or worker.turn_s != turn_s or worker.finished:
+            return
+        if not worker.is_within_step:
+            # What the step computes on is there since it began, and nothing is mixed before it
+            # ends: values may be computed as one.
+            if not self._take_step(worker):
+                return
+            worker.is_within_step = True
+        now = self.clock.now + worker.ahead_s
+        effects = worker.protocol.trained_shard(shard, now)
+        if effects:
+            self.carry_out(worker, effects, now, "trained shard")
 
     def step(self, worker: Worker, *, trained: bool) -> None:
         """Let a worker's protocol take a turn."""
         now = self.clock.now + worker.ahead_s
         self.carrier.waits = False
         samples = self._samples[worker.index] if trained and self._samples else None
-        effects = worker.protocol.step(now, trained=trained, samples=samples)
+        lr = self._plan.lr(worker.steps - 1) if trained and self._plan.lr else None
+        effects = worker.protocol.step(now, trained=trained, samples=samples, lr=lr)
         self.carrier.carry_out(worker, effects, now, "step")
         if not worker.running:
             return  # it crashed in the middle of that
@@ -244,6 +274,13 @@ class Fleet:
             step_s += self._plan.exchange_s * (exchanges - worker.exchanges)
             worker.exchanges = exchanges
         worker.turn_s = self.clock.now + worker.slowness * step_s
+        if self._overlaps and not finished:
+            begun_s, n_shards = self.clock.now, self._plan.schema.shards
+            for nth in range(n_shards):
+                part = 1 - _BACKWARD * (1 - (nth + 1) / n_shards)
+                time_s = begun_s + part * (worker.turn_s - begun_s)
+                given = worker, n_shards - 1 - nth, worker.turn_s
+                self.clock.at(time_s, _TURN, self._train_shard, *given)
         self.clock.at(worker.turn_s, _TURN, self._turn, worker)
 
     def turn_at(self, worker: Worker, time_s: float) -> None:
@@ -379,6 +416,15 @@ class Fleet:
             cause: What led to them: a message, or a word for the event.
         """
         self.carrier.carry_out(worker, effects, now, cause)
+
+    def _measure(self, worker: Worker, shares: Sequence[ShareId]) -> dict[ShareId, float]:
+        """Have computed what was decided by now, and see how far shares are from a model."""
+        measure = self._plan.measure
+        if measure is None:
+            raise LocalProtocolError("values are computed later: requirements.measures is not set")
+        slots = {share: worker.shares[share] for share in shares if share in worker.shares}
+        numbers = [slot.number for slot in slots.values()]
+        return dict(zip(slots, measure(self.program.take(), worker.index, numbers), strict=True))
 
     def _send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         size_bytes, traffic = encoded_bytes(envelope), self.traffic

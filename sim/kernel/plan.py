@@ -11,6 +11,7 @@ from ...gossip.types import frozen
 from ...gossip.wire.messages import ClockRow
 from ..models.links import Links
 from ..models.step_time import StepTime
+from .program import Level
 
 __all__ = ["Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Stop", "Traffic"]
 
@@ -140,6 +141,13 @@ class FleetPlan:
     """What goes wrong; None where all members are known and stay, so that nobody gossips."""
     samples: Sequence[int] = ()
     """Samples of a step of each worker, for a rule that weighs steps by them; else empty."""
+    overlaps: bool = False
+    """Whether the rule pushes shards while a step goes on."""
+    lr: Callable[[int], float] | None = None
+    """Learning rate of each step, counted from 0, for a rule that looks at it; else None."""
+    measure: Callable[[Sequence[Level], int, Sequence[int]], Sequence[float]] | None = None
+    """Computes what was decided by now, and says how far slots are from a worker's model, for a
+    rule that asks; None where values are computed later."""
     exchange_s: float = 0.0
     """By how much each push, and each mix, makes a worker's next step longer, seconds."""
 

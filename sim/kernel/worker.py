@@ -82,6 +82,8 @@ class Worker:
     """When it is to be woken at the latest."""
     turn_s: float = 0.0
     """When its next turn is due."""
+    is_within_step: bool = False
+    """Whether the optimizer step that goes on is computed already, and shards of it pushed."""
     finishing: bool = False
     """Whether it is to take no more steps after the one that it takes."""
     finished: bool = False
@@ -273,6 +275,9 @@ class Harness(Values, Structural):
 
     def done(self, worker: Worker) -> None:
         """Take note that all effects of the event were carried out."""
+
+    def measure(self, worker: Worker, shares: Sequence[ShareId]) -> dict[ShareId, float]:
+        """How far staged shares are from a worker's model, now; of those that are still there."""
 
 
 class FleetControl(Structural):

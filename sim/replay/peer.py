@@ -37,6 +37,7 @@ from ...gossip.wire.formats import Form
 from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
 from ...train.loop.trainer import Learner
+from ...train.model import fingerprint, named_state, travelling_tensors
 from ...train.storage.inputs import Finish, Input, Leave, Receive, Step
 from ...train.storage.journal import Entry, Head, JournalFile
 from ...train.storage.journal_records import (
@@ -49,7 +50,6 @@ from ...train.storage.journal_records import (
     batch_checksum,
     in_words,
 )
-from ...train.storage.merge import fingerprint, travelling_tensors
 from ...train.tensors.vector import Term, Vector
 from .result import Difference, Differs, first_difference
 from .segments import ExchangeKey, SegmentReplays, marks_of
@@ -336,6 +336,8 @@ class PeerReplay:
         rule = head.make_rule()
         self._vector = _vector(self._learner.model, rule, head)
         self._tensors = travelling_tensors(self._learner.model, self._vector.schema)
+        if requirements_of(rule).overlaps:
+            self._learner.overlap(self._vector.schema, lambda shard: None)
         self._protocol = head.make_protocol(self._vector.schema, rule)
         marks = marks_of(file.path)
         self._bench = Bench(self._vector, self.life, post, partial(_rounding, head), marks)
@@ -488,7 +490,7 @@ class PeerReplay:
             )
         with _indulgence():
             self._learner.task.evaluate(self._learner.model)
-        state = self._learner.model.state_dict()
+        state = named_state(self._learner.model)
         what = first_difference(model, state, self._protocol.weight)
         if what is not None:
             raise Differs(what)
@@ -505,7 +507,7 @@ def _indulgence() -> Iterator[None]:
 
 
 def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
-    return Vector(
+    vector = Vector(
         model,
         rule.registers,
         shards=head.shards,
@@ -513,6 +515,10 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
         keeps_anchor=head.keeps_anchor,
         sends_topk=requirements_of(rule).notes_sent(head.protocol.wire),
     )
+    if vector.schema.hash != head.schema:
+        # Then the live run has compared them.
+        vector.compare_frozen()
+    return vector
 
 
 def _rounding(head: Head, snapshot: SnapshotId) -> np.random.Generator:

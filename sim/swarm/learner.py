@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from math import sqrt
 from typing import NamedTuple
 
@@ -131,9 +130,8 @@ def _seed_all(word: int) -> None:
 
 
 class Weighed(NamedTuple):
-    """One peer's model, its vector, and how much each shard of it counts."""
+    """One peer's vector, and how much each shard of it counts."""
 
-    model: nn.Module
     vector: Vector
     weights: tuple[int, ...]
 
@@ -150,18 +148,19 @@ def merge(models: Sequence[Weighed]) -> dict[str, Tensor]:
         integer ones, of which a mean means nothing, are the heaviest model's (of two, the first).
     """
     heaviest = max(models, key=lambda weighed: sum(weighed.weights))
-    merged = deepcopy(heaviest.model)
-    vector = Vector(merged)
+    vector = heaviest.vector
+    merged = tuple(flat.clone() for flat in vector.flats)
     for shard in range(len(heaviest.weights)):
-        for span in spans_of(heaviest.vector.schema, shard, vector.flats):
-            flat = vector.flats[span.part]
+        for span in spans_of(vector.schema, shard, merged):
             flats = [
                 (span.of(each.vector.flats[span.part]), each.weights[shard]) for each in models
             ]
-            numbers = span.of(flat)
+            numbers = span.of(merged[span.part])
             numbers.copy_(_mean(flats))
-            span.put(flat, numbers)
-    return {name: v.detach() for name, v in merged.state_dict().items() if isinstance(v, Tensor)}
+            span.put(merged[span.part], numbers)
+    return {
+        name: v for name, v in vector.layout.state_dict(merged).items() if isinstance(v, Tensor)
+    }
 
 
 def consensus_distance(vectors: Sequence[Vector]) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...gossip import Account, Audit, Protocol, audit
-from ...gossip.effects.effects import Effect, Halt, Record
+from ...gossip.effects.effects import Effect, EndTraining, Halt, Record
 from ...gossip.effects.events import Event
 from ...gossip.types import Incarnation, PeerId, frozen
 from ...gossip.weight import in_units
@@ -101,7 +101,7 @@ class Happening(NamedTuple):
     """Virtual time, in seconds."""
     peer: PeerId
     """Who saw it, or to whom it was done."""
-    event: Event | Halt | Fault
+    event: Event | EndTraining | Halt | Fault
 
     def __str__(self) -> str:
         return f"{self.time_s:10.3f} s  {self.peer}  {self.event}"
@@ -136,7 +136,7 @@ class SwarmObserver:
         """Note that a life ended without handing its weight on."""
         self._dead.add(account.life)
 
-    def note(self, peer: PeerId, event: Event | Halt | Fault) -> None:
+    def note(self, peer: PeerId, event: Event | EndTraining | Halt | Fault) -> None:
         """Tell of something."""
         happening = Happening(self._clock.now, peer, event)
         self.events.append(happening)

@@ -18,10 +18,12 @@ from ...gossip.effects.effects import (
     Dismiss,
     Drop,
     Effect,
+    EndTraining,
     Exchange,
     Greet,
     Halt,
     Inspect,
+    Measure,
     Meet,
     Mix,
     Part,
@@ -44,6 +46,7 @@ from ...train.storage.inputs import (
     Inspected,
     Join,
     Leave,
+    Measured,
     Receive,
     Step,
     Unsent,
@@ -84,6 +87,8 @@ class SwarmDriver:
         self.tally = Counters()
         self.refusal: PeerRefused | None = None
         """The last word of a member that this peer cannot be one of them."""
+        self.is_over = False
+        """Whether its rule has said that training is over."""
         self._workbench = workbench
         self._clock = clock
         self._post = post
@@ -147,6 +152,9 @@ class SwarmDriver:
                 case Attach(share):
                     # No memory is shared here: each peer stands for a host of its own.
                     self._carry_out(self._decide(Attached(share, usable=False)))
+                case Measure(shares):
+                    distances = self._workbench.distances(shares)
+                    waits = self._carry_out(self._decide(Measured(distances)))
                 case (
                     Snapshot() | Release() | Reclaim() | Stage() | Mix() | Combine() | Exchange()
                     | Drop()
@@ -160,6 +168,9 @@ class SwarmDriver:
                     waits = True
                 case Record() | Meet() | Part() | Dismiss():
                     pass
+                case EndTraining():
+                    self._observer.note(self.id, effect)
+                    self.is_over = True
                 case Halt(reason):
                     self._observer.note(self.id, effect)
                     self._halted = reason
@@ -392,7 +403,9 @@ class SwarmPeer:
         """Begin the next step, or finish, or go on merging."""
         if self.protocol.phase >= Phase.FINISHED:
             self._merge()
-        elif self._last_step is not None and self.learner.steps >= self._last_step:
+        elif self._driver.is_over or (
+            self._last_step is not None and self.learner.steps >= self._last_step
+        ):
             self._driver.call(Finish())
             self._merge()
         else:

@@ -377,7 +377,6 @@ class Swarm:
         return merge(
             [
                 Weighed(
-                    peer.learner.model,
                     peer.vector,
                     tuple(account.weight for account in peer.protocol.accounts),
                 )

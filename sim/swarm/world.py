@@ -215,7 +215,7 @@ class World:
 
     def _vector(self, model: nn.Module, rule: Rule) -> Vector:
         wire, requirements = self._config.wire, requirements_of(rule)
-        return Vector(
+        vector = Vector(
             model,
             rule.registers,
             shards=self._shards,
@@ -223,6 +223,8 @@ class World:
             keeps_anchor=requirements.needs_anchor(wire),
             sends_topk=requirements.notes_sent(wire),
         )
+        vector.compare_frozen()
+        return vector
 
     def _several(self, peers: Peers) -> set[PeerId]:
         names = [peers] if isinstance(peers, str) else peers

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -76,3 +77,34 @@ def test_an_unknown_name_exits_with_2_lists_the_valid_ones_and_runs_nothing(
     assert result.exit_code == 2
     assert "'three'" in result.stderr and "one, two" in result.stderr
     assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--picture", "x.png"], "goes with one benchmark that draws: joining or soak"),
+        (["memory", "--picture", "x.png"], "goes with one benchmark that draws"),
+        (["joining", "soak", "--picture", "x.png"], "goes with one benchmark that draws"),
+        (["joining", "--picture", "nowhere/x.png"], "there is no folder nowhere"),
+    ],
+)
+def test_a_picture_that_nobody_draws_is_status_2(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["bench", *arguments])
+    assert result.exit_code == 2 and message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_picture_is_handed_to_the_one_benchmark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn: list[Path] = []
+
+    def measure(picture: Path | None = None) -> Result:
+        assert picture is not None
+        drawn.append(picture)
+        return canned("joining", [])()
+
+    monkeypatch.setattr(rumor.benchmarks, "BENCHMARKS", {"joining": measure})
+    picture = tmp_path / "joining.png"
+    assert CliRunner().invoke(app, ["bench", "joining", "--picture", str(picture)]).exit_code == 0
+    assert drawn == [picture]

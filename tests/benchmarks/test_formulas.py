@@ -2,9 +2,9 @@
 
 import pytest
 
-from rumor.benchmarks.joining import Wire, chain_s, tree_s, turns_s
+from rumor.benchmarks.exchange.stall import Burst
 from rumor.benchmarks.memory import fitting
-from rumor.benchmarks.stall import Burst
+from rumor.benchmarks.swarm.joining import Wire, chain_s, tree_s, turns_s
 
 __all__: list[str] = []
 
@@ -41,7 +41,7 @@ def test_a_burst_knows_its_steps_and_what_gossip_took_of_each() -> None:
     burst = Burst()
     gossiped: list[int] = []
     for _ in range(3):
-        burst.step(lambda: gossiped.append(len(burst.steps_s)), 0.0)
+        burst.step(lambda: gossiped.append(len(burst.steps_s)), lambda: None)
     assert gossiped == [0, 1, 2]
     assert len(burst.steps_s) == len(burst.stalls_s) == 3
     pairs = zip(burst.stalls_s, burst.steps_s, strict=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rumor.benchmarks.joining import measure_joining_simulated, storm_s
+from rumor.benchmarks.swarm.joining import measure_joining_simulated, storm_s
 from rumor.sim import NetworkConfig
 
 from .checked import checked

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rumor.benchmarks.exchange import Pipe, Way, measure_exchange, partner
-from rumor.benchmarks.joining import measure_joining
+from rumor.benchmarks.exchange.exchange import Way, measure_exchange
+from rumor.benchmarks.exchange.processes import Pipe, partner
+from rumor.benchmarks.exchange.stall import measure_stall, measure_straggler
 from rumor.benchmarks.memory import measure_memory
-from rumor.benchmarks.network import control
+from rumor.benchmarks.network import control, slow_link
 from rumor.benchmarks.network.control import measure_control
 from rumor.benchmarks.network.hosts import HostsError
+from rumor.benchmarks.network.slow_link import measure_slow_link
 from rumor.benchmarks.rivals.rivals import Rival
-from rumor.benchmarks.stall import measure_stall, measure_straggler
+from rumor.benchmarks.swarm.joining import measure_joining
 
 from .checked import checked
 
@@ -25,9 +27,10 @@ pytestmark = pytest.mark.live
 def test_exchange_pushes_into_another_process_and_compares_with_three_limits() -> None:
     result = checked(measure_exchange(sizes_mb=(1.5,), rounds=1, ways=(Way(name="TCP"),)))
     assert [row.name for row in result.rows] == [
-        "1.5 MB, TCP, beside raw",
+        *(f"1.5 MB, TCP, beside raw {way}" for way in ("plain", "pipelined", "held")),
         "1.5 MB, TCP, beside memcpy",
         "1.5 MB, TCP, beside lerp",
+        *(f"1.5 MB, TCP, processor, beside raw {way}" for way in ("plain", "pipelined", "held")),
     ]
 
 
@@ -86,13 +89,18 @@ def test_memory_pushes_toward_the_dead_and_kills_one_that_trains() -> None:
 
 
 @pytest.mark.slow
-def test_joining_makes_copies_over_either_way() -> None:
-    result = checked(measure_joining(joiners=(1,), size_mb=1, rounds=1))
+def test_joining_makes_copies_over_either_way(tmp_path: Path) -> None:
+    picture = tmp_path / "joining.png"
+    result = checked(measure_joining(joiners=(1,), size_mb=1, rounds=1, picture=picture))
     assert [row.name for row in result.rows] == [
-        f"1 joiner, {way}, beside {formula}"
+        f"1 joiner, {way}{what}"
         for way in ("shared memory", "TCP")
-        for formula in ("chain", "tree", "turns")
+        for what in (
+            *(f", beside {formula}" for formula in ("chain", "tree", "turns")),
+            *(f": memory of the {whose} at its largest" for whose in ("donor", "newcomer")),
+        )
     ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
@@ -109,6 +117,25 @@ def test_where_no_cable_can_be_laid_a_row_says_why(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(control, "hosts", refuse)
     (row,) = measure_control().rows
+    assert (row.name, row.note, row.ratio) == ("not measured", "out of wire", 0)
+
+
+@pytest.mark.slow
+def test_slow_link_trains_four_peers_on_hosts() -> None:
+    result = measure_slow_link(n_params=20_000, wires=("int8",), p=0.5, step_s=0.02, train_s=1.0)
+    if result.rows[0].name == "not measured":
+        pytest.skip(result.rows[0].note)
+    sent, kept, datagram = checked(result).rows
+    assert [sent.unit, kept.unit, datagram.unit] == ["MB/s", "of 1", "ms"]
+    assert 0 < sent.ours < sent.reference and 0 < kept.ours <= 1
+
+
+def test_without_slow_cables_a_row_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(n: int, rate_bytes_s: float) -> None:
+        raise HostsError("out of wire")
+
+    monkeypatch.setattr(slow_link, "hosts", refuse)
+    (row,) = measure_slow_link().rows
     assert (row.name, row.note, row.ratio) == ("not measured", "out of wire", 0)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rumor.benchmarks.membership import measure_membership
+from rumor.benchmarks.swarm.membership import measure_membership
 
 from .checked import checked
 

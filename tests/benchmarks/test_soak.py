@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rumor.benchmarks.results import vitals
-from rumor.benchmarks.soak import measure_soak
+from rumor.benchmarks.swarm.soak import measure_soak
 
 from .checked import checked
 

@@ -23,13 +23,15 @@ GIVEN: dict[str, Any] = {
     "bandwidth": "200mbit",
     "mixing": "sliced",
     "mix_budget_ms": 0.5,
+    "memory_models": 2.5,
     "no_shared_memory": True,
+    "frozen_may_differ": True,
     "timing": "wan",
 }
 TYPED = [
     *("--shards=8", "--shards-per-push=2", "--shard-order=random", "--exact"),
-    *("--bandwidth=200mbit", "--mixing=sliced", "--mix-budget-ms=0.5", "--no-shared-memory"),
-    "--timing=wan",
+    *("--bandwidth=200mbit", "--mixing=sliced", "--mix-budget-ms=0.5", "--memory-models=2.5"),
+    *("--no-shared-memory", "--frozen-may-differ", "--timing=wan"),
 ]
 
 
@@ -52,7 +54,8 @@ def test_without_options_a_peer_exchanges_as_in_python(
     assert CliRunner().invoke(app, ["peer"]).exit_code == 0
     [(run_config, peer_config)] = asked
     defaults = PeerConfig()
-    for name in ("shards", "mixing", "mix_budget_s", "protocol"):
+    names = ("shards", "frozen_may_differ", "mixing", "mix_budget_s", "memory_models", "protocol")
+    for name in names:
         assert getattr(peer_config, name) == getattr(defaults, name)
     assert run_config.prefetch == RunConfig().prefetch
 
@@ -64,6 +67,7 @@ def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> No
     protocol = peer_config.protocol
     assert (peer_config.shards, protocol.shards_per_push, protocol.shard_order) == (8, 2, "random")
     assert (peer_config.mixing, peer_config.mix_budget_s) == ("sliced", 0.0005)
+    assert peer_config.memory_models == 2.5
     assert (protocol.exact, protocol.shared_memory) == (True, False)
     assert protocol.bandwidth_bytes_s == 25e6
     assert (protocol.dead_s, protocol.found_alone_s) == (90, 90)

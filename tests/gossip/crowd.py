@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from rumor.gossip import PeerId, ProtocolConfig, Rule, RuleContext
-from rumor.gossip.effects.effects import Halt, Wait
+from rumor.gossip.effects.effects import EndTraining, Halt, Wait
 from rumor.gossip.protocol.rule import Requirements, has_start, requirements_of
 from rumor.gossip.protocol.state import Neighbors
 from rumor.sim import NetworkConfig
@@ -74,7 +74,7 @@ class Witnessed:
         if has_start(self.rule):
             self.rule.start(context)
 
-    def step(self, context: RuleContext) -> Wait | Halt | None:
+    def step(self, context: RuleContext) -> Wait | EndTraining | Halt | None:
         """Take the rule's turn."""
         outcome = self.rule.step(context)
         self.waits += isinstance(outcome, Wait)
@@ -103,6 +103,7 @@ class Crowd:
         faults: What goes wrong beside.
         host: Names of their machines.
         size: Numbers of each model.
+        lr: Learning rate of each step, which rules then know; `LR`, unless given.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Crowd:
         faults: tuple[Fault, ...] = (),
         host: Callable[[PeerId], bytes] = lambda peer: b"",
         size: int = SIZE,
+        lr: Callable[[int], float] | None = None,
     ) -> None:
         everybody = n + len(late)
         begin = starts(everybody, size)
@@ -136,6 +138,7 @@ class Crowd:
         """Sum of all that optimizer steps did."""
         self.on_step: Callable[[PeerId], object] = lambda peer: None
         self._steps, self._descend = steps, descend
+        self._lr = (lambda step: LR) if lr is None else lr
         peers = Peers(
             rule=lambda peer: self.rules[peer] if peer in self.rules else rule(peer),
             config=config,
@@ -148,6 +151,7 @@ class Crowd:
             dials_out=dials_out.__contains__,
             tells=tells,
             host=host,
+            lr=lr,
         )
         self._seed = seed
         self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather, faults=faults)
@@ -195,7 +199,7 @@ class Crowd:
         self.before[host.id].append(host.vector.x.copy())
         if self._descend:
             x = host.vector.x
-            step = LR * gradient(place, x)
+            step = self._lr(len(self.before[host.id]) - 1) * gradient(place, x)
             host.vector.registers["x"] = x - step
             self.moved = self.moved - step
             self.on_step(host.id)

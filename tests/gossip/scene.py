@@ -87,7 +87,7 @@ class Scene:
         *,
         incarnation: int = 1,
         schema: Schema = SCHEMA,
-        anchor: bytes = ANCHOR,
+        anchor: bytes | Callable[[], bytes] = ANCHOR,
         rule: Rule | None = None,
         addresses: tuple[str, ...] | None = None,
         neighbors: Neighbors = complete,
@@ -157,6 +157,11 @@ class Scene:
         """Let time do its work at a peer."""
         return self._do(id, "wakes", lambda p, now: p.wake(now))
 
+    def fill(self, id: PeerId, *, is_full: bool = True) -> list[Effect | Event]:
+        """Tell a peer whether it has memory for another share."""
+        what = "is full" if is_full else "has room again"
+        return self._do(id, what, lambda p, now: p.filled(now, is_full=is_full))
+
     def step(
         self, id: PeerId, *, trained: bool = True, samples: int | None = None
     ) -> list[Effect | Event]:
@@ -214,6 +219,10 @@ class Scene:
             lambda p, now: p.attached(share, now, usable=usable),
         )
         return effects + self._inspect(id, effects, finite=True)
+
+    def measured(self, id: PeerId, distances: Mapping[ShareId, float]) -> list[Effect | Event]:
+        """Tell a peer how far shares are from its model."""
+        return self._do(id, "has measured", lambda p, now: p.measured(distances, now))
 
     def unsent(self, envelope: Envelope) -> list[Effect | Event]:
         """Tell the sender of a message that it can never arrive."""

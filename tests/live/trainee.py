@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from rumor.benchmarks.exchange import Flat
+from rumor.benchmarks.exchange.processes import Flat
 from rumor.gossip import GoSGD, PeerId, ProtocolConfig
 from rumor.gossip.config import timing
 from rumor.gossip.exchange.flow_control import messages_max
@@ -142,7 +142,7 @@ def _row(peer: Peer, began_s: float, gossip_s: float, cpu_s: float) -> dict[str,
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    keep_pages()
+    keep_pages(messages=True)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,

@@ -2,14 +2,12 @@
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from rumor.train.tensors.cuda import CudaQueue, Mark
-
-_T = TypeVar("_T")
 
 
 class FakeMark:
@@ -23,7 +21,8 @@ class FakeMark:
         return self.done
 
     def synchronize(self) -> None:
-        self._queue.waited.append(threading.get_ident())
+        if not self.done:
+            self._queue.waited.append(threading.get_ident())
         self._queue.run_to(self)
         self.done = True
 
@@ -40,6 +39,8 @@ class FakeQueue(CudaQueue):
         """Threads of the host that had to wait."""
         self.buffers: list[int] = []
         """Sizes of the buffers that were made."""
+        self.followed: list[int] = []
+        """Threads that train, by each step."""
         self._queue: list[tuple[FakeMark, Callable[[], object]]] = []
         self._marks: list[FakeMark] = []
 
@@ -58,14 +59,19 @@ class FakeQueue(CudaQueue):
             host.copy_(numbers)
             total.copy_(numbers.double().sum())
 
-        return self._put(work)
+        return self._put(work, after)
 
     def bring(self, landing: Tensor, host: Tensor, after: Mark) -> Mark:
-        return self._put(lambda: landing.copy_(host))
+        return self._put(lambda: landing.copy_(host), after)
 
-    def run(self, work: Callable[[], _T], after: Mark) -> _T:
-        self.finish()
-        return work()
+    def run(self, work: Callable[[], None], after: Mark) -> Mark:
+        return self._put(work, after)
+
+    def follow(self) -> None:
+        self.followed.append(threading.get_ident())
+
+    def training(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def run_to(self, mark: Mark) -> None:
         """Do what is queued up to a mark; the host has not heard of it yet."""
@@ -83,9 +89,14 @@ class FakeQueue(CudaQueue):
         for mark in self._marks:
             mark.done = True
 
-    def _put(self, work: Callable[[], object]) -> Mark:
+    def _put(self, work: Callable[[], object], after: Mark) -> Mark:
+        def work_after() -> None:
+            assert isinstance(after, FakeMark)
+            after.done = True
+            work()
+
         mark = self._mark()
-        self._queue.append((mark, work))
+        self._queue.append((mark, work_after))
         return mark
 
     def _mark(self) -> FakeMark:

@@ -259,7 +259,7 @@ def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_othe
             peer.step()
         for _ in range(3):
             peer.step(samples=128)
-        assert rule._batch == 128
+        assert rule._schedule._batch == 128
     with (
         Peer(linear(0.0), config("a")) as peer,
         pytest.raises(ConfigError, match="samples is 8: rule 'gosgd' does not weigh"),

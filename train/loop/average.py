@@ -151,7 +151,6 @@ def evaluation_of(*, accuracy: float | None = None, loss: float | None = None) -
 def average(
     runtime: PeerRuntime,
     vector: Vector,
-    model: nn.Module,
     timeout_s: float,
     stop: threading.Event,
 ) -> Average:
@@ -159,8 +158,7 @@ def average(
 
     Args:
         runtime: Runs the peer.
-        vector: Its values.
-        model: Whose state dict is wanted.
+        vector: Its values, and so whose state dict is wanted.
         timeout_s: How long to wait for each peer, seconds.
         stop: When set, nobody else is waited for.
 
@@ -168,6 +166,8 @@ def average(
         TrainingError: As for `PeerRuntime.call`.
         TransportError: Likewise.
     """
+    # It need not be called where steps are: on a device, what is read comes in this order.
+    vector.follow()
     runtime.settle()
     total = _WeightedSum(vector)
     me, members = runtime.look(lambda protocol: (protocol.account.id, protocol.live()))
@@ -181,7 +181,7 @@ def average(
     finally:
         runtime.call(Read(""))
     return Average(
-        state=_state(model, vector, total.mean()),
+        state=vector.layout.state_dict(total.mean()),
         weights={id: founders(sum(held)) / len(held) for id, held in total.held.items()},
         missing=tuple(missing),
     )
@@ -296,20 +296,3 @@ class _WeightedSum:
                         room.copy_(part.of(self._vector.flats))
         own = self._vector.flats
         return tuple(s.to(flat.dtype) for s, flat in zip(self._sums, own, strict=True))
-
-
-def _state(model: nn.Module, vector: Vector, flats: Flats) -> dict[str, Any]:
-    """The state dict of a model whose shared tensors are those of *flats*."""
-    found = vector.tensors(flats)
-    # One tensor may have several names.
-    places = {_place(own): found[name] for name, own in vector.tensors(vector.flats).items()}
-    return {
-        name: places.get(_place(value), value).detach().clone()
-        if isinstance(value, Tensor)
-        else value
-        for name, value in model.state_dict().items()
-    }
-
-
-def _place(tensor: Tensor) -> tuple[int, torch.Size]:
-    return tensor.data_ptr(), tensor.shape

@@ -1,14 +1,12 @@
 """A peer's figures for Prometheus, read when they are scraped."""
 
-import socket as sockets
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ...gossip import Rule
-from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import join_address, split_address
-from ..runtime.counters import Counters
+from ..tensors.buffers import MemoryUse
+from .metrics import Observed
+from .metrics_port import port_in_use
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -17,12 +15,8 @@ __all__ = [
     "Configured",
     "Exported",
     "Exporter",
-    "check_metrics_port",
     "host_of",
-    "require_free_ports",
 ]
-
-_PORT_MAX: Final = 65_535
 
 
 class Configured(Protocol):
@@ -33,40 +27,15 @@ class Configured(Protocol):
         """Spec of the graph."""
 
 
-class Exported(Protocol):
+class Exported(Observed, Protocol):
     """The part of a `Peer` that Prometheus is told of; it is read on threads of the server."""
-
-    id: str
-    rule: Rule
-    counters: Counters
 
     @property
     def config(self) -> Configured:
         """Its settings."""
 
-    @property
-    def swarm(self) -> str:
-        """As `Peer` has it, and so the others; empty before it belongs to one."""
-
-    @property
-    def steps(self) -> int:
-        """Its own."""
-
-    @property
-    def swarm_steps(self) -> int:
-        """Of all peers."""
-
-    @property
-    def weight(self) -> float:
-        """In founders."""
-
-    @property
-    def queue(self) -> int:
-        """Shares not mixed yet."""
-
-    @property
-    def live(self) -> tuple[str, ...]:
-        """Ids."""
+    def memory(self) -> MemoryUse:
+        """What shares on their way take."""
 
     @property
     def told(self) -> dict[str, float]:
@@ -76,7 +45,8 @@ class Exported(Protocol):
 # Name, field of the counters, help. Prometheus adds _total.
 _COUNTERS: Final = (
     ("rumor_pushes", "pushes", "Shares pushed."),
-    ("rumor_skipped_pushes", "skipped", "Pushes due without weight, neighbor or credit."),
+    ("rumor_skipped_pushes", "skipped", "Pushes due without weight, neighbor, credit or memory."),
+    ("rumor_no_memory", "no_memory", "Pushes skipped and shares refused for want of memory."),
     ("rumor_refused_pushes", "refusals", "Pushes that came back whole."),
     ("rumor_mixed_shares", "mixed", "Shares mixed in."),
     ("rumor_sent_messages", "messages", "Messages handed to the network."),
@@ -91,46 +61,6 @@ _TOLD: Final = {
     "accuracy": "Accuracy on held-out data, the last measured.",
     "test_loss": "Loss on held-out data, the last measured.",
 }
-
-
-def check_metrics_port(port: int, peers: int = 1) -> None:
-    """Make sure that so many ports can be served, from *port* on.
-
-    Raises:
-        ConfigError: One is no port, or prometheus_client is not installed.
-    """
-    if not 0 <= port <= _PORT_MAX or (port and port + peers - 1 > _PORT_MAX):
-        several = f" for {peers} peers" if peers > 1 else ""
-        raise ConfigError(
-            f"metrics_port is {port}{several}: ports go from 1 to {_PORT_MAX}; 0 is a free one"
-        )
-    if find_spec("prometheus_client") is None:
-        raise ConfigError(
-            "metrics_port needs a package that is not installed: pip install 'rumor[prometheus]'"
-        )
-
-
-def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
-    """Make sure that nobody listens on the ports of so many peers; with port 0, all are free.
-
-    Raises:
-        ConfigError: One is in use, and named; or see `check_metrics_port`.
-    """
-    check_metrics_port(port, peers)
-    for each in range(port, port + peers) if port else ():
-        with sockets.socket() as probe:
-            probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, each))
-            except OSError as error:
-                raise _in_use(host, each, error) from None
-
-
-def _in_use(host: str, port: int, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"metrics cannot be served at {host}:{port} ({error.strerror or error}): choose another "
-        "metrics_port, or 0 for a free one"
-    )
 
 
 class Exporter:
@@ -153,13 +83,15 @@ class Exporter:
         from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
         registry = CollectorRegistry()
-        registry.register(_Collector(peer))
+        self._collector = _Collector(peer)
+        registry.register(self._collector)
         ProcessCollector(registry=registry)
+        self._registry = registry
         host = host_of(bind)
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise _in_use(host, port, error) from None
+            raise port_in_use(host, port, error) from None
         self.port = self._server.server_port
         """Where it is served."""
         address = join_address(host, str(self.port))
@@ -171,6 +103,8 @@ class Exporter:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        # The server's classes were made for it, and a class is a cycle: it stays for a while.
+        self._registry.unregister(self._collector)
 
 
 def host_of(bind: str | Sequence[str] | None) -> str:
@@ -215,6 +149,7 @@ class _Collector:
         }
         for name, (help, value) in gauges.items():
             yield GaugeMetricFamily(name, help, value)
+        yield _memory(peer.memory())
         if mixed := peer.counters.mixed:
             # No counter: a sender may be ahead, so that the sum falls now and then.
             mean = peer.counters.staleness_steps / mixed
@@ -222,3 +157,13 @@ class _Collector:
             yield GaugeMetricFamily("rumor_staleness_steps_mean", help, mean)
         for name, value in peer.told.items():
             yield GaugeMetricFamily(f"rumor_{name}", _TOLD[name], value)
+
+
+def _memory(use: MemoryUse) -> "Metric":
+    from prometheus_client.core import GaugeMetricFamily
+
+    help = "Memory that shares on their way take beside the model."
+    family = GaugeMetricFamily("rumor_memory_bytes", help, labels=("kind",))
+    for kind in ("snapshots", "segments", "staged", "idle"):
+        family.add_metric([kind], getattr(use, f"{kind}_bytes"))
+    return family

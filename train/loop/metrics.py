@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...gossip import TrainingError
+from ...gossip import Rule, TrainingError
 from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
 from ...gossip.weight import Units, founders, from_units
@@ -21,25 +21,34 @@ from ..runtime.shutdown import MergeResult
 from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog, Means
 from ..tasks.task import Evaluation
+from ..tensors.buffers import MemoryUse
 from ..tensors.vector import Vector
 from .average import AverageEvaluation
 
-__all__ = ["Measured", "RandomProjection", "Recorder", "Report", "State"]
+__all__ = ["Measured", "Observed", "RandomProjection", "Recorder", "Report", "State"]
 
 
 State = Literal["finished", "left", "failed"]
 
 
-class Measured(Protocol):
-    """The part of a `Peer` that rows of metrics are made of."""
+class Observed(Protocol):
+    """The part of a `Peer` that whoever tells of it reads."""
 
     id: str
-    vector: Vector
+    rule: Rule
     counters: Counters
 
     @property
+    def swarm(self) -> str:
+        """As `Peer` has it, and so the others; empty before it belongs to one."""
+
+    @property
+    def steps(self) -> int:
+        """Its own."""
+
+    @property
     def swarm_steps(self) -> int:
-        """As `Peer` has it, and so the others."""
+        """Of all peers."""
 
     @property
     def weight(self) -> float:
@@ -52,6 +61,15 @@ class Measured(Protocol):
     @property
     def live(self) -> tuple[str, ...]:
         """Ids."""
+
+    def memory(self) -> MemoryUse:
+        """What shares on their way take."""
+
+
+class Measured(Observed, Protocol):
+    """The part of a `Peer` that rows of metrics are made of."""
+
+    vector: Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +84,8 @@ class Report:
     address: str | None = None
     steps: int = 0
     """Optimizer steps, those of earlier incarnations up to the last checkpoint included."""
+    ended_by: str = ""
+    """Whose end was this peer's, too, where its rule lets others end training; else empty."""
     swarm_steps: int = 0
     """Of all peers that ever were in the swarm, as far as this one knows."""
     lives: int = 1
@@ -309,6 +329,8 @@ class Recorder:
             "membership_bytes": counters.membership_bytes,
             "bytes_received": counters.bytes_received,
             "queue": self._peer.queue,
+            "memory_models": self._peer.memory().models,
+            "no_memory": counters.no_memory,
             **self._durations("step_s"),
             # What it took beside the exchange, which under a synchronous rule is mostly waiting.
             **self._durations("own_s"),

@@ -10,16 +10,16 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor, nn
 
-from ...gossip import Rule
 from ...gossip.weight import Units
 from ..config import PeerConfig
 from ..loggers.logger import LoggedRun
 from ..loggers.writer import LogWriter
+from ..model import named_state
 from ..runtime.shutdown import MergeResult
 from ..storage.ledger_file import ledger_paths
 from ..storage.merge import save_model
+from ..storage.shard_runs import as_text, runs_of, with_aliases
 from ..tasks.task import Evaluation
-from ..tensors.layout import as_text, runs_of, with_aliases
 from .average import AverageEvaluation, evaluation_of
 from .metrics import Measured, Recorder, Report, State
 
@@ -41,20 +41,15 @@ class Recorded(Measured, Protocol):
     """The part of a `Peer` that its end and its model are told with."""
 
     config: PeerConfig
-    rule: Rule
     merged: MergeResult | None
-
-    @property
-    def swarm(self) -> str:
-        """As `Peer` has it, and so the others."""
 
     @property
     def address(self) -> str | None:
         """The first of them."""
 
     @property
-    def steps(self) -> int:
-        """Its own."""
+    def ended_by(self) -> str:
+        """Another peer."""
 
     @property
     def weight_units(self) -> Units:
@@ -200,6 +195,7 @@ def report_of(
         error=error,
         address=peer.address,
         steps=peer.steps,
+        ended_by=peer.ended_by,
         swarm_steps=peer.swarm_steps,
         lives=1 if folder is None else max(1, len(ledger_paths(folder))),
         steps_per_s=(peer.steps - steps_before) / wall_s if wall_s else 0.0,
@@ -246,7 +242,7 @@ def save_peer_model(peer: Recorded, model: nn.Module, path: Path) -> None:
     Raises:
         OSError: It cannot be written; what was there still is.
     """
-    schema = peer.vector.schema
+    schema, state = peer.vector.schema, named_state(model)
     metadata = {
         "peer": peer.id,
         "weight_units": str(peer.weight_units),
@@ -255,9 +251,11 @@ def save_peer_model(peer: Recorded, model: nn.Module, path: Path) -> None:
     }
     if schema.shards > 1:
         metadata["shard_units"] = ",".join(map(str, peer.shard_units))
-        metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), model))
+        metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), state))
+        if orders := {tensor.name: tensor.axes for tensor in schema.tensors if tensor.order}:
+            metadata["shard_orders"] = as_text(with_aliases(orders, state))
     tensors = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in model.state_dict().items()
+        for name, tensor in state.items()
     }
     save_model(path, tensors, metadata)

@@ -128,14 +128,16 @@ class Telemetry:
         """
         if self._record is None:
             return
+        # It keeps the peer, and the peer keeps this.
+        record, self._record = self._record, None
         stopped = caught or isinstance(error, KeyboardInterrupt)
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
         if error is not None and not stopped:
-            self._record.end("failed", f"{type(error).__name__}: {error}")
+            record.end("failed", f"{type(error).__name__}: {error}")
         elif left and (early or stopped):
-            self._record.end("left")
+            record.end("left")
         else:
-            self._record.end("finished")
+            record.end("finished")
 
     def stop_serving(self) -> None:
         """Serve nothing any more; twice is harmless."""

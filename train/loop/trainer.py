@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.zmq_transport import Transport
+from ...gossip.wire.schema import Schema
 from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
 from ..interval import Recurrence, parse_interval
 from ..loggers.registry import make_loggers
@@ -35,6 +36,7 @@ from ..tasks.sources import batch_length
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
 from .average import AverageEvaluation
+from .backward import BackwardSteps
 from .metrics import Recorder, Report, State
 from .record import logged_run, report_of, save_peer_model
 
@@ -86,6 +88,7 @@ class Learner:
         self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
         self._full_lrs = [float(group["lr"]) for group in self._optimizer.param_groups]
         self._scaler = make_scaler(self.task.precision, self.device)
+        self._backward: BackwardSteps | None = None
         samples = self.task.split(config.partition, config.count, config.seed)[config.index]
         batch_size = config.batch_size or self.task.batch_size
         self._made_from = {name: getattr(config, name) for name in _MADE_FROM} | {
@@ -107,6 +110,24 @@ class Learner:
             device=self.device,
             prefetch=prefetch,
         )
+
+    def overlap(self, schema: Schema, ready: Callable[[int], object]) -> None:
+        """Take optimizer steps within the backward pass, shard by shard, from now on.
+
+        Args:
+            schema: How the model is cut.
+            ready: Told each shard whose numbers are those after the step.
+
+        Raises:
+            ConfigError: The task's precision is ``float16``, whose steps are left out as a whole.
+        """
+        if self._scaler is not None:
+            raise ConfigError(
+                f"precision is {self.task.precision!r}: a step is left out where any gradient is "
+                "not finite, which is known after the backward pass; use bfloat16 or float32, or "
+                "a rule that pushes after the step"
+            )
+        self._backward = BackwardSteps(self.model, self._optimizer, schema, ready)
 
     def start(self) -> None:
         """Make what is random in a step, such as dropout, differ from peer to peer."""
@@ -148,7 +169,11 @@ class Learner:
         taken = self._loader.take(self.taken, batch)
         self._optimizer.zero_grad()
         loss = self.task.batch_loss(self.model, taken)
-        descend(loss, self._optimizer, self._scaler)
+        if self._backward is None:
+            descend(loss, self._optimizer, self._scaler)
+        else:
+            loss.backward()
+            self._backward.finish()
         self.taken += 1
         self.samples = batch_length(taken)
         return loss.detach()
@@ -195,6 +220,9 @@ class Learner:
     def close(self) -> None:
         """Prepare no more batches; what was learnt stays."""
         self._loader.close()
+        if self._backward is not None:
+            self._backward.close()
+            self._backward = None
 
     def _set_lr(self, swarm_steps: int) -> None:
         if self._schedule.is_constant:
@@ -299,7 +327,10 @@ class _Training:
             self._resumed = config.resume and self.peer.resume()
         self._steps_before = self.learner.taken
         self._wall_s = 0.0
-        self._by_samples = requirements_of(self.peer.rule).by_samples
+        requirements = requirements_of(self.peer.rule)
+        self._by_samples = requirements.by_samples
+        if requirements.overlaps:
+            self.learner.overlap(self.peer.vector.schema, self.peer.trained_shard)
         self._exchange_s = 0.0
         self._averaged: AverageEvaluation | None = None
         self._checkpoint = Recurrence(parse_interval(config.checkpoint_every), self.learner.taken)
@@ -335,7 +366,7 @@ class _Training:
             )
             started_s = time.perf_counter()
             try:
-                while not (stop.is_set() or learner.is_done(peer.swarm_steps)):
+                while not (stop.is_set() or learner.is_done(peer.swarm_steps) or peer.ended_by):
                     self._step(self._recorder)
             finally:
                 self._wall_s = time.perf_counter() - started_s
@@ -345,7 +376,8 @@ class _Training:
                 _log.info("leaving after %d steps", learner.taken)
                 peer.leave()
                 return "left"
-            _log.info("finished %d steps, merging with the others", learner.taken)
+            by = f", as {peer.ended_by} has ended training" if peer.ended_by else ""
+            _log.info("finished %d steps%s, merging with the others", learner.taken, by)
         # Told to stop while it waited for them, it has handed its weight on.
         return "left" if stop.is_set() and peer.has_left else "finished"
 
@@ -406,7 +438,7 @@ class _Training:
     def _exchange(self, loss: Tensor) -> None:
         began_s, before = time.perf_counter(), self.peer.averaged
         samples = self.learner.samples if self._by_samples else None
-        self.peer.step(loss=loss, samples=samples)
+        self.peer.step(loss=loss, samples=samples, lr=self.learner.lr)
         self._averaged = self.peer.averaged if self.peer.averaged is not before else None
         apart_s = self._averaged.wall_s if self._averaged else 0.0
         self._exchange_s = time.perf_counter() - began_s - apart_s

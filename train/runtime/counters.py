@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ...gossip.effects.effects import Effect, Record
-from ...gossip.effects.events import Event, PushSkipped, ShareMixed
+from ...gossip.effects.events import NO_MEMORY, Event, PushSkipped, ShareMixed, ShareRefused
 from ...gossip.effects.ledger import Kind
 from ...gossip.types import Incarnation, PeerId
 
@@ -17,7 +17,9 @@ class Counters:
     pushes: int = 0
     """Shares pushed."""
     skipped: int = 0
-    """Pushes that were due and found no weight, no neighbor or no credit."""
+    """Pushes that were due and found no weight, no neighbor, no credit or no memory."""
+    no_memory: int = 0
+    """Those among them that found no memory, and shares that were refused for want of it."""
     refusals: int = 0
     """Pushes that came back whole."""
     mixed: int = 0
@@ -48,8 +50,11 @@ class Counters:
                 receiver = entry.peer, entry.incarnation, entry.shard
                 self.refusals += receiver not in self._shown
                 self._shown.discard(receiver)
-            case PushSkipped():
+            case PushSkipped(reason):
                 self.skipped += 1
+                self.no_memory += reason == NO_MEMORY
+            case ShareRefused(_, reason):
+                self.no_memory += reason == NO_MEMORY
             case ShareMixed():
                 self.mixed += 1
                 self.staleness_steps += effect.staleness_steps

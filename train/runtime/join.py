@@ -42,6 +42,8 @@ def begin(made: Made, folder: PeerFolder, stop: threading.Event) -> PeerSession:
         session = PeerSession(made, incarnation, folder.past, folder.seeds)
         try:
             session.search.run(stop)
+            # What the network thread mixed until now is done before what training does next.
+            made.vector.follow()
             folder.entered()
             return session
         except StaleIncarnationError as later:

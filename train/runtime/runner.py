@@ -11,9 +11,7 @@ which the protocol does.
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from ...gossip import Envelope, Protocol, RemoteProtocolError, TrainingError, TransportError
@@ -23,10 +21,12 @@ from ...gossip.effects.effects import (
     Dismiss,
     Drop,
     Effect,
+    EndTraining,
     Exchange,
     Greet,
     Halt,
     Inspect,
+    Measure,
     Meet,
     Mix,
     Part,
@@ -42,38 +42,51 @@ from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet
 from ...gossip.errors import DecodeError
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import ShareId, SnapshotId
-from ...gossip.wire.codec import Buffer, checksum, decode_header, encode
-from ...gossip.wire.messages import Chunk, End, Grant, Hello, Leave, Offer, Pending, Query
+from ...gossip.wire.codec import Buffer, checksum, decode_header
+from ...gossip.wire.messages import Chunk, Grant, Offer, Pending, Query
 from ..clock import uptime_s
-from ..storage.inputs import Attached, Input, Inspected, Receive, Step, Unsent, Wake
+from ..storage.inputs import (
+    Attached,
+    Filled,
+    Input,
+    Inspected,
+    Measured,
+    Receive,
+    ShardTrained,
+    Step,
+    Unsent,
+    Wake,
+)
 from ..storage.journal import Journal
 from ..storage.ledger_file import LedgerFile
 from ..tensors.staging import Staged
 from ..tensors.store import TensorStore
 from .counters import Counters
+from .send_queue import BULK, SendQueue
 
-__all__ = ["PeerRuntime"]
+__all__ = ["NETWORK_THREAD", "PeerRuntime"]
+
+NETWORK_THREAD: Final = "rumor-network"
+"""What its thread is called."""
 
 _log = logging.getLogger("rumor")
 
 # So long at most a thread sleeps: a bound on how late it sees that it shall stop.
 _NAP_S: Final = 0.5
 
+# How often a snapshot is looked for that is on its way from a device.
+_DEVICE_POLL_S: Final = 0.001
+# Between two looks at memory that nobody uses.
+_SWEEP_S: Final = 1.0
+
 # Who waits for another peer says so as often.
 _SAY_S: Final = 5.0
-
-# An offer goes where its frames will go, and a question where the share went, so that neither
-# overtakes the other.
-_BULK: Final = (Offer, Chunk, End, Query)
 
 # Below this, a snapshot takes no longer than two threads take to hand over to one another.
 _EARLY_BYTES_MIN: Final = 16 << 20
 
-_MEMBERSHIP: Final = (Hello, Leave)
+_IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 
-_IN_BETWEEN: Final = (Offer, Chunk, End, Grant, Query, Pending)
-
-_Job = Greet | Dismiss | Meet | Part | Send | Release
 _Change = Snapshot | Reclaim | Stage | Mix | Combine | Exchange | Drop
 _T = TypeVar("_T")
 
@@ -105,8 +118,8 @@ class PeerRuntime:
     ) -> None:
         self.protocol = protocol
         self.counters = counters
-        self.greeted: dict[str, bool] = {}
-        """Addresses that were greeted, and whether a connection was there at the last try."""
+        self.ended_by = ""
+        """Who has ended this peer's training, where its rule lets others do so; else empty."""
         self._transport = transport
         self._store = store
         self._ledger = ledger
@@ -114,13 +127,21 @@ class PeerRuntime:
         self._journal = journal
         self._mix_budget_s = mix_budget_s
         self._lock = threading.Lock()
+        # Held by the network thread from an event until all is carried out that it led to.
+        self._carrying = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
-        self._jobs: deque[_Job] = deque()
+        self._queue = SendQueue(transport, store, counters)
         self._failure: BaseException | None = None
         self._has_ended = False
+        self._is_full: bool | None = None
         self._awaited: tuple[str, ...] = ()
-        self._thread = threading.Thread(target=self._run, name="rumor-network", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=NETWORK_THREAD, daemon=True)
+
+    @property
+    def greeted(self) -> Mapping[str, bool]:
+        """Addresses that were greeted, and whether a connection was there at the last try."""
+        return self._queue.greeted
 
     def unresolved(self, address: str) -> str:
         """Why the name in an address that was greeted does not resolve; empty where it does."""
@@ -172,6 +193,9 @@ class PeerRuntime:
         self._stopping.set()
         self._transport.wake()
         self._thread.join()
+        if self._failure is not None:
+            # Its traceback has the frames of whoever called, and these keep all that the peer has.
+            self._failure = _without_frames(self._failure)
         self._store.close()
 
     def look(self, glance: Callable[[Protocol], _T]) -> _T:
@@ -194,26 +218,33 @@ class PeerRuntime:
             TransportError: The network thread failed.
         """
         waits = self._carry_out(self._decide(event))
-        if self._jobs:
+        if self._queue:
             self._transport.wake()
         self._raise_failure()
         return waits
 
     def step(
-        self, *, trained: bool, stop: threading.Event | None = None, samples: int | None = None
+        self,
+        *,
+        trained: bool,
+        stop: threading.Event | None = None,
+        samples: int | None = None,
+        lr: float | None = None,
     ) -> None:
         """Take a turn; returns at once under an asynchronous rule.
 
         Args:
             trained: Whether an optimizer step was taken since the last turn.
             samples: How many samples that took, for rules that weigh steps by them.
+            lr: Its learning rate, for rules that look at it.
             stop: When set, a synchronous rule's wait is given up.
 
         Raises:
             TrainingError: As for `call`.
             TransportError: Likewise.
         """
-        waits = self.call(Step(trained, samples))
+        self._store.follow()
+        waits = self.call(Step(trained, samples, lr))
         self._store.advance(self._mix_budget_s)
         spoke_s = time.monotonic()
         while waits and not (stop is not None and stop.is_set()):
@@ -222,6 +253,14 @@ class PeerRuntime:
             if time.monotonic() - spoke_s > _SAY_S:
                 spoke_s = time.monotonic()
                 _log.warning("waiting for %s", ", ".join(self._awaited) or "all founders")
+
+    def settle_network(self) -> None:
+        """Return when the network thread has carried out what it decided before this was called.
+
+        Where it was the one to found a swarm, the values that the rule starts from are among it.
+        """
+        with self._carrying:
+            pass
 
     def settle(self) -> None:
         """Finish mixing what was put off."""
@@ -260,12 +299,23 @@ class PeerRuntime:
         with self._lock:
             self.require_sound()
             try:
+                if _may_fill_memory(event):
+                    self._note_memory()
                 return self._decide_on_record(event, uptime_s())
             except TrainingError as failure:
                 # The protocol has taken it in, and the disk has not. Whatever left from now on
                 # could say something else than the ledger does.
                 self._fail(failure, ends=True)
                 raise
+
+    def _note_memory(self) -> None:
+        """Tell the protocol whether there is memory for another share, where that has changed."""
+        if not self._store.is_bounded:
+            return
+        is_full = self._store.lacks_room(*self.protocol.in_memory())
+        if is_full is not self._is_full:
+            self._is_full = is_full
+            self._decide_on_record(Filled(is_full), uptime_s())
 
     def _decide_on_record(self, event: Input, now: float) -> list[Effect | Event]:
         if self._journal is not None:
@@ -298,14 +348,20 @@ class PeerRuntime:
                 case Greet() | Dismiss() | Meet() | Part() | Send() | Release():
                     # A snapshot may still be on its way from a device: training does not wait
                     # for it, and what is cut from it goes out before it is let go.
-                    self._jobs.append(effect)
+                    self._queue.add((effect,))
                 case Inspect():
                     self._inspect(effect.share)
                 case Attach():
                     usable = self._store.staging.attach(effect)
                     self._carry_out(self._decide(Attached(effect.share, usable)))
+                case Measure(shares):
+                    # The rule's answer to what was measured stands for that of the whole turn.
+                    distances = self._store.distances(shares)
+                    waits = self._carry_out(self._decide(Measured(distances)))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
+                case EndTraining(by):
+                    self.ended_by = by
                 case Halt(reason):
                     self._fail(TrainingError(reason), ends=False)
                 case Record():
@@ -336,11 +392,13 @@ class PeerRuntime:
         """Queue what is cut from large snapshots before they are taken.
 
         Then the network thread sends the first frames while the last ones are still being copied.
+        One that a neighbor reads where it lies is whole before its offer leaves.
         """
         large = {
             effect.snapshot
             for effect in effects
             if type(effect) is Send
+            and not effect.shown
             and type(effect.envelope.body) is Offer
             and effect.envelope.body.size_bytes >= _EARLY_BYTES_MIN
         }
@@ -349,12 +407,14 @@ class PeerRuntime:
             self._store.expect(snapshot)
         early = {snapshot.id for snapshot in snapshots}
         if early:
-            self._jobs.extend(e for e in effects if type(e) is Send and e.snapshot in early)
+            self._queue.add(e for e in effects if type(e) is Send and e.snapshot in early)
             self._transport.wake()
         return early
 
     def _inspect(self, share: ShareId) -> None:
         finite = self._store.is_sound(share, self.protocol.swarm)
+        if finite:
+            self._store.staging.bring(share)
         self._carry_out(self._decide(Inspected(share, finite)))
         self._ready.set()
 
@@ -370,17 +430,28 @@ class PeerRuntime:
             self._end(failure)
 
     def _serve(self) -> None:
+        swept_s = uptime_s()
         while self.is_sound and not self._stopping.is_set():
             due_s = self.look(lambda protocol: protocol.deadline())
-            self._flush()
+            self._queue.flush(self._take_back)
             rest_s = max(0.0, due_s - uptime_s())
-            for received in self._transport.poll(min(rest_s, _NAP_S)):
-                self._take_in(received)
-                self._flush()
+            nap_s = _DEVICE_POLL_S if self._queue else _NAP_S
+            for received in self._transport.poll(min(rest_s, nap_s)):
+                with self._carrying:
+                    self._take_in(received)
+                self._queue.flush(self._take_back)
             if uptime_s() >= due_s:
-                self._carry_out(self._decide(Wake()))
+                with self._carrying:
+                    self._carry_out(self._decide(Wake()))
+            if uptime_s() >= swept_s + _SWEEP_S:
+                swept_s = uptime_s()
+                self._store.free_idle()
         if self.is_sound:
-            self._flush()
+            self._queue.flush(self._take_back, wait=True)
+
+    def _take_back(self, envelope: Envelope) -> None:
+        """Hear of a message that the network has refused."""
+        self._carry_out(self._decide(Unsent(envelope)))
 
     def _end(self, failure: BaseException) -> None:
         """Let the training thread hear of it, or it would train on alone without a word."""
@@ -406,7 +477,7 @@ class PeerRuntime:
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)
             return
         self.counters.bytes_received += envelope.frame_bytes
-        bulk = isinstance(envelope.body, _BULK)
+        bulk = isinstance(envelope.body, BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk)
         self._carry_out(effects, frame)
         # Who waits has no use for a share before it is whole; `_inspect` says when it is.
@@ -428,6 +499,11 @@ class PeerRuntime:
             _require_whole(envelope, len(frame), checksum(frame) == check, received)
             return frame
         try:
+            if self._store.staging.holds(stage, envelope.frame_bytes):
+                frame = received.frame()
+                _require_whole(envelope, len(frame), True, received)
+                self._store.staging.hold(stage, frame, check)
+                return b""
             with self._store.staging.landing(stage, envelope.frame_bytes) as room:
                 size = received.frame_into(room) if received.more else 0
                 _require_whole(envelope, size, checksum(room) == check, received)
@@ -435,49 +511,17 @@ class PeerRuntime:
             raise DecodeError(f"a share that cannot be read here: {error}") from error
         return b""
 
-    def _flush(self) -> None:
-        """Hand what is queued to the sockets; what they refuse goes back to the protocol."""
-        while self._jobs:
-            match self._jobs.popleft():
-                case Greet(address, envelope):
-                    self.greeted[address] = self._greet(address, envelope)
-                case Dismiss(address):
-                    self._transport.dismiss(address)
-                case Meet(peer, addresses):
-                    self._transport.meet(peer, addresses)
-                case Part(peer):
-                    self._transport.part(peer)
-                case Send() as effect:
-                    self._send(effect)
-                case effect:
-                    self._store.carry_out(effect)
 
-    def _greet(self, address: str, envelope: Envelope) -> bool:
-        parts = encode(envelope)
-        self._count_sent(envelope, parts)
-        return self._transport.greet(address, parts)
+def _may_fill_memory(event: Input) -> bool:
+    # A frame belongs to a share that counts since it was let in.
+    if isinstance(event, Receive):
+        return type(event.envelope.body) is not Chunk
+    return isinstance(event, Step | ShardTrained | Wake)
 
-    def _send(self, effect: Send) -> None:
-        frame, envelope = self._store.frame_of(effect), effect.envelope
-        if frame is not None:
-            if effect.shown and effect.snapshot is not None and isinstance(envelope.body, Offer):
-                # Where the snapshot lies, only the store knows. Unnamed, it will be sent.
-                segment = self._store.segment_of(effect.snapshot)
-                envelope = replace(envelope, body=replace(envelope.body, segment=segment))
-            parts = encode(envelope, frame)
-            bulk = isinstance(envelope.body, _BULK)
-            if self._transport.send(envelope.destination, parts, bulk=bulk):
-                self._count_sent(envelope, parts)
-                return
-        self._carry_out(self._decide(Unsent(effect.envelope)))
 
-    def _count_sent(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
-        size = sum(len(part) for part in parts)
-        self.counters.messages += 1
-        self.counters.frames += len(parts) > 1
-        self.counters.bytes_sent += size
-        if isinstance(envelope.body, _MEMBERSHIP):
-            self.counters.membership_bytes += size
+def _without_frames(failure: BaseException) -> BaseException:
+    kind = TrainingError if isinstance(failure, TrainingError) else TransportError
+    return kind(str(failure))
 
 
 def _require_whole(envelope: Envelope, size: int, undamaged: bool, received: Received) -> None:

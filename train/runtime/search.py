@@ -177,6 +177,8 @@ class Search:
         runtime.call(Join(seeds, self._founders, self._returning))
         runtime.step(trained=False)
         if runtime.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
+            # Training must not begin beside the values that the rule starts from.
+            runtime.settle_network()
             return True
         if self._outlived is not None:
             raise StaleIncarnationError(self._outlived.incarnation)
@@ -190,7 +192,7 @@ class Search:
         members = self._runtime.look(lambda protocol: protocol.live())
         answering = {address for member in members for address in member.addresses}
         # In the order in which they were asked: what was typed comes before what is remembered.
-        greeted = tuple(self._runtime.greeted.copy())
+        greeted = tuple(dict(self._runtime.greeted))
         words = [
             f"{address} {'answers' if address in answering else self._silence(address)}"
             for address in greeted[:_NAMED_MAX]

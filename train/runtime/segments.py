@@ -103,7 +103,8 @@ class SharedSegments:
                 "this system cannot share a center between processes, Linux can: use a rule "
                 "whose peers gossip, such as easgd"
             )
-        self._life = life
+        self.life = life
+        """Whose hold it is."""
         self._known = known
         self._note = note
         self._held: dict[_Key, _Held] = {}
@@ -221,7 +222,7 @@ class SharedSegments:
             dtype = widened(part)
             flats.append(torch.frombuffer(mapping, dtype=dtype, count=part.numel(), offset=start))
             start += _room_bytes(part)
-        badge = os.memfd_create(_badge_name(key, self._life), os.MFD_CLOEXEC)
+        badge = os.memfd_create(_badge_name(key, self.life), os.MFD_CLOEXEC)
         os.pwrite(badge, f"{os.getpid()}:{fd}:{token.hex()}".encode(), 0)
         return _Held(token, fd, badge, counts, tuple(flats))
 

@@ -1,38 +1,43 @@
 """One session of a peer: its protocol, and what carries out its decisions."""
 
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 from torch import nn
 
 from ...gossip import (
     Account,
     ConfigError,
     PeerId,
+    Phase,
     Protocol,
     Rule,
     TrainingError,
     TransportError,
     stream,
 )
-from ...gossip.effects.events import Event, Joined, PeerMet
+from ...gossip.effects.events import Event, Founded, Joined, PeerMet
 from ...gossip.exchange.flow_control import messages_max
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.types import Incarnation
+from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.formats import NATIVE, Form
 from ...topology import View
 from ..config import PeerConfig
+from ..model import travelling_tensors
 from ..storage.checkpointer import Past
 from ..storage.files import write_json
 from ..storage.incarnation import note_incarnation
 from ..storage.journal import JOURNAL, Head, Journal
 from ..storage.ledger_file import LedgerFile, new_ledger_path
-from ..storage.merge import travelling_tensors
+from ..tensors.buffers import give_pages_back
 from ..tensors.shared_memory import Attachments, SegmentPool, host_id
 from ..tensors.store import Preallocation, TensorStore
 from ..tensors.vector import Vector
@@ -45,6 +50,9 @@ from .segments import Life, SharedSegments
 __all__ = ["Made", "PeerSession", "open_transport"]
 
 _log = logging.getLogger("rumor")
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 # Rules with many neighbors may have more pushes under way; those seldom are at the same moment.
 _AT_ONCE_MAX = 2
@@ -124,6 +132,8 @@ class PeerSession:
     def close(self) -> None:
         """Stop, without another word; what cannot be closed keeps nothing else open."""
         with ExitStack() as closing:
+            # Last: until then, shares that were on their way come back.
+            closing.callback(self._made.vector.memory.free_idle, 0.0)
             closing.callback(self._events.close)
             closing.callback(self._close_journal)
             closing.callback(self._preallocation.close)
@@ -138,9 +148,17 @@ class PeerSession:
         self.search.hear(event)
         if isinstance(event, Joined):
             self._check_anchor()
+            give_pages_back()
+        if isinstance(event, Joined | Founded):
+            for shares_memory in self.runtime.look(_kinds_of_neighbors):
+                self._preallocation.met(shares_memory=shares_memory)
         elif isinstance(event, PeerMet):
-            shares = self.runtime.look(lambda protocol: protocol.shares_memory(event.peer))
-            self._preallocation.met(shares_memory=shares)
+            # Before it belongs to a swarm, a newcomer needs its memory for its copy.
+            phase, shares_memory = self.runtime.look(
+                lambda protocol: (protocol.phase, protocol.shares_memory(event.peer))
+            )
+            if phase >= Phase.TRAINING:
+                self._preallocation.met(shares_memory=shares_memory)
 
     def _check_anchor(self) -> None:
         # One that came in several shards can only be told when all of them are there.
@@ -176,9 +194,9 @@ class PeerSession:
                 ledger = self._open_files(config.out, protocol.account, head)
         store = TensorStore(
             made.vector,
-            rounding=lambda snapshot: stream(config.seed, made.id, f"rounding:{snapshot}"),
-            segments=SegmentPool(pinned=not made.vector.is_here) if host else None,
-            attachments=Attachments() if host else None,
+            rounding=partial(_rounding, config.seed, made.id),
+            segments=_segments(made.vector) if host else None,
+            attachments=Attachments(memory=made.vector.memory) if host else None,
             mixing=config.mixing,
             shared=self._share(protocol.account.life),
         )
@@ -193,7 +211,7 @@ class PeerSession:
             store,
             ledger,
             made.counters,
-            self._hear,
+            _weakly(self._hear),
             self.journal,
             config.mix_budget_s,
         )
@@ -203,7 +221,18 @@ class PeerSession:
         if not requirements_of(self._made.rule).one_machine:
             return None
         note = None if self.journal is None else self.journal.exchanged
-        return SharedSegments(life, lambda: self.runtime.look(_known), note)
+        return SharedSegments(life, _weakly(self._known), note)
+
+    def _known(self) -> list[Life]:
+        return self.runtime.look(_lives)
+
+    def _anchor(self) -> bytes | Callable[[], bytes]:
+        made = self._made
+        # Most who join never found, and hashing takes longer than all else that a copy costs.
+        joins = bool(made.config.join) and made.journaled is None
+        if joins and made.vector.anchor_flats is None:
+            return _weakly(made.vector.anchor)
+        return made.vector.anchor()
 
     def _make_protocol(self, host: bytes) -> Protocol:
         made, config, vector, past = self._made, self._made.config, self._made.vector, self._past
@@ -215,10 +244,11 @@ class PeerSession:
             id=made.id,
             incarnation=self.incarnation,
             schema=vector.schema,
-            anchor=anchor or vector.anchor(),
+            anchor=anchor or self._anchor(),
             rule=made.rule,
             neighbors=View(config.topology, config.seed),
-            rng=lambda purpose: stream(config.seed, made.id, purpose),
+            # Without the peer: what the protocol keeps must not keep a vector.
+            rng=partial(stream, config.seed, made.id),
             config=config.protocol,
             addresses=self.addresses,
             keeps_anchor=keeps_anchor,
@@ -249,6 +279,10 @@ class PeerSession:
         return ledger
 
 
+def _segments(vector: Vector) -> SegmentPool:
+    return SegmentPool(pinned=not vector.is_here, memory=vector.memory)
+
+
 def _opened(made: Made) -> Transport:
     try:
         return made.opens(made.config)
@@ -272,7 +306,35 @@ def _host(made: Made) -> bytes:
     return host
 
 
-def _known(protocol: Protocol) -> list[Life]:
+def _rounding(seed: int, peer: PeerId, snapshot: SnapshotId) -> np.random.Generator:
+    return stream(seed, peer, f"rounding:{snapshot}")
+
+
+def _weakly(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The same, not keeping its object: a session keeps its runtime, which tells it of events.
+
+    In a cycle, all that a peer has would lie in memory until the next full collection.
+
+    Raises:
+        ReferenceError: On a call: its object is gone.
+    """
+    weak = weakref.WeakMethod(method)
+
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        found = weak()
+        if found is None:
+            raise ReferenceError("the session is gone")
+        return found(*args, **kwargs)
+
+    return call
+
+
+def _kinds_of_neighbors(protocol: Protocol) -> set[bool]:
+    """Whether they share this peer's memory."""
+    return {protocol.shares_memory(member.id) for member in protocol.known()}
+
+
+def _lives(protocol: Protocol) -> list[Life]:
     return [(member.id, member.incarnation) for member in protocol.known()]
 
 

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ...gossip import ConfigError, PeerId, Schema, TrainingError
-from ...gossip.wire.schema import TensorSpec
+from ...gossip.wire.schema import FrozenTensor, TensorSpec
 from ..config import CheckpointConfig
+from ..model import travelling_tensors
 from ..tensors.blocks import is_finite_tensor
 from ..tensors.vector import Vector
 from .checkpoint import Checkpoint, CheckpointFolder, flatten_state, restore_state
 from .environment import differences, machine
 from .files import WriterThread
-from .merge import travelling_tensors
 
 __all__ = ["Checkpointing", "Past", "Stateful", "restore_rng", "rng_state"]
 
@@ -221,7 +221,11 @@ class Checkpointing:
             "steps": steps,
             "rng": rng,
             "registered": registered,
-            "tensors": [[s.name, s.shape, s.dtype, s.shared] for s in schema.tensors],
+            "tensors": [
+                [s.name, s.shape, s.dtype, s.shared, *([s.order] if s.order else [])]
+                for s in schema.tensors
+            ],
+            "frozen": [[f.name, f.shape, f.dtype, f.checksum] for f in schema.frozen],
             "shards": schema.shards,
             "scattered": schema.scattered,
             "machine": machine(self._vector.flats[0].device),
@@ -248,8 +252,19 @@ class Checkpointing:
 
     def _require_fit(self, checkpoint: Checkpoint) -> None:
         head, schema = checkpoint.head, self._vector.schema
-        specs = (TensorSpec(name, tuple(shape), *rest) for name, shape, *rest in head["tensors"])
-        then = Schema(tuple(specs), head["shards"], head.get("scattered", False))
+        specs = tuple(
+            TensorSpec(name, tuple(shape), dtype, shared, tuple(*order))
+            for name, shape, dtype, shared, *order in head["tensors"]
+        )
+        told = head.get("frozen") if schema.frozen else None
+        frozen = [FrozenTensor(name, tuple(shape), *rest) for name, shape, *rest in told or ()]
+        then = Schema(
+            specs,
+            head["shards"],
+            head.get("scattered", False),
+            # Where they are not compared, or were not then, nothing can be said.
+            tuple(frozen) or schema.frozen,
+        )
         if difference := schema.difference(then):
             raise ConfigError(
                 f"the checkpoint is of another model: {difference.replace('there', 'in it')}"

@@ -13,13 +13,16 @@ from ...gossip.wire.codec import Buffer
 
 __all__ = [
     "Attached",
+    "Filled",
     "Finish",
     "Input",
     "Inspected",
     "Join",
     "Leave",
+    "Measured",
     "Read",
     "Receive",
+    "ShardTrained",
     "Step",
     "Unsent",
     "Wake",
@@ -45,10 +48,22 @@ class Step(NamedTuple):
     trained: bool
     samples: int | None = None
     """How many the optimizer step took, where somebody says."""
+    lr: float | None = None
+    """Its learning rate, where the rule looks at that."""
 
     def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
-        return protocol.step(now, trained=self.trained, samples=self.samples)
+        return protocol.step(now, trained=self.trained, samples=self.samples, lr=self.lr)
+
+
+class ShardTrained(NamedTuple):
+    """An optimizer step that goes on is through with a shard."""
+
+    shard: int
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.trained_shard(self.shard, now)
 
 
 class Wake(NamedTuple):
@@ -57,6 +72,20 @@ class Wake(NamedTuple):
     def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.wake(now)
+
+
+class Filled(NamedTuple):
+    """Memory has no room for another share, or has room again.
+
+    While it has none, pushes are skipped and offers refused, but for what must not wait: the copy
+    of a newcomer, what is read, and the weight that a leaver hands on.
+    """
+
+    is_full: bool
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.filled(now, is_full=self.is_full)
 
 
 class Finish(NamedTuple):
@@ -115,6 +144,17 @@ class Attached(NamedTuple):
         return protocol.attached(self.share, now, usable=self.usable)
 
 
+class Measured(NamedTuple):
+    """Staged shares were measured."""
+
+    distances: tuple[tuple[ShareId, float], ...]
+    """How far each is from the model: Euclidean norms, of those that were still there."""
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.measured(dict(self.distances), now)
+
+
 class Unsent(NamedTuple):
     """The network refused a message."""
 
@@ -135,4 +175,18 @@ class Read(NamedTuple):
         return protocol.read(now, self.peer)
 
 
-Input = Join | Step | Wake | Finish | Leave | Receive | Inspected | Unsent | Attached | Read
+Input = (
+    Join
+    | Step
+    | ShardTrained
+    | Wake
+    | Finish
+    | Leave
+    | Receive
+    | Inspected
+    | Measured
+    | Unsent
+    | Attached
+    | Read
+    | Filled
+)

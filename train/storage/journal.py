@@ -42,6 +42,7 @@ from ...gossip.wire.codec import HEADER_BYTES_MAX
 from ...topology import View
 from ..clock import uptime_s
 from ..config import PeerConfig
+from ..model import fingerprint
 from ..tensors.vector import Vector
 from .environment import machine
 from .files import fatal
@@ -59,7 +60,6 @@ from .journal_records import (
     pack,
     unpack,
 )
-from .merge import fingerprint
 
 __all__ = ["JOURNAL", "Entry", "Head", "Journal", "JournalFile", "rule_settings"]
 

@@ -22,13 +22,16 @@ from ...gossip.wire.codec import decode_header, encode
 from ...gossip.wire.formats import NATIVE, Form
 from .inputs import (
     Attached,
+    Filled,
     Finish,
     Input,
     Inspected,
     Join,
     Leave,
+    Measured,
     Read,
     Receive,
+    ShardTrained,
     Step,
     Unsent,
     Wake,
@@ -192,14 +195,30 @@ def _unpack_share(body: bytes) -> tuple[ShareId, bool]:
 
 
 def _pack_step(event: Step) -> bytes:
-    # As it was before a step could say how many samples it took, where it does not.
-    rest = b"" if event.samples is None else _NUMBER.pack(event.samples)
-    return _FLAG.pack(event.trained) + rest
+    # As it was before a step could say how many samples it took, or its rate, where it does not.
+    samples = b"" if event.samples is None else _NUMBER.pack(event.samples)
+    lr = b"" if event.lr is None else _TIME.pack(event.lr)
+    return _FLAG.pack(event.trained) + samples + lr
 
 
 def _unpack_step(body: bytes) -> Step:
     (trained,), rest = _FLAG.unpack_from(body), body[_FLAG.size :]
-    return Step(trained, *(_NUMBER.unpack(rest) if rest else ()))
+    samples = lr = None
+    if len(rest) % _TIME.size:
+        (samples,), rest = _NUMBER.unpack_from(rest), rest[_NUMBER.size :]
+    if rest:
+        (lr,) = _TIME.unpack(rest)
+    return Step(trained, samples, lr)
+
+
+def _pack_measured(event: Measured) -> bytes:
+    # Floats are written so that they are read again bit for bit.
+    return json.dumps([[*share, distance] for share, distance in event.distances]).encode()
+
+
+def _unpack_measured(body: bytes) -> Measured:
+    rows = json.loads(body)
+    return Measured(tuple((ShareId(*share), distance) for *share, distance in rows))
 
 
 def _pack_join(event: Join) -> bytes:
@@ -258,6 +277,13 @@ _INPUTS: Final = (
     _Kind(Unsent, _header, lambda b: Unsent(decode_header(b)[0])),
     _Kind(Attached, _pack_share, lambda b: Attached(*_unpack_share(b))),
     _Kind(Read, lambda e: e.peer.encode(), lambda b: Read(b.decode())),
+    _Kind(Filled, lambda e: _FLAG.pack(e.is_full), lambda b: Filled(*_FLAG.unpack(b))),
+    _Kind(Measured, _pack_measured, _unpack_measured),
+    _Kind(
+        ShardTrained,
+        lambda e: _NUMBER.pack(e.shard),
+        lambda b: ShardTrained(*_NUMBER.unpack(b)),
+    ),
 )
 _MARKS: Final = (
     _Kind(Began, lambda m: _NUMBER.pack(m.batch), lambda b: Began(*_NUMBER.unpack(b))),

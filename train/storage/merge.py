@@ -5,7 +5,7 @@ peers there are.
 """
 
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -13,31 +13,26 @@ from itertools import pairwise, zip_longest
 from math import prod, sqrt
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.weight import UNIT, from_units, in_floats
 from ...gossip.wire.messages import is_name
-from ...gossip.wire.schema import Schema
-from ..tensors.layout import Runs, from_text
 from .files import drafted
+from .shard_runs import Runs, from_text, orders_from_text
 
 __all__ = [
     "SavedModel",
     "consensus_distance",
     "digest",
-    "fingerprint",
     "merge",
     "merging_weights",
     "open_model",
     "save_model",
-    "travelling",
-    "travelling_tensors",
 ]
 
 
@@ -59,7 +54,10 @@ class SavedModel:
     shard_weights: tuple[int, ...]
     """The same by shard; one for a vector that was not cut."""
     runs: Runs
-    """Which numbers belong to which shard; empty for a vector that was not cut."""
+    """Which numbers belong to which shard, in the order in which they lay in memory; empty for a
+    vector that was not cut."""
+    orders: Mapping[str, tuple[int, ...]]
+    """All axes of a tensor, the outermost in memory first, where those are not in their order."""
     tensors: tuple[tuple[str, str], ...]
     """Name of each tensor, and its shape and dtype in words, in the file's order."""
 
@@ -78,7 +76,8 @@ def open_model(path: Path) -> SavedModel:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = tuple((name, _shape(file.get_slice(name))) for name in file.keys())
-            sizes = {name: prod(file.get_slice(name).get_shape()) for name, _ in tensors}
+            shapes = {name: file.get_slice(name).get_shape() for name, _ in tensors}
+            sizes = {name: prod(shape) for name, shape in shapes.items()}
         # A peer's folder may come from anybody.
         id = metadata.get("peer")
         if id is not None and not is_name(id):
@@ -86,7 +85,10 @@ def open_model(path: Path) -> SavedModel:
         told = metadata.get("weight_units", "0")
         whole, *by_shard = map(_weight, (told, *metadata.get("shard_units", told).split(",")))
         runs = from_text(metadata.get("shard_runs", "{}"))
+        orders = orders_from_text(metadata.get("shard_orders", "{}"))
         _require_fit(runs, sizes, len(by_shard))
+        if any(len(orders.get(name, shape)) != len(shape) for name, shape in shapes.items()):
+            raise ValueError("an order of axes is not that of a tensor's")
     except (OSError, SafetensorError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
     return SavedModel(
@@ -95,6 +97,7 @@ def open_model(path: Path) -> SavedModel:
         weight=whole,
         shard_weights=tuple(by_shard),
         runs=runs,
+        orders=orders,
         tensors=tensors,
     )
 
@@ -165,9 +168,10 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
         merged = {}
         for name, words in models[0].tensors:
             try:
-                merged[name] = _mean(name, readers, whole, _cuts(name, chosen))
+                axes = models[0].orders.get(name)
+                merged[name] = _mean(name, readers, whole, _cuts(name, chosen), axes)
             except (NotImplementedError, SafetensorError) as error:
-                # Float8 and its like: torch holds such numbers, and cannot add them up.
+                # Float4 and its like: torch holds such numbers, and cannot convert them.
                 raise TrainingError(f"{name}, {words}, cannot be averaged: {error}") from None
         return merged
 
@@ -203,17 +207,6 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
             spread += float((values - mean).square().sum()) / len(rows)
             size += float(mean.square().sum())
     return sqrt(spread) / sqrt(size) if size > 0 else sqrt(spread)
-
-
-def travelling(model: nn.Module) -> frozenset[str]:
-    """Names of the tensors that peers exchange: what is trained, and finite floating buffers."""
-    trained = {name for name, value in model.named_parameters() if value.requires_grad}
-    buffers = {
-        name
-        for name, value in model.named_buffers()
-        if value.is_floating_point() and bool(value.isfinite().all())
-    }
-    return frozenset(trained | buffers)
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
@@ -282,24 +275,27 @@ def _mean(
     readers: Sequence[Callable[[str], Tensor]],
     whole: Sequence[int],
     cuts: Sequence[_Cut],
+    axes: tuple[int, ...] | None,
 ) -> Tensor:
     first = readers[0](name)
     if not first.is_floating_point():
         return readers[whole.index(max(whole))](name)
     parts = [(part, *in_floats(held)) for part, held in cuts or [(slice(None), whole)]]
+    axes = axes or tuple(range(first.dim()))
     total = torch.zeros(first.numel(), dtype=torch.float64)
     alike = True
     for index, read in enumerate(readers):
         value = read(name)
         alike = alike and torch.equal(value, first)
         for part, weights, _ in parts:
-            total[part] += value.reshape(-1)[part].double() * weights[index]
+            total[part] += value.permute(axes).reshape(-1)[part].double() * weights[index]
     # Frozen tensors, masks of -inf among them, must come out as they went in.
     if alike:
         return first
     for part, _, weight in parts:
         total[part] /= weight
-    return total.view(first.shape).to(first.dtype)
+    mean = total.to(first.dtype).view([first.shape[axis] for axis in axes])
+    return mean.permute([axes.index(axis) for axis in range(len(axes))]).contiguous()
 
 
 def _check_alike(models: Sequence[SavedModel]) -> None:
@@ -307,7 +303,7 @@ def _check_alike(models: Sequence[SavedModel]) -> None:
         raise ConfigError("there is no model: give at least one peer's folder")
     one = models[0]
     for other in models[1:]:
-        if other.runs != one.runs:
+        if (other.runs, other.orders) != (one.runs, one.orders):
             raise ConfigError(
                 f"{one.path} and {other.path} were cut into shards in different ways: merge "
                 "models of one swarm"
@@ -326,21 +322,3 @@ def _words(tensor: tuple[str, str] | None) -> str:
 
 def _shape(tensor: Any) -> str:
     return f"{tuple(tensor.get_shape())} {tensor.get_dtype()}"
-
-
-def fingerprint(tensors: Iterable[Tensor]) -> tuple[int, ...]:
-    """CRC-32 of the bytes of each tensor, on whatever device it lies.
-
-    >>> fingerprint([torch.zeros(2)]) == fingerprint([torch.zeros(1, 2)])
-    True
-    """
-    return tuple(
-        crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        for tensor in tensors
-    )
-
-
-def travelling_tensors(model: nn.Module, schema: Schema) -> list[Tensor]:
-    """The tensors of *model* that peers exchange, in the order of its *schema*."""
-    named = dict(model.named_buffers()) | dict(model.named_parameters())
-    return [named[tensor.name] for tensor in schema.tensors]

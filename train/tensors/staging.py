@@ -15,11 +15,13 @@ import numpy as np
 from torch import Tensor
 
 from ...gossip.effects.effects import Attach, Stage
-from ...gossip.errors import LocalProtocolError
+from ...gossip.errors import DecodeError, LocalProtocolError
 from ...gossip.types import ShareId
-from ...gossip.wire.codec import Buffer
+from ...gossip.wire.codec import Buffer, Checksum
 from ...gossip.wire.formats import Form
+from ...gossip.wire.schema import ALIGNMENT_BYTES
 from .cuda import DONE, Held, Mark
+from .frames import Frames, Payload, as_tensor
 from .shared_memory import Attachments
 from .vector import Vector
 
@@ -32,13 +34,15 @@ _GONE_MAX: Final = 1024
 # What is copied from another process is looked at while it is in the cache.
 _BLOCK_BYTES: Final = 1 << 20
 
+# Whether a frame is undamaged and finite is looked at twice, of which the second costs little.
+_LOOK_BYTES: Final = 1 << 20
+
 
 @dataclass(slots=True, eq=False)
 class Staged:
     """A share that has come, or is coming."""
 
-    payload: Tensor
-    """uint8, shape ``(size_bytes,)``."""
+    payload: Payload
     form: Form
     shard: int
     mapped: bool = False
@@ -46,7 +50,7 @@ class Staged:
     looks: dict[int, tuple[int, bool]] = field(default_factory=dict)
     """For frames that were looked at, by offset: how long, and whether finite."""
     landing: int = 0
-    """Frames that are being received."""
+    """Frames that are being received, and looks that are being taken."""
     read: Mark = DONE
     """When it has been read."""
     left: bool = False
@@ -85,23 +89,67 @@ class Staging:
 
         Raises:
             LocalProtocolError: It does not lie within the share.
+            DecodeError: Others of the same share are held, and it begins or ends between two cache
+                lines.
         """
         start, stop = stage.offset_bytes, stage.offset_bytes + frame_bytes
         if not 0 <= start <= stop <= stage.size_bytes:
             raise LocalProtocolError(f"a frame from {start} to {stop} of {stage.size_bytes} bytes")
         staged = self._open(stage)
         try:
+            if isinstance(staged.payload, Frames):
+                raise DecodeError(
+                    "a frame that is not made of whole cache lines", stage.share.sender
+                )
             staged.looks.pop(start, None)
             with staged.payload.numpy().data[start:stop] as room:
                 yield room
-            finite = self._vector.look(staged.payload, staged.form, staged.shard, start, stop)
+            finite = self._vector.look(staged.payload[start:stop], staged.form, staged.shard, start)
             if finite is not None:
                 staged.looks[start] = frame_bytes, finite
         finally:
             self._landed(staged)
 
+    def holds(self, stage: Stage, frame_bytes: int) -> bool:
+        """Whether a frame is to be held as it was received, see `hold`, and not copied."""
+        start, stop = stage.offset_bytes, stage.offset_bytes + frame_bytes
+        if start % ALIGNMENT_BYTES or (stop % ALIGNMENT_BYTES and stop != stage.size_bytes):
+            return False
+        staged = self._staged.get(stage.share)
+        if staged is not None:
+            return isinstance(staged.payload, Frames)
+        return self._vector.holds_frames(stage.form, stage.share.shard)
+
+    def hold(self, stage: Stage, frame: Buffer, check: int) -> None:
+        """Stage a frame that was received into memory of its own, which stays where it is.
+
+        Args:
+            stage: Of which share, and where; `holds` has said so.
+            frame: Its bytes; nobody else may write them.
+            check: The `checksum` that it must have.
+
+        Raises:
+            DecodeError: It has another.
+        """
+        raw, digest, looks = as_tensor(frame), Checksum(), {}
+        for offset in range(0, raw.numel(), _LOOK_BYTES):
+            block, place = raw[offset : offset + _LOOK_BYTES], stage.offset_bytes + offset
+            digest.update(block.numpy().data)
+            finite = self._vector.look(block, stage.form, stage.share.shard, place)
+            if finite is not None:
+                looks[place] = block.numel(), finite
+        if digest.intdigest() != check:
+            raise DecodeError("the frame was damaged", stage.share.sender)
+        staged = self._open(stage, held=True)
+        try:
+            assert isinstance(staged.payload, Frames)
+            staged.payload.add(stage.offset_bytes, raw)
+            staged.looks |= looks
+        finally:
+            self._landed(staged)
+
     def take_in(self, stage: Stage, frame: Buffer) -> None:
-        """Stage a frame that lies elsewhere."""
+        """Stage a frame that lies elsewhere, and may change there."""
         with self.landing(stage, len(frame)) as room:
             np.frombuffer(room, np.uint8)[:] = np.frombuffer(frame, np.uint8)
 
@@ -138,6 +186,18 @@ class Staging:
             return all(finite for _, finite in looks)
         return self._vector.is_finite(staged.payload, staged.form, staged.shard)
 
+    def bring(self, share: ShareId) -> None:
+        """Let a whole share begin its way to the device where it will be mixed, if it is one."""
+        if self._vector.is_here:
+            return
+        with self.reading(share) as staged:
+            if staged is not None:
+                staged.read = self._vector.bring(staged.payload, staged.form, staged.shard)
+
+    def missing_bytes(self, share: ShareId, size_bytes: int) -> int:
+        """How much memory a share of that size will still take here, once it is let in."""
+        return 0 if share in self._staged else size_bytes
+
     def look(self, share: ShareId) -> Staged | None:
         """A share, unless it was dropped by now."""
         return self._staged.get(share)
@@ -145,6 +205,20 @@ class Staging:
     def find(self, share: ShareId) -> Staged:
         """A share that stays."""
         return self._staged[share]
+
+    @contextmanager
+    def reading(self, share: ShareId) -> Iterator[Staged | None]:
+        """Keep the memory of a share from being used again within the block; None where the share
+        was dropped by now."""
+        with self._lock:
+            staged = self._staged.get(share)
+            if staged is not None:
+                staged.landing += 1
+        try:
+            yield staged
+        finally:
+            if staged is not None:
+                self._landed(staged)
 
     def pop(self, share: ShareId) -> Staged | None:
         """Take a share out, if it is there; it must be given back. No frame of it counts again."""
@@ -162,13 +236,21 @@ class Staging:
         if needless:
             self._let_go(staged)
 
-    def _open(self, stage: Stage) -> Staged:
+    def close(self) -> None:
+        """Let go of what nobody will take any more."""
+        for share in list(self._staged):
+            if (staged := self.pop(share)) is not None:
+                self.give_back(staged)
+        for read in self._held.drained():
+            self._take_back(read)
+
+    def _open(self, stage: Stage, *, held: bool = False) -> Staged:
         for read in self._held.passed():
-            self._vector.staging.take_back(read.payload)
+            self._take_back(read)
         with self._lock:
             staged = self._staged.get(stage.share)
             if staged is None:
-                payload = self._vector.staging.lend(stage.size_bytes)
+                payload = self._room_for(stage.size_bytes, held=held)
                 staged = Staged(payload, stage.form, stage.share.shard)
                 if stage.share in self._gone:
                     staged.left = True
@@ -176,6 +258,14 @@ class Staging:
                     self._staged[stage.share] = staged
             staged.landing += 1
             return staged
+
+    def _room_for(self, size_bytes: int, *, held: bool) -> Payload:
+        if not held:
+            return self._vector.staging.lend(size_bytes)
+        memory = self._vector.memory
+        memory.take("staged", size_bytes)
+        memory.make_room()
+        return Frames(size_bytes)
 
     def _landed(self, staged: Staged) -> None:
         with self._lock:
@@ -187,10 +277,18 @@ class Staging:
     def _let_go(self, staged: Staged) -> None:
         if staged.mapped:
             return
+        self._vector.forget(staged.payload)
         if staged.read.query():
-            self._vector.staging.take_back(staged.payload)
+            self._take_back(staged)
         else:
             self._held.until(staged.read, staged)
+
+    def _take_back(self, staged: Staged) -> None:
+        if isinstance(staged.payload, Tensor):
+            self._vector.staging.take_back(staged.payload)
+        else:
+            # The messages go back to ZeroMQ with the last look at them.
+            self._vector.memory.give_back("staged", staged.payload.numel())
 
 
 class Progress:

@@ -1,10 +1,12 @@
 """The values at hand: snapshots on their way out, staged shares on their way in."""
 
 import math
+import os
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -29,7 +31,8 @@ from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form, parse_wire
-from .buffers import not_finite
+from .blocks import squared_distance
+from .buffers import IDLE_S, not_finite
 from .cuda import DeviceSnapshot, Held, Mark
 from .layout import Part
 from .mixing import Mixing, Sliced
@@ -98,12 +101,10 @@ class TensorStore:
         rounding: Random numbers for one snapshot, which ``int8`` rounds with; None where no
             snapshot is taken in it.
         segments: Where snapshots are put so that neighbors on this machine can read them; None
-            for ordinary memory. Closed with the store.
-        attachments: Opens the segments of neighbors; None where none is attached. Likewise.
-        mixing: When shares are mixed. Where a vector lies on a device, that is at once: the
-            device does it, and training does not wait.
-        shared: Segments to exchange with, for rules that do; None where there are none. Closed
-            with the store.
+            for ordinary memory. Closed with the store, as are the next two.
+        attachments: Opens the segments of neighbors; None where none is attached.
+        shared: Segments to exchange with, for rules that do; None where there are none.
+        mixing: When shares are mixed; on a device at once, as training does not wait for it.
     """
 
     def __init__(
@@ -171,15 +172,12 @@ class TensorStore:
         )
         for size_bytes, shards in sizes.items():
             if size_bytes >= _WARM_BYTES_MIN:
-                made = min(shards * count, _PREALLOCATED_MAX)
-                for buffer in [pool.lend(size_bytes) for _ in range(made)]:
-                    pool.take_back(buffer.zero_())
+                for _ in range(min(shards * count, _PREALLOCATED_MAX)):
+                    pool.make_ahead(size_bytes)
 
     def expect(self, effect: Snapshot) -> None:
-        """Let frames of a snapshot be asked for before it is taken; it must be, right after this.
-
-        Whoever asks for one waits until its bytes are there, and no longer.
-        """
+        """Let frames of a snapshot be asked for before it is taken, which it must be after this:
+        whoever asks for one waits until its bytes are there."""
         self._prepare(effect)
 
     def cancel(self, snapshot: SnapshotId) -> None:
@@ -193,6 +191,30 @@ class TensorStore:
         """Let go of memory whose owners are gone."""
         if self._attachments is not None:
             self._attachments.forget_gone()
+
+    def free_idle(self) -> None:
+        """Let go of memory that was not used for some seconds; call it every second or so."""
+        self._vector.memory.free_idle()
+        if self._attachments is not None:
+            self._attachments.forget_gone(IDLE_S)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether memory has a bound, so that `lacks_room` need be asked."""
+        return self._vector.memory.is_bounded
+
+    def lacks_room(self, incoming: Mapping[ShareId, int], outgoing: Iterable[SnapshotId]) -> bool:
+        """Whether memory has no room for one share more.
+
+        Args:
+            incoming: Shares that are let in, and their sizes in bytes.
+            outgoing: Snapshots that are asked for, or taken.
+        """
+        memory, schema = self._vector.memory, self._vector.schema
+        coming = sum(map(self.staging.missing_bytes, incoming.keys(), incoming.values()))
+        going = sum(each not in self._snapshots for each in outgoing)
+        promised = coming + going * schema.copy_bytes // schema.shards
+        return memory.lacks_room(schema.copy_bytes, promised)
 
     def met(self) -> None:
         """Take note that another peer of the swarm is known now."""
@@ -213,6 +235,21 @@ class TensorStore:
             return staged is not None
         return self._vector.anchor_matches(staged.payload, staged.form, staged.shard, swarm)
 
+    def distances(self, shares: Iterable[ShareId]) -> tuple[tuple[ShareId, float], ...]:
+        """How far staged shares are from ``x``: Euclidean norms of the differences between their
+        first registers and the shards of ``x``; of those that were not dropped by now."""
+        found = []
+        with self._values:
+            self.settle()
+            for share in shares:
+                with self.staging.reading(share) as staged:
+                    if staged is not None:
+                        given = staged.payload, staged.form, staged.shard
+                        pairs = self._vector.numbers_in(*given)
+                        parts = [squared_distance(theirs, own) for theirs, own, _ in pairs]
+                        found.append((share, math.sqrt(math.fsum(parts))))
+        return tuple(found)
+
     def frame_of(self, effect: Send) -> Buffer | None:
         """The bytes beside a message, not copied; None where their snapshot is of no use.
 
@@ -225,6 +262,14 @@ class TensorStore:
         kept = self._usable(effect.snapshot, stop_bytes)
         return None if kept is None else kept.view[effect.start_bytes : stop_bytes]
 
+    def awaits_device(self, snapshot: SnapshotId | None) -> bool:
+        """Whether `frame_of` would wait for a device to copy a snapshot out, which may take as long
+        as all that training has queued there."""
+        kept = self._snapshots.get(snapshot) if snapshot is not None else None
+        if kept is None or self._vector.is_here:
+            return False
+        return kept.taken is None or not kept.taken.is_over
+
     def segment_of(self, snapshot: SnapshotId) -> str:
         """Where a snapshot lies for neighbors on this machine; empty where they cannot read it.
 
@@ -234,6 +279,10 @@ class TensorStore:
         if kept is None or self._segments is None:
             return ""
         return self._segments.name_of(kept.host)
+
+    def follow(self) -> None:
+        """Note that this thread trains, and on which streams of a device."""
+        self._vector.follow()
 
     def advance(self, budget_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
         """Go on with what is queued to be mixed, for so many seconds of *clock*.
@@ -269,12 +318,14 @@ class TensorStore:
             if self._mixer is not None:
                 self._mixer.settle()
         finally:
+            self.staging.close()
             if self._attachments is not None:
                 self._attachments.close()
             if self._segments is not None:
                 self._segments.close()
             if self._shared is not None:
                 self._shared.close()
+            self._snapshots.clear()
 
     def _carry_out(self, effect: Effect, frame: Buffer) -> bool:
         match effect:
@@ -477,14 +528,19 @@ class Preallocation:
         """
         if shares_memory not in self._threads:
             thread = threading.Thread(
-                target=self._store.preallocate,
-                args=(self._form, self._count),
-                kwargs={"shown": shares_memory},
+                target=self._run,
+                args=(shares_memory,),
                 name="rumor-preallocation",
                 daemon=True,
             )
             self._threads[shares_memory] = thread
             thread.start()
+
+    def _run(self, shares_memory: bool) -> None:
+        # When many join at once, this must not take their cores.
+        with suppress(AttributeError, OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        self._store.preallocate(self._form, self._count, shown=shares_memory)
 
     def close(self) -> None:
         """Wait until nothing is touched any more."""

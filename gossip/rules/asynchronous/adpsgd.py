@@ -166,7 +166,7 @@ class ADPSGD:
             return
         peer = self._draw(context)
         if peer is None:
-            context.skip("no neighbor free")
+            context.skip()
             return
         self._begun += 1
         self._own = _Exchange(peer, context.incarnation(peer), self._begun)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from ...effects.effects import Halt, X
+from ...effects.effects import EndTraining, Halt, X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...protocol.share import Share
@@ -93,7 +93,7 @@ class EASGD:
         else:
             context.combine(_CENTER, [(1.0, X)])
 
-    def step(self, context: RuleContext) -> Halt | None:
+    def step(self, context: RuleContext) -> EndTraining | Halt | None:
         """Mix centers that have come; pull, and push, where it is time."""
         if self._shared is not None:
             return self._shared.step(context)
@@ -122,9 +122,12 @@ class EASGD:
         context.combine(_CENTER, [(1.0, _CENTER), (1.0, _PULL)])
 
     def _push(self, context: RuleContext) -> None:
-        peer = context.draw() if context.weight >= WEIGHT_MIN else None
+        if context.weight < WEIGHT_MIN:
+            context.skip("too little weight")
+            return
+        peer = context.draw()
         if peer is None:
-            context.skip("no neighbor free")
+            context.skip()
         else:
             context.push(peer, half(context.weight), register=_CENTER, epoch=_OF_CENTER)
 

@@ -1,23 +1,17 @@
 """GoSGD: every peer takes its own steps and now and then pushes half of its weight."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from ...effects.effects import Wait
-from ...errors import ConfigError
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
+from ...types import PeerId
+from ...weight import WEIGHT_MIN, half
 from ..parameter import Parameter, checked
+from .clipping import Clip, mix_clipped
+from .push_schedule import Emission, Emitted, Pushes, PushSchedule, Samples, require_probability
 
 __all__ = ["Emission", "GoSGD"]
-
-Emission = Literal["per-step", "per-second", "adaptive"]
-
-# A step counts for a tenth: some ten of them tell how long one takes.
-_SMOOTHING = 0.1
-
-
-_PLAIN = Requirements(whole=False)
-_BY_SAMPLES = Requirements(whole=False, by_samples=True)
 
 
 class GoSGD:
@@ -35,63 +29,73 @@ class GoSGD:
     ``w_i ~ 1 / (pushes per second)``. So a step of n samples counts n times what one of a single
     sample does (per second), or a peer n times what one does whose steps take one (per step).
 
+    With ``layers``, the model is cut into so many pieces of nearly equal size. A loop that takes
+    the optimizer's step within the backward pass says when a piece is through with it, and the
+    piece is pushed then, while the gradients of those before it are computed. Each has weights of
+    its own, is taken at its receiver's next step boundary, and is left out where its last version
+    was not taken yet. At most one push is due in a step.
+
+    With ``clip``, no share moves the model further than one at that distance would:
+    ``x += w_s / (w_s + w) min(1, clip / |x_s - x|) (x_s - x)``, where the norm is that of the
+    share's shard. So much of its weight is accepted as goes with such a move, and the rest goes
+    back, so that weight and the weighted mean stay what they are. A peer that sends anything
+    then moves others by little. Models that have drifted further apart agree more slowly.
+
     Raises:
         ConfigError: An argument is out of range.
 
     Source: Blot, Picard, Cord and Thome 2016, algorithm 1; emission per second and the adaptive one
-    are ours.
+    are ours. Layers: Kuehn, Keuper and Pfreundt 2017 (CaffeGPI), there of gradients, to be summed.
+    Clipping: He, Karimireddy and Jaggi 2022 (ClippedGossip), there of all neighbors at
+    once and without weights.
     """
 
     name = "gosgd"
     summary = "sum-weight gossip"
     registers: tuple[str, ...] = ()
-    requirements = _PLAIN
+    requirements = Requirements(whole=False)
 
     @checked
     def __init__(
         self,
-        p: Annotated[
-            float,
-            Parameter(
-                "probability of a push after a step; per-second, pushes per second; adaptive, the "
-                "part of its time in which a peer has a share under way. More means models closer "
-                "together, and more traffic.",
-                low=0,
-            ),
-        ] = 0.1,
+        p: Pushes = 0.1,
         *,
-        emission: Annotated[
-            Emission,
-            Parameter(
-                "per-step, each peer counts the same, whatever its speed; per-second, each step "
-                "counts the same; adaptive, a share is under way for the part p of the time, "
-                "however slow the links."
-            ),
-        ] = "per-step",
+        emission: Emitted = "per-step",
         outstanding_max: Annotated[
             int,
-            Parameter("shares that may be outstanding at once; further pushes are skipped.", low=1),
+            Parameter("pushes that may be outstanding at once; further ones are skipped.", low=1),
         ] = 2,
-        samples: Annotated[
+        samples: Samples = 0,
+        clip: Clip = 0.0,
+        layers: Annotated[
             int,
             Parameter(
-                "samples of a step for which p is meant: a peer whose steps take twice as many "
-                "pushes half as often, and so weighs twice as much; 0, however many a step takes.",
-                low=0,
+                "pieces of the model that are pushed one by one, each as soon as the backward pass "
+                "is through with it; 1 for the whole model after the step.",
+                low=1,
             ),
-        ] = 0,
+        ] = 1,
     ) -> None:
-        if emission != "per-second" and p > 1:
-            raise ConfigError(
-                f"p is {p}: it must be in [0, 1], or with emission per second a rate of at least 0"
-            )
+        require_probability(p, emission)
         self.p = p
         self.emission = emission
         self.outstanding_max = outstanding_max
         self.samples = samples
-        self.requirements = _BY_SAMPLES if samples else _PLAIN
-        self._step_s: float | None = None
-        self._batch = 0.0
+        self.layers = layers
+        self.clip = clip
+        self._is_plain = layers == 1 and not clip
+        self.requirements = Requirements(
+            whole=False,
+            by_samples=samples > 0,
+            measures=clip > 0,
+            shards=layers,
+            overlaps=layers > 1,
+        )
+        self._schedule = PushSchedule(emission, samples)
+        self._steps = 0
+        self._to: PeerId | None = None
+        self._pieces: set[int] | None = None
+        """Those that were pushed, or not, in the step that goes on; None where none was yet."""
 
     def step(self, context: RuleContext) -> Wait | None:
         """Mix and push between two optimizer steps.
@@ -100,35 +104,50 @@ class GoSGD:
         of that loop and begins the next: it pushes first.
         """
         if self.samples and context.samples:
-            before = self._batch or context.samples
-            self._batch = before + _SMOOTHING * (context.samples - before)
-        for _ in range(self._pushes_due(context)):
-            context.push_half()
-        for share in context.shares():
-            context.mix(share)
+            self._schedule.stepped(context.samples)
+        if self._is_plain:
+            for _ in range(self._schedule.due(context, self.p)):
+                context.push_half()
+            for share in context.shares():
+                context.mix(share)
+        else:
+            self._step_in_parts(context)
         return None
 
-    def _pushes_due(self, context: RuleContext) -> int:
-        # Nobody trains any more: nothing competes for the link, and agreement is all that counts.
-        if context.merging:
-            return 1
-        if self.emission == "per-second":
-            return int(context.rng.poisson(self.p * self._rarity * context.elapsed_s))
-        p = self.p if self.emission == "per-step" else self.p * self._steps_per_trip(context)
-        pushes, rest = divmod(p * self._rarity, 1.0)
-        return int(pushes) + int(context.rng.random() < rest)
+    def _step_in_parts(self, context: RuleContext) -> None:
+        """The same with pieces that are pushed one by one, or shares that are measured."""
+        if self.layers > 1 and context.trained:
+            for shard in range(context.n_shards):
+                self.trained_shard(context, shard)
+            self._pieces = None
+        elif not context.measured:
+            for _ in range(self._schedule.due(context, self.p)):
+                context.push_half()
+        if self.clip:
+            mix_clipped(context, self.clip)
+        else:
+            for share in context.shares():
+                context.mix(share)
 
-    @property
-    def _rarity(self) -> float:
-        """How many times as often as ``p`` says this peer pushes, for the samples of its steps."""
-        return self.samples / self._batch if self._batch else 1.0
+    def trained_shard(self, context: RuleContext, shard: int) -> None:
+        """Push half of what is held of a piece, in each step once, all to one neighbor.
 
-    def _steps_per_trip(self, context: RuleContext) -> float:
-        """The part of a push and its answer that fits into one step, at most 1."""
-        if context.trained and context.elapsed_s > 0:
-            before_s = self._step_s or context.elapsed_s
-            self._step_s = before_s + _SMOOTHING * (context.elapsed_s - before_s)
-        trip_s = context.roundtrip_s()
-        if not trip_s or self._step_s is None:
-            return 1.0
-        return min(1.0, self._step_s / trip_s)
+        A piece whose last version that neighbor has not taken yet is left out: so nobody is more
+        than one version ahead, and nobody waits.
+        """
+        if self._pieces is None:
+            self._pieces, self._to = set(), None
+            if self._schedule.due(context, self.p):
+                self._steps += 1
+                self._to = context.draw(context.neighbors(self._steps), (shard,))
+                if self._to is None:
+                    context.skip()
+        if self._to is None or shard in self._pieces:
+            return
+        self._pieces.add(shard)
+        weight = context.weight_of(shard)
+        # There was credit for the whole push when it began. Asked for again, it would always be the
+        # same pieces for which a slow link has none.
+        open_to = context.draw((self._to,), (shard,), urgent=True)
+        if weight >= WEIGHT_MIN and open_to is not None:
+            context.push_shards(self._to, {shard: half(weight)})

@@ -1,8 +1,9 @@
 """SEASGD: every peer is tied to one center, which lies in memory that all of them share."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from ...effects.effects import Halt
+from ...effects.effects import EndTraining, Halt
+from ...errors import ConfigError
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ..parameter import Parameter, checked
@@ -10,6 +11,8 @@ from ..parameter import Parameter, checked
 __all__ = ["SEASGD"]
 
 _CENTER = "center"
+
+Progress = Literal["own", "fastest", "master"]
 
 
 class SEASGD:
@@ -19,6 +22,10 @@ class SEASGD:
     exchange costs a pass over memory and no message. Weight rests until all have finished; then
     models become W, and what is left to do for the rounds of merging is nothing. W begins as the
     model of whoever is first.
+
+    By default each peer takes its own steps. With ``progress``, training also ends once the fastest
+    peer, or the one named ``master``, has taken all of its; a master that dies or leaves before
+    that ends nobody's.
 
     A swarm on several machines would have as many centers, tied together by nothing: a peer that
     finds another machine's among its swarm at its first step halts.
@@ -55,10 +62,27 @@ class SEASGD:
             int,
             Parameter("shares that may be outstanding at once while peers merge.", low=1),
         ] = 2,
+        progress: Annotated[
+            Progress,
+            Parameter(
+                "when a peer's training ends, at the latest: own, with its own steps; fastest, "
+                "once any peer has taken all of its; master, once the peer has that master names."
+            ),
+        ] = "own",
+        master: Annotated[
+            str, Parameter("name of the peer whose end is that of all, for progress=master.")
+        ] = "",
     ) -> None:
+        if bool(master) is not (progress == "master"):
+            raise ConfigError(
+                f"progress is {progress} and master is {master!r}: they go together, as in "
+                "seasgd:progress=master,master=peer-0"
+            )
         self.alpha = alpha
         self.every = every
         self.outstanding_max = outstanding_max
+        self.progress = progress
+        self.master = master
         self._steps = 0
         self._is_center = False
 
@@ -66,7 +90,7 @@ class SEASGD:
         """See that the center is there before the first step has moved a model."""
         context.exchange(_CENTER, taken=0.0, given=0.0)
 
-    def step(self, context: RuleContext) -> Halt | None:
+    def step(self, context: RuleContext) -> EndTraining | Halt | None:
         """Mix what leavers hand on; exchange with the center where it is time."""
         for share in context.shares():
             context.mix(share)
@@ -78,10 +102,20 @@ class SEASGD:
             self._steps += 1
             if self._steps % self.every == 0:
                 context.exchange(_CENTER, taken=self.alpha, given=self.alpha)
+            return self._end(context)
         elif context.finished:
             # Its model must not be left behind, nor hold back those who go on.
             context.exchange(_CENTER, taken=self.alpha, given=0.0)
         return None
+
+    def _end(self, context: RuleContext) -> EndTraining | None:
+        """Whether training is over for all, since that of one is."""
+        if self.progress == "own":
+            return None
+        finished = context.others_finished()
+        if self.progress == "master":
+            return EndTraining(self.master) if self.master in finished else None
+        return EndTraining(finished[0]) if finished else None
 
     def _merge(self, context: RuleContext) -> None:
         if not self._is_center:

@@ -75,6 +75,6 @@ class Sparta:
             return
         peer = context.draw(shards=(shard,))
         if peer is None:
-            context.skip("no neighbor free")
+            context.skip()
         else:
             context.push_shards(peer, {shard: half(weight)})

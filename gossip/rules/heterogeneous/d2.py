@@ -22,6 +22,9 @@ class D2(MatrixRule):
     limit does not depend on how much data differ. W must be symmetric, and its least eigenvalue
     above -1/3; where it is not, `lazy` makes it so.
 
+    c is in proportion to the learning rate, and changes with it where steps say it: where that goes
+    from lr to lr+, ``c <- lr+ / lr c`` comes first.
+
     The optimizer must be plain SGD: momentum would see steps that are corrected afterwards.
 
     Raises:
@@ -32,9 +35,10 @@ class D2(MatrixRule):
 
     name = "d2"
     summary = "D-PSGD without the drift of unequal data"
-    requirements = replace(SYNCHRONOUS, plain_sgd=True)
+    requirements = replace(SYNCHRONOUS, plain_sgd=True, lr=True)
     both_ways = True
     registers = (*OUT, _CORRECTION)
+    times_lr = (_CORRECTION,)
 
     @checked
     def __init__(

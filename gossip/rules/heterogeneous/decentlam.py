@@ -16,8 +16,8 @@ class DecentLaM(StepRule):
 
     D-PSGD with momentum pulls peers apart the more, the larger the momentum: by ``1 / (1 - beta)``
     squared. Here momentum smooths the whole move, so that the pull is that of plain D-PSGD. W must
-    be symmetric: with edges one way it diverges. m is the paper's times the learning rate: where
-    that changes, m lags by the change.
+    be symmetric: with edges one way it diverges. m is the paper's times the learning rate, and
+    changes with it where steps say it.
 
     The optimizer must be plain SGD: this is its momentum.
 
@@ -31,6 +31,7 @@ class DecentLaM(StepRule):
     summary = "D-PSGD with momentum that adds no drift"
     both_ways = True
     registers = (*OUT, BEFORE, _MOMENTUM)
+    times_lr = (_MOMENTUM,)
 
     @checked
     def __init__(self, *, beta: KeptMomentum = 0.9) -> None:

@@ -20,7 +20,7 @@ class GradientTracking(StepRule):
     With plain SGD, ``u = lr g``, and ``u - c`` follows the mean of all gradients: it sums up to
     that over all peers, and averaging makes it alike. The limit does not depend on how much data
     differ. W may change from round to round; its rows and its columns should add up to 1. c is
-    the paper's times the learning rate: where that changes, c lags by the change.
+    the paper's times the learning rate, and changes with it where steps say it.
 
     The optimizer must be plain SGD: momentum would see steps that are corrected afterwards.
 
@@ -31,6 +31,7 @@ class GradientTracking(StepRule):
     name = "gradient-tracking"
     summary = "D-PSGD along the mean gradient, tracked"
     registers = (*OUT, *BESIDE, BEFORE, _CORRECTION)
+    times_lr = (_CORRECTION,)
     requirements: Requirements = replace(StepRule.requirements, share_registers=2)
 
     def outgoing(self) -> Terms:

@@ -21,7 +21,7 @@ class MomentumTracking(StepRule):
 
     ``m+ - c`` follows the mean of everybody's momentum, so that the limit does not depend on how
     much data differ, whatever beta is. Averaging is of the models before the step. m and c are the
-    paper's times the learning rate: where that changes, they lag by the change. The authors' code
+    paper's times the learning rate, and change with it where steps say it. The authors' code
     begins with m and c at how far each gradient is from the mean of all, over 1 - beta, which takes
     an all-reduce; here they begin at 0, and the corrections of all peers add up to 0 just as well.
 
@@ -37,6 +37,7 @@ class MomentumTracking(StepRule):
     name = "momentum-tracking"
     summary = "gradient tracking on the momentum"
     registers = (*OUT, *BESIDE, BEFORE, _MOMENTUM, _CORRECTION)
+    times_lr = (_MOMENTUM, _CORRECTION)
     requirements: Requirements = replace(StepRule.requirements, share_registers=2)
 
     @checked

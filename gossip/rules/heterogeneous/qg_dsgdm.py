@@ -18,7 +18,7 @@ class QGDSGDm(StepRule):
 
     Quasi-global momentum: what is smoothed is how far the *averaged* model moved, so that it
     points where the swarm goes, whatever a peer's own data say. Here m is the paper's times the
-    learning rate: where that changes, m lags by the change.
+    learning rate, and changes with it where steps say it.
 
     The optimizer must be plain SGD: this is its momentum.
 
@@ -31,6 +31,7 @@ class QGDSGDm(StepRule):
     name = "qg-dsgdm"
     summary = "D-PSGD with momentum that follows the swarm"
     registers = (*OUT, BEFORE, _MOMENTUM)
+    times_lr = (_MOMENTUM,)
 
     @checked
     def __init__(

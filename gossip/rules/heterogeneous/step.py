@@ -29,7 +29,7 @@ class StepRule(MatrixRule, ABC):
     """
 
     registers: tuple[str, ...] = (*OUT, BEFORE)
-    requirements: Requirements = replace(SYNCHRONOUS, plain_sgd=True)
+    requirements: Requirements = replace(SYNCHRONOUS, plain_sgd=True, lr=True)
 
     def start(self, context: RuleContext) -> None:
         """Note where the first step begins."""

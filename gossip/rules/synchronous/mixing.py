@@ -43,9 +43,13 @@ class MatrixRule(RoundRule):
     """Of a peer in one round."""
     topologies = "ring, torus or complete"
     """Some that fit."""
+    times_lr: tuple[str, ...] = ()
+    """Registers that are in proportion to the learning rate, and change with it; then the
+    `requirements` must ask for that."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._lr: float | None = None
         self._weights: Mapping[PeerId, float] = {}
 
     def outgoing(self) -> Terms:
@@ -60,6 +64,14 @@ class MatrixRule(RoundRule):
         """Go on from the average of what was sent, this peer's own share included."""
         if len(average) > 1:
             context.combine(X, average)
+
+    def step(self, context: RuleContext) -> Wait | Halt | None:
+        """Take the round's turn, with what is kept in units of the learning rate brought to it."""
+        if context.lr:
+            before, self._lr = self._lr or context.lr, context.lr
+            for register in self.times_lr if context.lr != before else ():
+                context.combine(register, [(context.lr / before, register)])
+        return super().step(context)
 
     @property
     def _out(self) -> str:

@@ -230,6 +230,26 @@ def _machines(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(found, rule="hybrid", machines=machines, config=config)
 
 
+def _clipped(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """The rule that measures how far shares are from the model; it needs every number."""
+    is_chosen = rng.random() < 0.035 and scenario.rule in _OFTEN
+    is_dense = parse_wire(scenario.config.wire).is_dense
+    config = scenario.config if is_dense else replace(scenario.config, wire=NATIVE)
+    return replace(scenario, rule="clipped", config=config) if is_chosen else scenario
+
+
+def _progress(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """Training ends for all with that of the first who has finished."""
+    is_chosen = rng.random() < 0.5 and scenario.rule == "seasgd"
+    return replace(scenario, rule="seasgd-fastest") if is_chosen else scenario
+
+
+def _layers(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """The rule that pushes while a step goes on, in place of one that cuts the vector, too."""
+    is_chosen = rng.random() < 0.17 and scenario.rule in CUTTING
+    return replace(scenario, rule="layers") if is_chosen else scenario
+
+
 def _reading(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, reads=bool(rng.random() < 0.15))
 
@@ -264,6 +284,9 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "segments": _segments,
         "machines": _machines,
         "reading": _reading,
+        "clipped": _clipped,
+        "progress": _progress,
+        "pieces": _layers,
     }
 )
 

@@ -208,6 +208,8 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
     {
         "picky": lambda: ClippingGoSGD(0.6),
         "gosgd": lambda: GoSGD(0.6),
+        "layers": lambda: GoSGD(0.6, layers=3),
+        "clipped": lambda: GoSGD(0.6, clip=2.0),
         "gosgd-per-second": lambda: GoSGD(2.0, emission="per-second"),
         "sgp": SGP,
         "adpsgd": ADPSGD,
@@ -223,6 +225,7 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "sparta": lambda: Sparta(fraction=1 / 3),
         "divshare": lambda: DivShare(fraction=1 / 3),
         "seasgd": SEASGD,
+        "seasgd-fastest": lambda: SEASGD(progress="fastest"),
         "hybrid": lambda: Hybrid(between=0.5),
     }
 )

@@ -47,6 +47,7 @@ from rumor.train import PeerConfig, RunConfig
         (["--bandwidth", "200"], "as in 200mbit, 1gbit or 25MB/s"),
         (["--mixing", "later"], "step, sliced"),
         (["--mix-budget-ms", "0"], "mix_budget_s is 0"),
+        (["--memory-models", "1.5"], "memory_models is 1.5: it must be at least 2"),
         (["--prefetch", "-1"], "prefetch is -1"),
     ],
 )
@@ -175,6 +176,7 @@ def test_a_peer_that_only_dialled_out_can_listen_in_its_next_life(
         (["--batch-size=3"], "--batch-size is 3, and was None"),
         (["--id=b"], "--id is b, and was a"),
         (["--shards=4"], "--shards is 4, and was 2"),
+        (["--frozen-may-differ"], "--frozen-may-differ is True, and was False"),
         (["--journal"], "resume without it"),
         (["--out=elsewhere"], "goes on in"),
         (["--checkpoint-every=60"], "is malformed: write 60s"),
@@ -241,7 +243,7 @@ def test_from_the_command_line_to_the_end_twice(
     # What a program may do to its process, a test may not do to pytest's.
     monkeypatch.setattr(peer_command, "stop_on_signals", lambda stop: None)
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: None)
-    monkeypatch.setattr("rumor.train.tensors.buffers.keep_pages", lambda: False)
+    monkeypatch.setattr("rumor.train.tensors.buffers.keep_pages", lambda **_: False)
     out = tmp_path / "a"
     given = ["peer", "--task=quadratic", "--steps=20", "--json", f"--out={out}"]
     for arguments, steps in (

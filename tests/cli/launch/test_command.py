@@ -71,6 +71,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--mixing", "later"], "step, sliced"),
         (["--mixing", "sliced", "--journal"], "with --journal it must be step"),
         (["--mix-budget-ms", "0"], "mix_budget_s is 0"),
+        (["--memory-models", "1.5"], "memory_models is 1.5: it must be at least 2"),
         (["--prefetch", "-1"], "prefetch is -1"),
         (["--total-steps", "0"], "--total-steps is 0"),
         (["--lr-schedule", "sawtooth"], "constant, cosine, linear"),

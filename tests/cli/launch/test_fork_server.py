@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from rumor.cli import app
 from rumor.cli.launch.folder import PROGRAM, Place
-from rumor.cli.launch.processes.fork_server import ForkedProcess, ForkServer, fork_server
+from rumor.cli.launch.processes import fork_server as forking
+from rumor.cli.launch.processes.fork_server import (
+    ForkedProcess,
+    ForkServer,
+    begun_early,
+    fork_server,
+)
 from rumor.cli.launch.processes.group import ProcessGroup
 
 pytestmark = [
@@ -101,15 +108,47 @@ def test_a_group_forks_peers_and_starts_other_programs_itself(
 
 
 def test_a_server_that_is_still_importing_does_not_keep_anybody_waiting() -> None:
-    with fork_server("digits") as server:
+    with fork_server() as server:
         assert server is not None
     assert server._process.returncode == -signal.SIGKILL
     assert not server.is_there
+
+
+def test_a_server_that_was_begun_early_is_taken_by_the_first_and_closed_where_nobody_wants_it() -> (
+    None
+):
+    with begun_early():
+        (early,) = forking._begun
+        with fork_server() as first:
+            assert first is early
+            with fork_server() as second:
+                assert second is not early
+    with begun_early():
+        (unused,) = forking._begun
+    assert early._process.returncode == unused._process.returncode == -signal.SIGKILL
+    assert not forking._begun
+
+
+def test_the_program_begins_a_server_for_a_command_that_forks_and_ends_it_with_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+
+    def command(**_: object) -> int:
+        seen.append(len(forking._begun))
+        return 0
+
+    monkeypatch.setattr(app, "app", command)
+    for arguments in (["launch"], ["launch", "--help"], ["peer"], [], ["-n", "launch"]):
+        monkeypatch.setattr(sys, "argv", ["rumor", *arguments])
+        with pytest.raises(SystemExit):
+            app.run()
+    assert seen == [1, 0, 0, 0, 0] and not forking._begun
 
 
 def test_where_forks_cannot_be_watched_there_is_no_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    with fork_server("digits") as server:
+    with begun_early(), fork_server() as server:
         assert server is None

@@ -88,6 +88,12 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
         (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
         # Killed after it had written its report: nothing was lost.
         (-9, {"state": "finished"}, State.FINISHED, None),
+        (
+            0,
+            {"state": "finished", "ended_by": "ada"},
+            State.FINISHED,
+            "peer-0 finished at step 10, ended by ada",
+        ),
     ],
 )
 def test_an_ending_is_told_once(

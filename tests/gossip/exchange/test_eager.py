@@ -7,7 +7,7 @@ import pytest
 from rumor.gossip import ONE, Entry, Kind, ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Record, Release, Send
 from rumor.gossip.effects.events import Event, ShareRefused
-from rumor.gossip.wire.messages import Ack, Chunk, End, Grant, Hello, Leave, Offer
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer
 
 from ..scene import WIDE, Scene
 
@@ -38,7 +38,7 @@ def bodies(effects: list[Effect | Event]) -> list[str]:
 def test_as_many_frames_follow_the_offer_as_the_last_answer_gave_credit_for() -> None:
     scene = settled()
     assert bodies(scene.push("a", "b", ONE // 4)) == ["Offer", "Chunk", "Chunk"]
-    assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4, "End"]
+    assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4]
 
 
 def test_a_share_that_went_out_at_once_arrives_like_any_other() -> None:
@@ -56,7 +56,7 @@ def test_no_frame_is_sent_twice_when_the_offer_is_granted_too() -> None:
     scene = settled(WHOLE)
     offered = scene.push("a", "b", 5)
     assert Release(2) in offered
-    scene.deliver(Offer, Chunk, End)
+    scene.deliver(Offer, Chunk)
     assert scene.sent(scene.receive(scene.letter("b", "a", Grant(2, 64))), Chunk) == []
 
 
@@ -101,7 +101,7 @@ def test_the_frames_of_a_share_that_is_refused_are_dropped() -> None:
     scene.deliver(Offer)
     assert scene.peers["b"].staged == 1
     before = len(scene.lines)
-    scene.deliver(Chunk, End)
+    scene.deliver(Chunk)
     assert not [line for line in scene.lines[before:] if "stage" in line or "inspect" in line]
     scene.deliver()
     assert scene.peers["a"].account.weight == ONE - ONE // 4
@@ -124,7 +124,6 @@ def _accept_one_of_two(scene: Scene) -> list[Effect | Event]:
     for index in range(4):
         chunk = Chunk(1, index, 16 * index)
         scene.receive(scene.letter("c", "b", chunk, frame_bytes=16))
-    scene.receive(scene.letter("c", "b", End(1)))
     return scene.mix_all("b")
 
 
@@ -167,7 +166,7 @@ def test_nobody_is_sent_more_than_a_window_whatever_credit_was_given() -> None:
 def test_frames_before_their_offer_are_dropped_and_the_share_comes_back() -> None:
     scene = settled(WHOLE)
     scene.push("a", "b", 5)
-    scene.deliver(Chunk, End)
+    scene.deliver(Chunk)
     scene.deliver()
     scene.wait(WHOLE.stall_s)
     assert ShareRefused("a", "stalled") in scene.wake("b")
@@ -179,7 +178,7 @@ def test_frames_before_their_offer_are_dropped_and_the_share_comes_back() -> Non
 def test_what_was_sent_at_once_to_one_that_goes_is_taken_back_by_its_answer() -> None:
     scene = settled(WHOLE)
     scene.push("a", "b", 5)
-    scene.deliver(lose=(Offer, Chunk, End))
+    scene.deliver(lose=(Offer, Chunk))
     scene.receive(scene.letter("b", "a", Leave(False)))
     effects = scene.receive(scene.letter("b", "a", Ack(2, 0)))
     assert Record(Entry(Kind.SETTLED, 0, "b", 1, 2)) in effects
@@ -194,3 +193,32 @@ def test_a_small_share_uses_no_credit_up() -> None:
         scene.mix_all("b")
         scene.deliver()
     assert bodies(effects) == ["Push"]
+
+
+def test_an_answer_tells_at_which_pace_frames_came_that_needed_no_grant() -> None:
+    config = replace(WHOLE, frame_bytes_min=8, frame_bytes=16, frame_bytes_max=64, frame_s=1.0)
+    scene = settled(config)
+    scene.push("a", "b", ONE // 4)
+    scene.deliver(Offer)
+    for _ in range(4):
+        scene.wait(2.0)
+        scene.receive(scene.mail.popleft())
+    scene.mix_all("b")
+    (answer,) = (letter.body for letter in scene.mail if isinstance(letter.body, Ack))
+    assert answer.bytes_s == 8, "three frames of 16 bytes in six seconds"
+    scene.deliver()
+    offers = scene.sent(scene.push("a", "b", ONE // 8), Offer)
+    assert [offer.frame_bytes for offer in offers] == [8]
+
+
+@pytest.mark.parametrize("frames", [0, 1])
+def test_a_share_without_frames_or_with_one_has_no_pace(frames: int) -> None:
+    scene = settled(replace(WHOLE, frame_bytes=64, frame_bytes_max=64) if frames else WHOLE)
+    scene.push("a", "b", 5)
+    scene.wait(1.0)
+    scene.deliver(Offer, Chunk)
+    if not frames:
+        scene.refuse_all("b")
+    scene.mix_all("b")
+    answers = [letter.body for letter in scene.mail if isinstance(letter.body, Ack)]
+    assert [answer.bytes_s for answer in answers] == [0]

@@ -7,7 +7,7 @@ import pytest
 from rumor.gossip import ONE, Entry, Kind, Phase, ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Drop, Effect, Reclaim, Record, Release, Snapshot
 from rumor.gossip.effects.events import Event
-from rumor.gossip.wire.messages import Ack, Chunk, End, Grant, Hello, Leave, Offer, Push, Query
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Push, Query
 
 from ..scene import SMALL, WIDE, Scene
 
@@ -182,7 +182,7 @@ def test_the_values_of_what_stays_stranded_are_let_go_in_the_end(config: Protoco
     """Or each peer that was killed for good would cost each of its neighbors a model of memory."""
     scene = pushed(config)
     if config.inline_bytes_max == 1:
-        scene.deliver(Offer, Grant, Chunk, End)
+        scene.deliver(Offer, Grant, Chunk)
     assert Release(1) in long_stranded(scene)
     assert scene.peers["a"].account.outstanding["b", 1].stranded
 

@@ -37,6 +37,13 @@ def test_a_frame_takes_at_most_its_time_or_is_the_smallest(
     assert link.frame_bytes(100 * MIB) == frame_bytes
 
 
+@pytest.mark.parametrize(("size_mib", "frame_mib"), [(2, 1), (8, 1), (16, 2), (400, 2)])
+def test_a_share_comes_in_some_frames_however_fast_the_link(size_mib: int, frame_mib: int) -> None:
+    link = LinkEstimator(CONFIG, 1)
+    link.carried(1 << 40, 1.0)
+    assert link.frame_bytes(size_mib * MIB) == frame_mib * MIB
+
+
 def test_toward_a_stranger_frames_are_as_configured() -> None:
     assert LinkEstimator(CONFIG, 1).frame_bytes(100 * MIB) == CONFIG.frame_bytes
     slow = LinkEstimator(replace(CONFIG, bandwidth_bytes_s=10e6), 1)

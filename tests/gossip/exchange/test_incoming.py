@@ -11,7 +11,7 @@ from rumor.gossip.exchange.flow_control import FRAMES_MAX
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import WEIGHT_MAX
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Body, Chunk, End, Grant, Offer, Pending, Push, Query
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Offer, Pending, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import OTHER_ANCHOR, SMALL, WIDE, Scene
@@ -81,22 +81,20 @@ def test_what_breaks_the_protocol_changes_nothing(
 
 def test_frames_that_belong_to_nothing_are_dropped() -> None:
     made = scene()
-    assert get(made, Chunk(1, 0, 0), frame_bytes=16) == get(made, End(1)) == []
+    assert get(made, Chunk(1, 0, 0), frame_bytes=16) == []
     get(made, OFFER)
     get(made, Chunk(1, 0, 0), frame_bytes=16)
     again = made.receive(made.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16))
     assert not [effect for effect in again if isinstance(effect, Stage)]
 
 
-def test_an_end_that_overtakes_the_last_frame_waits_for_it() -> None:
+def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:
     made = scene(replace(WIDE, window_bytes=64))
     get(made, OFFER)
-    for index in (0, 1, 2):
+    for index in (0, 3, 1):
         get(made, Chunk(1, index, 16 * index), frame_bytes=16)
-    get(made, End(1))
-    get(made, End(1))
     assert not made.mix_all("b")
-    get(made, Chunk(1, 3, 48), frame_bytes=16)
+    get(made, Chunk(1, 2, 32), frame_bytes=16)
     assert Mix(SHARE, 1 / 3) in made.mix_all("b")
 
 
@@ -122,12 +120,12 @@ def test_a_share_that_stops_in_the_middle_is_sent_back() -> None:
     assert ShareRefused("a", "stalled") in made.wake("b")
 
 
-def test_an_end_is_a_sign_of_life_though_frames_are_missing() -> None:
+def test_a_frame_is_a_sign_of_life_though_others_are_missing() -> None:
     made = scene()
     get(made, OFFER)
     stall_s = made.config.stall_s
     made.wait(0.9 * stall_s)
-    get(made, End(1))
+    get(made, Chunk(1, 0, 0), frame_bytes=16)
     made.wait(0.9 * stall_s)
     assert ShareRefused("a", "stalled") not in made.wake("b")
     made.wait(0.2 * stall_s)
@@ -248,7 +246,6 @@ def test_frames_are_as_large_as_the_offer_says() -> None:
     assert get(made, Chunk(1, 0, 0), frame_bytes=24) == [Grant(1, 56)]
     assert get(made, Chunk(1, 1, 24), frame_bytes=24) == [Grant(1, 64)]
     assert get(made, Chunk(1, 2, 48), frame_bytes=16) == []
-    get(made, End(1))
     assert Mix(SHARE, 1 / 3) in made.mix_all("b")
 
 
@@ -298,7 +295,6 @@ def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
         made.letter("a", "b", Chunk(1, 2, 32), frame_bytes=16, shard=1),
         made.letter("a", "b", Chunk(1, 2, 32), frame_bytes=16, incarnation=2),
         made.letter("a", "b", PUSH, frame_bytes=64),
-        made.letter("a", "b", End(1)),
     ]
     assert [b.place_of(other) for other in others] == [None] * len(others)
 

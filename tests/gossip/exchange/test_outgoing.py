@@ -61,8 +61,10 @@ def test_nobody_may_grant_more_than_a_window() -> None:
 def test_nobody_may_accept_more_than_was_sent(config: object, accepted: int) -> None:
     scene = pushed(Scene(SMALL if config is SMALL else WIDE))
     with pytest.raises(RemoteProtocolError, match="more than was sent"):
-        scene.receive(scene.letter("b", "a", Ack(1, accepted)))
+        scene.receive(scene.letter("b", "a", Ack(1, accepted, bytes_s=1)))
     assert scene.peers["a"].account.outstanding
+    links = scene.peers["a"]._state.links
+    assert not links.to("b", 1)._bytes_s, "a message that breaks the protocol tells no pace"
 
 
 def test_answers_to_other_questions_are_ignored() -> None:

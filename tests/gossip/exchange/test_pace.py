@@ -6,7 +6,7 @@ import pytest
 
 from rumor.gossip import ONE
 from rumor.gossip.effects.events import ShareRefused
-from rumor.gossip.wire.messages import Ack, Body, Chunk, End, Grant, Hello, Offer, Pending, Query
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Hello, Offer, Pending, Query
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import WIDE, Scene
@@ -73,8 +73,7 @@ def test_the_slowest_sender_always_has_leave_for_a_frame() -> None:
     for index in range(32):
         assert granted >= 16 * (index + 1), "else it would wait for ever"
         granted = max([granted, *frame(made, index, 100.0)])
-    end = made.letter("a", "b", End(1), schema=LONG.hash)
-    assert made.receive(end) and made.peers["b"].staged == 1
+    assert made.peers["b"].staged == 1 and made.mix_all("b")
 
 
 def test_a_slow_sender_costs_no_grant_for_every_frame() -> None:
@@ -121,12 +120,11 @@ def test_before_a_second_frame_nothing_is_known_of_a_pace() -> None:
     assert ShareRefused("a", "stalled") in made.wake("b")
 
 
-def test_an_end_without_the_last_frames_is_given_up_in_time() -> None:
+def test_a_share_without_the_last_frames_is_given_up_in_time() -> None:
     made = long_scene()
     offered(made)
     for index in range(6):
         frame(made, index, 0.25)
-    made.receive(made.letter("a", "b", End(1), schema=LONG.hash))
     made.wait(4.9)
     assert ShareRefused("a", "stalled") not in made.wake("b")
     made.wait(0.2)
@@ -142,7 +140,7 @@ def test_a_question_about_a_slow_share_does_not_end_it() -> None:
     question = made.letter("a", "b", Query(1), schema=LONG.hash)
     assert made.sent(made.receive(question), object) == [Pending(1)]
     made.wait(60.0)
-    assert made.sent(made.receive(question), Ack) == [Ack(1, 0)]
+    assert made.sent(made.receive(question), Ack) == [Ack(1, 0, bytes_s=3)]
 
 
 @pytest.mark.parametrize("frame_s", [0.5, 2.0, 5.0])
@@ -163,7 +161,7 @@ def test_a_share_gets_through_however_slowly_its_frames_come(frame_s: float) -> 
     since_s = made.now
     while made.peers["a"].account.outstanding and made.now < since_s + 40 * frame_s:
         made.deliver(Hello, Offer, Grant, Ack, Query, Pending)
-        frames = [letter for letter in made.mail if isinstance(letter.body, Chunk | End)]
+        frames = [letter for letter in made.mail if isinstance(letter.body, Chunk)]
         made.mail = type(made.mail)(frames[1:])
         made.wait(frame_s)
         for letter in frames[:1]:

@@ -12,16 +12,15 @@ from rumor.gossip.types import ShareId
 from rumor.gossip.wire.messages import Offer
 
 # By state, where each event of the enum leads, in its order: whole attach offer readable
-# unreadable frame end complete finite not-finite stalled restarted superseded refused taken.
+# unreadable frame complete finite not-finite stalled restarted superseded refused taken.
 # "-" is ignored, "!" cannot happen.
 OUTCOMES = {
-    "offered": "staged attaching arriving ! ! ! ! ! ! ! ! ! ! ! !",
-    "attaching": "- - - staged arriving - - ! - - decided decided decided decided !",
-    "arriving": "- arriving arriving - - arriving ended ! - - decided decided decided decided !",
-    "ended": "- - - - - ended - staged - - decided decided decided decided !",
-    "staged": "- - - - - - - ! ready decided - - ! decided !",
-    "ready": "- - - - - - - ! - - - - ! decided decided",
-    "decided": "! ! ! ! ! ! ! ! ! ! ! ! ! ! !",
+    "offered": "staged attaching arriving ! ! ! ! ! ! ! ! ! ! !",
+    "attaching": "- - - staged arriving - ! - - decided decided decided decided !",
+    "arriving": "- arriving arriving - - arriving staged - - decided decided decided decided !",
+    "staged": "- - - - - - ! ready decided - - ! decided !",
+    "ready": "- - - - - - ! - - - - ! decided decided",
+    "decided": "! ! ! ! ! ! ! ! ! ! ! ! ! !",
 }
 
 CASES = [

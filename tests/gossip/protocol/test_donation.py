@@ -6,9 +6,10 @@ from math import ceil, log2
 import pytest
 
 from rumor.gossip import ONE, Member, Phase, ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Mix, Send
+from rumor.gossip.effects.effects import Effect, Mix, Send, Snapshot
 from rumor.gossip.effects.events import Event, Joined, ShareRefused
-from rumor.gossip.wire.messages import Ack, Ask, Chunk, End, Grant, Hello, Leave, Offer, Push, Refer
+from rumor.gossip.types import ShareId
+from rumor.gossip.wire.messages import Ack, Ask, Chunk, Grant, Hello, Leave, Offer, Push, Refer
 
 from ..scene import SMALL, WIDE, Scene
 
@@ -16,12 +17,14 @@ PATIENT = replace(WIDE, stall_s=1000.0, query_s_max=1000.0, query_s_min=1000.0)
 """Nobody asks a second time unless it is told to."""
 
 
-def gathered(count: int, config: ProtocolConfig = PATIENT, donors: int = 1) -> Scene:
+def gathered(
+    count: int, config: ProtocolConfig = PATIENT, donors: int = 1, host: bytes = b""
+) -> Scene:
     """Founders a.., and newcomers n00.. that have asked a for a copy."""
     scene = Scene(config)
-    scene.founded(*"abcd"[:donors])
+    scene.founded(*"abcd"[:donors], host=host)
     for index in range(count):
-        scene.enter(f"n{index:02}")
+        scene.enter(f"n{index:02}", host=host)
         scene.join(f"n{index:02}", "a")
     for _ in range(2):
         scene.deliver(Hello)
@@ -96,6 +99,27 @@ def test_a_donor_gives_one_large_copy_at_a_time() -> None:
     assert copies(scene.step("a")) == []
     scene.deliver()
     assert copies(scene.step("a")) == [], "it has come, and is not mixed yet"
+
+
+def test_newcomers_on_this_machine_read_one_copy_all_at_once() -> None:
+    scene = gathered(5, host=b"the-same-machine")
+    effects = scene.step("a")
+    assert len(copies(effects)) == 5, "which takes no credit"
+    assert sum(isinstance(effect, Snapshot) for effect in effects) == 1
+    scene.deliver()
+    for id in copies(effects):
+        scene.attached(id, ShareId("a", 1, 1), usable=True)
+    effects = generation(scene)
+    assert len(joined(scene)) == 6 and not scene.sent(effects, Refer)
+    assert units(scene) == ONE
+
+
+def test_a_donor_without_memory_lets_newcomers_wait() -> None:
+    scene = gathered(2, host=b"the-same-machine")
+    scene.fill("a")
+    assert copies(scene.step("a")) == []
+    scene.fill("a", is_full=False)
+    assert len(copies(scene.step("a"))) == 2
 
 
 def given_to_first() -> tuple[Scene, str]:
@@ -342,7 +366,6 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
     assert late == [] or not scene.sent(late, Grant), "the frames of the first copy are dropped"
     size = offer_size(scene)
     frames_of(scene, "c", size // 16)
-    scene.receive(scene.letter("c", "n", End(1)))
     effects = scene.step("n", trained=False)
     assert [(e.share.sender, e.fraction) for e in effects if isinstance(e, Mix)] == [("c", 1.0)]
     assert Joined("c") in effects

@@ -8,7 +8,7 @@ import pytest
 
 from rumor.gossip import ONE
 from rumor.gossip.types import ShareId
-from rumor.gossip.wire.messages import Ack, Chunk, End, Hello, Push
+from rumor.gossip.wire.messages import Ack, Chunk, Hello, Push
 
 from ..scene import SMALL, WIDE, Scene
 
@@ -93,7 +93,7 @@ def bandwidth() -> Scene:
     for _ in range(3):
         scene.wait(1.0)
         scene.wake("a")
-        scene.deliver(Chunk, End)
+        scene.deliver(Chunk)
     return scene
 
 

@@ -34,7 +34,6 @@ from rumor.gossip.wire.messages import (
     Body,
     Chunk,
     Describe,
-    End,
     Envelope,
     Grant,
     Hello,
@@ -48,7 +47,13 @@ from rumor.gossip.wire.messages import (
     Read,
     Refer,
 )
-from rumor.gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema, TensorSpec
+from rumor.gossip.wire.schema import (
+    ALIGNMENT_BYTES,
+    HASH_BYTES,
+    FrozenTensor,
+    Schema,
+    TensorSpec,
+)
 
 __all__ = ["BODIES", "SAMPLES", "envelopes", "framed"]
 
@@ -101,10 +106,25 @@ TENSOR = st.builds(
     shape=st.lists(whole(0, 2**48), max_size=32).map(tuple),
     dtype=st.sampled_from(["float64", "float32", "bfloat16", "int64", "uint8", "bool"]),
     shared=st.booleans(),
+    order=st.lists(whole(0, 31), max_size=4).map(tuple),
+)
+
+FROZEN = st.builds(
+    FrozenTensor,
+    name=text(1, 200),
+    shape=st.lists(whole(0, 2**48), max_size=32).map(tuple),
+    dtype=text(1, 20),
+    checksum=whole(0, 2**32 - 1),
 )
 
 SCHEMA = st.builds(Schema, st.lists(TENSOR, max_size=4).map(tuple)).flatmap(
-    lambda whole: st.builds(Schema, st.just(whole.tensors), shards_of(whole), st.booleans())
+    lambda whole: st.builds(
+        Schema,
+        st.just(whole.tensors),
+        shards_of(whole),
+        st.booleans(),
+        st.lists(FROZEN, max_size=3).map(tuple),
+    )
 )
 
 SHARE: dict[str, SearchStrategy[Any]] = {
@@ -135,8 +155,7 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Offer: st.builds(Offer, **SHARE),
     Grant: st.builds(Grant, SEQ, COUNT),
     Chunk: st.builds(Chunk, SEQ, whole(0, U32), COUNT),
-    End: st.builds(End, SEQ),
-    Ack: st.builds(Ack, SEQ, WEIGHT, COUNT),
+    Ack: st.builds(Ack, SEQ, WEIGHT, COUNT, COUNT),
     Query: st.builds(Query, SEQ),
     Pending: st.builds(Pending, SEQ),
     Leave: st.builds(Leave, st.booleans()),
@@ -220,7 +239,6 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Offer(seq=2, escrow=ONE // 2, **NUMBERS)), b""),
         (sample(Grant(3, 8 << 20)), b""),
         (sample(Chunk(4, 1, 1 << 20)), b"chunk"),
-        (sample(End(5)), b""),
         (sample(Ack(6, ONE // 2, 8 << 20)), b""),
         (sample(Query(7)), b""),
         (sample(Pending(8)), b""),
@@ -262,7 +280,7 @@ def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer]
     assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
 
 
-def test_a_message_on_the_wire_is_as_it_was_in_version_3() -> None:
+def test_a_message_on_the_wire_is_as_it_was_in_version_4() -> None:
     header = (
         "9b"
         "c410000102030405060708090a0b0c0d0e0f"  # swarm
@@ -271,10 +289,10 @@ def test_a_message_on_the_wire_is_as_it_was_in_version_3() -> None:
         "a6706565722d31" "07"  # peer-1, its incarnation
         "00"  # shard 0
         "00" "00"  # no frame, and its checksum
-        "08" "9306cf0000008000000000ce00800000"  # ACK of share 6: 2**39 units, 8 MiB of credit
+        "07" "9306cf0000008000000000ce00800000"  # ACK of share 6: 2**39 units, 8 MiB of credit
     )  # fmt: skip
     (part,) = SAMPLES["ack"]
-    assert bytes(part[:4]) == b"RMR\x03" and VERSION == 3
+    assert bytes(part[:4]) == b"RMR\x04" and VERSION == 4
     assert bytes(part[8:]).hex() == header
 
 
@@ -352,7 +370,7 @@ def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() ->
 
 
 def test_no_kind_of_message_ever_changes_its_number() -> None:
-    order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "end", "ack"]
+    order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
     order += ["query", "pending", "leave", "refer", "read"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
@@ -413,7 +431,7 @@ def test_a_header_can_be_read_before_its_frame_is_there(kind: str) -> None:
 def test_another_version_of_the_protocol_is_named() -> None:
     first = bytearray(SAMPLES["ack"][0])
     first[3] = 9
-    with pytest.raises(IncompatiblePeer, match="it speaks version 9, and this peer version 3"):
+    with pytest.raises(IncompatiblePeer, match="it speaks version 9, and this peer version 4"):
         decode([first])
 
 

@@ -28,4 +28,4 @@ def test_a_later_life_is_later_and_others_that_began_at_other_times_chose_others
 
 
 def test_an_answer_is_shown_with_its_weight_in_units() -> None:
-    assert repr(Ack(7, 3 * UNIT)) == "Ack(seq=7, accepted=3, credit_bytes=0)"
+    assert repr(Ack(7, 3 * UNIT)) == "Ack(seq=7, accepted=3, credit_bytes=0, bytes_s=0)"

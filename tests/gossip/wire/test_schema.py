@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip import ConfigError, Schema, TensorSpec
-from rumor.gossip.wire.schema import ALIGNMENT_BYTES, Piece, itemsize
+from rumor.gossip.wire.schema import ALIGNMENT_BYTES, FrozenTensor, Piece, itemsize
 
 WEIGHT = TensorSpec("weight", (3, 5), "float32")
 COUNT = TensorSpec("count", (), "int64", shared=False)
@@ -160,3 +160,51 @@ def test_peers_with_other_shards_train_another_model() -> None:
     scattered = Schema(tensors, 2, scattered=True)
     assert scattered.hash != two.hash
     assert two.difference(scattered) == "its shards are whole here and scattered there"
+
+
+def test_models_without_frozen_parameters_in_plain_order_have_the_hash_that_they_had() -> None:
+    assert Schema((WEIGHT, COUNT)).hash.hex() == "29f909fa9167e1f16d9a3cd71333a4e3"
+
+
+def test_the_order_in_memory_is_part_of_the_schema_and_named_with_a_way_out() -> None:
+    plain = TensorSpec("kernel", (4, 3, 2, 2), "float32")
+    last = TensorSpec("kernel", (4, 3, 2, 2), "float32", order=(0, 2, 3, 1))
+    assert plain.axes == (0, 1, 2, 3) and last.axes == (0, 2, 3, 1)
+    assert Schema((plain,)).hash != Schema((last,)).hash
+    assert Schema((plain,)).difference(Schema((last,))) == (
+        "tensor 0 is kernel (4, 3, 2, 2) float32 here and kernel (4, 3, 2, 2) float32 in memory "
+        "order (0, 2, 3, 1) there; give all peers' models one memory format"
+    )
+    # Where more differs, that would not help.
+    other = Schema((TensorSpec("kernel", (4, 3, 2, 3), "float32", order=(0, 2, 3, 1)),))
+    assert "memory format" not in (Schema((plain,)).difference(other) or "")
+
+
+def test_axes_of_one_element_may_be_left_out_of_an_order() -> None:
+    assert TensorSpec("row", (1, 4, 3), "float32", order=(2, 1)).axes == (2, 1, 0)
+
+
+def test_peers_with_other_frozen_parameters_train_another_model() -> None:
+    backbone, other = (FrozenTensor("base", (2, 2), "float32", each) for each in (1, 255))
+    plain, one, two = (Schema((WEIGHT,), frozen=f) for f in ((), (backbone,), (other,)))
+    assert len({plain.hash, one.hash, two.hash}) == 3
+    assert one.difference(one) is None
+    assert one.difference(two) == (
+        "a frozen parameter is base (2, 2) float32 of checksum 00000001 here and base (2, 2) "
+        "float32 of checksum 000000ff there: load the same one at all peers, or give "
+        "frozen_may_differ to all"
+    )
+    longer = Schema((WEIGHT,), frozen=(backbone, other))
+    assert "a frozen parameter is absent here and base" in (one.difference(longer) or "")
+    assert plain.difference(one) == (
+        "frozen parameters are not compared here and compared there: give frozen_may_differ to all "
+        "peers or to none"
+    )
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_tensor_is_in_the_shards_that_hold_its_cache_lines(*, scattered: bool) -> None:
+    tensors = (TensorSpec("w", (40,), "float32"), TensorSpec("b", (3,), "float32"), COUNT)
+    found = Schema(tensors, 2, scattered=scattered).shards_of
+    assert found == {"w": (0, 1), "b": (0, 1) if scattered else (1,)}
+    assert Schema(tensors, scattered=scattered).shards_of == {"w": (0,), "b": (0,)}

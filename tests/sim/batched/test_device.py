@@ -200,10 +200,7 @@ def test_machine_code_passes_over_no_rows_of_a_device() -> None:
     assert not rows.in_passes
 
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-@needs_cuda
+@pytest.mark.cuda
 @pytest.mark.parametrize("engine", ["auto", "loop"])
 def test_cuda_computes_what_the_cpu_does_but_for_the_last_digits(engine: str) -> None:
     settings = SETTINGS | {"p": 0.7, "steps": 20}

@@ -97,6 +97,35 @@ def test_vectors_are_the_same_for_any_window(rule: str, task: str) -> None:
     assert len(digests) == 1
 
 
+MEASURED: dict[str, dict[str, Any]] = {
+    "digits": {},
+    "int8 in shards": {"wire": "int8", "shards": 3},
+    "exact": {"exact": True, "engine": "batched"},
+    "faults": {"faults": [{"kind": "crash", "peer": 1, "at_s": 0.3}]},
+    "vectors": {"task": "consensus", "batch_size": None},
+    "vectors in shards": {"task": vectors_of("noise", "sparta"), "batch_size": None, "shards": 2},
+}
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> None:
+    """Values are computed while it is decided; where nothing is clipped, that changes no bit."""
+    settings = SETTINGS | {"steps": 12} | MEASURED[case]
+    plain = simulate(**settings, rule="gosgd:p=0.7").summary
+    bounded = simulate(**settings, rule="gosgd:p=0.7,clip=1e30").summary
+    clipped = simulate(**settings, rule="gosgd:p=0.7,clip=0.05").summary
+    same = ("digest", "model_digest", "messages", "mixed", "weight_units_in_flight")
+    assert [plain[name] for name in same] == [bounded[name] for name in same]
+    assert clipped["digest"] != plain["digest"]
+    assert case == "faults" or clipped["weight_units_total"] == plain["weight_units_total"]
+
+
+@pytest.mark.parametrize("change", [{"window": 1}, {"engine": "batched", "threads": 2}], ids=str)
+def test_how_measured_values_are_computed_changes_no_bit(change: dict[str, Any]) -> None:
+    settings = SETTINGS | {"rule": "gosgd:p=0.7,clip=0.05", "steps": 8}
+    check_same(simulate(**settings | change), simulate(**settings))
+
+
 def trained_by_hand(task: Task, names: list[str], steps: int, seed: int) -> dict[str, Tensor]:
     """Plain training: each step on the batches of all *names* together."""
     torch.manual_seed(seed)

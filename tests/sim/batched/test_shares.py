@@ -303,3 +303,31 @@ def test_a_register_on_demand_comes_back_with_its_worker() -> None:
     assert bits(workers._rows["from/ada"][0]) == expected
     workers.carry_out([Start(0, kept=False)])
     assert [isinstance(rows, dict) and rows for rows in workers._rows.values()] == [False, {}, {}]
+
+
+@pytest.mark.parametrize("wire", WIRES[:-1])
+@pytest.mark.parametrize("scattered", [False, True])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_share_is_measured_as_it_would_be_mixed(
+    wire: str, shards: int, *, scattered: bool
+) -> None:
+    found = rows(shards, scattered=scattered)
+    before = [part[1].double().clone() for part in found.x]
+    for shard in range(shards):
+        cut = Cut("x", Form(wire), shard)
+        found.carry_out([Snapshot(0, shard, cut, 1)])
+    squares = [found.distance(1, shard) ** 2 for shard in range(shards)]
+    found.carry_out([Mix(1, shard, 1.0) for shard in range(shards)])
+    after = [part[1].double() for part in found.x]
+    moved = sum(float((a - b).square().sum()) for a, b in zip(after, before, strict=True))
+    assert sum(squares) == pytest.approx(moved, rel=1e-3)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_vectors_are_measured_where_they_lie(shards: int) -> None:
+    found = VectorRows(consensus(dim=20), IDS, SEED, shards=shards)
+    level = Level()
+    level.operations = [Snapshot(0, shard, Cut("x", Form(), shard), 1) for shard in range(shards)]
+    distances = found.measure([level], 1, range(shards))
+    apart = np.square(found.x[0] - found.x[1]).sum()
+    assert np.square(distances).sum() == pytest.approx(apart, rel=1e-12)

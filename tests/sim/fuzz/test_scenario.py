@@ -33,11 +33,13 @@ def test_without_all_options_a_swarm_is_plain() -> None:
 def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(option: str) -> None:
     # It changes only what another has drawn.
     needed = {
-        "several-registers": "more-rules",
-        "kept-shares": "more-rules",
-        "cutting-rules": "wide",
-    }.get(option)
-    others = [name for name in OPTIONS if name not in {option, needed}]
+        "several-registers": {"more-rules"},
+        "kept-shares": {"more-rules"},
+        "cutting-rules": {"wide"},
+        "progress": {"segments"},
+        "pieces": {"cutting-rules", "wide"},
+    }.get(option, set())
+    others = [name for name in OPTIONS if name not in {option, *needed}]
     if option in AIMS:
         assert any(draw(seed, 6).faults != draw(seed, 6, (option,)).faults for seed in SEEDS)
     else:
@@ -47,7 +49,7 @@ def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(o
     wide = {"wide", "frames", "shards", "more-rules", "outer-rules", "cutting-rules"}
     wide |= {"segments", "machines"}
     ruling = {"rules", "more-rules", "outer-rules", "several-registers", "wide", "cutting-rules"}
-    ruling |= {"kept-shares", "segments", "machines"}
+    ruling |= {"kept-shares", "segments", "machines", "clipped", "progress", "pieces"}
     for seed in range(20):
         full, less = draw(seed, 6, (), ()), draw(seed, 6, (option,), ())
         if option not in ruling:

@@ -24,7 +24,7 @@ from rumor.gossip.wire.messages import Chunk
 from rumor.sim.replay.peer import Life, Made, Post, ShareKey
 from rumor.sim.replay.replay import replay
 from rumor.sim.replay.result import Replay, Verdict, first_difference
-from rumor.train.storage.inputs import Attached, Receive, Step
+from rumor.train.storage.inputs import Attached, Measured, Receive, ShardTrained, Step
 from rumor.train.storage.journal import JOURNAL, JournalFile
 from rumor.train.storage.journal_records import (
     Began,
@@ -192,6 +192,39 @@ def test_rounds_that_wait_and_their_registers_are_repeated_bit_for_bit(
 
 
 @pytest.mark.live
+def test_what_was_measured_is_repeated_and_so_is_what_was_decided_on_it(
+    place: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    given = ("--rule", "gosgd:p=0.5,clip=1", "--steps", "60", "--peers", "3", "--journal")
+    launched("--task", "digits", *given, "--out", str(run), settings=())
+    found = replay(run)
+    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    distances = [
+        distance
+        for peer in found.peers
+        for record in records_of(peer.folder / JOURNAL)
+        if isinstance(record, Measured)
+        for _, distance in record.distances
+    ]
+    assert min(distances) <= 1 < max(distances) and len(distances) > 20
+
+
+@pytest.mark.live
+def test_pushes_within_a_step_are_repeated_where_they_happened(place: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    given = ("--rule", "gosgd:p=0.5,layers=3", "--steps", "60", "--peers", "3", "--journal")
+    launched("--task", "digits", *given, "--out", str(run), settings=())
+    found = replay(run)
+    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    records = records_of(run / "peers" / "peer-0" / JOURNAL)
+    within = [r.shard for r in records if isinstance(r, ShardTrained)]
+    assert within == [2, 1, 0] * 60
+    at = records.index(ShardTrained(0))
+    assert any(isinstance(record, Trained) for record in records[at:])
+
+
+@pytest.mark.live
 def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
     place: Path, tmp_path: Path
 ) -> None:
@@ -267,7 +300,7 @@ def test_large_shares_are_repeated_however_they_travelled(
 @pytest.mark.parametrize(
     ("settings", "wire"),
     [
-        (("--wire", "int8"), " as int8"),
+        (("--wire", "int8", "--lr-schedule", "cosine:warmup=0.2"), " as int8"),
         pytest.param((), "", marks=pytest.mark.slow),
         pytest.param(("--no-shared-memory",), "", marks=pytest.mark.slow),
     ],
@@ -291,6 +324,9 @@ def test_shares_of_several_registers_are_repeated_bit_for_bit(
     ]
     assert sum(f"snapshot out/0 and beside/0{wire}" in word for word in words) > 20
     assert sum("part 1 of peer-" in word for word in words) > 40
+    rates = {r.lr for r in records_of(run / "peers" / "peer-0" / JOURNAL) if isinstance(r, Step)}
+    # Each step's own, and none of calls without a step.
+    assert None in rates and len(rates) == (31 if "--lr-schedule" in settings else 2)
 
 
 @pytest.mark.live
@@ -398,8 +434,11 @@ def test_a_record_that_was_changed_is_the_first_difference(
 @pytest.mark.live
 def test_a_byte_that_was_changed_stops_the_replay_at_its_record(copy: Path) -> None:
     journal = copy / "peers" / "peer-0" / JOURNAL
+    with closing(JournalFile(journal)) as file:
+        ends_bytes = [file.position_bytes for _ in file]
     data = bytearray(journal.read_bytes())
-    data[len(data) // 2] ^= 1
+    # The last of a record: its head says how long it is, and then the file might seem cut off.
+    data[ends_bytes[len(ends_bytes) // 2] - 1] ^= 1
     journal.write_bytes(data)
     found = replay(copy)
     assert found.difference is None and not found.identical

@@ -787,6 +787,25 @@ def test_an_error_in_the_users_code_comes_out() -> None:
         swarm_of(2, line(loss=fail)).run(5.0)
 
 
+def test_a_newcomer_on_another_backbone_is_turned_away() -> None:
+    values = iter([0.5, 0.5, 0.25])
+
+    def adapted() -> nn.Module:
+        model: Any = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+        nn.init.constant_(model[0].weight, next(values))
+        nn.init.zeros_(model[0].bias)
+        model[0].requires_grad_(False)
+        return nn.Sequential(*model)
+
+    swarm = swarm_of(2, line(model=adapted))
+    swarm.run(1.0)
+    assert not told(swarm, PeerRefused)
+    swarm.join("zoe")
+    swarm.run(3.0)
+    (reason,) = [event.reason for event in told(swarm, PeerFailed)]
+    assert "a frozen parameter is 0.weight (3, 3) float32 of checksum" in reason
+
+
 def test_a_newcomer_with_another_model_is_turned_away() -> None:
     widths: Iterator[int] = iter([1, 1, 2])
     swarm = swarm_of(2, line(model=lambda: nn.Linear(3, next(widths))))
@@ -1008,3 +1027,17 @@ def test_a_worker_that_comes_later_lives_on_the_host_of_all() -> None:
 )
 def test_the_example_of_a_users_tests_passes(name: str) -> None:
     run_path(str(EXAMPLE))[name]()
+
+
+def test_a_rule_that_measures_gets_its_answer_at_the_same_step_boundary() -> None:
+    """Within the bound all is as ever; beyond it, models come together more slowly."""
+
+    def run(clip: float) -> tuple[float, Tensor]:
+        swarm = Swarm(wide(), rule=lambda: GoSGD(0.5, clip=clip), partition="iid", seed=1)
+        swarm.run(3.0)
+        found = [next(swarm.model(id).parameters()).detach() for id in swarm.peers]
+        models = torch.stack(found)
+        return float((models - models.mean(0)).norm()), models
+
+    (near, plain), (_, bounded), (far, _) = run(0.0), run(1e30), run(1e-3)
+    assert torch.equal(plain, bounded) and near < far

@@ -51,7 +51,7 @@ class Scattered:
 
 
 class Net(nn.Module):
-    """Two layers of which one is tied to the other, a frozen one, and statistics."""
+    """A layer and two that are tied to it, a transposed and a frozen one, and statistics."""
 
     def __init__(self, seed: int, width: int = 7) -> None:
         super().__init__()
@@ -59,6 +59,10 @@ class Net(nn.Module):
         self.first = nn.Linear(width, width)
         self.tied = nn.Linear(width, width)
         self.tied.weight = self.first.weight
+        self.by_data = nn.Linear(width, width)
+        self.by_data.weight.data = self.first.weight.data
+        self.turned = nn.Linear(2, width)
+        self.turned.weight = nn.Parameter(torch.randn(2, width).t())
         self.norm = nn.BatchNorm1d(width)
         self.frozen = nn.Linear(2, 2).requires_grad_(False)
 
@@ -105,6 +109,8 @@ class Standing:
 
 def config(id: str, **changes: Any) -> PeerConfig:
     given: dict[str, Any] = {"protocol": QUICK, "rule": STILL, "linger_s": 0.0, "leave_s": 2.0}
+    # What each peer has of its own is to be seen in its averages.
+    given["frozen_may_differ"] = True
     return PeerConfig(id=id, **given | changes)
 
 

@@ -17,8 +17,8 @@ from torch import nn
 from rumor.gossip import ConfigError, TransportError
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train import Peer, PeerConfig
-from rumor.train.loop import exporter
-from rumor.train.loop.exporter import check_metrics_port, require_free_ports
+from rumor.train.loop import exporter, metrics_port
+from rumor.train.loop.metrics_port import check_metrics_port, require_free_ports
 
 
 def scraped(url: str) -> dict[str, Metric]:
@@ -85,7 +85,7 @@ def test_names_follow_the_conventions_of_prometheus(caplog: pytest.LogCaptureFix
         for sample in family.samples:
             assert sample.name.endswith("_total") == (family.type == "counter")
             # A label for each neighbor would make as many series as there are pairs.
-            assert set(sample.labels) <= {"peer", "rule", "topology", "swarm"}
+            assert set(sample.labels) <= {"peer", "rule", "topology", "swarm", "kind"}
 
 
 def test_a_peer_that_looks_for_a_swarm_is_scraped_and_one_that_gave_up_is_not(
@@ -140,7 +140,7 @@ def test_what_is_no_port_is_refused(port: int, peers: int) -> None:
 
 
 def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "find_spec", lambda module: None)
+    monkeypatch.setattr(metrics_port, "find_spec", lambda module: None)
     with pytest.raises(ConfigError, match=r"pip install 'rumor\[prometheus\]'"):
         PeerConfig(metrics_port=0)
 

@@ -10,12 +10,14 @@ import torch
 from rumor.train.loop.metrics import Recorder
 from rumor.train.runtime.counters import Counters
 from rumor.train.storage.jsonl import read_metrics
+from rumor.train.tensors.buffers import Memory
 
 
 def recorder(path: Path) -> Recorder:
     peer: Any = SimpleNamespace(
         vector=SimpleNamespace(flats=(torch.zeros(8),)),
         **{"counters": Counters(), "swarm_steps": 0, "weight": 1.0, "queue": 0, "live": ("a",)},
+        memory=Memory(32).use,
     )
     return Recorder(path, peer, log_every=4)
 

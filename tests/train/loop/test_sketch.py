@@ -76,7 +76,7 @@ def test_any_dtype_is_summed_in_float64(dtype: torch.dtype) -> None:
     assert RandomProjection(1000).of(x) == RandomProjection(1000).of(x.double())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.cuda
 def test_a_vector_on_the_gpu_has_the_sketch_of_its_copy() -> None:
     x = normal(1000)
     assert RandomProjection(1000).of(x.cuda()) == RandomProjection(1000).of(x)

@@ -17,6 +17,7 @@ TOLD = {
     "RUMOR_COUNT": "3",
     "RUMOR_DEVICE": "cpu",
     "RUMOR_SIGNALS": "1",
+    "RUMOR_FROZEN_MAY_DIFFER": "1",
     "RUMOR_JOIN": "tcp://node-a:7700, tcp://node-b:7700",
     "RUMOR_PROTOCOL": '{"wire": "float16"}',
     "RUMOR_METRICS_PORT": "9101",
@@ -34,7 +35,7 @@ def test_a_peer_finds_its_settings() -> None:
     assert (config.id, config.rule, config.seed, config.signals) == ("anna", "sgp", 7, True)
     assert config.join == ("tcp://node-a:7700", "tcp://node-b:7700")
     assert config.protocol.wire == "float16"
-    assert config.metrics_port == 9101
+    assert config.metrics_port == 9101 and config.frozen_may_differ
     assert config.out == Path("somewhere").absolute() == told.out
     assert (told.index, told.count, str(told.device)) == (1, 3, "cpu")
 
@@ -58,6 +59,7 @@ def test_arguments_of_the_peer_win_over_the_environment(monkeypatch: pytest.Monk
     [
         ("RUMOR_SEED", "many", "RUMOR_SEED is 'many'"),
         ("RUMOR_SIGNALS", "yes", "RUMOR_SIGNALS is 'yes'"),
+        ("RUMOR_FROZEN_MAY_DIFFER", "lora", "RUMOR_FROZEN_MAY_DIFFER is 'lora'"),
         ("RUMOR_PROTOCOL", '{"wyre": 1}', "RUMOR_PROTOCOL: ProtocolConfig has no field wyre"),
         ("RUMOR_PROTOCOL", "[", "RUMOR_PROTOCOL is"),
     ],

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rumor.gossip import ConfigError, TransportError
-from rumor.train.runtime.initial_model import adopt, leave
+from rumor.train.runtime.script.initial_model import adopt, leave
 from rumor.train.tensors.vector import Vector
 
 

@@ -36,7 +36,6 @@ from rumor.gossip.wire.messages import (
     Body,
     Chunk,
     Describe,
-    End,
     Grant,
     Hello,
     Leave,
@@ -285,7 +284,7 @@ def any_body(chance: random.Random, size_bytes: int) -> Body:
     bodies: list[Body] = [
         Push(**share(seq, number, size_bytes)),
         any_offer(chance, seq, number),
-        *(Grant(seq, number), Ack(seq, number, number), Query(seq), Pending(seq), End(seq)),
+        *(Grant(seq, number), Ack(seq, number, number), Query(seq), Pending(seq)),
         Chunk(seq, chance.choice([0, 1, 2**32 - 1]), number),
         *(Ask(), Leave(False), Leave(True), Read()),
         Describe(Schema((TensorSpec("w", (2**48,) * 4, "float64"),))),
@@ -391,7 +390,7 @@ def hostile(chance: random.Random, real: Envelope) -> Message:
         case 3 if chance.random() < 0.1:
             return [bytes(FRAME_BYTES_MAX + 2 * 4096)]
     body = any_body(chance, real.frame_bytes)
-    if isinstance(body, Ack | Grant | Chunk | End | Pending) and chance.random() < 0.5:
+    if isinstance(body, Ack | Grant | Chunk | Pending) and chance.random() < 0.5:
         # In a member's own name, about shares that there never were.
         return message(replace(real, body=body), b"x" if isinstance(body, Chunk) else b"")
     if isinstance(body, Push | Offer):

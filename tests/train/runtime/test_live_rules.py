@@ -14,10 +14,13 @@ import torch
 from torch import nn
 
 from rumor.gossip import ONE, UNIT, ConfigError, ProtocolConfig, TrainingError, audit
+from rumor.gossip.effects.effects import Exchange
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.train import Peer, PeerConfig
+from rumor.train.runtime.segments import SharedSegments
 from rumor.train.storage.ledger_file import read_ledger
+from rumor.train.tensors.vector import Vector
 
 from ...rules import OUTER, spec_of, topology_of
 
@@ -125,6 +128,32 @@ def test_two_registers_of_a_share_arrive_as_they_were_sent(
         found = [member.history[round].numpy() for member in members]
         np.testing.assert_allclose(found, np.outer(x, np.ones(3)), rtol=1e-3, atol=1e-3)
     assert np.ptp(c) > 1
+
+
+def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
+    steps, ended = dict[str, int](), dict[str, str]()
+
+    def train(name: str) -> None:
+        config = PeerConfig(
+            id=name,
+            rule="seasgd:progress=master,master=p1",
+            rendezvous=tmp_path / "meeting",
+            founders=3,
+            protocol=ProtocolConfig(**QUICK),
+        )
+        with Peer(nn.Linear(4, 3), config) as peer:
+            while not peer.ended_by and not (name == "p1" and peer.steps == 20):
+                peer.step()
+                time.sleep(0.005)
+        steps[name], ended[name] = peer.steps, peer.ended_by
+
+    threads = [threading.Thread(target=train, args=(f"p{n}",), daemon=True) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(600)
+        assert not thread.is_alive()
+    assert ended == {"p0": "p1", "p1": "", "p2": "p1"} and steps["p1"] == 20
 
 
 VICTIM = """
@@ -269,3 +298,39 @@ def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> Non
         for member in members:
             member.thread.join(600)
     assert not any(member.thread.is_alive() for member in members)
+
+
+def test_nobody_trains_before_the_network_thread_has_carried_out_the_start_of_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A swarm is founded by whichever thread learns that all are there."""
+    exchange, done = SharedSegments.exchange, set[str]()
+
+    def slowly(segments: SharedSegments, effect: Exchange, vector: Vector) -> None:
+        time.sleep(0.2)
+        exchange(segments, effect, vector)
+        done.add(segments.life[0])
+
+    monkeypatch.setattr(SharedSegments, "exchange", slowly)
+    early: list[str] = []
+
+    def enter(name: str) -> None:
+        config = PeerConfig(
+            id=name,
+            rule="seasgd",
+            rendezvous=tmp_path,
+            founders=2,
+            protocol=ProtocolConfig(**QUICK),
+            linger_s=0,
+            leave_s=0.1,
+        )
+        with Peer(nn.Linear(2, 2), config):
+            if name not in done:
+                early.append(name)
+
+    threads = [threading.Thread(target=enter, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == {"a", "b"} and not early

@@ -113,6 +113,9 @@ def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
 
 def test_what_peers_say_of_members_is_counted_apart(pair: list[Member]) -> None:
     counters = pair[0].peer.counters
+    with Probe() as sounder:
+        # It is answered with the model's schema.
+        sounder.sound(pair[0].address, bytes_max=1 << 20)
     assert 0 < counters.membership_bytes < counters.bytes_sent
 
 

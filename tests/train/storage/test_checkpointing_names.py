@@ -1,14 +1,14 @@
 """What is registered cannot take the place of the model's own tensors."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import nn
 
 from rumor.gossip import ConfigError
-from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train import CheckpointConfig, Peer, PeerConfig, state_dict
 from rumor.train.storage.checkpoint import flatten_state
 from rumor.train.storage.files import WriterThread
 
@@ -47,3 +47,28 @@ def test_whatever_goes_wrong_with_one_file_the_next_is_written(
     writer.add("b", lambda: written.append("b"))
     writer.close()
     assert written == ["b"] and "a could not be written" in caplog.text
+
+
+def test_a_checkpoint_remembers_the_order_in_memory_and_what_was_frozen(tmp_path: Path) -> None:
+    def adapted(value: float, memory_format: torch.memory_format) -> nn.Module:
+        model: Any = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 3, 2))
+        model[0].requires_grad_(False)
+        nn.init.constant_(model[0].weight, value)
+        nn.init.zeros_(model[0].bias)
+        model.to(memory_format=memory_format)
+        return cast(nn.Module, model)
+
+    def peer(value: float, memory_format: torch.memory_format = torch.channels_last) -> Peer:
+        return Peer(adapted(value, memory_format), PeerConfig(id="a", out=tmp_path, linger_s=0))
+
+    with peer(0.5) as first:
+        first.step()
+        kept = state_dict(first.vector.layout.module)
+    again = peer(0.5)
+    assert again.resume() and again.steps == 1
+    assert torch.equal(state_dict(again.vector.layout.module)["1.weight"], kept["1.weight"])
+    again._folder.close()
+    with pytest.raises(ConfigError, match=r"0\.weight .* of checksum .* in it: load the same"):
+        peer(0.25).resume()
+    with pytest.raises(ConfigError, match=r"memory order \(0, 2, 3, 1\) in it"):
+        peer(0.5, torch.contiguous_format).resume()

@@ -1,5 +1,6 @@
 """A peer's journal on disk: what is written is read, and what was damaged is found."""
 
+import math
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -32,14 +33,18 @@ from rumor.gossip.wire.codec import encode
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Push
 from rumor.train import PeerConfig, RunConfig, run
+from rumor.train.model import fingerprint
 from rumor.train.storage.inputs import (
     Attached,
+    Filled,
     Finish,
     Input,
     Inspected,
     Join,
     Leave,
+    Measured,
     Receive,
+    ShardTrained,
     Step,
     Unsent,
     Wake,
@@ -56,7 +61,6 @@ from rumor.train.storage.journal_records import (
     pack,
     unpack,
 )
-from rumor.train.storage.merge import fingerprint
 
 SHARE = ShareId("ada", 2**40 + 1, 3)
 TENSORS = [torch.arange(3.0), torch.tensor(7)]
@@ -89,6 +93,8 @@ INPUTS: list[Input] = [
     Join((), 1),
     Join(("tcp://a:1",), 1, returning=True),
     Step(trained=True),
+    Step(trained=True, lr=0.1),
+    Step(trained=True, samples=7, lr=1e-300),
     Step(trained=False),
     Step(trained=True, samples=128),
     Wake(),
@@ -99,6 +105,11 @@ INPUTS: list[Input] = [
     Inspected(SHARE, finite=True),
     Attached(SHARE._replace(shard=2), usable=True),
     Unsent(envelope(Ack(1, 5))),
+    Filled(is_full=True),
+    Filled(is_full=False),
+    Measured(()),
+    ShardTrained(7),
+    Measured(((SHARE, 0.1), (SHARE._replace(shard=2), math.inf))),
 ]
 
 

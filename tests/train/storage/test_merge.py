@@ -3,13 +3,17 @@
 import json
 from math import sqrt
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from rumor.gossip.errors import ConfigError, TrainingError
 from rumor.gossip.weight import UNIT, Units
+from rumor.train import Peer, PeerConfig
+from rumor.train.model import travelling
 from rumor.train.storage.merge import (
     SavedModel,
     consensus_distance,
@@ -18,7 +22,6 @@ from rumor.train.storage.merge import (
     merging_weights,
     open_model,
     save_model,
-    travelling,
 )
 
 
@@ -149,6 +152,11 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
         ({"shard_runs": '{"x":[]}'}, "not all of x"),
         ({"shard_runs": f'{{"x":[[0,{10**30},0]]}}'}, "not all of x"),
         ({"shard_runs": '{"x":[[0,3,1]]}'}, "more shards than weights"),
+        ({"shard_orders": "[]"}, "no orders of axes"),
+        ({"shard_orders": '{"x":5}'}, "no orders of axes"),
+        ({"shard_orders": '{"x":[0,0]}'}, "does not have each axis once"),
+        ({"shard_orders": '{"x":["a"]}'}, "no orders of axes"),
+        ({"shard_orders": '{"x":[1,0]}'}, "an order of axes is not that of a tensor"),
     ],
 )
 def test_a_header_that_says_what_cannot_be_is_an_error(
@@ -238,3 +246,39 @@ def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         save_model(tmp_path / "missing" / path.name, {"x": shared}, {})
     save_model(path, {"x": shared}, {"peer": "a"})
     assert [child.name for child in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("shards", [2, 5])
+def test_shards_are_merged_in_the_order_in_which_their_numbers_lay(
+    tmp_path: Path, shards: int
+) -> None:
+    torch.manual_seed(0)
+    models, weights = [], ([1] * shards, [3 * (shard % 2) for shard in range(shards)])
+    for index in range(2):
+        model: Any = nn.Sequential(nn.Conv2d(5, 7, 3), nn.Linear(4, 4), nn.Linear(4, 4))
+        model.to(memory_format=torch.channels_last)
+        model[1].weight = nn.Parameter(torch.randn(4, 4).t())
+        model[2].weight = model[1].weight
+        peer = Peer(model, PeerConfig(shards=shards))
+        path = tmp_path / f"{index}.safetensors"
+        with peer:
+            peer.save_model(path)
+        with safe_open(path, "pt") as file:
+            header, state = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
+        units = {"peer": f"p{index}", "weight_units": str(sum(weights[index]))}
+        save_model(
+            path, state, header | units | {"shard_units": ",".join(map(str, weights[index]))}
+        )
+        models.append((open_model(path), peer.vector))
+    (one, ours), (two, theirs) = models
+    assert one.orders["0.weight"] == (0, 2, 3, 1) and one.orders["2.weight"] == (1, 0)
+    for shard in range(shards):
+        first, second = weights[0][shard], weights[1][shard]
+        payload = theirs.snapshot(shard=shard)
+        ours.mix(payload, second / (first + second), shard=shard)
+    merged, expected = merge([one, two]), ours.layout.state_dict(ours.flats)
+    assert merged.keys() == expected.keys()
+    for name, value in merged.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-7)
+        assert value.is_contiguous()

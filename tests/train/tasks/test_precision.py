@@ -97,7 +97,7 @@ def test_a_run_may_say_with_which_numbers() -> None:
             config(precision="half")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_a_gpu_computes_in_fewer_bits_too(precision: str) -> None:
     config = RunConfig(precision=precision, device="cuda")

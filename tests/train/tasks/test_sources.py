@@ -300,7 +300,7 @@ def test_a_batch_or_a_loss_of_the_wrong_form_is_named() -> None:
         task(training_step=lambda model, batch: model(batch["x"])).batch_loss(model, {"x": X})
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_batches_on_a_gpu_are_those_of_the_cpu_and_augmented_there() -> None:
     gpu = torch.device("cuda", 0)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rumor.gossip.wire.formats import INT8_BLOCK, Wire, parse_wire
 from rumor.train.tensors import blocks
-from rumor.train.tensors import quantization as quantized
-from rumor.train.tensors.formats import is_finite, mix, read, write
+from rumor.train.tensors.wires import quantization as quantized
+from rumor.train.tensors.wires.formats import is_finite, mix, read, write
 
 DENSE = ("float32", "bfloat16", "float16", "int8")
 ALL = (*DENSE, "topk:0.1")

@@ -211,6 +211,68 @@ def test_a_pool_for_a_gpu_has_segments_too() -> None:
     assert buffer.is_pinned() == torch.cuda.is_available()
 
 
+class FakeRuntime:
+    """Locks pages as CUDA does, and notes whether they are mapped when it is told to let go."""
+
+    def __init__(self, refusal: int = 0) -> None:
+        self.refusal = refusal
+        self.locked: dict[int, int] = {}
+        self.were_mapped: list[bool] = []
+
+    def cudaHostRegister(self, place: int, size_bytes: int, flags: int) -> int:
+        if not self.refusal:
+            self.locked[place] = size_bytes
+        return self.refusal
+
+    def cudaHostUnregister(self, place: int) -> int:
+        stop = place + self.locked.pop(place)
+        self.were_mapped.append(any(low <= place and stop <= high for low, high in mapped()))
+        return 0
+
+
+def mapped() -> list[tuple[int, int]]:
+    """Where this process has mapped something, from where to where."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    places = (line.split(" ", 1)[0].split("-") for line in lines)
+    return [(int(low, 16), int(high, 16)) for low, high in places]
+
+
+def pinned_pool(monkeypatch: pytest.MonkeyPatch, runtime: FakeRuntime) -> SegmentPool:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    return SegmentPool(pinned=True)
+
+
+def test_pages_are_locked_until_right_before_they_are_unmapped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = FakeRuntime()
+    pool = pinned_pool(monkeypatch, runtime)
+    place = (buffer := pool.lend(SIZE)).data_ptr()
+    assert runtime.locked == {place: SIZE}
+    view = buffer[100:]
+    del buffer
+    gc.collect()
+    assert runtime.were_mapped == [] and bool((view.fill_(3) == 3).all())
+    del view
+    gc.collect()
+    assert runtime.were_mapped == [True] and not runtime.locked
+
+
+def test_a_buffer_whose_pages_cannot_be_locked_is_a_segment_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = FakeRuntime(refusal=2)
+    pool = pinned_pool(monkeypatch, runtime)
+    name = pool.name_of(buffer := pool.lend(SIZE))
+    buffer.fill_(4)
+    found = opened(name)
+    assert found is not None and bool((found == 4).all())
+    del buffer
+    gc.collect()
+    assert runtime.were_mapped == []
+
+
 def test_a_segment_that_was_opened_is_found_mapped() -> None:
     pool, attachments = SegmentPool(pinned=False), Attachments(kept_max=1)
     one, two = pool.lend(SIZE), pool.lend(SIZE)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rumor.gossip.wire.formats import CHUNK, Wire, parse_wire
-from rumor.train.tensors import sparsification as sparse
 from rumor.train.tensors.blocks import BLOCK
-from rumor.train.tensors.formats import is_finite, mix, read, write
+from rumor.train.tensors.wires import sparsification as sparse
+from rumor.train.tensors.wires.formats import is_finite, mix, read, write
 
 # Above it a sample is taken first.
 LARGE = 4 * sparse._SAMPLE + 1

@@ -1,6 +1,7 @@
 """Effects carried out: frames land, shares are mixed, snapshots are kept as long as needed."""
 
 import copy
+import math
 import queue
 import threading
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def land(store: TensorStore, payload: Tensor, form: Form = WHOLE, share: ShareId
 
 
 def kept_buffers(vector: Vector) -> int:
-    return sum(len(kept) for kept in vector.staging._kept.values())
+    return sum(len(kept) for kept in vector.staging.idle._kept.values())
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8", "topk:0.1"])
@@ -220,6 +221,13 @@ def test_room_for_a_frame_cannot_be_written_to_later() -> None:
         room[0] = 1
 
 
+def buffer_of(store: TensorStore, share: ShareId) -> torch.Tensor:
+    """Where a share was received, of which no messages are held."""
+    payload = store.staging.find(share).payload
+    assert isinstance(payload, torch.Tensor)
+    return payload
+
+
 def test_staging_buffers_are_used_again() -> None:
     vector = Vector(model())
     store, payload = TensorStore(vector), vector.snapshot()
@@ -227,7 +235,7 @@ def test_staging_buffers_are_used_again() -> None:
     for seq in range(6):
         share = ShareId("b", 1, seq)
         land(store, payload, share=share)
-        places.add(store.staging.find(share).payload.data_ptr())
+        places.add(buffer_of(store, share).data_ptr())
         store.carry_out(Mix(share, 0.5) if seq % 2 else Drop(share))
     assert len(places) == 1
 
@@ -296,7 +304,7 @@ def test_a_snapshot_that_is_not_finite_has_no_frame_and_costs_no_buffer() -> Non
     with pytest.raises(TrainingError, match="not finite"):
         store.carry_out(Snapshot(1, "x"))
     assert store.frame_of(send(1, 0, 64)) is None
-    assert len(vector.snapshots._kept[vector.schema.share_bytes]) == 1
+    assert len(vector.snapshots.idle._kept[vector.schema.share_bytes]) == 1
     before = vector.flats[0].clone()
     store.carry_out(Reclaim(1, 0.5))
     torch.testing.assert_close(vector.flats[0], before, equal_nan=True, rtol=0, atol=0)
@@ -308,9 +316,9 @@ def test_a_snapshot_buffer_comes_back_with_its_last_frame() -> None:
     store.carry_out(Snapshot(1, "x"))
     frames = [store.frame_of(send(1, start, 64)) for start in (0, 64)]
     store.carry_out(Release(1))
-    assert not vector.snapshots._kept[size]
+    assert not vector.snapshots.idle._kept[size]
     frames.clear()
-    assert len(vector.snapshots._kept[size]) == 1
+    assert len(vector.snapshots.idle._kept[size]) == 1
 
 
 @pytest.fixture
@@ -578,4 +586,31 @@ def test_the_distance_of_what_is_mixed_is_that_before_it(mixing: Mixing, shards:
     found = store.mixing_distance
     assert found == pytest.approx(float((other - x).norm() / x.norm()), rel=1e-5)
     sender.close()
+    store.close()
+
+
+@pytest.mark.parametrize("mixing", ["step", "sliced"])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8"])
+def test_a_staged_share_is_measured_where_it_lies(mixing: Mixing, shards: int, wire: str) -> None:
+    form, shares = Form(wire), list[ShareId]()
+    ours, theirs = (Vector(model(), shards=shards, keeps_anchor=True) for _ in range(2))
+    store = TensorStore(ours, mixing=mixing)
+    theirs.flats[0].add_(torch.randn_like(theirs.flats[0]), alpha=0.1)
+    for seq, shard in ((1, 0), *((2, shard) for shard in range(shards))):
+        share = ShareId("b", 1, seq, shard)
+        rng = stream(0, "b", f"rounding:{seq}")
+        land(store, theirs.snapshot("x", form, shard, rng), form, share)
+        shares.append(share)
+    # What is still to be mixed is mixed first.
+    store.carry_out(Mix(shares[0], 0.5, form))
+    found = store.distances([*shares[1:], shares[0]])
+    assert [share for share, _ in found] == shares[1:]
+    apart = (theirs.flats[0].double() - ours.flats[0].double()).square().sum()
+    assert math.fsum(d**2 for _, d in found) == pytest.approx(float(apart), rel=2e-2)
+    if wire == "float32":
+        assert math.fsum(d**2 for _, d in found) == pytest.approx(float(apart), rel=1e-12)
+    for share in shares[1:]:
+        store.carry_out(Drop(share))
+    assert store.distances(shares) == ()
     store.close()

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from rumor.gossip import ConfigError, LocalProtocolError, TrainingError, stream
 from rumor.gossip.wire.formats import WIRES, Form
-from rumor.train.tensors.layout import SLICE_SIZE, runs_of
+from rumor.train.storage.shard_runs import runs_of
+from rumor.train.tensors.layout import SLICE_SIZE
 from rumor.train.tensors.vector import Vector, is_finite_tensor
 
 COPY = Form(copy=True)
@@ -442,7 +443,7 @@ def test_a_buffer_of_a_snapshot_that_failed_is_used_again() -> None:
     vector.flats[0][0] = float("nan")
     with pytest.raises(TrainingError):
         vector.snapshot()
-    assert len(vector.snapshots._kept[vector.schema.share_bytes]) == 1
+    assert len(vector.snapshots.idle._kept[vector.schema.share_bytes]) == 1
 
 
 def test_a_difference_that_the_format_does_not_reach_is_never_copied_out() -> None:
@@ -475,12 +476,12 @@ def test_a_frame_is_looked_at_where_it_can_be_told_apart() -> None:
     vector = Vector(mixed(0), keeps_anchor=True)
     payload, size = vector.snapshot(form=COPY), vector.schema.share_bytes
     payload[size - 64 : size] = 0xFF
-    assert vector.look(payload, COPY, 0, 0, size - 64)
-    assert vector.look(payload, COPY, 0, size - 64, size) is False
+    assert vector.look(payload[0 : size - 64], COPY, 0, 0)
+    assert vector.look(payload[size - 64 : size], COPY, 0, size - 64) is False
     # The mask of -inf that follows is nobody's average.
-    assert vector.look(payload, COPY, 0, size, payload.numel())
-    assert vector.look(payload, COPY, 0, 0, 100) is None
-    assert vector.look(payload, Form("bfloat16"), 0, 0, 64) is None
+    assert vector.look(payload[size : payload.numel()], COPY, 0, size)
+    assert vector.look(payload[0:100], COPY, 0, 0) is None
+    assert vector.look(payload[0:64], Form("bfloat16"), 0, 0) is None
 
 
 def test_lossy_formats_are_for_wide_numbers_and_leave_others_as_they_are() -> None:
@@ -489,7 +490,7 @@ def test_lossy_formats_are_for_wide_numbers_and_leave_others_as_they_are() -> No
     receiver = Vector(nn.Linear(100, 3, dtype=torch.bfloat16), keeps_anchor=True)
     payload = sender.snapshot("x", Form("int8"))
     assert torch.equal(payload, everything(sender))
-    assert receiver.look(payload, Form("int8"), 0, 0, 64)
+    assert receiver.look(payload[0:64], Form("int8"), 0, 0)
     receiver.mix(payload, 1.0, Form("int8"))
     assert torch.equal(everything(receiver), everything(sender))
 
@@ -548,7 +549,7 @@ def test_the_shared_tensors_are_views_into_whatever_is_laid_out_alike(scattered:
     module[0].bias.data = module[0].bias.data.float()
     vector = Vector(module, shards=2, scattered=scattered)
     other = tuple(flat + 1 for flat in vector.flats)
-    own, found = vector.tensors(vector.flats), vector.tensors(other)
+    own, found = vector.layout.tensors(vector.flats), vector.layout.tensors(other)
     named = dict(module.named_parameters()) | dict(module.named_buffers())
     assert set(own) == {
         "0.weight",
@@ -567,11 +568,11 @@ def test_what_is_not_finite_in_any_register_is_noticed() -> None:
     vector, form = Vector(nn.Linear(8, 2), ("y",)), Form(registers=2)
     share = vector.snapshot(("x", "y"), form).clone()
     size = vector.schema.share_bytes
-    assert vector.is_finite(share, form) and vector.look(share, form, 0, size, 2 * size)
+    assert vector.is_finite(share, form) and vector.look(share[size : 2 * size], form, 0, size)
     share[size:].view(torch.float32)[3] = float("nan")
     assert not vector.is_finite(share, form)
-    assert vector.look(share, form, 0, 0, size)
-    assert vector.look(share, form, 0, size, 2 * size) is False
+    assert vector.look(share[0:size], form, 0, 0)
+    assert vector.look(share[size : 2 * size], form, 0, size) is False
     vector.combine("y", [(float("inf"), "x")])
     with pytest.raises(TrainingError, match="not finite"):
         vector.snapshot(("x", "y"), form)

@@ -28,6 +28,8 @@ from ...scene import Scene
         {"outstanding_max": 0},
         {"p": -1.0, "emission": "per-second"},
         {"p": 1.1, "emission": "adaptive"},
+        {"clip": -0.1},
+        {"clip": float("inf")},
     ],
 )
 def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:
@@ -178,7 +180,7 @@ def test_a_step_pushes_before_it_mixes() -> None:
     class Recorder:
         """Stands for a turn."""
 
-        merging = False
+        measured = merging = False
         rng = np.random.default_rng(0)
 
         def push_half(self) -> None:

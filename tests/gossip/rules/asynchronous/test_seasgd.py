@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, Phase, Rule
-from rumor.gossip.effects.effects import Exchange, Halt, Snapshot
+from rumor.gossip import ONE, ConfigError, PeerId, Phase, Rule
+from rumor.gossip.effects.effects import EndTraining, Exchange, Halt, Snapshot
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.asynchronous.easgd import EASGD
 from rumor.gossip.rules.asynchronous.seasgd import SEASGD
@@ -15,6 +15,7 @@ from rumor.sim import NetworkConfig, Swarm, simulate
 from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
+from rumor.sim.kernel.faults.files import Fault
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
 from ...scene import ANCHOR, Scene
@@ -153,7 +154,64 @@ def test_only_with_its_center_in_a_segment_easgd_needs_one_machine() -> None:
     assert not requirements_of(EASGD()).one_machine and EASGD().registers
 
 
-@pytest.mark.parametrize("arguments", [{"alpha": 1.1}, {"alpha": -0.1}, {"every": 0}])
-def test_an_argument_out_of_range_is_refused(arguments: dict[str, float]) -> None:
+def ended(rule: Callable[[], Rule], steps: dict[PeerId, int], *faults: Fault) -> Crowd:
+    """Four peers, of whom some have a number of steps; run until nobody runs any more."""
+    most = 10**9
+    crowd = Crowd(lambda peer: rule(), 4, ring, steps=lambda p: steps.get(p, most), faults=faults)
+    crowd.swarm.run(600.0, lambda: not crowd.swarm.running())
+    return crowd
+
+
+def test_training_ends_with_the_fastest_peer() -> None:
+    crowd = ended(lambda: SEASGD(progress="fastest"), {"p02": 40})
+    taken = {peer: len(before) for peer, before in crowd.before.items()}
+    assert not crowd.swarm.running() and taken["p02"] == 40
+    # A second after all have heard of it: a view is told twice a second here.
+    assert all(30 < steps < 70 for steps in taken.values())
+    assert sum(host.ledger.weight for host in crowd.hosts) == 4 * ONE
+
+
+def test_training_ends_with_the_master_and_with_nobody_else() -> None:
+    crowd = ended(lambda: SEASGD(progress="master", master="p02"), {"p02": 60, "p00": 10})
+    taken = {peer: len(before) for peer, before in crowd.before.items()}
+    assert taken["p00"] == 10 and taken["p02"] == 60
+    assert all(50 < taken[peer] < 90 for peer in ("p01", "p03"))
+
+
+def test_a_master_that_dies_ends_nobody() -> None:
+    crash = Fault(at_s=2.0, kind="crash", peer="p02")
+    steps = dict.fromkeys(("p00", "p01", "p03"), 80)
+    crowd = ended(lambda: SEASGD(progress="master", master="p02"), steps, crash)
+    assert [len(crowd.before[peer]) for peer in steps] == [80, 80, 80]
+
+
+def test_workers_that_share_one_view_end_at_once() -> None:
+    own, fastest = (
+        simulate(task="consensus", workers=4, steps=100, slow=("0:2",), rule=f"seasgd:{progress}")
+        for progress in ("progress=own", "progress=fastest")
+    )
+    assert own.summary["steps"] == 400 > fastest.summary["steps"] >= 100
+
+
+def test_in_a_swarm_others_end_with_the_first() -> None:
+    swarm = Swarm("quadratic", peers=3, rule=lambda: SEASGD(progress="fastest"))
+    swarm.run(2.0)
+    swarm._world.find("peer-1").finish(0)
+    swarm.run(60.0)
+    assert not swarm.running and swarm.audit().balanced
+    told = {event.peer: event.event for event in swarm.events if type(event.event) is EndTraining}
+    assert told.keys() == {"peer-0", "peer-2"} and EndTraining("peer-1") in told.values()
+
+
+@pytest.mark.parametrize("arguments", [{"progress": "master"}, {"master": "p0"}])
+def test_a_master_is_named_where_there_is_one(arguments: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="they go together, as in seasgd:progress=master,master="):
+        SEASGD(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"alpha": 1.1}, {"alpha": -0.1}, {"every": 0}, {"progress": "average"}]
+)
+def test_an_argument_out_of_range_is_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
         SEASGD(**arguments)  # type: ignore[arg-type]

@@ -7,9 +7,10 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
-from rumor.gossip import Entry, Kind, Rule, RuleContext
+from rumor.gossip import ConfigError, Entry, Kind, Rule, RuleContext
 from rumor.gossip.effects.effects import Effect, Record, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.protocol.rule import require_lr, requirements_of
 from rumor.gossip.rules.heterogeneous.d2 import D2
 from rumor.gossip.rules.heterogeneous.decentlam import DecentLaM
 from rumor.gossip.rules.heterogeneous.gradient_tracking import GradientTracking
@@ -44,58 +45,77 @@ def slopes(x: Values) -> Values:
     return np.array([gradient(place, row) for place, row in enumerate(x)])
 
 
-def by_d2(matrices: Sequence[Values], x: Values) -> list[Values]:
-    """``X+ = W (2 X - X_before - lr (G - G_before))``; the first step is D-PSGD's."""
+Rates = Callable[[int], float]
+"""Learning rate of each round, counted from 0."""
+
+
+def constant(round: int) -> float:
+    return LR
+
+
+def by_d2(matrices: Sequence[Values], x: Values, lr: Rates = constant) -> list[Values]:
+    """``X+ = W (2 X - X_before - lr (G - G_before))``; the first step is D-PSGD's.
+
+    Of a rate that changes, ``(X - X_before) / lr`` is what two steps have in common.
+    """
     models, x_before, g_before = list[Values](), x, np.zeros_like(x)
     for round, matrix in enumerate(matrices):
-        g = slopes(x)
-        corrected = x - LR * g if round == 0 else 2 * x - x_before - LR * (g - g_before)
+        g, ratio = slopes(x), lr(round) / lr(max(0, round - 1))
+        corrected = x + ratio * (x - x_before) - lr(round) * (g - g_before)
         x, x_before, g_before = matrix @ corrected, x, g
         models.append(x)
     return models
 
 
-def by_lazy_d2(matrices: Sequence[Values], x: Values) -> list[Values]:
-    return by_d2([(np.eye(len(x)) + matrix) / 2 for matrix in matrices], x)
+def by_lazy_d2(matrices: Sequence[Values], x: Values, lr: Rates = constant) -> list[Values]:
+    return by_d2([(np.eye(len(x)) + matrix) / 2 for matrix in matrices], x, lr)
 
 
-def by_qg(matrices: Sequence[Values], x: Values, *, beta: float, mu: float) -> list[Values]:
+def by_qg(
+    matrices: Sequence[Values], x: Values, lr: Rates = constant, *, beta: float, mu: float
+) -> list[Values]:
     """With the momentum of the paper, which is not scaled by the learning rate."""
     models, m = list[Values](), np.zeros_like(x)
-    for matrix in matrices:
-        mixed = matrix @ (x - LR * (beta * m + slopes(x)))
-        m = mu * m + (1 - mu) * (x - mixed) / LR
+    for round, matrix in enumerate(matrices):
+        mixed = matrix @ (x - lr(round) * (beta * m + slopes(x)))
+        m = mu * m + (1 - mu) * (x - mixed) / lr(round)
         x = mixed
         models.append(x)
     return models
 
 
-def by_decentlam(matrices: Sequence[Values], x: Values, *, beta: float) -> list[Values]:
+def by_decentlam(
+    matrices: Sequence[Values], x: Values, lr: Rates = constant, *, beta: float
+) -> list[Values]:
     models, m = list[Values](), np.zeros_like(x)
-    for matrix in matrices:
-        g = (x - matrix @ (x - LR * slopes(x))) / LR
+    for round, matrix in enumerate(matrices):
+        g = (x - matrix @ (x - lr(round) * slopes(x))) / lr(round)
         m = beta * m + g
-        x = x - LR * m
+        x = x - lr(round) * m
         models.append(x)
     return models
 
 
-def by_gradient_tracking(matrices: Sequence[Values], x: Values) -> list[Values]:
+def by_gradient_tracking(
+    matrices: Sequence[Values], x: Values, lr: Rates = constant
+) -> list[Values]:
     """With the correction of the paper, which is not scaled by the learning rate."""
     models, c = list[Values](), np.zeros_like(x)
-    for matrix in matrices:
+    for round, matrix in enumerate(matrices):
         g = slopes(x)
-        x, c = matrix @ (x - LR * (g - c)), matrix @ (c - g) + g
+        x, c = matrix @ (x - lr(round) * (g - c)), matrix @ (c - g) + g
         models.append(x)
     return models
 
 
-def by_momentum_tracking(matrices: Sequence[Values], x: Values, *, beta: float) -> list[Values]:
+def by_momentum_tracking(
+    matrices: Sequence[Values], x: Values, lr: Rates = constant, *, beta: float
+) -> list[Values]:
     """With momentum and correction of the paper, which are not scaled by the learning rate."""
     models, m, c = list[Values](), np.zeros_like(x), np.zeros_like(x)
-    for matrix in matrices:
+    for round, matrix in enumerate(matrices):
         m = beta * m + slopes(x)
-        x, c = matrix @ x - LR * (m - c), matrix @ (c - m) + m
+        x, c = matrix @ x - lr(round) * (m - c), matrix @ (c - m) + m
         models.append(x)
     return models
 
@@ -103,7 +123,7 @@ def by_momentum_tracking(matrices: Sequence[Values], x: Values, *, beta: float) 
 @dataclass(frozen=True)
 class Case:
     make: Callable[[], Rule]
-    expected: Callable[[Sequence[Values], Values], list[Values]]
+    expected: Callable[..., list[Values]]
 
 
 CASES = {
@@ -138,6 +158,24 @@ def test_models_are_those_of_the_equation(case: Case, spec: str, weather: Networ
     topology = over(spec, 3, crowd.ids)
     matrices = [topology.matrix(round).toarray() for round in range(ROUNDS)]
     np.testing.assert_allclose(models, case.expected(matrices, starts(7)), rtol=0, atol=1e-12)
+
+
+@EVERY
+def test_what_is_in_proportion_to_the_learning_rate_changes_with_it(case: Case) -> None:
+    def lr(round: int) -> float:
+        return (0.1, 0.1, 0.05, 0.2)[round % 4]
+
+    crowd = Crowd(lambda peer: case.make(), 5, View("ring", 3), lr=lr)
+    models = crowd.history(ROUNDS)
+    matrices = [over("ring", 3, crowd.ids).matrix(round).toarray() for round in range(ROUNDS)]
+    np.testing.assert_allclose(models, case.expected(matrices, starts(5), lr), rtol=0, atol=1e-12)
+    assert requirements_of(case.make()).lr
+
+
+@EVERY
+def test_a_learning_rate_of_zero_says_nothing_about_the_next(case: Case) -> None:
+    crowd = Crowd(lambda peer: case.make(), 3, View("ring", 3), lr=lambda round: LR * (round != 2))
+    assert np.isfinite(crowd.history(ROUNDS)).all()
 
 
 @EVERY
@@ -237,3 +275,11 @@ def test_a_peer_with_another_rule_is_named() -> None:
         "a share of p00 carries 1 of the 2 registers that gradient-tracking needs: give all peers "
         "the same rule"
     ]
+
+
+@pytest.mark.parametrize("lr", [-0.1, float("nan"), float("inf")])
+def test_what_is_no_learning_rate_is_refused(lr: float) -> None:
+    for fine in (None, 0.0, 0.1):
+        require_lr(fine)
+    with pytest.raises(ConfigError, match=r"lr is .*: a learning rate is a finite number"):
+        require_lr(lr)

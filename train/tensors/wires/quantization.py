@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...gossip.rng import stream
-from ...gossip.wire.formats import INT8_BLOCK
-from .blocks import BLOCK, all_finite, blocks, scratch
+from ....gossip.rng import stream
+from ....gossip.wire.formats import INT8_BLOCK
+from ..blocks import BLOCK, all_finite, blocks, scratch
 
 __all__ = [
     "are_finite_codes",

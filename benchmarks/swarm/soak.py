@@ -17,13 +17,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from ..gossip import ONE, Audit, GoSGD, ProtocolConfig, audit, in_units
-from ..gossip.config import timing
-from ..gossip.effects.ledger import Life
-from ..train import Peer, PeerConfig
-from ..train.storage.ledger_file import read_ledgers
-from .exchange import Flat, Pipe
-from .results import Result, Row, Vitals, vitals
+from ...gossip import ONE, Audit, GoSGD, ProtocolConfig, audit, in_units
+from ...gossip.config import timing
+from ...gossip.effects.ledger import Life
+from ...train import Peer, PeerConfig
+from ...train.storage.ledger_file import read_ledgers
+from ..exchange.processes import Flat, Pipe
+from ..results import Result, Row, Vitals, print_drawn, vitals
 
 __all__ = ["measure_soak", "report"]
 
@@ -65,7 +65,7 @@ class _Churn:
         self._rng = np.random.default_rng(0)
         # Loading torch for each that comes would be most of the work; it is loaded once.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["rumor.benchmarks.soak"])
+        self._context.set_forkserver_preload(["rumor.benchmarks.swarm.soak"])
         self._lost: list[Life] = []
         self._count = 0
         founding = {"rendezvous": folder / "meeting", "founders": staying}
@@ -318,7 +318,7 @@ def _rows(found: _Soaked) -> Iterator[Row]:
 def _draw(found: _Soaked, path: Path) -> None:
     from matplotlib import rc_context
 
-    from ..sim.results.curves import DIM, INK, STYLE, new_figure
+    from ...sim.results.curves import DIM, INK, STYLE, new_figure
 
     came = ", ".join(f"{count:,} {what}" for what, count in found.events.items() if count)
     with rc_context(STYLE):
@@ -349,12 +349,7 @@ def _draw(found: _Soaked, path: Path) -> None:
 
 def report(minutes: float, peers: int, picture: Path | str) -> None:
     """Soak a swarm, and print and draw what came of it; arguments as for `measure_soak`."""
-    from rich.console import Console
-
-    from .results import print_result
-
     # Every death would be a line; what this benchmark says is few.
     logging.getLogger("rumor").setLevel(logging.ERROR)
     result = measure_soak(minutes, peers, picture=picture)
-    print_result(result, Console())
-    print(f"\n{result.machine}; drawn in {picture}")
+    print_drawn(result, picture)

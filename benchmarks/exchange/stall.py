@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -15,19 +16,21 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..gossip import GoSGD
-from ..train import Peer, PeerConfig
-from .exchange import Flat, Partner, Pipe, admit, partner, partners
-from .results import Result, Row, alternate, percentile
-from .rivals import averaging
-from .rivals.rivals import DECENT, HIVEMIND, Rival, RivalError
-from .rivals.rivals import measure as measure_rival
+from ...gossip import GoSGD
+from ...train import Peer, PeerConfig
+from ..results import Result, Row, alternate, percentile, timed
+from ..rivals import averaging
+from ..rivals.rivals import DECENT, HIVEMIND, Rival, RivalError
+from ..rivals.rivals import measure as measure_rival
+from .processes import Flat, Partner, Pipe, admit, partner, partners, settled
 
 __all__ = [
     "RIVALS",
     "Burst",
     "measure_stall",
     "measure_straggler",
+    "products",
+    "sleeping",
 ]
 
 
@@ -52,22 +55,50 @@ class Burst:
         """Steps per second."""
         return len(self.steps_s) / sum(self.steps_s)
 
-    def step(self, gossip: Callable[[], None], step_s: float) -> None:
-        """Take one more: sleep, as an optimizer on a device of its own has it, then gossip."""
+    def step(self, gossip: Callable[[], None], work: Callable[[], None]) -> None:
+        """Take one more: what the optimizer does, then gossip."""
         start_s = time.perf_counter()
-        time.sleep(step_s)
-        slept_s = time.perf_counter()
+        work()
+        worked_s = time.perf_counter()
         gossip()
         end_s = time.perf_counter()
         self.steps_s.append(end_s - start_s)
-        self.stalls_s.append(end_s - slept_s)
+        self.stalls_s.append(end_s - worked_s)
 
 
-def _train(gossip: Callable[[], None], step_s: float, steps: int) -> Burst:
+def _train(gossip: Callable[[], None], work: Callable[[], None], steps: int) -> Burst:
     burst = Burst()
     for _ in range(steps):
-        burst.step(gossip, step_s)
+        burst.step(gossip, work)
     return burst
+
+
+def sleeping(step_s: float) -> Callable[[], None]:
+    """A step of an optimizer on a device of its own, which leaves all cores alone."""
+    return partial(time.sleep, step_s)
+
+
+_WIDTH: Final = 1024
+_PROBES: Final = 5
+
+
+def products(device: str, step_s: float) -> Callable[[], None]:
+    """A step that keeps a device busy for as long: matrix products, until it is done with them."""
+    x = torch.randn(_WIDTH, _WIDTH, device=device)
+    out = torch.empty_like(x)
+
+    def work(times: int) -> None:
+        for _ in range(times):
+            torch.mm(x, x, out=out)
+        settled(out)
+
+    once_s = median(timed(lambda: work(_PROBES), _PROBES)) / _PROBES
+    return partial(work, max(1, round(step_s / once_s)))
+
+
+def _working(device: str, step_s: float) -> Callable[[], None]:
+    here = torch.device(device).type == "cpu"
+    return sleeping(step_s) if here else products(device, step_s)
 
 
 def _no_gossip() -> None:
@@ -89,10 +120,13 @@ def measure_stall(
     rivals: Sequence[Rival] = RIVALS,
     rival_rounds: int = 5,
     cache: Path | None = None,
+    device: str = "cpu",
 ) -> Result:
     """Measure `Peer.step` on the training thread, beside a neighbor that trains as fast.
 
-    A step of the optimizer is a sleep, so that cores do not limit and only gossip is seen.
+    A step of the optimizer is a sleep, so that cores do not limit and only gossip is seen. On a
+    GPU it is work for that, and what gossip takes is its time there, too; the neighbor's model
+    lies in host memory, for in a swarm it has a GPU of its own.
 
     Args:
         sizes: Parameters of the model.
@@ -103,11 +137,12 @@ def measure_stall(
         rivals: Who does the same work, two peers on this machine, once every 1 / p steps.
         rival_rounds: Their rounds of averaging that count, at each size and p.
         cache: Where rivals are installed, as `rivals.install` takes it.
+        device: Where the model lies.
     """
     torch.set_num_threads(1)
     rows: list[Row] = []
     for n_params in sizes:
-        ours = [_measure(n_params, p, step_s, steps, rounds) for p in ps]
+        ours = [_measure(n_params, p, step_s, steps, rounds, device) for p in ps]
         rows.extend(row for found in ours for row in _own_rows(found))
         for rival in rivals:
             asked = {
@@ -149,17 +184,25 @@ class _Found:
         return sum(self.stalls_s) / max(1.0, exchanges)
 
 
-def _measure(n_params: int, p: float, step_s: float, steps: int, rounds: int) -> _Found:
+def _measure(
+    n_params: int, p: float, step_s: float, steps: int, rounds: int, device: str
+) -> _Found:
     _log.info("stepping: %d parameters, p = %g", n_params, p)
     config = PeerConfig(rule=GoSGD(p), linger_s=0, leave_s=1)
+    model, work = Flat(n_params, device), _working(device, step_s)
     with (
-        Peer(Flat(n_params), config) as peer,
+        Peer(model, config) as peer,
         partner(_serve, peer.address, n_params, p, step_s) as other,
     ):
         admit(peer, other)
+
+        def gossip() -> None:
+            peer.step()
+            settled(model.flat)
+
         ways = {
-            "with": lambda: [_beside_partner(peer, other, step_s, steps)],
-            "without": lambda: [_train(_no_gossip, step_s, steps)],
+            "with": lambda: [_beside_partner(peer, other, gossip, work, steps)],
+            "without": lambda: [_train(_no_gossip, work, steps)],
         }
         found = alternate(ways, rounds)
     name = f"{n_params / 1e6:g} M, p = {p:g}"
@@ -248,10 +291,12 @@ def _rows(found: _Found, name: str, theirs: _Theirs) -> Iterator[Row]:
     )
 
 
-def _beside_partner(peer: Peer, other: Partner, step_s: float, steps: int) -> Burst:
+def _beside_partner(
+    peer: Peer, other: Partner, gossip: Callable[[], None], work: Callable[[], None], steps: int
+) -> Burst:
     before = replace(peer.counters)
     other.say(steps)
-    burst = _train(peer.step, step_s, steps)
+    burst = _train(gossip, work, steps)
     other.hear()
     burst.pushes = peer.counters.pushes - before.pushes
     burst.skipped = peer.counters.skipped - before.skipped
@@ -264,7 +309,7 @@ def _serve(pipe: Pipe, address: str, n_params: int, p: float, step_s: float) -> 
     with Peer(Flat(n_params), config) as peer:
         pipe.send("joined")
         while (steps := pipe.recv()) is not None:
-            _train(peer.step, step_s, steps)
+            _train(peer.step, sleeping(step_s), steps)
             pipe.send("done")
 
 
@@ -409,5 +454,5 @@ def _serve_straggler(
             time.sleep(max(0.0, start_s - time.monotonic()))
             burst = Burst()
             while time.monotonic() < end_s:
-                burst.step(peer.step if how == "gossip" else _no_gossip, pace_s)
+                burst.step(peer.step if how == "gossip" else _no_gossip, sleeping(pace_s))
             pipe.send(burst.rate)

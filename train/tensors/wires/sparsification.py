@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...gossip.wire.formats import CHUNK, Wire
-from ...gossip.wire.schema import ALIGNMENT_BYTES
-from .blocks import all_finite, block_numbers, scratch
+from ....gossip.wire.formats import CHUNK, Wire
+from ....gossip.wire.schema import ALIGNMENT_BYTES
+from ..blocks import all_finite, block_numbers, scratch
 
 __all__ = [
     *("are_sound_chunks", "decode_chunks", "encode_chunks"),

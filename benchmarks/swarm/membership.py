@@ -9,13 +9,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from ..gossip import GoSGD, ProtocolConfig
-from ..gossip.config import TIMINGS, timing
-from ..gossip.transport.zmq_transport import Transport
-from ..gossip.wire.codec import Buffer
-from ..train import Peer, PeerConfig
-from .exchange import Flat, Partner, Pipe, partner, partners
-from .results import Result, Row
+from ...gossip import GoSGD, ProtocolConfig
+from ...gossip.config import TIMINGS, timing
+from ...gossip.transport.zmq_transport import Transport
+from ...gossip.wire.codec import Buffer
+from ...train import Peer, PeerConfig
+from ..exchange.processes import Flat, Partner, Pipe, partner, partners
+from ..results import Result, Row
 
 __all__ = ["measure_membership"]
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...gossip.wire.formats import INT8_BLOCK, Wire
-from ...gossip.wire.schema import ALIGNMENT_BYTES
-from .blocks import all_finite, blocks, copy_finite, scratch
+from ....gossip.wire.formats import INT8_BLOCK, Wire
+from ....gossip.wire.schema import ALIGNMENT_BYTES
+from ..blocks import all_finite, blocks, copy_finite, scratch
 from .quantization import (
     are_finite_codes,
     decode_codes,

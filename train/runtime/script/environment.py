@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import torch
 
-from ...gossip import ConfigError, ProtocolConfig
-from ..config import PeerConfig
-from ..tensors.cuda import find_device
+from ....gossip import ConfigError, ProtocolConfig
+from ...config import PeerConfig
+from ...tensors.cuda import find_device
 
 __all__ = ["Environment", "environment"]
 
@@ -110,10 +110,12 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("id", "topology", "rule", "bind", "mixing"), str),
     **dict.fromkeys(("founders", "seed", "log_every", "shards", "metrics_port"), int),
-    **dict.fromkeys(("linger_s", "leave_s", "join_timeout_s", "mix_budget_s"), float),
+    **dict.fromkeys(
+        ("linger_s", "leave_s", "join_timeout_s", "mix_budget_s", "memory_models"), float
+    ),
     **dict.fromkeys(("join", "advertise"), _several),
     **dict.fromkeys(("rendezvous", "out"), _folder),
-    "signals": _switch,
+    **dict.fromkeys(("frozen_may_differ", "signals"), _switch),
     "protocol": _protocol,
 }
 

@@ -7,29 +7,32 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Final
 
 import torch
 
-from ..gossip import GoSGD, ProtocolConfig, Schema, TensorSpec
-from ..sim.kernel.fleet import Fleet
-from ..sim.kernel.plan import FaultPlan, FleetPlan
-from ..sim.models.links import Links
-from ..sim.models.network import NetworkConfig
-from ..sim.models.step_time import InTurn, make_step_time
-from ..sim.models.topology import LiveWorkerTopology
-from ..sim.simulate import given, names_of
-from ..train import Peer, PeerConfig
-from .exchange import Flat, Partner, Pipe, RawReceiver, RawSender, partner, partners
-from .memory import available_bytes
-from .results import Result, Row
+from ...gossip import GoSGD, ProtocolConfig, Schema, TensorSpec
+from ...sim.kernel.fleet import Fleet
+from ...sim.kernel.plan import FaultPlan, FleetPlan
+from ...sim.models.links import Links
+from ...sim.models.network import NetworkConfig
+from ...sim.models.step_time import InTurn, make_step_time
+from ...sim.models.topology import LiveWorkerTopology
+from ...sim.simulate import given, names_of
+from ...train import Peer, PeerConfig
+from ..exchange.processes import Flat, Partner, Pipe, partner, partners
+from ..exchange.raw import RawReceiver, RawSender
+from ..memory import MemoryTrace, Sample, available_bytes, draw_memory, resident_bytes
+from ..results import Result, Row, print_drawn
 
 __all__ = [
     "Wire",
     "chain_s",
     "measure_joining",
     "measure_joining_simulated",
+    "report",
     "storm_s",
     "tree_s",
     "turns_s",
@@ -38,8 +41,8 @@ __all__ = [
 
 _log = logging.getLogger("rumor.benchmarks")
 
-# The model, snapshots, what is staged, and room to spare, in each process.
-_VECTORS_PER_PEER: Final = 5
+# The model, and shares on their way, in each process.
+_VECTORS_PER_PEER: Final = 4
 _OF_AVAILABLE: Final = 0.9
 _JOIN_S_MAX: Final = 300.0
 
@@ -100,6 +103,7 @@ def measure_joining(
     size_mb: float = 400,
     rounds: int = 2,
     step_s: float = 0.01,
+    picture: Path | str | None = None,
 ) -> Result:
     """Let several newcomers at once join a peer that trains.
 
@@ -109,31 +113,45 @@ def measure_joining(
             so many processes.
         rounds: How often each number joins; figures are medians.
         step_s: How long an optimizer step of who is in sleeps, seconds.
+        picture: Where to draw memory by kind, of the donor and a newcomer, while the most of them
+            join, as PNG; None for nowhere.
     """
     torch.set_num_threads(1)
     size_bytes = _fitting(int(size_mb * 1e6), max(joiners) + 1) // 4 * 4
     wire = _measure_wire(size_bytes // 4)
     n_params = size_bytes // 4
     rows: list[Row] = []
+    traces: dict[str, dict[str, list[Sample]]] = {}
     with partners(_serve, [(n_params, step_s)] * (max(joiners) + 1)) as (founder, *others):
         for one in (founder, *others):
             one.hear()
         for shared_memory in (True, False):
             for count in joiners:
                 _log.info("joining: %d, shared memory: %s", count, shared_memory)
-                taken_s = [
+                joined = [
                     _join(founder, others[:count], shared_memory=shared_memory)
                     for _ in range(rounds)
                 ]
                 way = "shared memory" if shared_memory else "TCP"
-                name = f"{_joiners(count)}, {way}"
-                rows.extend(_rows(name, median(taken_s), _MEASURED, (count + 1, size_bytes, wire)))
+                name, taken_s = f"{_joiners(count)}, {way}", median(each.taken_s for each in joined)
+                rows.extend(_rows(name, taken_s, _MEASURED, (count + 1, size_bytes, wire)))
+                rows.extend(_memory_rows(name, joined))
+                traces[way] = {"donor": joined[-1].donor, "newcomer": joined[-1].newcomers[0]}
+    if picture is not None:
+        title = f"{_joiners(max(joiners))} become copies of {size_bytes / 1e6:g} MB"
+        draw_memory(traces, title, Path(picture))
     return Result(
         name="joining",
         title=f"From the start of newcomers to the last one's being a copy of {size_bytes / 1e6:g} "
         "MB, while others train",
         rows=tuple(rows),
     )
+
+
+def report(size_mb: float, picture: Path | str) -> None:
+    """Let eight join, and print and draw what came of it; arguments as for `measure_joining`."""
+    result = measure_joining((8,), size_mb, rounds=1, picture=picture)
+    print_drawn(result, picture)
 
 
 def _joiners(count: int) -> str:
@@ -186,8 +204,36 @@ def _receive(pipe: Pipe, n_params: int) -> None:
             pipe.send(receiver.receive())
 
 
-def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) -> float:
-    """Seconds until the last of them has joined."""
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What came of it when newcomers joined; times of samples count from their start."""
+
+    taken_s: float
+    """Until the last of them was a copy."""
+    donor: list[Sample]
+    newcomers: list[list[Sample]]
+
+
+def _memory_rows(name: str, joined: Sequence[_Joined]) -> Iterator[Row]:
+    """The most that anybody had in memory, from the start of the newcomers until it had left."""
+    of_each = {
+        "donor": [sample for each in joined for sample in each.donor],
+        "newcomer": [s for each in joined for samples in each.newcomers for s in samples],
+    }
+    for whose, samples in of_each.items():
+        most = max((sample.resident for sample in samples), default=0.0)
+        counted = max((sample.counted for sample in samples), default=0.0)
+        yield Row(
+            name=f"{name}: memory of the {whose} at its largest",
+            ours=most or 1 + counted,
+            reference=1 + PeerConfig().memory_models,
+            unit="models",
+            note=f"resident, its own model included; shares on their way took {counted:.3g}",
+        )
+
+
+def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) -> _Joined:
+    """Let newcomers join, and all leave."""
     founder.ask(((), shared_memory))
     _, address = founder.ask("start")
     # A peer's vector is laid out when it is made: that costs the same whoever joins.
@@ -199,12 +245,17 @@ def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) 
     for one in joiners:
         one.say("start")
     joined_s = [one.hear(_JOIN_S_MAX)[0] for one in joiners]
-    for one in (*joiners, founder):
-        one.ask("leave")
-    return float(max(joined_s)) - start_s
+    *newcomers, donor = [
+        [Sample(each[0] - start_s, *each[1:]) for each in one.ask("leave")]
+        for one in (*joiners, founder)
+    ]
+    return _Joined(float(max(joined_s)) - start_s, donor, newcomers)
 
 
 def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
+    # Of nine peers that leave one after another, each would have something to say.
+    logging.getLogger("rumor").setLevel(logging.ERROR)
+    before_bytes = resident_bytes()
     model = Flat(n_params)
     pipe.send("ready")
     while (asked := pipe.recv()) is not None:
@@ -219,13 +270,15 @@ def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
         made = Peer(model, config)
         pipe.send("made")
         pipe.recv()
+        trace = MemoryTrace(made.memory, before_bytes)
         with made as peer:
             pipe.send((time.monotonic(), peer.address))
             while not pipe.poll(step_s):
                 peer.step()
             pipe.recv()
-        del made, peer
-        pipe.send("left")
+        samples = [tuple(sample) for sample in trace.stop()]
+        del made, peer, trace
+        pipe.send(samples)
 
 
 _START_S: Final = 5.0

@@ -16,9 +16,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from ...gossip import ConfigError, TransportError
-from ...gossip.wire.schema import Schema
-from ..storage.merge import save_model, travelling_tensors
+from ....gossip import ConfigError, TransportError
+from ....gossip.wire.schema import Schema
+from ...model import travelling_tensors
+from ...storage.merge import save_model
 
 __all__ = ["adopt", "begin_alike", "leave"]
 

@@ -1,0 +1,509 @@
+"""Let two peers train each kind of model, and write the table of docs/reference/models.md.
+
+``make models``, from the root of the repository; it takes a minute. What stands above the marker on
+the page is written by hand, and kept. Both peers are in this process, and talk over real sockets:
+one founds, with a model of seed 0, the other joins, with one of seed 1.
+"""
+
+import logging
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from rumor.gossip import GoSGD, ProtocolConfig, RumorError
+from rumor.train import Peer, PeerConfig, state_dict
+from rumor.train.model import named_tensors
+
+__all__ = ["KINDS", "MARKER", "PAGE", "Kind", "main", "outcome", "row"]
+
+PAGE = Path("docs/reference/models.md")
+MARKER = "<!-- Below, all is written by docs/scripts/models.py: run `make models`, do not edit. -->"
+
+STEPS = 3
+PATIENCE_S = 60.0
+
+Model = nn.Module
+Train = Callable[[Model, torch.optim.Optimizer, Tensor], None]
+
+
+def descend(model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+    """One step of the model's optimizer."""
+    optimizer.zero_grad()
+    model(inputs).float().square().mean().backward()
+    optimizer.step()
+
+
+def optimizer_of(model: Model) -> torch.optim.Optimizer:
+    """What most of them are trained by."""
+    return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
+
+
+def samples() -> Tensor:
+    """A batch for most of them."""
+    return torch.ones(4, 6)
+
+
+def as_it_is(model: Model) -> Model:
+    """The model."""
+    return model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of model, and what is done with it."""
+
+    name: str
+    make: Callable[[], Model]
+    inputs: Callable[[], Tensor] = samples
+    founder: Callable[[], Model] | None = None
+    """Makes the founder's model, where it is another kind."""
+    optimizer: Callable[[Model], torch.optim.Optimizer] = optimizer_of
+    is_optimizer_first: bool = False
+    train: Train = descend
+    wrapped: Callable[[Model], Model] = as_it_is
+    """What becomes of the newcomer's model once the peer has been made."""
+    change: Callable[[Model], object] = as_it_is
+    """What is done to the newcomer's model once it has joined."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of both peers."""
+    processes: int = 0
+    """Of the process group in which both are made, one of them real; 0 for none."""
+
+
+class LoRALinear(nn.Module):
+    """A frozen layer, and a trained difference of low rank."""
+
+    def __init__(self, seed: int | None = 7) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            if seed is not None:
+                torch.manual_seed(seed)
+            self.base = nn.Linear(6, 5).requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(2, 6) / 6)
+        self.up = nn.Parameter(torch.zeros(5, 2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The layer's outputs."""
+        outputs: Tensor = self.base(inputs) + inputs @ self.down.T @ self.up.T
+        return outputs
+
+
+class Tied(nn.Module):
+    """An encoder and a decoder of one weight."""
+
+    def __init__(self, tie: Callable[["Tied"], object]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        tie(self)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Both layers."""
+        outputs: Tensor = self.second(self.first(inputs))
+        return outputs
+
+
+class Counting(nn.Module):
+    """A layer with statistics of its own making, a counter and a mask."""
+
+    def __init__(self, *, anew: bool) -> None:
+        super().__init__()
+        self.layer, self.anew = nn.Linear(6, 5), anew
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(6))
+        self.seen: Tensor
+        self.register_buffer("seen", torch.tensor(0))
+        self.mask: Tensor
+        self.register_buffer("mask", torch.full((3,), float("-inf")))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The layer, less the mean so far."""
+        mean = 0.9 * self.mean + 0.1 * inputs.mean(0)
+        if self.anew:
+            self.mean = mean
+        else:
+            self.mean.copy_(mean)
+        self.seen += len(inputs)
+        outputs: Tensor = self.layer(inputs - self.mean)
+        return outputs
+
+
+class Recurrent(nn.Module):
+    """The outputs of an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(6, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The last layer's outputs."""
+        outputs: Tensor = self.layer(inputs)[0]
+        return outputs
+
+
+def layers() -> Model:
+    """Two layers."""
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def convolution() -> Model:
+    """A convolution and its statistics."""
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+
+
+def _channels_last() -> Model:
+    return convolution().to(memory_format=torch.channels_last)
+
+
+def _transposed() -> Model:
+    model = nn.Linear(6, 8)
+    model.weight = nn.Parameter(torch.randn(6, 8).t())
+    return model
+
+
+def _two_dtypes() -> Model:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3).bfloat16()
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            outputs: Tensor = self.second(self.first(inputs).bfloat16())
+            return outputs
+
+    return Both()
+
+
+def _float8() -> Model:
+    model = layers()
+    codes = torch.arange(6).to(torch.float8_e4m3fn)
+    model.scale = nn.Parameter(codes, requires_grad=False)
+    return model
+
+
+def _complex() -> Model:
+    model = layers()
+    model.phase = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+    return model
+
+
+def _overlapping(model: Tied) -> None:
+    model.second.bias.data = model.first.weight.data[0]
+
+
+def _on_meta() -> Model:
+    with torch.device("meta"):
+        return layers()
+
+
+def _half(model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        descend(model, optimizer, inputs)
+
+
+class _Scaled:
+    """Steps of automatic mixed precision in float16."""
+
+    def __init__(self) -> None:
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def __call__(self, model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = model(inputs).float().square().mean()
+        self.scaler.scale(loss).backward()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+
+
+def _accumulated(model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+    optimizer.zero_grad()
+    for part in inputs.split(2):
+        (model(part).square().mean() / 2).backward()
+    optimizer.step()
+
+
+class _Averaged:
+    """Steps beside which an exponential moving average of the model is kept."""
+
+    def __init__(self) -> None:
+        self.average: torch.optim.swa_utils.AveragedModel | None = None
+
+    def __call__(self, model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+        if self.average is None:
+            ema = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+            self.average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=ema)
+        descend(model, optimizer, inputs)
+        self.average.update_parameters(model)
+
+
+def _groups(model: Model) -> torch.optim.Optimizer:
+    first, *others = model.parameters()
+    groups = [{"params": [first], "lr": 0.1}, {"params": others, "weight_decay": 0.01}]
+    return torch.optim.AdamW(groups, lr=0.01)
+
+
+def _compiled() -> Model:
+    made: Model = torch.compile(layers(), backend="eager")
+    return made
+
+
+def _checkpointed() -> Model:
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    model = layers()
+    model[0] = checkpoint_wrapper(model[0])
+    return model
+
+
+def _sharded() -> Model:
+    from torch.distributed.fsdp import fully_shard
+
+    model = layers()
+    fully_shard(model[0])
+    fully_shard(model)
+    return model
+
+
+def _replaced(model: Model) -> None:
+    model[2] = nn.Linear(8, 3)
+
+
+def _loaded(model: Model, *, assign: bool) -> None:
+    state = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=assign)
+
+
+IMAGES = partial(torch.ones, 2, 3, 6, 6)
+
+KINDS = (
+    Kind(name="float32", make=layers),
+    Kind(
+        name="bfloat16",
+        make=lambda: layers().bfloat16(),
+        inputs=lambda: torch.ones(4, 6).bfloat16(),
+    ),
+    Kind(name="float16", make=lambda: layers().half(), inputs=lambda: torch.ones(4, 6).half()),
+    Kind(name="bfloat16 and float32 in one model", make=_two_dtypes),
+    Kind(name="`torch.autocast` in bfloat16", make=layers, train=_half),
+    Kind(name="`torch.autocast` in float16, `GradScaler`", make=layers, train=_Scaled()),
+    Kind(
+        name="gradient accumulation: `peer.step()` after each `optimizer.step()`",
+        make=layers,
+        train=_accumulated,
+    ),
+    Kind(name="parameter groups, AdamW", make=layers, optimizer=_groups),
+    Kind(name="optimizer made before `Peer(model)`", make=layers, is_optimizer_first=True),
+    Kind(name="moving average (`AveragedModel`) beside the model", make=layers, train=_Averaged()),
+    Kind(
+        name="sparse gradients",
+        make=lambda: nn.Embedding(9, 4, sparse=True),
+        inputs=lambda: torch.arange(4),
+        optimizer=lambda model: torch.optim.SparseAdam(list(model.parameters())),
+    ),
+    Kind(name="batch normalization", make=convolution, inputs=IMAGES),
+    Kind(name="`weight_norm`", make=lambda: nn.Sequential(weight_norm(nn.Linear(6, 8)))),
+    Kind(name="LSTM", make=Recurrent),
+    Kind(name="counters and masks of -inf in buffers", make=lambda: Counting(anew=False)),
+    Kind(name="`torch.compile` before `Peer(model)`", make=_compiled),
+    Kind(
+        name="`torch.compile` after `Peer(model)`",
+        make=layers,
+        wrapped=lambda model: torch.compile(model, backend="eager"),
+    ),
+    Kind(name="compiled, where the founder is not", make=_compiled, founder=layers),
+    Kind(
+        name="`DistributedDataParallel`, where the founder is plain",
+        make=lambda: nn.parallel.DistributedDataParallel(layers()),
+        founder=layers,
+        processes=1,
+    ),
+    Kind(
+        name="activation checkpointing, where the founder has none",
+        make=_checkpointed,
+        founder=layers,
+    ),
+    Kind(name="`fully_shard` (FSDP2) on one process", make=_sharded, founder=layers, processes=1),
+    Kind(name="`fully_shard` on two processes", make=_sharded, founder=layers, processes=2),
+    Kind(
+        name="tied weights",
+        make=lambda: Tied(lambda m: setattr(m.second, "weight", m.first.weight)),
+    ),
+    Kind(
+        name="tied by `.data`",
+        make=lambda: Tied(lambda m: setattr(m.second.weight, "data", m.first.weight.data)),
+    ),
+    Kind(name="a parameter in a part of another's memory", make=lambda: Tied(_overlapping)),
+    Kind(name="channels last", make=_channels_last, inputs=IMAGES),
+    Kind(
+        name="channels last, where the founder is not",
+        make=_channels_last,
+        founder=convolution,
+        inputs=IMAGES,
+    ),
+    Kind(name="transposed weight", make=_transposed),
+    Kind(name="frozen float8 parameter", make=_float8),
+    Kind(name="LoRA on one backbone", make=LoRALinear),
+    Kind(name="LoRA on two backbones", make=partial(LoRALinear, None)),
+    Kind(
+        name="the same with `frozen_may_differ`",
+        make=partial(LoRALinear, None),
+        settings={"frozen_may_differ": True},
+    ),
+    Kind(
+        name="unfrozen after `Peer(model)`",
+        make=LoRALinear,
+        change=lambda model: model.requires_grad_(),
+    ),
+    Kind(
+        name="frozen after `Peer(model)`",
+        make=layers,
+        change=lambda model: model[0].requires_grad_(False),
+    ),
+    Kind(
+        name="`load_state_dict` after `Peer(model)`",
+        make=layers,
+        change=partial(_loaded, assign=False),
+    ),
+    Kind(name="the same with `assign=True`", make=layers, change=partial(_loaded, assign=True)),
+    Kind(name="a layer replaced after `Peer(model)`", make=layers, change=_replaced),
+    Kind(name="a buffer assigned anew", make=lambda: Counting(anew=True)),
+    Kind(
+        name="`model.double()` after `Peer(model)`",
+        make=layers,
+        change=lambda model: model.double(),
+        inputs=lambda: torch.ones(4, 6).double(),
+    ),
+    Kind(name="lazy modules that have seen no batch", make=lambda: nn.Sequential(nn.LazyLinear(3))),
+    Kind(name="meta device", make=_on_meta),
+    Kind(name="complex parameter", make=_complex),
+)
+"""The rows of the table."""
+
+
+def main() -> None:
+    """Write the page's table."""
+    logging.disable(logging.WARNING)
+    text = PAGE.read_text(encoding="utf-8")
+    head = text.partition(MARKER)[0]
+    rows = [row(kind) for kind in KINDS]
+    PAGE.write_text("\n".join([f"{head}{MARKER}", "", *TITLE, *rows, ""]), encoding="utf-8")
+
+
+TITLE = ("| kind | what happens |", "|---|---|")
+
+
+def row(kind: Kind) -> str:
+    """A kind's line of the table, as it turned out just now."""
+    return f"| {kind.name} | {outcome(kind)} |"
+
+
+def outcome(kind: Kind) -> str:
+    """Let two peers train a kind of model; in words, how that goes."""
+    with warnings.catch_warnings(), _processes(kind.processes):
+        warnings.simplefilter("ignore")
+        try:
+            return _train(kind)
+        except RumorError as error:
+            name, _, text = f"{type(error).__name__}: {error}".partition("cannot join")
+            return f"`{name}{text.partition(': ')[2] if text else ''}`".replace("|", "\\|")
+
+
+def _config(kind: Kind, id: str, **changes: Any) -> PeerConfig:
+    protocol = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.05)
+    given = {"id": id, "rule": GoSGD(p=1.0), "linger_s": 0.0, "leave_s": 0.5, "protocol": protocol}
+    return PeerConfig(**{**given, **kind.settings, **changes})
+
+
+def _train(kind: Kind) -> str:
+    torch.manual_seed(0)
+    ours = (kind.founder or kind.make)()
+    torch.manual_seed(1)
+    theirs = kind.make()
+    with Peer(ours, _config(kind, "founder")) as founder, _stepping(founder):
+        optimizer = kind.optimizer(theirs) if kind.is_optimizer_first else None
+        joins = {"join": (founder.address,), "join_timeout_s": PATIENCE_S}
+        with Peer(theirs, _config(kind, "newcomer", **joins)) as newcomer:
+            for name in _shared(founder):
+                assert torch.equal(_shared(founder)[name], _shared(newcomer)[name]), name
+            model = kind.wrapped(theirs)
+            optimizer = optimizer or kind.optimizer(model)
+            kind.change(theirs)
+            give_up_s = time.monotonic() + PATIENCE_S
+            while not (newcomer.steps >= STEPS and _exchanged(founder, newcomer)):
+                assert time.monotonic() < give_up_s
+                kind.train(model, optimizer, kind.inputs())
+                newcomer.step()
+                time.sleep(0.002)
+            state = state_dict(model)
+            for name, tensor in newcomer.vector.layout.tensors(newcomer.vector.flats).items():
+                assert torch.equal(state[name], tensor), f"{name} is not what peers average"
+    return "trains with others"
+
+
+def _shared(peer: Peer) -> dict[str, Tensor]:
+    names = {tensor.name for tensor in peer.vector.schema.tensors if tensor.shared}
+    return {
+        name: t.detach()
+        for name, t in named_tensors(peer.vector.layout.module).items()
+        if name in names
+    }
+
+
+def _exchanged(*peers: Peer) -> bool:
+    return all(peer.counters.mixed > 0 for peer in peers)
+
+
+@contextmanager
+def _stepping(peer: Peer) -> Iterator[None]:
+    """Let a peer take turns on a thread of its own; it trains nothing."""
+    over = threading.Event()
+
+    def step() -> None:
+        while not over.wait(0.002):
+            peer.step()
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[None]:
+    """A process group in which this process is the first of so many."""
+    if not count:
+        yield
+        return
+    import torch.distributed as dist
+
+    with tempfile.TemporaryDirectory() as folder:
+        if count == 1:
+            store = dist.FileStore(os.path.join(folder, "store"), 1)
+            dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        else:
+            from torch.testing._internal.distributed.fake_pg import FakeStore
+
+            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=count)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""When a push is due: at how many steps, or how often in a second."""
+
+from typing import Annotated, Literal
+
+from ...errors import ConfigError
+from ...protocol.context import RuleContext
+from ..parameter import Parameter
+
+__all__ = ["Emission", "Emitted", "PushSchedule", "Pushes", "Samples", "require_probability"]
+
+Emission = Literal["per-step", "per-second", "adaptive"]
+
+Pushes = Annotated[
+    float,
+    Parameter(
+        "probability of a push after a step; per-second, pushes per second; adaptive, the part of "
+        "its time in which a peer has a share under way. More means models closer together, and "
+        "more traffic.",
+        low=0,
+    ),
+]
+"""A rule's parameter ``p``."""
+
+Emitted = Annotated[
+    Emission,
+    Parameter(
+        "per-step, each peer counts the same, whatever its speed; per-second, each step counts the "
+        "same; adaptive, a share is under way for the part p of the time, however slow the links."
+    ),
+]
+"""A rule's parameter ``emission``."""
+
+Samples = Annotated[
+    int,
+    Parameter(
+        "samples of a step for which p is meant: a peer whose steps take twice as many pushes half "
+        "as often, and so weighs twice as much; 0, however many a step takes.",
+        low=0,
+    ),
+]
+"""A rule's parameter ``samples``."""
+
+# A step counts for a tenth: some ten of them tell how long one takes.
+_SMOOTHING = 0.1
+
+
+class PushSchedule:
+    """Says at each turn of a rule how many pushes are due.
+
+    Args:
+        emission: What ``p`` is a measure of.
+        samples: Of a step, for which ``p`` is meant; 0 for however many.
+    """
+
+    def __init__(self, emission: Emission, samples: int) -> None:
+        self._emission = emission
+        self._samples = samples
+        self._step_s: float | None = None
+        self._batch = 0.0
+
+    def stepped(self, samples: int) -> None:
+        """Take into account how many samples a step took."""
+        before = self._batch or samples
+        self._batch = before + _SMOOTHING * (samples - before)
+
+    def due(self, context: RuleContext, p: float) -> int:
+        """How many pushes are due now."""
+        # Nobody trains any more: nothing competes for the link, and agreement is all that counts.
+        if context.merging:
+            return 1
+        if self._emission == "per-second":
+            return int(context.rng.poisson(p * self._rarity * context.elapsed_s))
+        p = p if self._emission == "per-step" else p * self._steps_per_trip(context)
+        pushes, rest = divmod(p * self._rarity, 1.0)
+        return int(pushes) + int(context.rng.random() < rest)
+
+    @property
+    def _rarity(self) -> float:
+        """How many times as often as ``p`` says this peer pushes, for the samples of its steps."""
+        return self._samples / self._batch if self._batch else 1.0
+
+    def _steps_per_trip(self, context: RuleContext) -> float:
+        """The part of a push and its answer that fits into one step, at most 1."""
+        if context.trained and context.elapsed_s > 0:
+            before_s = self._step_s or context.elapsed_s
+            self._step_s = before_s + _SMOOTHING * (context.elapsed_s - before_s)
+        trip_s = context.roundtrip_s()
+        if not trip_s or self._step_s is None:
+            return 1.0
+        return min(1.0, self._step_s / trip_s)
+
+
+def require_probability(p: float, emission: Emission) -> None:
+    """Make sure that ``p`` fits what it is a measure of.
+
+    Raises:
+        ConfigError: It is a probability beyond 1.
+    """
+    if emission != "per-second" and p > 1:
+        raise ConfigError(
+            f"p is {p}: it must be in [0, 1], or with emission per second a rate of at least 0"
+        )

@@ -1,0 +1,169 @@
+"""GoSGD with ``clip``: what a share may move at most, and what becomes of the rest."""
+
+import numpy as np
+import pytest
+
+from rumor.gossip import ONE, UNIT, ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
+from rumor.gossip.effects.effects import Effect, Measure, Mix, Snapshot
+from rumor.gossip.protocol.rule import Requirements, require_fit, requirements_of
+from rumor.gossip.types import ShareId
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import Peers, complete
+from rumor.sim.fuzz.swarm import FuzzSwarm
+from rumor.sim.fuzz.vector import Vector
+
+from ...scene import Scene
+
+PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0, exact=True)
+
+
+def test_who_measures_needs_every_number() -> None:
+    assert requirements_of(GoSGD(clip=1.0)).measures
+    assert not requirements_of(GoSGD()).measures
+    require_fit(GoSGD(clip=1.0), "int8", 3, exact=True)
+    with pytest.raises(ConfigError, match="needs every number; use int8"):
+        require_fit(GoSGD(clip=1.0), "topk:0.1", 1, exact=False)
+
+
+def swarm_of(clip: float, n: int = 5, seed: int = 3) -> FuzzSwarm:
+    ids = tuple(f"p{index}" for index in range(n))
+    peers = Peers(rule=lambda peer: GoSGD(0.5, clip=clip), neighbors=complete, config=PATIENT)
+    return FuzzSwarm(seed, peers, ids, n, NetworkConfig(latency_s=0.02, jitter=1.0))
+
+
+def test_each_mix_is_the_published_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """He, Karimireddy and Jaggi 2022: ``x += w min(1, clip / |x_s - x|) (x_s - x)``."""
+    clip, offered, clipped = 0.7, dict[ShareId, tuple[int, int]](), []
+    mix, carry_out = RuleContext.mix, Vector.carry_out
+
+    def noting(context: RuleContext, share: Share, weight: int | None = None) -> None:
+        offered[share.id] = share.weight, context.weight
+        mix(context, share, weight)
+
+    def checking(vector: Vector, effect: Effect, frame: bytes) -> None:
+        if not (isinstance(effect, Mix) and effect.share in offered):
+            carry_out(vector, effect, frame)
+            return
+        x, apart = vector.x.copy(), vector.staged_values(effect.share) - vector.x
+        weight, own = offered[effect.share]
+        factor = min(1.0, clip / max(float(np.sqrt(np.square(apart).sum())), 1e-300))
+        carry_out(vector, effect, frame)
+        part = weight / (weight + own) * factor
+        np.testing.assert_allclose(vector.x, x + part * apart, rtol=0, atol=1e-11)
+        # To whole units of weight, 2^-40 of what a founder brings.
+        units = weight // UNIT if factor == 1 else int(part * (own / UNIT) / (1 - part))
+        part = units / (units + own // UNIT)
+        np.testing.assert_allclose(vector.x, x + part * apart, rtol=0, atol=1e-12)
+        clipped.append(factor < 1)
+
+    monkeypatch.setattr(RuleContext, "mix", noting)
+    monkeypatch.setattr(Vector, "carry_out", checking)
+    swarm = swarm_of(clip)
+    start = sum(host.vector.x for host in swarm.running())
+    swarm.run(60.0)
+    assert 5 < sum(clipped) < len(clipped) - 5
+    # In exact mode what was not accepted is mixed back: the weighted sum is what it was.
+    assert sum(ledger.weight for host in swarm.running() for ledger in host.ledgers) <= 5 * ONE
+    for host in swarm.running():
+        np.testing.assert_allclose(host.vector.x, start / 5, rtol=0, atol=1e-3)
+
+
+def test_within_the_bound_every_decision_is_that_of_plain_gosgd() -> None:
+    plain, bounded = swarm_of(0.0), swarm_of(1e30)
+    plain.run(20.0)
+    bounded.run(20.0)
+    for one, other in zip(plain.running(), bounded.running(), strict=True):
+        assert np.array_equal(one.vector.x, other.vector.x)
+        assert one.ledgers == other.ledgers
+
+
+def arrived(*, shards: int = 1, rule: GoSGD | None = None) -> Scene:
+    """Half of the weight of a lies at b, shard by shard."""
+    scene = Scene(requirements=Requirements(whole=False, measures=True))
+    scene.founded("a", "b", shards=shards)
+    if rule is not None:
+        scene.peers["b"]._rule = rule
+
+    def push(context: RuleContext) -> None:
+        context.push_shards("b", dict.fromkeys(range(shards), ONE // 2))
+
+    scene.act("a", push)
+    scene.deliver()
+    return scene
+
+
+def measured(scene: Scene, effects: list[object]) -> tuple[ShareId, ...]:
+    """What is to be measured, which comes last."""
+    *before, last = effects
+    assert isinstance(last, Measure) and not any(isinstance(e, Measure) for e in before)
+    return last.shares
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_was_measured_is_clipped_and_the_rest_goes_back(shards: int) -> None:
+    scene = arrived(shards=shards, rule=GoSGD(0.0, clip=1.0))
+    shares = measured(scene, [*scene.step("b")])
+    assert [share.shard for share in shares] == list(range(shards))
+    effects = scene.measured("b", dict.fromkeys(shares, 4.0))
+    fractions = [effect.fraction for effect in effects if isinstance(effect, Mix)]
+    np.testing.assert_allclose(fractions, [1 / 4 * 1 / 3] * shards, rtol=1e-12)
+    scene.deliver()
+    held = [peer.accounts[0].weight for peer in scene.peers.values()]
+    assert sum(held) == 2 * ONE and held[1] == ONE + ONE // 11 >> 960 << 960
+
+
+def test_what_is_too_far_to_be_measured_is_refused_and_the_next_one_is_measured_anew() -> None:
+    scene = arrived(rule=GoSGD(0.0, clip=1.0))
+    (share,) = measured(scene, [*scene.step("b")])
+    scene.measured("b", {share: float("inf")})
+    scene.deliver()
+    assert scene.peers["a"].account.weight == scene.peers["b"].account.weight == ONE
+    # One that was dropped meanwhile is not measured, and nothing comes of it.
+    assert not scene.measured("b", {})
+
+
+def test_no_push_comes_of_an_answer() -> None:
+    scene = arrived(rule=GoSGD(1.0, clip=1.0))
+    (share,) = measured(scene, [*scene.step("b")])
+    effects = scene.measured("b", {share: 0.5})
+    assert any(isinstance(effect, Mix) for effect in effects)
+    assert not any(isinstance(effect, Snapshot) for effect in effects)
+
+
+def test_a_peer_that_is_leaving_mixes_nothing_that_was_measured() -> None:
+    scene = arrived(rule=GoSGD(0.0, clip=1.0))
+    (share,) = measured(scene, [*scene.step("b")])
+    scene.leave("b")
+    assert not any(isinstance(e, Mix) for e in scene.measured("b", {share: 0.5}))
+
+
+@pytest.mark.parametrize("change", ["mix", "combine", "exchange", "other register"])
+def test_a_distance_is_known_until_the_model_changes(change: str) -> None:
+    scene = arrived(shards=2)
+    seen: list[list[float | None]] = []
+
+    def ask(context: RuleContext) -> None:
+        assert not context.measured
+        for share in context.shares():
+            context.measure(share)
+
+    def look(context: RuleContext) -> None:
+        assert context.measured and not context.trained
+        shares = context.shares()
+        seen.append([context.distance(share) for share in shares])
+        match change:
+            case "mix":
+                context.mix(shares[0])
+            case "combine":
+                context.combine("x", [(0.5, "x")])
+            case "exchange":
+                context.exchange("center", taken=0.5, given=0.5)
+            case _:
+                context.combine("y", [(0.5, "x")])
+        seen.append([context.distance(share) for share in shares])
+
+    shares = measured(scene, [*scene.act("b", ask)])
+    scene.rules["b"].next = lambda context: look(context)
+    scene.measured("b", dict(zip(shares, (1.0, 2.0), strict=True)))
+    after = {"mix": [None, 2.0], "other register": [1.0, 2.0]}.get(change, [None, None])
+    assert seen == [[1.0, 2.0], after]

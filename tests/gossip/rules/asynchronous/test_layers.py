@@ -1,0 +1,194 @@
+"""GoSGD with ``layers``: pieces of the model are pushed while the step goes on."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from rumor.gossip import ONE, ConfigError, Envelope, GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip.effects.effects import Effect, Mix, Send, Snapshot
+from rumor.gossip.effects.events import Event, PushSkipped
+from rumor.gossip.protocol.rule import outstanding_max_of, overlaps, requirements_of
+from rumor.gossip.rules.asynchronous.sgp import SGP
+from rumor.gossip.wire.messages import Ack, Push
+from rumor.sim import simulate
+from rumor.sim.batched.vector_tasks import noise
+from rumor.sim.fuzz.peers import Peers, spread
+from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
+from rumor.sim.kernel.fleet import Fleet
+from rumor.sim.kernel.plan import FleetPlan
+from rumor.sim.kernel.worker import Payload, Worker
+from rumor.sim.models.links import Links
+from rumor.sim.models.network import NetworkConfig
+from rumor.train import PeerConfig
+
+from ...scene import Scene
+
+
+def scene_of(make: Callable[[], GoSGD], shards: int = 3) -> Scene:
+    scene = Scene()
+    scene.founded("a", "b", rules={"a": make(), "b": GoSGD(0.0, layers=shards)}, shards=shards)
+    return scene
+
+
+def told(scene: Scene, shard: int, id: str = "a") -> list[Effect | Event]:
+    return scene._do(id, "trains on", lambda p, now: p.trained_shard(shard, now))
+
+
+def pushed(effects: list[Effect | Event]) -> list[int]:
+    """Shards that are on their way."""
+    bodies = [e.envelope for e in effects if isinstance(e, Send)]
+    return [envelope.shard for envelope in bodies if isinstance(envelope.body, Push)]
+
+
+def test_a_rule_says_that_it_pushes_while_a_step_goes_on() -> None:
+    assert (
+        requirements_of(GoSGD(layers=4)).overlaps and requirements_of(GoSGD(layers=4)).shards == 4
+    )
+    assert not requirements_of(GoSGD()).overlaps and outstanding_max_of(GoSGD()) == 2
+    assert outstanding_max_of(GoSGD(layers=4)) == 8
+    assert overlaps(GoSGD()) and not overlaps(SGP())
+    with pytest.raises(ConfigError, match="layers is 0: it must be at least 1"):
+        GoSGD(layers=0)
+    with pytest.raises(ConfigError, match="shards is 2: rule 'gosgd' itself cuts"):
+        PeerConfig(rule="gosgd:layers=4", shards=2)
+    with pytest.raises(ConfigError, match=r"mixing is 'sliced': .* must not change; use step"):
+        PeerConfig(rule="gosgd:layers=4", mixing="sliced")
+
+
+def test_each_piece_goes_when_it_is_ready_once_in_a_step_and_the_rest_goes_at_its_end() -> None:
+    scene = scene_of(partial(GoSGD, 1.0, layers=3))
+    assert pushed(told(scene, 2)) == [2]
+    assert pushed(told(scene, 2)) == []
+    assert pushed(scene.step("a")) == [0, 1]
+    assert [account.weight for account in scene.peers["a"].accounts] == [ONE // 2] * 3
+    # It says the step of which its numbers are, though that was not over.
+    scene.deliver(Push)
+    scene.step("b")
+    scene.deliver()
+    told(scene, 0)
+    assert {envelope.body.step for envelope in scene.mail if isinstance(envelope.body, Push)} == {2}
+
+
+def test_nothing_is_mixed_while_a_step_goes_on_and_nobody_is_two_versions_ahead() -> None:
+    scene = scene_of(partial(GoSGD, 1.0, layers=3))
+    assert pushed(scene.step("a")) == [0, 1, 2]
+    scene.deliver(Push)
+    assert not any(isinstance(effect, Mix) for effect in told(scene, 1, "b"))
+    # b takes what has come at its next boundary: until then, nothing more goes there.
+    assert PushSkipped("no neighbor free") in told(scene, 2)
+    assert pushed(scene.step("a")) == []
+    mixed = [effect.share.shard for effect in scene.step("b") if isinstance(effect, Mix)]
+    assert sorted(mixed) == [0, 1, 2]
+    scene.deliver(Ack)
+    assert pushed(scene.step("a")) == [0, 1, 2]
+
+
+def test_one_that_finished_or_whose_rule_does_not_overlap_pushes_nothing_within_a_step() -> None:
+    scene = scene_of(partial(GoSGD, 1.0, layers=3))
+    scene.finish("a")
+    assert told(scene, 2) == []
+    scene = Scene()
+    scene.founded("a", "b")
+    assert told(scene, 0) == []
+
+
+def test_too_little_weight_stays() -> None:
+    scene = scene_of(partial(GoSGD, 1.0, layers=3))
+    state = scene.peers["a"]._state
+    state.shard_states[1].log.account.weight = 5
+    assert pushed(scene.step("a")) == [0, 2]
+
+
+def test_without_a_push_no_piece_goes() -> None:
+    scene = scene_of(partial(GoSGD, 0.0, layers=3))
+    assert not any(isinstance(e, Snapshot) for e in [*told(scene, 2), *scene.step("a")])
+
+
+def test_the_weighted_sum_is_kept_over_a_bad_network() -> None:
+    config = ProtocolConfig(query_s_min=0.2, query_s_max=1.0, exact=True)
+    ids = tuple(f"p{index}" for index in range(4))
+    rule = partial(GoSGD, 0.5, layers=3)
+    peers = Peers(rule=lambda peer: rule(), config=config, size=20)
+    network = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.1, duplicates=0.1)
+    swarm = FuzzSwarm(5, peers, ids, 4, network)
+    swarm.run(30.0)
+    hosts = swarm.running()
+    swarm.finish()
+    swarm.run_until_closed(swarm.now + 100.0)
+    for shard in range(3):
+        assert sum(host.ledgers[shard].weight for host in hosts) == 4 * ONE
+    assert spread(hosts) < 1e-2
+
+
+def sent_s(plan: FleetPlan) -> list[tuple[float, int]]:
+    """When the first worker has sent which shard."""
+    fleet, found = Fleet(plan), list[tuple[float, int]]()
+    send = fleet.carrier._send
+
+    def noting(worker: Worker, envelope: Envelope, payload: Payload) -> None:
+        if worker.index == 0 and isinstance(envelope.body, Push):
+            found.append((fleet.now, envelope.shard))
+        send(worker, envelope, payload)
+
+    fleet.carrier._send = noting
+    fleet.run(1e6, 10**9)
+    return found
+
+
+def test_simulated_bytes_leave_during_the_backward_pass_the_last_layers_first() -> None:
+    peers = Peers(rule=lambda peer: GoSGD(1.0, layers=3), size=20)
+    ids = ("a", "b")
+    base = peers.plan(0, ids, CALM, None)  # type: ignore[arg-type]
+    plan = replace(base, steps=1, links=partial(Links, NetworkConfig(latency_s=1e-6), ids, 0))
+    sent = sent_s(plan)
+    end_s = plan.pace.step_s(0, 0)
+    assert [shard for _, shard in sent][:3] == [2, 1, 0]
+    for nth, (time_s, _) in enumerate(sent[:3], 1):
+        assert time_s == pytest.approx(end_s * (1 / 3 + 2 / 3 * nth / 3))
+
+
+@pytest.mark.parametrize(
+    ("task", "change"),
+    [
+        ("digits", {"window": 1}),
+        ("digits", {"engine": "batched", "threads": 2}),
+        (noise(dim=32), {"window": 1}),
+    ],
+    ids=["models", "batched models", "vectors"],
+)
+def test_how_a_run_is_computed_changes_no_bit(task: Any, change: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {
+        "task": task,
+        "workers": 5,
+        "steps": 8,
+        "rule": "gosgd:p=0.7,layers=3",
+        "pace": "lognormal:cv=0.5",
+        "latency_s": 0.02,
+    }
+    one, other = (simulate(**settings | more).summary for more in ({}, change))
+    assert one["digest"] == other["digest"]
+    assert one["weight_units_total"] == one["weight_units_expected"]
+
+
+def test_a_worker_alone_trains_as_ever() -> None:
+    settings = {"task": "digits", "workers": 1, "steps": 10, "topology": "complete"}
+    plain, layered = (
+        simulate(**settings, rule=rule).summary  # type: ignore[arg-type]
+        for rule in ("gosgd", "gosgd:layers=3")
+    )
+    assert plain["model_digest"] == layered["model_digest"]
+
+
+def test_a_context_within_a_step_sees_no_shares() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 2)
+    scene.deliver(Push)
+    state = scene.peers["b"]._state
+    called_s, make = state.called_s, partial(RuleContext, state, 99.0, trained=False, merging=False)
+    assert make(within_step=True).shares() == ()
+    assert state.called_s == called_s
+    assert len(make().shares()) == 1

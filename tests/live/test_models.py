@@ -1,0 +1,33 @@
+"""Two peers train every kind of model, or say why not: the table of docs/reference/models.md."""
+
+from pathlib import Path
+
+import pytest
+
+from ..test_docs import script
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "docs" / "scripts" / "models.py"
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests"),
+]
+
+
+MODELS = script("models") if SCRIPT.exists() else None
+KINDS = MODELS.KINDS if MODELS else ()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_two_peers_do_with_a_kind_of_model_what_the_page_says(kind: object) -> None:
+    assert MODELS is not None
+    lines = (ROOT / MODELS.PAGE).read_text(encoding="utf-8").splitlines()
+    assert MODELS.row(kind) in lines, "run `make models`"
+
+
+def test_the_page_has_no_other_kinds() -> None:
+    assert MODELS is not None
+    text = (ROOT / MODELS.PAGE).read_text(encoding="utf-8").partition(MODELS.MARKER)[2]
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + len(KINDS)

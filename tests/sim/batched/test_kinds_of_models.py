@@ -1,0 +1,59 @@
+"""Simulated workers train wrapped, tied and turned models as the model is, to the last bit."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.sim import simulate
+from rumor.train import load_task
+
+from .test_exactness import check_same, trained_by_hand
+
+
+def turned() -> nn.Module:
+    layers: Any = nn.Sequential(nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 10))
+    layers[0].weight = nn.Parameter(torch.randn(64, 20).t() / 8)
+    return nn.Sequential(*layers)
+
+
+def images() -> nn.Module:
+    layers: Any = nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        *(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3)),
+        *(nn.Flatten(), nn.Linear(64, 10)),
+    )
+    return nn.Sequential(*layers.to(memory_format=torch.channels_last))
+
+
+def tied() -> nn.Module:
+    layers: Any = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Linear(64, 10))
+    layers[2].weight.data = layers[0].weight.data
+    return nn.Sequential(*layers)
+
+
+def compiled() -> nn.Module:
+    layers = nn.Sequential(nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 10))
+    whole: Any = torch.compile(layers, backend="eager")
+    return nn.Sequential(whole)
+
+
+@pytest.mark.parametrize("model", [turned, images, tied, compiled])
+def test_one_worker_is_plain_training_and_several_are_alike_however_computed(
+    model: Callable[[], nn.Module],
+) -> None:
+    task = replace(load_task("digits", seed=3), model=model)
+    run = simulate(task=task, workers=1, steps=8, seed=3)
+    by_hand = trained_by_hand(task, ["peer-0"], 8, seed=3)
+    assert run.model is not None and run.model.keys() == by_hand.keys()
+    assert all(torch.equal(run.model[name], tensor) for name, tensor in by_hand.items())
+    settings: dict[str, Any] = {"task": task, "workers": 3, "steps": 6, "seed": 3, "p": 0.5}
+    plain = simulate(**settings, engine="loop", window=1)
+    check_same(simulate(**settings, engine="loop", threads=2), plain)
+    check_same(simulate(**settings), plain)
+    assert plain.model is not None
+    if model is tied:
+        assert torch.equal(plain.model["0.weight"], plain.model["2.weight"])

@@ -1,0 +1,154 @@
+"""Optimizer steps within the backward pass are those after it, in every bit."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from rumor.gossip.errors import ConfigError
+from rumor.train import RunConfig
+from rumor.train.loop.backward import BackwardSteps
+from rumor.train.loop.trainer import Learner
+from rumor.train.tensors.vector import Vector
+
+
+class Tied(nn.Module):
+    """A layer that is used twice, one that is not used, and a normalization with buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(40, 40)
+        self.norm = nn.BatchNorm1d(40)
+        self.unused = nn.Linear(40, 40)
+        self.last = nn.Linear(40, 40, bias=False)
+        self.last.weight = self.first.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden: Tensor = self.last(torch.relu(self.norm(self.first(inputs))))
+        return hidden
+
+
+def deep() -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(40, 40), nn.Tanh()) for _ in range(6)))
+
+
+OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
+    "sgd": lambda model: SGD(model.parameters(), lr=0.1),
+    "momentum": lambda model: SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "adam": lambda model: Adam(model.parameters(), lr=1e-2),
+    "adamw": lambda model: AdamW(model.parameters(), lr=1e-2),
+}
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+@pytest.mark.parametrize("make", [deep, Tied])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_numbers_are_those_of_a_step_after_the_pass(
+    optimizer: str, make: Callable[[], nn.Module], shards: int
+) -> None:
+    def train(overlap: bool) -> tuple[list[Tensor], list[int]]:
+        torch.manual_seed(1)
+        model, ready = make(), list[int]()
+        vector = Vector(model, shards=shards)
+        made = OPTIMIZERS[optimizer](model)
+        steps = BackwardSteps(model, made, vector.schema, ready.append) if overlap else None
+        for _ in range(4):
+            model(torch.randn(8, 40)).square().mean().backward()
+            if steps is None:
+                made.step()
+                made.zero_grad()
+            else:
+                steps.finish()
+        trained = [flat.clone() for flat in vector.flats]
+        if steps is not None:
+            steps.close()
+            told = len(ready)
+            model(torch.randn(8, 40)).square().mean().backward()
+            assert len(ready) == told
+        return trained, ready
+
+    (plain, _), (found, ready) = train(overlap=False), train(overlap=True)
+    for one, other in zip(plain, found, strict=True):
+        assert torch.equal(one, other)
+    if make is deep:
+        # Each once in a pass, from the last layers on.
+        assert ready == [*range(shards - 1, -1, -1)] * 4
+
+
+def test_what_is_told_is_as_it_will_be_after_the_step() -> None:
+    torch.manual_seed(2)
+    model = deep()
+    vector, seen = Vector(model, shards=3), dict[int, Tensor]()
+
+    def note(shard: int) -> None:
+        low, high = (bound // 4 for bound in vector.schema.shard_bounds(shard))
+        seen[shard] = vector.flats[0][low:high].clone()
+
+    steps = BackwardSteps(model, SGD(model.parameters(), lr=0.1), vector.schema, note)
+    model(torch.randn(8, 40)).square().mean().backward()
+    steps.finish()
+    for shard, numbers in seen.items():
+        low, high = (bound // 4 for bound in vector.schema.shard_bounds(shard))
+        assert torch.equal(vector.flats[0][low:high], numbers)
+    assert len(seen) == 3
+
+
+def test_tensors_are_found_in_the_shards_that_they_lie_in() -> None:
+    model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8))
+    schema = Vector(model, shards=3).schema
+    assert schema.shards_of == {
+        "0.weight": (0, 1),
+        "0.bias": (2,),
+        "1.weight": (2,),
+        "1.bias": (2,),
+        "1.running_mean": (2,),
+        "1.running_var": (2,),
+    }
+    assert set(Vector(model, shards=3, scattered=True).schema.shards_of.values()) == {(0, 1, 2)}
+
+
+def test_steps_that_are_left_out_as_a_whole_cannot_be_taken_in_parts() -> None:
+    learner = Learner(RunConfig(task="digits", steps=1, precision="float16"), "ada")
+    schema = Vector(learner.model, shards=2).schema
+    if learner._scaler is None:
+        learner.overlap(schema, lambda shard: None)
+        return
+    with pytest.raises(ConfigError, match="a rule that pushes after the step"):
+        learner.overlap(schema, lambda shard: None)
+
+
+def test_shards_of_a_compiled_model_are_announced_as_of_a_plain_one() -> None:
+    announced = []
+    for compiled in (False, True):
+        torch.manual_seed(1)
+        model, ready = deep(), list[int]()
+        vector = Vector(model, shards=3)
+        made = SGD(model.parameters(), lr=0.1)
+        wrapped: Any = torch.compile(model, backend="eager") if compiled else model
+        steps = BackwardSteps(wrapped, made, vector.schema, ready.append)
+        wrapped(torch.randn(8, 40)).square().mean().backward()
+        steps.finish()
+        steps.close()
+        announced.append((ready, vector.flats[0].clone()))
+    assert announced[0][0] == announced[1][0] == [2, 1, 0]
+    assert torch.equal(announced[0][1], announced[1][1])
+
+
+def test_a_shard_waits_for_all_tensors_that_are_tied_by_their_data_alone() -> None:
+    torch.manual_seed(1)
+    model, moved = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)), list[bool]()
+    model[1].weight.data = model[0].weight.data
+    vector = Vector(model)
+    before = vector.flats[0].clone()
+
+    def ready(shard: int) -> None:
+        moved.append(model[0].weight.grad is None and not torch.equal(vector.flats[0], before))
+
+    steps = BackwardSteps(model, SGD(model.parameters(), lr=0.1), vector.schema, ready)
+    model(torch.randn(8, 40)).square().mean().backward()
+    after = vector.flats[0].clone()
+    steps.finish()
+    assert moved == [True] and torch.equal(vector.flats[0], after), "no step is left for the end"

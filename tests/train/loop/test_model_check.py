@@ -1,0 +1,164 @@
+"""What is done to a model after its peer was made is noticed, or does no harm."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from rumor.gossip import TrainingError
+from rumor.train import Peer
+from rumor.train.loop.model_check import ModelCheck
+from rumor.train.tensors.vector import Vector
+
+
+class Net(nn.Module):
+    """A layer, normalization, a frozen layer and a tied weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.act: nn.Module = nn.ReLU()
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        self.scratch: Tensor
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.second(self.act(self.norm(self.first(inputs))))
+        return outputs
+
+
+def checked(model: Any) -> ModelCheck:
+    return ModelCheck(Vector(model), "float32")
+
+
+def loaded(model: Net, *, assign: bool) -> None:
+    model.load_state_dict(copy.deepcopy(model.state_dict()), assign=assign)
+
+
+PARTED: list[tuple[str, Callable[[Any], object], str]] = [
+    ("assign", lambda m: loaded(m, assign=True), "first.weight was assigned anew .* assign=True"),
+    (
+        "untied",
+        lambda m: setattr(m.second, "weight", nn.Parameter(torch.ones(4, 4))),
+        "second.weight was",
+    ),
+    (
+        "replaced",
+        lambda m: setattr(m, "second", nn.Linear(4, 4)),
+        "second.weight was assigned anew",
+    ),
+    ("removed", lambda m: delattr(m, "norm"), "norm.weight was taken away"),
+    (
+        "added",
+        lambda m: setattr(m, "scale", nn.Parameter(torch.ones(1))),
+        "scale was added or unfrozen",
+    ),
+    (
+        "layer",
+        lambda m: m.add_module("third", nn.Linear(4, 4)),
+        "third.weight was added or unfrozen",
+    ),
+    ("unfrozen", lambda m: m.requires_grad_(), "frozen.weight was added or unfrozen"),
+    (
+        "anew",
+        lambda m: setattr(m.norm, "running_mean", torch.ones(4)),
+        "norm.running_mean .* copy_",
+    ),
+    (
+        "counter",
+        lambda m: setattr(m.norm, "num_batches_tracked", torch.tensor(3)),
+        "tracked was assigned",
+    ),
+    ("converted", lambda m: m.double(), "first.weight was moved or converted"),
+    ("data", lambda m: setattr(m.first.bias, "data", torch.ones(4)), "first.bias was moved"),
+    ("parametrized", lambda m: weight_norm(m.first), "first.weight was taken away"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"), [each[1:] for each in PARTED], ids=[e[0] for e in PARTED]
+)
+def test_what_parts_a_model_from_its_vector_is_named(change: Any, told: str) -> None:
+    model = Net()
+    check = checked(model)
+    check.require_whole()
+    change(model)
+    for _ in range(2):
+        with pytest.raises(TrainingError, match=told):
+            check.require_whole()
+
+
+HARMLESS: dict[str, Callable[[Any], object]] = {
+    "loaded": lambda m: loaded(m, assign=False),
+    "activation": lambda m: setattr(m, "act", nn.GELU()),
+    "scratch": lambda m: setattr(m, "scratch", torch.ones(5)),
+    "teacher": lambda m: m.add_module("teacher", nn.Linear(4, 4).requires_grad_(False)),
+    "backbone": lambda m: setattr(m, "frozen", nn.Linear(4, 2).requires_grad_(False)),
+    "compiled": lambda m: m.compile(backend="eager"),
+    "gradients": lambda m: m(torch.ones(2, 4)).sum().backward(),
+}
+
+
+@pytest.mark.parametrize("change", HARMLESS.values(), ids=HARMLESS)
+def test_what_does_not_matter_is_taken_as_it_is(change: Any) -> None:
+    model = Net()
+    check = checked(model)
+    change(model)
+    check.require_whole()
+    assert check._is_same()
+
+
+def test_what_is_frozen_afterwards_is_told_once_and_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Net()
+    check = checked(model)
+    for frozen in (True, False, True):
+        model.first.requires_grad_(not frozen)
+        check.require_whole()
+    assert [record.message for record in caplog.records] == [
+        "first.weight was frozen after the peer was made: it is averaged as before"
+    ]
+
+
+def test_a_frozen_tensor_that_is_tied_to_a_trained_one_may_be_unfrozen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Net()
+    model.frozen.weight.data = model.first.weight.data
+    check = checked(model)
+    model.frozen.weight.requires_grad_()
+    check.require_whole()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("pace_s", "steps"), [(0.001, 10), (0.05, 1)])
+def test_short_steps_are_checked_each_tenth_time_and_long_ones_always(
+    pace_s: float, steps: int
+) -> None:
+    model = Net()
+    check = checked(model)
+    model.second = nn.Linear(4, 4)
+    for step in range(1, steps):
+        check.after_step(step, pace_s)
+    with pytest.raises(TrainingError, match=r"second\.weight"):
+        check.after_step(steps, pace_s)
+
+
+@pytest.mark.live
+def test_a_peer_notices_before_its_block_within_it_and_at_its_end() -> None:
+    before, end = nn.Linear(2, 2), nn.Linear(2, 2)
+    peer = Peer(before)
+    loaded(before, assign=True)  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match=r"weight was assigned anew"), peer:
+        raise AssertionError("it must not be let in")
+    with pytest.raises(TrainingError, match=r"weight was assigned anew"), Peer(end) as peer:
+        peer.step()
+        loaded(end, assign=True)  # type: ignore[arg-type]

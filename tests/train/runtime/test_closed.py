@@ -1,0 +1,177 @@
+"""What a peer that was closed leaves in memory: nothing, without waiting for a collection."""
+
+import gc
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import GoSGD, ProtocolConfig, TrainingError, TransportError
+from rumor.gossip.transport.zmq_transport import Received
+from rumor.train import Peer, PeerConfig
+
+from ..loggers.fakes import Collected
+
+pytestmark = pytest.mark.live
+
+# 1.2 MB: offered, and not sent in one message.
+ROWS = 3000
+
+
+@pytest.fixture(autouse=True)
+def _uncollected() -> Iterator[None]:
+    """Only what nothing refers to is gone: no cycle is ever found."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def config(id: str, *, shared_memory: bool = True, **changes: object) -> PeerConfig:
+    quick = ProtocolConfig(gossip_s=0.1, seek_s=0.05, shared_memory=shared_memory)
+    given = {"id": id, "protocol": quick, "rule": GoSGD(p=1.0), "linger_s": 0, "leave_s": 0.2}
+    return PeerConfig(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def referred(peer: Peer) -> list[weakref.ref[Any]]:
+    """What is large of a peer, and what holds it."""
+    session = peer._session
+    assert session is not None
+    vector, store = peer.vector, session.runtime._store
+    held = (peer, session, session.runtime, store, vector, vector.staging, vector.snapshots)
+    return [weakref.ref(each) for each in held]
+
+
+def left(those: list[weakref.ref[Any]]) -> list[object]:
+    return [type(found).__name__ for each in those if (found := each()) is not None]
+
+
+def open_segments() -> int:
+    """Anonymous files of this process."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{number}").startswith("/memfd:rumor")
+        except OSError:
+            continue
+    return found
+
+
+def alone(**given: Any) -> list[weakref.ref[Any]]:
+    """A life without neighbors."""
+    with Peer(nn.Linear(100, ROWS), config("solo"), **given) as peer:
+        for _ in range(3):
+            peer.step(loss=1.0)
+        return referred(peer)
+
+
+def journaled(out: Path) -> list[weakref.ref[Any]]:
+    peer = Peer(nn.Linear(100, ROWS), config("solo"), out=out)
+    peer.journaled = {}
+    with peer:
+        peer.step()
+        assert peer.journal is not None
+        return referred(peer)
+
+
+def failed(raises: Callable[[Peer], None]) -> list[weakref.ref[Any]]:
+    """A life that ends with an error; nothing of it is kept but what is returned."""
+    those: list[weakref.ref[Any]] = []
+    try:
+        with Peer(nn.Linear(100, ROWS), config("solo")) as peer:
+            peer.step()
+            those += referred(peer)
+            raises(peer)
+    except (TrainingError, TransportError):
+        return those
+    raise AssertionError("it did not fail")
+
+
+def diverges(peer: Peer) -> None:
+    with torch.no_grad():
+        peer.vector.flats[0].fill_(float("nan"))
+    peer.merge()
+
+
+def loses_its_network(peer: Peer) -> None:
+    session = peer._session
+    assert session is not None
+
+    def poll(timeout_s: float) -> Iterator[Received]:
+        raise OSError("the network is gone")
+
+    session.runtime._transport.poll = poll  # type: ignore[method-assign]
+    while session.runtime.is_sound:
+        time.sleep(0.01)
+    peer.step()
+
+
+def cannot_write(peer: Peer) -> None:
+    raise TrainingError("a loss is not finite")
+
+
+def together(*, shared_memory: bool) -> list[weakref.ref[Any]]:
+    """Two lives, of which each pushes to the other and mixes what it gets."""
+    settings: dict[str, Any] = {"shared_memory": shared_memory, "topology": "complete"}
+    founder = Peer(nn.Linear(100, ROWS), config("a", **settings))
+    with founder:
+        address = founder.address
+        assert address is not None
+        joining = Peer(nn.Linear(100, ROWS), config("b", join=(address,), **settings))
+        stepping = threading.Event()
+
+        def step() -> None:
+            while not stepping.wait(0.005):
+                founder.step()
+
+        thread = threading.Thread(target=step)
+        thread.start()
+        with joining:
+            stepping.set()
+            thread.join()
+            give_up_s = time.monotonic() + 60
+            while not (founder.counters.mixed and joining.counters.mixed > 1):
+                assert time.monotonic() < give_up_s
+                founder.step()
+                joining.step()
+                time.sleep(0.005)
+            return referred(founder) + referred(joining)
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_peers_that_have_exchanged_leave_nothing(shared_memory: bool) -> None:
+    before = open_segments()
+    assert left(together(shared_memory=shared_memory)) == []
+    assert open_segments() == before
+
+
+def test_a_peer_leaves_nothing(tmp_path: Path) -> None:
+    assert left(alone()) == []
+    assert left(alone(out=tmp_path / "out")) == []
+    assert left(journaled(tmp_path / "journaled")) == []
+
+
+def test_a_peer_that_was_measured_leaves_nothing(tmp_path: Path) -> None:
+    rows = Collected()
+    measured = {"metrics_port": 0, "loggers": (rows,)}
+    assert (
+        left(alone(out=tmp_path, evaluate=lambda _: {"loss": 1.0}, evaluate_every=1, **measured))
+        == []
+    )
+
+
+@pytest.mark.parametrize("raises", [diverges, loses_its_network, cannot_write])
+def test_a_peer_that_failed_leaves_nothing(
+    raises: Callable[[Peer], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    # pytest keeps all records of the log, and that of a failure has the frames of the call.
+    caplog.set_level(logging.CRITICAL + 1, "rumor")
+    assert left(failed(raises)) == []

@@ -1,0 +1,105 @@
+"""Tensors in flat memory: strides that stay, ties that hold, devices."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import TrainingError, stream
+from rumor.gossip.wire.formats import Form
+from rumor.train.tensors.layout import Segment
+from rumor.train.tensors.vector import Vector
+
+
+def convolutions(seed: int, memory_format: torch.memory_format = torch.channels_last) -> nn.Module:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 6, 1))
+    model[2].bias = nn.Parameter(torch.randn(12)[::2])
+    return model.to(memory_format=memory_format)  # type: ignore[call-overload,no-any-return]
+
+
+def test_tensors_keep_their_strides_where_they_have_no_gaps() -> None:
+    model: Any = convolutions(0)
+    before = {name: p.stride() for name, p in model.named_parameters()}
+    vector = Vector(model)
+    after = {name: p.stride() for name, p in model.named_parameters()}
+    assert after == before | {"2.bias": (1,)}
+    orders = {tensor.name: tensor.order for tensor in vector.schema.tensors if tensor.order}
+    # Of kernels of one number, channels lie last in any case; cuDNN looks at the strides.
+    assert orders == {"0.weight": (0, 2, 3, 1)} and before["2.weight"] == (4, 1, 4, 4)
+    for name, laid in vector.layout.tensors(vector.flats).items():
+        own = model.state_dict()[name]
+        assert torch.equal(laid, own) and laid.data_ptr() == own.data_ptr()
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16"])
+def test_channels_last_mixes_to_the_same_numbers_as_the_usual_layout(
+    wire: str, shards: int
+) -> None:
+    form, found = Form(wire), []
+    for memory_format in (torch.channels_last, torch.contiguous_format):
+        ours, theirs = (convolutions(seed, memory_format) for seed in (0, 1))
+        receiver, sender = (
+            Vector(each, shards=shards, keeps_anchor=True) for each in (ours, theirs)
+        )
+        receiver.anchor_flats = tuple(flat.clone() for flat in sender.flats)
+        for flat in sender.flats:
+            flat.add_(0.25)
+        for shard in range(shards):
+            share = sender.snapshot("x", form, shard, stream(0, "a", "rounding"))
+            receiver.mix(share, 0.5, form, shard)
+        found.append(ours.state_dict())
+    assert all(torch.equal(found[0][name], value) for name, value in found[1].items())
+
+
+def test_what_is_tied_by_its_data_stays_tied_and_is_part_of_a_state_dict() -> None:
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight.data = model[0].weight.data
+    model[2].weight.requires_grad_(False).data = model[0].weight.data
+    vector = Vector(model)
+    assert [spec.name for spec in vector.schema.tensors].count("0.weight") == 1
+    assert len({layer.weight.data_ptr() for layer in model}) == 1
+    assert len({id(layer.weight) for layer in model}) == 3
+    twice = vector.layout.state_dict(tuple(2 * flat for flat in vector.flats))
+    for index in range(3):
+        assert torch.equal(twice[f"{index}.weight"], 2 * model[0].weight)
+    vector.flats[0].zero_()
+    assert not any(layer.weight.any() for layer in model)
+    model[1].weight.data = torch.ones(4, 4)
+    with pytest.raises(TrainingError, match=r"0\.weight was moved"):
+        vector.layout.require_in_place()
+
+
+def test_steps_of_what_is_tied_by_its_data_are_those_of_plain_sgd() -> None:
+    torch.manual_seed(0)
+    plain: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    laid = copy.deepcopy(plain)
+    for model in (plain, laid):
+        model[1].weight.data = model[0].weight.data
+    Vector(laid)
+    for model in (plain, laid):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).square().sum().backward()
+            optimizer.step()
+    assert torch.equal(plain[0].weight, laid[0].weight)
+    assert torch.equal(plain[1].bias, laid[1].bias)
+
+
+def test_numbers_to_be_converted_must_lie_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    vector = Vector(nn.Sequential(nn.Linear(8, 2), nn.Linear(8, 2)), keeps_anchor=True)
+    vector.layout.require_one_device("int8")
+    (whole,) = vector.layout.segments
+
+    class Elsewhere(Segment):
+        device = torch.device("meta")
+
+    parted = (Segment(whole.tensors[:2]), Elsewhere(whole.tensors[2:]))
+    monkeypatch.setattr(vector.layout, "segments", parted)
+    vector.layout.require_one_device("float32")
+    with pytest.raises(TrainingError, match="lie on several devices: only wire=float32"):
+        vector.layout.require_one_device("int8")

@@ -1,0 +1,314 @@
+"""A module's tensors by plain names: wrapped, tied, frozen, managed by FSDP2."""
+
+import copy
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.testing._internal.two_tensor import TwoTensor
+
+from rumor.gossip import TrainingError
+from rumor.train import state_dict
+from rumor.train.model import (
+    deep_copy,
+    frozen_tensors,
+    local_tensor,
+    memory_order,
+    named_tensors,
+    plain_names,
+    sort_out,
+    travelling,
+    with_own_names,
+)
+from rumor.train.tensors.vector import Vector
+
+
+def layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def compiled(module: nn.Module) -> Any:
+    return torch.compile(module, backend="eager")
+
+
+class DataParallelModule(nn.Module):
+    """A module of the user's own that has a part called ``module``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(2, 2)
+
+
+def test_names_are_those_of_the_model_that_is_wrapped_however_deep() -> None:
+    model = layers()
+    model[0] = compiled(nn.Sequential(compiled(nn.Linear(6, 8))))
+    whole = compiled(model)
+    names = ["0._orig_mod.0._orig_mod.weight", "2.bias"]
+    plain = plain_names(whole)
+    assert [plain(f"_orig_mod.{name}") for name in names] == ["0.0.weight", "2.bias"]
+    assert "0.0.weight" in named_tensors(whole) and "2.bias" in state_dict(whole)
+    assert travelling(whole) == {"0.0.weight", "0.0.bias", "2.weight", "2.bias"}
+
+
+def test_a_part_that_is_called_module_is_no_wrapper() -> None:
+    assert set(named_tensors(DataParallelModule())) == {"module.weight", "module.bias"}
+
+
+def test_a_plain_state_dict_is_loaded_into_a_wrapped_model() -> None:
+    whole, plain = compiled(layers()), layers()
+    whole.load_state_dict(with_own_names(whole, plain.state_dict()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.parameters(), plain.parameters(), strict=True)
+    )
+
+
+def saved_bytes(value: object) -> int:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return len(file.getvalue())
+
+
+def test_tensors_of_a_state_dict_have_memory_of_their_own() -> None:
+    model: Any = nn.Sequential(nn.Linear(100, 100), nn.Conv2d(4, 4, 3))
+    model.to(memory_format=torch.channels_last)
+    before = copy.deepcopy(model.state_dict())
+    Vector(model)
+    # A view, of which torch saves all that lies beside it.
+    assert saved_bytes(model[0].bias.data) > 40_000
+    state = state_dict(model)
+    assert saved_bytes(state["0.bias"]) < 4_000
+    for name, tensor in state.items():
+        assert torch.equal(tensor, before[name]) and tensor.stride() == before[name].stride()
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes and not tensor.requires_grad
+    state["0.bias"].zero_()
+    assert model[0].bias.any()
+
+
+def test_what_is_no_tensor_in_a_state_dict_stays_there() -> None:
+    class Extra(nn.Linear):
+        def get_extra_state(self) -> Any:
+            return {"version": 3}
+
+        def set_extra_state(self, state: Any) -> None:
+            raise AssertionError("it is not loaded here")
+
+    assert state_dict(Extra(2, 2))["_extra_state"] == {"version": 3}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "order"),
+    [
+        (torch.zeros(2, 3), ()),
+        (torch.zeros(()), ()),
+        (torch.zeros(2, 0, 3).permute(2, 1, 0), ()),
+        (torch.zeros(3, 2).t(), (1, 0)),
+        (torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last), (0, 2, 3, 1)),
+        # A single row, or kernels of one number, lie there the same either way.
+        (torch.zeros(2, 3, 1, 1).to(memory_format=torch.channels_last), ()),
+        (torch.zeros(3, 1, 2).permute(2, 1, 0), (2, 0)),
+        (torch.zeros(4, 6)[:, ::2], None),
+        (torch.zeros(3, 1).expand(3, 5), None),
+    ],
+)
+def test_the_order_of_axes_in_memory(tensor: Tensor, order: tuple[int, ...] | None) -> None:
+    assert memory_order(tensor) == order
+
+
+class Two(nn.Module):
+    """Two layers of one shape, a frozen one, and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        self.kept: Tensor
+        self.register_buffer("kept", torch.ones(4, 4), persistent=False)
+
+
+def test_tensors_that_are_tied_by_their_data_are_shared_once_and_all_are_known() -> None:
+    model = Two()
+    for tensor in (model.second.weight, model.frozen.weight):
+        tensor.data = model.first.weight.data
+    model.kept = model.first.weight.data
+    shared, _ = sort_out(model)
+    by_name = {named.name: set(named.aliases) for named in shared}
+    assert by_name == {
+        "first.weight": {"second.weight", "frozen.weight", "kept"},
+        "first.bias": set(),
+        "second.bias": set(),
+    }
+
+
+@pytest.mark.parametrize(
+    "overlap",
+    [
+        lambda model: setattr(model.second.bias, "data", model.first.weight.data[1]),
+        lambda model: setattr(model.second.weight, "data", model.first.weight.data.t()),
+        lambda model: setattr(model, "kept", model.first.weight.data.view(-1)),
+        lambda model: setattr(model.frozen.bias, "data", model.second.weight.data[0]),
+    ],
+)
+def test_a_parameter_that_overlaps_with_another_tensor_is_named(overlap: Any) -> None:
+    model = Two()
+    overlap(model)
+    with pytest.raises(TrainingError, match=r"(first|second)\.weight.* overlap in memory"):
+        sort_out(model)
+
+
+def test_parameters_that_lie_side_by_side_in_one_memory_do_not_overlap() -> None:
+    model, memory = Two(), torch.randn(4, 8)
+    model.first.weight.data, model.second.weight.data = memory[:, :4], memory[:, 4:]
+    model.first.bias.data, model.second.bias.data = torch.zeros(8).split(4)
+    # Nor does it matter what buffers and frozen parameters do among themselves.
+    model.frozen.bias.data = model.frozen.weight.data[0]
+    assert [named.name for named in sort_out(model)[0]] == [
+        *("first.weight", "first.bias", "second.weight", "second.bias")
+    ]
+
+
+def test_a_copy_of_a_model_is_tied_as_the_model_is() -> None:
+    model = Two()
+    model.second.weight.data = model.first.weight.data
+    copied: Any = deep_copy(model)
+    assert copied.second.weight.data_ptr() == copied.first.weight.data_ptr()
+    assert copied.second.weight is not copied.first.weight
+    assert copied.first.weight.data_ptr() != model.first.weight.data_ptr()
+
+
+def test_a_frozen_parameter_of_several_parts_is_known_by_them_and_cannot_be_trained() -> None:
+    def model(value: float, *, trained: bool) -> nn.Module:
+        made = nn.Linear(2, 2)
+        codes = TwoTensor(torch.ones(3), torch.full((3,), value))
+        made.codes = nn.Parameter(codes, requires_grad=trained)
+        return made
+
+    one, two = (frozen_tensors(model(value, trained=False), set()) for value in (1.0, 2.0))
+    assert one[0].name == "codes" and one != two
+    assert one == frozen_tensors(model(1.0, trained=False), set())
+    with pytest.raises(TrainingError, match="codes is a TwoTensor, which is more than one tensor"):
+        sort_out(model(1.0, trained=True))
+
+
+@pytest.mark.parametrize("encode", [Tensor.to_sparse_coo, Tensor.to_sparse_csc])
+@pytest.mark.filterwarnings("ignore:Sparse.*beta state")
+def test_frozen_parameters_may_be_sparse_and_averaged_tensors_may_not(encode: Any) -> None:
+    def model(value: float) -> nn.Module:
+        made: Any = nn.Linear(2, 2)
+        made.codes = nn.Parameter(encode(torch.eye(3) * value), requires_grad=False)
+        return nn.Sequential(made)
+
+    one, two, again = (frozen_tensors(model(value), set()) for value in (1.0, 2.0, 1.0))
+    assert one == again != two
+    assert len(Vector(model(1.0)).schema.tensors) == 2
+    made: Any = model(1.0)
+    made.register_buffer("table", made[0].codes.detach())
+    with pytest.raises(TrainingError, match="table is sparse"):
+        sort_out(made)
+
+
+def test_frozen_parameters_are_known_by_name_shape_dtype_and_bits() -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    plain, wrapped = frozen_tensors(model, set()), frozen_tensors(compiled(model), set())
+    assert plain == wrapped and [each.name for each in plain] == ["0.weight", "0.bias"]
+    assert (plain[0].shape, plain[0].dtype) == ((2, 3), "float32")
+    turned = copy.deepcopy(model)
+    turned[0].weight.data = turned[0].weight.data.t().contiguous().t()
+    assert frozen_tensors(turned, set()) == plain
+    turned[0].weight.data[1, 2] += 1e-6
+    assert (
+        frozen_tensors(turned, set())[0] != plain[0]
+        and frozen_tensors(turned, set())[1] == plain[1]
+    )
+
+
+def test_a_frozen_tensor_that_travels_under_another_name_is_not_compared() -> None:
+    model = Two()
+    model.frozen.weight.data = model.first.weight.data
+    vector = Vector(model)
+    vector.compare_frozen()
+    assert [each.name for each in vector.schema.frozen] == ["frozen.bias"]
+
+
+def test_very_many_frozen_parameters_are_one() -> None:
+    model = nn.ParameterList(
+        [nn.Parameter(torch.tensor(float(i)), requires_grad=False) for i in range(4097)]
+    )
+    (found,) = frozen_tensors(model, set())
+    assert (found.name, found.shape) == ("any", (4097,))
+    model[4000].data += 1
+    assert frozen_tensors(model, set()) != (found,)
+
+
+def test_frozen_parameters_without_values_are_to_be_loaded_or_not_to_be_compared() -> None:
+    model = layers()
+    model[2].requires_grad_(False).to_empty(device="meta")
+    with pytest.raises(
+        TrainingError, match=r"2\.weight lies on the meta device.*frozen_may_differ"
+    ):
+        frozen_tensors(model, set())
+    assert [named.name for named in sort_out(model)[0]] == ["0.weight", "0.bias"]
+    with pytest.raises(TrainingError, match=r"weight lies on the meta device.*to_empty"):
+        sort_out(nn.BatchNorm1d(3, device="meta"))
+    with pytest.raises(TrainingError, match=r"running_mean lies on the meta device"):
+        sort_out(nn.BatchNorm1d(3, device="meta", affine=False))
+
+
+@pytest.fixture
+def processes(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A process group, of which all but this process are make-believe."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=request.param)
+    yield request.param
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("processes", [1], indirect=True)
+@pytest.mark.parametrize("trained_before", [False, True])
+def test_fsdp2_on_one_process_trains_what_lies_in_the_vector(
+    processes: int, trained_before: bool
+) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    plain = layers()
+    managed: Any = copy.deepcopy(plain)
+    fully_shard(managed[0])
+    fully_shard(managed)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (plain, managed)]
+    inputs = torch.randn(5, 6)
+
+    def step(model: Any, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model(inputs).square().sum().backward()
+        optimizer.step()
+
+    if trained_before:
+        step(plain, optimizers[0])
+        step(managed, optimizers[1])
+        managed(inputs)  # its outermost parameters stay gathered
+    vector = Vector(managed)
+    for _ in range(3):
+        step(plain, optimizers[0])
+        step(managed, optimizers[1])
+    laid = vector.layout.tensors(vector.flats)
+    assert laid.keys() == plain.state_dict().keys() == state_dict(managed).keys()
+    for name, value in plain.state_dict().items():
+        assert torch.equal(laid[name], value) and torch.equal(state_dict(managed)[name], value)
+    vector.flats[0].zero_()
+    assert not managed(inputs).any()
+
+
+@pytest.mark.parametrize("processes", [2], indirect=True)
+def test_a_tensor_on_several_processes_is_refused(processes: int) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_tensor
+
+    spread = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (processes,)))
+    with pytest.raises(TrainingError, match="w is spread over 2 processes"):
+        local_tensor("w", spread)

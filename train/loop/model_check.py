@@ -1,0 +1,182 @@
+"""Notices, step by step, what would part a model from the vector that peers average."""
+
+import logging
+from collections.abc import ValuesView
+from itertools import chain
+from operator import attrgetter, is_
+from typing import Final
+
+from torch import Tensor, nn
+
+from ...gossip.errors import TrainingError
+from ..model import local_tensor, plain_names, reshard
+from ..tensors.vector import Vector
+
+__all__ = ["ModelCheck"]
+
+_log = logging.getLogger("rumor")
+
+# Snapshots are looked at as they are taken, and a peer without neighbors takes none. One look reads
+# the parameters once and a step several times: every hundredth step it costs less than 1 %.
+_LOOK_EVERY_STEPS: Final = 100
+
+# Of a step of 20 ms, a check of a hundred parameters is half a percent.
+_SHORT_S: Final = 0.02
+_CHECK_EVERY_STEPS: Final = 10
+
+_requires_grad = attrgetter("requires_grad")
+
+
+class ModelCheck:
+    """Compares a module with what it was when it was laid into a vector.
+
+    What is replaced afterwards trains alone, and what other peers send does not reach it. A check
+    takes less than a microsecond for each module with its parameters.
+
+    Args:
+        vector: The module's values.
+        wire: How they are to travel.
+        frozen_may_differ: See `PeerConfig.frozen_may_differ`.
+
+    Raises:
+        TrainingError: They lie on several devices, which this format cannot do with.
+    """
+
+    def __init__(self, vector: Vector, wire: str, frozen_may_differ: bool = False) -> None:
+        vector.layout.require_one_device(wire)
+        self._module = module = vector.layout.module
+        self._vector, self._frozen_may_differ = vector, frozen_may_differ
+        self._shared = {id(tensor) for tensor in vector.layout.travelling}
+        self._trained = {id(p) for p in module.parameters() if p.requires_grad}
+        self._warned = False
+        self._remember()
+
+    def begin(self) -> None:
+        """Look at the model before anything of it is compared with others'.
+
+        Raises:
+            TrainingError: As for `require_whole`, or a frozen parameter has no values.
+        """
+        self.require_whole()
+        if not (self._frozen_may_differ or self._vector.schema.frozen):
+            self._vector.compare_frozen()
+
+    def after_step(self, steps: int, pace_s: float) -> None:
+        """Look at the model where that is a small part of a step, else now and then.
+
+        Args:
+            steps: How many were taken.
+            pace_s: How long one takes, seconds.
+
+        Raises:
+            TrainingError: As for `require_sound`.
+        """
+        # What FSDP2 has gathered must go each time, or the next step would not see what is mixed.
+        if pace_s >= _SHORT_S or steps % _CHECK_EVERY_STEPS == 0 or self._managed:
+            self.require_whole()
+        if steps % _LOOK_EVERY_STEPS == 0:
+            self._vector.require_finite()
+
+    def require_sound(self) -> None:
+        """Make sure that the module is what peers average, and that all numbers are finite.
+
+        Raises:
+            TrainingError: As for `require_whole`, or one is not.
+        """
+        self.require_whole()
+        self._vector.require_finite()
+
+    def require_whole(self) -> None:
+        """Make sure that the module still consists of the tensors that peers average.
+
+        Raises:
+            TrainingError: A tensor was replaced, taken away or moved, or there is one more to be
+                trained; it is named.
+        """
+        if not self._is_same() and not (reshard(self._module) and self._is_same()):
+            self._require_travelling()
+            self._remember()
+        if list(map(_requires_grad, self._parameters)) != self._flags:
+            self._require_shared()
+        for name, parameter, local in self._managed:
+            if local_tensor(name, parameter) is not local:
+                raise TrainingError(
+                    f"FSDP has moved {name} after the peer was made: one process needs neither "
+                    "CPU offloading nor padding"
+                )
+        self._vector.layout.require_in_place()
+
+    def _remember(self) -> None:
+        parts = list(self._module.modules())
+        # They show what is in a module at any time.
+        self._views: list[ValuesView[object]] = []
+        for part in parts:
+            self._views += part._parameters.values(), part._modules.values()
+        self._members = list(chain.from_iterable(self._views))
+        found = [(part._buffers, *item) for part in parts for item in part._buffers.items()]
+        self._buffers = [each for each in found if id(each[2]) in self._shared]
+        self._parameters = list(self._module.parameters())
+        self._flags = list(map(_requires_grad, self._parameters))
+        self._tensors = {
+            name: tensor
+            for name, tensor in _named(self._module).items()
+            if id(local_tensor(name, tensor)) in self._shared
+        }
+        self._managed = [
+            (name, tensor, local)
+            for name, tensor in self._tensors.items()
+            if (local := local_tensor(name, tensor)) is not tensor
+        ]
+
+    def _is_same(self) -> bool:
+        """Whether all modules have the members that they had, and the buffers that travel."""
+        return (
+            sum(map(len, self._views)) == len(self._members)
+            and all(map(is_, chain.from_iterable(self._views), self._members))
+            and all(buffers.get(name) is buffer for buffers, name, buffer in self._buffers)
+        )
+
+    def _require_travelling(self) -> None:
+        # model.to(...) makes buffers anew, too.
+        self._vector.layout.require_in_place()
+        now = _named(self._module)
+        for name, tensor in self._tensors.items():
+            if now.get(name) is not tensor:
+                raise TrainingError(self._parted(name, is_there=name in now))
+        self._require_shared()
+
+    def _parted(self, name: str, *, is_there: bool) -> str:
+        what, plain = "assigned anew" if is_there else "taken away", plain_names(self._module)(name)
+        told = "write into it with copy_, which keeps the buffer that peers average"
+        if isinstance(self._tensors[name], nn.Parameter):
+            told = (
+                "it is not the parameter that peers average any more. Call load_state_dict without "
+                "assign=True, and change the model before Peer(model)"
+            )
+        return f"{plain} was {what} after the peer was made: {told}"
+
+    def _require_shared(self) -> None:
+        """Make sure that all that is trained travels; what was frozen since goes on travelling."""
+        plain = plain_names(self._module)
+        for name, parameter in self._module.named_parameters():
+            if parameter.requires_grad:
+                if id(local_tensor(name, parameter)) in self._shared:
+                    continue
+                raise TrainingError(
+                    f"{plain(name)} was added or unfrozen after the peer was made, and would be "
+                    "trained alone: do so before Peer(model), and freeze what is to rest afterwards"
+                )
+            if id(parameter) in self._trained and not self._warned:
+                self._warned = True
+                _log.warning(
+                    "%s was frozen after the peer was made: it is averaged as before", plain(name)
+                )
+        self._flags = list(map(_requires_grad, self._parameters))
+
+
+def _named(module: nn.Module) -> dict[str, Tensor]:
+    """All tensors of a module, tied ones under each of their names."""
+    return {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }

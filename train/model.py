@@ -1,0 +1,411 @@
+"""A module as peers see it: its tensors by plain names, what is frozen, and a state dict.
+
+Wrappers (`torch.compile`, `DistributedDataParallel`, activation checkpointing) put prefixes before
+names; without them, peers that wrap a model and peers that do not train the same one. Parameters
+that FSDP2 manages on a mesh of one process are plain tensors inside.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ..gossip.errors import TrainingError
+from ..gossip.wire.schema import FrozenTensor, Schema
+
+__all__ = [
+    "NamedTensor",
+    "deep_copy",
+    "fingerprint",
+    "frozen_tensors",
+    "local_tensor",
+    "memory_order",
+    "named_state",
+    "named_tensors",
+    "plain_names",
+    "refresh",
+    "reshard",
+    "sort_out",
+    "state_dict",
+    "tie_again",
+    "travelling",
+    "travelling_tensors",
+    "with_own_names",
+]
+
+# By name, as importing these classes takes a second. CheckpointWrapper keeps its prefix to itself
+# where it is the outermost module.
+_WRAPPED: Final = {
+    "OptimizedModule": "_orig_mod",
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+}
+
+_Named = list[tuple[str, Tensor]]
+_Memory = tuple[object, ...]
+
+# A schema in full is one message, of at most 1 MiB.
+_FROZEN_MAX: Final = 4096
+
+
+def plain_names(module: nn.Module) -> Callable[[str], str]:
+    """How the tensors of *module* are called where nothing is wrapped.
+
+    >>> plain_names(torch.compile(nn.Linear(2, 2), backend="eager"))("_orig_mod.weight")
+    'weight'
+    """
+    inner = {}
+    for path, part in module.named_modules():
+        names = (each.__name__ for each in type(part).__mro__)
+        wrapped = next((_WRAPPED[name] for name in names if name in _WRAPPED), None)
+        if wrapped is not None:
+            before = f"{path}." if path else ""
+            inner[f"{before}{wrapped}."] = before
+
+    def plain(name: str) -> str:
+        # Those further inside come later, and still have the others' prefixes before theirs.
+        for prefix, before in reversed(inner.items()):
+            if name.startswith(prefix):
+                name = before + name.removeprefix(prefix)
+        return name
+
+    return plain
+
+
+def local_tensor(name: str, tensor: Tensor) -> Tensor:
+    """The tensor that holds the numbers: of a DTensor on one process, what is inside.
+
+    Raises:
+        TrainingError: It is spread over several processes.
+    """
+    if not _is_a(tensor, "torch.distributed.tensor", "DTensor"):
+        return tensor
+    spread: Any = tensor
+    if (processes := spread.device_mesh.size()) > 1:
+        raise TrainingError(
+            f"{name} is spread over {processes} processes, and peers average whole models: give "
+            "fully_shard a mesh of one process, and let each process be a peer"
+        )
+    # to_local() makes a new parameter of it, which would move to the vector by itself.
+    local: Tensor = spread._local_tensor
+    return local
+
+
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """All buffers and parameters, each tied one once, by their plain names; see `local_tensor`."""
+    plain = plain_names(module)
+    named = (*module.named_buffers(), *module.named_parameters())
+    return {plain(name): local_tensor(name, tensor) for name, tensor in named}
+
+
+def travelling_tensors(model: nn.Module, schema: Schema) -> list[Tensor]:
+    """The tensors of *model* that peers exchange, in the order of its *schema*."""
+    named = named_tensors(model)
+    return [named[tensor.name] for tensor in schema.tensors]
+
+
+def travelling(model: nn.Module) -> frozenset[str]:
+    """Names of the tensors that peers exchange: what is trained, and finite floating buffers."""
+    return frozenset(named.name for named in sort_out(model)[0])
+
+
+def named_state(model: nn.Module) -> dict[str, Any]:
+    """The model's state dict itself, by plain names; see `local_tensor`."""
+    plain = plain_names(model)
+    return {
+        plain(name): local_tensor(name, value) if isinstance(value, Tensor) else value
+        for name, value in model.state_dict().items()
+    }
+
+
+def with_own_names(model: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state dict of plain names by those that the model has, wrapped as it may be."""
+    plain = plain_names(model)
+    own = {plain(name): name for name in model.state_dict()}
+    return {own.get(name, name): value for name, value in state.items()}
+
+
+def state_dict(model: nn.Module) -> dict[str, Any]:
+    """The model's state dict, of tensors that each have memory of their own.
+
+    Inside a swarm the parameters of a model are views into one flat tensor, and `torch.save` of one
+    of them writes all of it; of these it writes what it is given. Names are those of the model that
+    `torch.compile` or `DistributedDataParallel` wraps, so that one that is not wrapped loads it.
+
+    Args:
+        model: Any module, a peer's or not.
+
+    Returns:
+        Detached copies, on the devices and in the memory formats of the originals; extra state as
+        the modules give it.
+
+    Raises:
+        TrainingError: A parameter is spread over several processes.
+    """
+    return {
+        name: value.detach().clone() if isinstance(value, Tensor) else value
+        for name, value in named_state(model).items()
+    }
+
+
+def fingerprint(tensors: Iterable[Tensor]) -> tuple[int, ...]:
+    """CRC-32 of the bytes of each tensor, on whatever device it lies.
+
+    >>> fingerprint([torch.zeros(2)]) == fingerprint([torch.zeros(1, 2)])
+    True
+    """
+    return tuple(
+        crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        for tensor in tensors
+    )
+
+
+def frozen_tensors(module: nn.Module, moving: Collection[int]) -> tuple[FrozenTensor, ...]:
+    """What all peers are to have alike though it is never sent, by its values as they are now.
+
+    Args:
+        module: Whose parameters that require no gradients.
+        moving: Addresses of tensors that travel, of which frozen ones may be other names.
+
+    Returns:
+        One for each parameter; a single one for all where there are very many.
+
+    Raises:
+        TrainingError: One has no values yet, or is spread over several processes.
+    """
+    plain = plain_names(module)
+    found = []
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad or is_lazy(parameter):
+            continue
+        whole = local_tensor(name, parameter)
+        if whole.is_meta:
+            raise TrainingError(
+                f"{plain(name)} lies on the meta device, and its values cannot be compared with "
+                "those of other peers: load it before Peer(model), or set frozen_may_differ"
+            )
+        if _memory(whole) is not None and whole.data_ptr() in moving:
+            continue
+        checksum = crc32(b"".join(each.to_bytes(4) for each in fingerprint(_parts(whole))))
+        dtype = str(parameter.dtype).removeprefix("torch.")
+        found.append(FrozenTensor(plain(name), tuple(parameter.shape), dtype, checksum))
+    if len(found) > _FROZEN_MAX:
+        text = "\n".join(map(str, found))
+        found = [FrozenTensor("any", (len(found),), "parameters", crc32(text.encode()))]
+    return tuple(found)
+
+
+class NamedTensor(NamedTuple):
+    """A tensor of a module by its plain name."""
+
+    name: str
+    tensor: Tensor
+    aliases: Mapping[str, Tensor] = MappingProxyType({})
+    """Others that are the same numbers without being one with it, such as by ``.data``."""
+
+
+def sort_out(module: nn.Module) -> tuple[list[NamedTensor], list[NamedTensor]]:
+    """Find what of a module is averaged, and what only a copy carries, each in its order.
+
+    Raises:
+        TrainingError: A tensor has no values yet, is none of plain numbers, or is spread over
+            processes; or a parameter overlaps in memory with another tensor.
+    """
+    reshard(module)
+    plain = plain_names(module)
+    saved = {plain(name) for name in module.state_dict()}
+    trained: _Named = []
+    averaged: _Named = []
+    local: _Named = []
+    others: _Named = []
+    for name, parameter in module.named_parameters():
+        kind = trained if parameter.requires_grad else others
+        kind.append((plain(name), parameter))
+    for name, buffer in module.named_buffers():
+        kind = others
+        if plain(name) in saved:
+            kind = averaged if _is_averaged(buffer) else local
+        kind.append((plain(name), buffer))
+    shared = [(name, _with_values(name, tensor)) for name, tensor in (*trained, *averaged)]
+    _require_apart(shared[: len(trained)], [*shared[len(trained) :], *local, *others])
+    copied = [NamedTensor(name, _with_values(name, tensor)) for name, tensor in local]
+    return _tied(shared, others), copied
+
+
+def tie_again(module: nn.Module, aliases: Mapping[str, Collection[str]]) -> None:
+    """Tie tensors again that were tied, other than as one, before *module* was moved or copied.
+
+    Args:
+        module: Changed in place.
+        aliases: Further names of tensors, by their first one.
+    """
+    if not any(aliases.values()):
+        return
+    named = named_tensors(module)
+    for name, others in aliases.items():
+        for other in others:
+            named[other].data = named[name].data
+
+
+def deep_copy(module: nn.Module) -> nn.Module:
+    """A copy in which what is tied is tied; `copy.deepcopy` parts what is tied by ``.data``."""
+    copied = deepcopy(module)
+    tie_again(copied, {named.name: list(named.aliases) for named in sort_out(module)[0]})
+    return copied
+
+
+def memory_order(tensor: Tensor) -> tuple[int, ...] | None:
+    """Axes of more than one element, the outermost in memory first.
+
+    Returns:
+        Nothing where they are in the order of the shape, None where there are gaps or overlaps.
+
+    >>> memory_order(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
+    (0, 2, 3, 1)
+    """
+    if tensor.is_contiguous():
+        return ()
+    axes = [axis for axis in range(tensor.dim()) if tensor.shape[axis] > 1]
+    axes.sort(key=tensor.stride, reverse=True)
+    dense = 1
+    for axis in reversed(axes):
+        if tensor.stride(axis) != dense:
+            return None
+        dense *= tensor.shape[axis]
+    return tuple(axes)
+
+
+def _is_averaged(buffer: Tensor) -> bool:
+    if is_lazy(buffer) or _is_empty(buffer) or not _is_plain(buffer):
+        return True  # would be, if it could
+    # A mask of -inf is no statistic: its average with another's is NaN.
+    return buffer.is_floating_point() and bool(torch.isfinite(buffer).all())
+
+
+def _is_empty(tensor: Tensor) -> bool:
+    return tensor.is_meta and type(tensor) in (Tensor, nn.Parameter)
+
+
+def _with_values(name: str, tensor: Tensor) -> Tensor:
+    """The numbers that travel of a tensor, or a `TrainingError` that says why none do."""
+    if is_lazy(tensor):
+        raise TrainingError(
+            f"{name} has no shape yet, as its module is a lazy one: run one batch through the "
+            "model first, model(inputs)"
+        )
+    local = local_tensor(name, tensor)
+    if _is_empty(local):
+        raise TrainingError(
+            f"{name} lies on the meta device and has no values: call model.to_empty(device=...) "
+            "and load them before Peer(model)"
+        )
+    if not _is_plain(local):
+        kind = f"a {type(local).__name__}" if _is_subclass(local) else "sparse"
+        raise TrainingError(
+            f"{name} is {kind}, which is more than one tensor of numbers: make it a plain tensor, "
+            "or freeze it with requires_grad_(False), or let a buffer be persistent=False"
+        )
+    return local
+
+
+def _memory(tensor: Tensor) -> _Memory | None:
+    """What two tensors have in common that are the same numbers; None for those of no memory."""
+    if is_lazy(tensor) or not _is_plain(tensor) or tensor.is_meta or not tensor.numel():
+        return None
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _tied(shared: _Named, others: _Named) -> list[NamedTensor]:
+    """Take what is shared once for each memory, with the other tensors that lie there."""
+    kept: dict[object, tuple[str, Tensor, dict[str, Tensor]]] = {}
+    for name, tensor in shared:
+        place: object = _memory(tensor) or name
+        if place in kept:
+            kept[place][2][name] = tensor
+        else:
+            kept[place] = name, tensor, {}
+    for name, tensor in others:
+        place = _memory(tensor)
+        if place in kept:
+            kept[place][2][name] = tensor
+    return [NamedTensor(*each) for each in kept.values()]
+
+
+def _require_apart(trained: _Named, others: _Named) -> None:
+    """Make sure that no parameter lies where another tensor has a part of its numbers.
+
+    Raises:
+        TrainingError: One does; laid into a vector, they would be parted without a word.
+    """
+    places: dict[_Memory, tuple[str, int, int, bool, str]] = {}
+    for is_trained, named in ((True, trained), (False, others)):
+        for name, tensor in named:
+            memory = _memory(tensor)
+            if memory is None or memory_order(tensor) is None:
+                continue
+            start, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+            place = str(tensor.device), start, start + size, is_trained, name
+            places.setdefault(memory, place)
+    device, stop, is_one_trained, one = "", 0, False, ""
+    for on, start, end, is_trained, name in sorted(places.values()):
+        if on == device and start < stop and (is_trained or is_one_trained):
+            raise TrainingError(
+                f"{one} and {name} overlap in memory and are not the same tensor: tie whole "
+                "parameters, or give each its own memory with .data = .data.clone()"
+            )
+        if on != device or end > stop:
+            device, stop, is_one_trained, one = on, end, is_trained, name
+
+
+def reshard(module: nn.Module) -> bool:
+    """Let FSDP2 put sharded parameters back into the modules, in place of those it has gathered.
+
+    Returns:
+        Whether any module is managed by it.
+    """
+    managed: list[Any] = [
+        part for part in module.modules() if _is_a(part, "torch.distributed.fsdp", "FSDPModule")
+    ]
+    for part in managed:
+        part.reshard()
+    return bool(managed)
+
+
+def refresh(module: nn.Module) -> None:
+    """Let FSDP2 take notice that its sharded parameters have moved in memory."""
+    if reshard(module):
+        module._apply(lambda tensor: tensor)
+
+
+def _parts(tensor: Tensor) -> Iterator[Tensor]:
+    """The plain tensors that a tensor consists of, such as codes and scales."""
+    whole: Any = tensor
+    if _is_subclass(tensor):
+        for name in whole.__tensor_flatten__()[0]:
+            yield from _parts(getattr(whole, name))
+    elif tensor.layout is not torch.strided:
+        once = tensor.detach().to_sparse_coo().coalesce()
+        yield from (once.indices(), once.values())
+    else:
+        yield tensor
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not _is_subclass(tensor)
+
+
+def _is_subclass(tensor: Tensor) -> bool:
+    return hasattr(tensor, "__tensor_flatten__")
+
+
+def _is_a(value: object, module: str, name: str) -> bool:
+    """Whether *value* is of a class that need not be imported to tell: it is, where one exists."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)

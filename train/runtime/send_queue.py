@@ -1,0 +1,139 @@
+"""What waits for the network thread: messages that leave, ways that open and close."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ...gossip import Envelope
+from ...gossip.effects.effects import Dismiss, Greet, Meet, Part, Release, Send
+from ...gossip.transport.zmq_transport import Transport
+from ...gossip.types import PeerId, SnapshotId
+from ...gossip.wire.codec import Buffer, encode
+from ...gossip.wire.messages import Chunk, Hello, Leave, Offer, Query
+from ..tensors.store import TensorStore
+from .counters import Counters
+
+__all__ = ["BULK", "Job", "SendQueue"]
+
+
+# An offer goes where its frames will go, and a question where the share went, so that neither
+# overtakes the other.
+BULK: Final = (Offer, Chunk, Query)
+"""Messages that leave on the way of bulk."""
+
+_MEMBERSHIP: Final = (Hello, Leave)
+
+Job = Greet | Dismiss | Meet | Part | Send | Release
+"""What only the network thread does."""
+
+
+class SendQueue:
+    """Jobs for the network thread, in order. Any thread may add; that one takes them.
+
+    Args:
+        transport: Where messages leave.
+        store: Holds the bytes that go with them.
+        counters: Count what was sent.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        store: TensorStore,
+        counters: Counters,
+    ) -> None:
+        self.greeted: dict[str, bool] = {}
+        """Addresses that were greeted, and whether a connection was there at the last try."""
+        self._transport = transport
+        self._store = store
+        self._counters = counters
+        self._jobs: deque[Job] = deque()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Put some behind those that wait."""
+        self._jobs.extend(jobs)
+
+    def flush(self, refused: Callable[[Envelope], None], *, wait: bool = False) -> None:
+        """Hand what is queued to the sockets.
+
+        What is cut from a snapshot that is on its way from a device stays queued, and so does all
+        that must not overtake it.
+
+        Args:
+            refused: Told of each message that the network refuses.
+            wait: Whether to wait for devices, so that nothing stays.
+        """
+        put_off: list[Job] = []
+        behind: set[SnapshotId | PeerId] = set()
+        while self._jobs:
+            job = self._jobs.popleft()
+            awaits = not wait and self._awaits_device(job)
+            if awaits or (behind and behind & _in_order_of(job)):
+                put_off.append(job)
+                behind |= _in_order_of(job)
+            else:
+                self._hand_over(job, refused)
+        self._jobs.extendleft(reversed(put_off))
+
+    def _awaits_device(self, job: Job) -> bool:
+        return isinstance(job, Send) and self._store.awaits_device(job.snapshot)
+
+    def _hand_over(self, job: Job, refused: Callable[[Envelope], None]) -> None:
+        match job:
+            case Greet(address, envelope):
+                self.greeted[address] = self._greet(address, envelope)
+            case Dismiss(address):
+                self._transport.dismiss(address)
+            case Meet(peer, addresses):
+                self._transport.meet(peer, addresses)
+            case Part(peer):
+                self._transport.part(peer)
+            case Send() as effect:
+                if not self._send(effect):
+                    refused(effect.envelope)
+            case effect:
+                self._store.carry_out(effect)
+
+    def _greet(self, address: str, envelope: Envelope) -> bool:
+        parts = encode(envelope)
+        self._count_sent(envelope, parts)
+        return self._transport.greet(address, parts)
+
+    def _send(self, effect: Send) -> bool:
+        frame, envelope = self._store.frame_of(effect), effect.envelope
+        if frame is not None:
+            if effect.shown and effect.snapshot is not None and isinstance(envelope.body, Offer):
+                # Where the snapshot lies, only the store knows. Unnamed, it will be sent.
+                segment = self._store.segment_of(effect.snapshot)
+                envelope = replace(envelope, body=replace(envelope.body, segment=segment))
+            parts = encode(envelope, frame)
+            bulk = isinstance(envelope.body, BULK)
+            if self._transport.send(envelope.destination, parts, bulk=bulk):
+                self._count_sent(envelope, parts)
+                return True
+        return False
+
+    def _count_sent(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
+        size = sum(len(part) for part in parts)
+        self._counters.messages += 1
+        self._counters.frames += len(parts) > 1
+        self._counters.bytes_sent += size
+        if isinstance(envelope.body, _MEMBERSHIP):
+            self._counters.membership_bytes += size
+
+
+def _in_order_of(job: Job) -> set[SnapshotId | PeerId]:
+    """What a job shares with those that it must not overtake: messages of bulk to one peer stay in
+    order, and a snapshot is let go when all of it has left."""
+    if isinstance(job, Release):
+        return {job.snapshot}
+    if isinstance(job, Part):
+        return {job.peer}
+    if not isinstance(job, Send) or not isinstance(job.envelope.body, BULK):
+        return set()
+    destination = job.envelope.destination
+    return {destination} if job.snapshot is None else {destination, job.snapshot}
