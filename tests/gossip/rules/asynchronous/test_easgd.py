@@ -4,12 +4,30 @@ import numpy as np
 import pytest
 
 from rumor.gossip import ONE, ConfigError, Phase
+from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.easgd import EASGD
+from rumor.gossip.weight import WEIGHT_MIN
+from rumor.gossip.wire.messages import Ack, Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
+from ...scene import Scene
+
+
+def test_a_center_with_hardly_any_weight_is_not_pushed() -> None:
+    scene = Scene()
+    scene.founded("a", "b", neighbors=complete, rules={peer: EASGD(every=1) for peer in "ab"})
+    for _ in range(1100):
+        effects = scene.step("a")
+        if PushSkipped("too little weight") in effects:
+            break
+        scene.deliver(Push)
+        scene.step("b", trained=False)
+        scene.mail = type(scene.mail)(m for m in scene.mail if isinstance(m.body, Ack))
+        scene.deliver()
+    assert 0 < scene.peers["a"].account.weight < WEIGHT_MIN
 
 
 @pytest.mark.parametrize(("alpha", "every"), [(0.5, 1), (0.9, 3), (1.0, 2), (0.0, 1)])
