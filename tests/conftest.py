@@ -7,7 +7,7 @@ from hypothesis import settings
 
 from .sharing import part_of
 
-# Some virtual machines announce AMX and do not allow it: a process that computes in bfloat16 ends there
+# Some virtual machines announce AMX and do not allow it: whoever computes in bfloat16 ends there
 # with SIGILL. Read when PyTorch's kernels are first used, here and in processes that tests start.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
