@@ -117,9 +117,9 @@ def halts(
 
 
 def test_a_peer_that_has_another_rule_is_named() -> None:
-    rules = {"p00": DPSGD, "p01": lambda: SparseLoCo(h=1)}
+    rules: dict[PeerId, Rule] = {"p00": DPSGD(), "p01": SparseLoCo(h=1)}
     what = "carries no difference, which sparseloco needs: give all peers the same rule"
-    assert f"a share of p00 {what}" in halts(lambda peer: rules[peer]())
+    assert f"a share of p00 {what}" in halts(rules.__getitem__)
 
 
 def test_one_that_finished_before_the_others_is_named() -> None:
