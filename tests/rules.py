@@ -3,6 +3,7 @@
 from typing import Any
 
 from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.parameter import parameters_of
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.sim.batched.vector_tasks import VectorTask, consensus, noise
 
@@ -30,7 +31,7 @@ CUTTING = tuple(name for name in RULES if _NEEDS[name].shards > 1)
 IN_MEMORY = tuple(name for name in RULES if _NEEDS[name].one_machine)
 """Rules that push nothing before all have finished: peers share a segment."""
 
-OUTER = tuple(n for n in RULES if _NEEDS[n].waits and not _NEEDS[n].fixed_members)
+OUTER = tuple(n for n, rule in RULES.items() if "h" in [p.name for p in parameters_of(rule)])
 """Rules with outer rounds."""
 
 NOT_PLAIN_ALONE = (

@@ -29,7 +29,8 @@ class SparseLoCo(RoundRule):
     Each peer sends q to every other and counts the same numbers as they do, in the same order: it
     reads its own q as they read it, and a share that has to be sent again is the same bytes. So all
     have the same bits in phi, and nothing of it is ever sent, but in the first round: founders
-    need not begin with the same model, so that round is an exact mean of all models.
+    need not begin with the same model, so that round is an exact mean of all models. A peer that
+    is alone is trained by its optimizer only.
 
     The format is the run's: ``topk2bit:0.0156`` is the paper's. Any optimizer takes the inner
     steps.
@@ -75,7 +76,7 @@ class SparseLoCo(RoundRule):
         return outcome
 
     def _send(self, context: RuleContext) -> Wait | Halt | None:
-        if self._is_sent:
+        if self._is_sent or len(self._rounds.members) == 1:
             return None
         others = [peer for peer in self._rounds.members if peer != context.me]
         is_first = self._round == 0
@@ -92,6 +93,8 @@ class SparseLoCo(RoundRule):
     def _average(self, context: RuleContext) -> Wait | Halt | None:
         members = self._rounds.members
         others = [peer for peer in members if peer != context.me]
+        if not others:
+            return None
         shares = self._rounds.gather(context, self._round, others)
         missing = [peer for peer in others if peer not in shares]
         if missing:
