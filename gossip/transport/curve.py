@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
+from zmq.utils.monitor import parse_monitor_message
 
 from ..errors import ConfigError, TransportError
 from ..types import PeerId
@@ -59,7 +59,7 @@ class HandshakeMonitor:
         """How handshakes ended since this was last asked: events of ZeroMQ with their values."""
         while True:
             try:
-                told = recv_monitor_message(self.socket, zmq.NOBLOCK)
+                told = parse_monitor_message(self.socket.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 return
             yield told["event"], told["value"]
@@ -79,6 +79,7 @@ class HandshakeMonitor:
     def close(self) -> None:
         """Watch no more."""
         self._watched.disable_monitor()
+        self.socket.close(0)
 
 
 def _why_failed(event: int, value: int) -> str:
