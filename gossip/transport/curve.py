@@ -73,8 +73,18 @@ class HandshakeMonitor:
         return outcome
 
     def knocked_without_keys(self) -> bool:
-        """Whether somebody without keys tried to connect to a socket that is bound."""
-        return any([value == _NO_KEYS for _, value in self.take()])
+        """Whether somebody, without keys as it seems, tried to connect to a socket that is bound.
+
+        Which end notices first that the other has none, and hangs up, is chance.
+        """
+        return any(
+            [
+                event != zmq.EVENT_HANDSHAKE_SUCCEEDED
+                and event != zmq.EVENT_HANDSHAKE_FAILED_AUTH
+                and value != zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
+                for event, value in self.take()
+            ]
+        )
 
     def close(self) -> None:
         """Watch no more."""
@@ -90,7 +100,7 @@ def _why_failed(event: int, value: int) -> str:
         )
     if value == _NO_KEYS:
         return "has no keys: peers of one swarm all need --key and --roster"
-    return "has another key than the roster or the address says: is another machine there?"
+    return "has no keys, or another key than the roster or the address says"
 
 
 class Curve:

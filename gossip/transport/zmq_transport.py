@@ -265,7 +265,9 @@ class Transport:
         curve.answer()
         self._ways.look()
         if self._knocks is not None and self._knocks.knocked_without_keys():
-            curve.refuse("somebody without keys: peers of one swarm all need --key and --roster")
+            curve.refuse(
+                "somebody, it seems without keys: peers of one swarm all need --key and --roster"
+            )
         curve.say()
         if curve.keyring.look():
             self._follow_roster(curve)

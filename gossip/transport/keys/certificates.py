@@ -175,7 +175,10 @@ class PersonKey:
             raise ConfigError(
                 f"a person cannot be called {name!r}: use letters, digits, '.', '_' and '-'"
             )
-        return cls(name, _ed25519().Ed25519PrivateKey.generate().private_bytes_raw())
+        while True:
+            made = cls(name, _ed25519().Ed25519PrivateKey.generate().private_bytes_raw())
+            if _is_typed_easily(made.public):
+                return made
 
     @property
     def public(self) -> bytes:
@@ -257,6 +260,8 @@ class MachineKey:
             ConfigError: As `PersonKey.certify` does.
         """
         public, secret = map(z85.decode, zmq.curve_keypair())
+        while not _is_typed_easily(public):
+            public, secret = map(z85.decode, zmq.curve_keypair())
         return cls(secret, person.certify(public, names, days))
 
     def renewed(self, person: PersonKey, days: float) -> Self:
@@ -305,6 +310,11 @@ class MachineKey:
         except ValueError as error:
             raise ConfigError(f"{path} is no key of `rumor keygen`: {error}") from None
         return cls(secret, certificate)
+
+
+def _is_typed_easily(key: bytes) -> bool:
+    """Whether a key's text does not begin as options of a command do."""
+    return not key_text(key).startswith("-")
 
 
 def _date(time_s: float) -> str:
