@@ -66,6 +66,14 @@ COMMANDS = {
         home="commands.peer:peer",
         summary="Be one peer of a swarm: found one, or join by the address of any member.",
     ),
+    "keygen": Command(
+        home="keys:keygen",
+        summary="Make a key: of a person, who signs, or of a machine, whose peers take part.",
+    ),
+    "roster": Command(
+        home="keys:roster",
+        summary="Say who may take part in a swarm: `init`, `add`, `revoke` and `show`.",
+    ),
     "simulate": Command(
         home="commands.simulate:simulate",
         summary="Train one model with many simulated workers, and see how that would go on real "

@@ -9,7 +9,9 @@ from typing import Any, Final, Self
 from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
-from ..gossip.transport.addresses import parse_address
+from ..gossip.transport.addresses import key_in, parse_address
+from ..gossip.transport.keys.certificates import MachineKey
+from ..gossip.transport.keys.keyring import Keyring
 from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
 from .interval import Interval, parse_interval
@@ -86,6 +88,14 @@ class PeerConfig:
 
     join: str | tuple[str, ...] = ()
     """Address of any member; may be given several times. Without one, this peer founds a swarm."""
+
+    key: Path | None = None
+    """This machine's key, a file of `rumor keygen --by`: messages are encrypted, and nobody takes
+    part who is not in ``roster``; without keys unless given."""
+
+    roster: Path | None = None
+    """Who may take part: the file of `rumor roster`, which is read again when it changes, and
+    written when other members know a newer one; needed with ``key``."""
 
     rendezvous: Path | None = None
     """Folder that all peers see, through which they find one another; ports then need no
@@ -171,6 +181,8 @@ class PeerConfig:
             raise ConfigError(
                 f"id is {self.id!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
             )
+        if (self.key is None) is not (self.roster is None):
+            raise ConfigError("key and roster belong together: give both or neither")
         if self.founders < 1:
             raise ConfigError(f"founders is {self.founders}: it must be at least 1")
         if self.mixing not in MIXINGS:
@@ -202,6 +214,9 @@ class PeerConfig:
             given = getattr(self, name)
             several = (given,) if isinstance(given, str) else given or ()
             set_field(self, name, tuple(map(parse_address, several)))
+        for address in self.join if self.key is None else ():
+            if key_in(address):
+                raise ConfigError(f"join {address} has a key: this peer needs key and roster, too")
         protocol = self.protocol
         rule = self.make_rule()
         set_field(self, "shards", shards_of(rule, self.shards))
@@ -240,8 +255,25 @@ class PeerConfig:
         return replace(self, checkpoint=CheckpointConfig(folder=self.out / CHECKPOINTS))
 
     def named(self) -> str:
-        """The id, drawn by chance where none was given."""
-        return self.id or os.urandom(6).hex()
+        """The id. Where none was given it is what the key is for, or drawn by chance.
+
+        Raises:
+            ConfigError: The key cannot be read.
+        """
+        if self.id is not None or self.key is None:
+            return self.id or os.urandom(6).hex()
+        names = MachineKey.read(self.key).certificate.names
+        return f"{names[:-1]}{os.urandom(6).hex()}" if names.endswith("*") else names
+
+    def keyring(self) -> Keyring | None:
+        """The own key and the roster, read anew; None without keys.
+
+        Raises:
+            ConfigError: One cannot be read, others could read the key, or it is not let in.
+        """
+        if self.key is None or self.roster is None:
+            return None
+        return Keyring.read(self.key, self.roster)
 
     def make_rule(self) -> Rule:
         """The algorithm, made with its defaults where only its name was given."""

@@ -153,7 +153,11 @@ def _opens_faulty(plan: Path) -> "Callable[[PeerConfig], Transport]":
     from ...sim.kernel.faults.transport import FaultyTransport
 
     return lambda config: FaultyTransport(
-        plan, config.named(), config.bind, bulk_messages_max=messages_max(config.shards)
+        plan,
+        config.named(),
+        config.bind,
+        bulk_messages_max=messages_max(config.shards),
+        keyring=config.keyring(),
     )
 
 
@@ -221,8 +225,9 @@ def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[
     whole = dict(options) | kept | {"journal": False} | {name: options[name] for name in given}
     if "bind" in given and "dial_only" not in given:
         whole["dial_only"] = False
-    if isinstance(whole["rendezvous"], str):
-        whole["rendezvous"] = Path(whole["rendezvous"])
+    for name in ("rendezvous", "key", "roster"):
+        if isinstance(whole.get(name), str):
+            whole[name] = Path(whole[name])
     return whole | {"out": folder}
 
 

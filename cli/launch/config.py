@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import require_topology
 from ...gossip.rules.registry import RuleSpec, read_rule
+from ...gossip.transport.keys.certificates import covers
 from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ..exchange import ExchangeConfig
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ...sim.kernel.faults.files import Fault
     from ...train.tasks.registry import Task
 
-__all__ = ["LaunchConfig", "check", "parse_slow", "peer_ids", "step_s_min"]
+__all__ = ["LaunchConfig", "check", "parse_slow", "peer_ids", "require_keys", "step_s_min"]
 
 STEP_S_MIN_SLOW = 0.02
 """A step's least time where --slow is given alone: well above what a small model takes."""
@@ -106,6 +107,12 @@ class LaunchConfig:
     eval_every: int = 50
 
     eval_average_every: int | None = None
+
+    key: Path | None = None
+    """This machine's key, of `rumor keygen --name`: it must be for the names of all peers, such as
+    peer-*; without keys unless given."""
+
+    roster: Path | None = None
 
     linger_s: float = 3600.0
     """How long a peer that has taken all its steps waits for slower ones, seconds."""
@@ -262,6 +269,7 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
 
     # Each peer would refuse it, after the folders were made.
     PeerConfig(rule=config.rule_spec.make(), loggers=config.loggers, **config.exchange.settings())
+    require_keys(config.key, config.roster, config.ids())
     if config.metrics_port is not None:
         require_free_ports(config.metrics_port, config.peers)
     parse_interval(config.checkpoint_every)
@@ -269,6 +277,25 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     task = load_task(config.task, seed=config.seed)
     task.with_precision(config.precision).split(config.partition, config.peers, config.seed)
     return task, out
+
+
+def require_keys(key: Path | None, roster: Path | None, ids: Sequence[str]) -> None:
+    """See that peers of these names can take part with a key.
+
+    Raises:
+        ConfigError: They cannot; it says why.
+    """
+    from ...train.config import PeerConfig
+
+    keyring = PeerConfig(key=key, roster=roster).keyring()
+    if keyring is None:
+        return
+    for id in ids:
+        if not covers(keyring.names, id):
+            raise ConfigError(
+                f"--key {key} is for peers called {keyring.names}, and one of these is called "
+                f"{id}: make a key with `rumor keygen --name`, such as --name 'peer-*'"
+            )
 
 
 def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:

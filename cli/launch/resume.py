@@ -294,6 +294,7 @@ def _config(out: Path, options: Mapping[str, Any]) -> LaunchConfig:
 
     # How long a step lasts is each peer's own affair, and it has kept it.
     own = of(LaunchConfig, ("exchange", "out", "step_s_min", "journal", "faults"))
+    own |= {name: Path(own[name]) for name in ("key", "roster") if own.get(name)}
     exchange = ExchangeConfig(**of(ExchangeConfig))
     try:
         return LaunchConfig(**own, peers=options["count"], exchange=exchange, out=out)

@@ -18,7 +18,7 @@ from ...gossip.rules.registry import RuleSpec, read_rule
 from ..exchange import ExchangeConfig
 from ..options import config_of, option, read_settings
 from ..run_folder import new_folders
-from .config import parse_slow, peer_ids
+from .config import parse_slow, peer_ids, require_keys
 from .folder import Place
 
 __all__ = [
@@ -73,6 +73,12 @@ class ScriptConfig:
     """How long a peer that has taken all its steps waits for slower ones, seconds."""
 
     leave_s: float = 10.0
+
+    key: Path | None = None
+    """This machine's key, of `rumor keygen --name`: it must be for the names of all peers, such as
+    peer-*; the script's own, or none, unless given."""
+
+    roster: Path | None = None
 
     log_every: int = 10
     """Steps between two rows of metrics.jsonl."""
@@ -250,6 +256,7 @@ def find_folder(config: ScriptConfig, script: str) -> Path:
         # Else the graph may be the script's.
         told["founders"] = config.peers
     PeerConfig(**told, loggers=config.loggers, **config.exchange.settings())
+    require_keys(config.key, config.roster, config.ids())
     if config.metrics_port is not None:
         require_free_ports(config.metrics_port, config.peers)
     name = Path(script).stem
@@ -274,6 +281,8 @@ def variables(config: ScriptConfig, out: Path, index: int) -> dict[str, str]:
         "leave_s": config.leave_s,
         "signals": 1,
     }
+    if config.key is not None and config.roster is not None:
+        told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
     if config.device is not None:
         told["device"] = _device(config.device, index)
     if config.topology is not None:

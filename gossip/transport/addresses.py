@@ -22,15 +22,20 @@ __all__ = [
     "is_loopback",
     "is_wildcard",
     "join_address",
+    "key_in",
     "local_host",
     "parse_address",
     "sockets_max",
     "split_address",
+    "with_key",
+    "without_key",
 ]
 
 
 _SHAPE = re.compile(
-    r"(?:tcp://)?(?P<host>\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[\w.-]+|\*):(?P<port>\d{1,9}|\*)", re.ASCII
+    r"(?:tcp://)?(?:(?P<key>[A-Za-z0-9_-]{43})@)?"
+    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[\w.-]+|\*):(?P<port>\d{1,9}|\*)",
+    re.ASCII,
 )
 _PORT_MAX = 65_535
 
@@ -39,12 +44,13 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
     """Bring an address into the one form that is used inside.
 
     Args:
-        text: Such as ``node-a:7700``, ``tcp://10.0.0.5:7700`` or ``[::1]:7700``.
+        text: Such as ``node-a:7700``, ``tcp://10.0.0.5:7700`` or ``[::1]:7700``; with
+            ``KEY@`` in front of the host, where the machine's public key is known.
         any_port: Whether port ``*`` (or 0), "the system's choice", and host ``*``, "all
             interfaces", are allowed: for binding only.
 
     Returns:
-        The address as ``tcp://host:port``.
+        The address as ``tcp://host:port`` or ``tcp://key@host:port``.
 
     Raises:
         ConfigError: It has another form, or the port is out of range.
@@ -65,7 +71,29 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
         raise ConfigError(f"address {text!r} needs a host: * is no place to dial")
     if port != "*" and int(port) > _PORT_MAX:
         raise ConfigError(f"address {text!r}: the port must be from 1 to {_PORT_MAX}")
-    return f"tcp://{host}:{port}"
+    if match["key"] and any_port:
+        raise ConfigError(f"address {text!r} has a key: to listen, it is given by --key")
+    return with_key(f"tcp://{host}:{port}", match["key"] or "")
+
+
+def with_key(address: str, key: str) -> str:
+    """An address in the inner form with a machine's public key, which it has instead of another.
+
+    >>> with_key("tcp://node-a:7700", "k" * 43)[:12]
+    'tcp://kkkkkk'
+    """
+    bare = without_key(address)
+    return f"tcp://{key}@{bare.removeprefix('tcp://')}" if key else bare
+
+
+def without_key(address: str) -> str:
+    """An address in the inner form without a machine's public key."""
+    return f"tcp://{address.removeprefix('tcp://').rpartition('@')[2]}"
+
+
+def key_in(address: str) -> str:
+    """The public key in an address in the inner form; empty where it has none."""
+    return address.removeprefix("tcp://").rpartition("@")[0]
 
 
 def split_address(address: str) -> tuple[str, str]:
@@ -74,7 +102,7 @@ def split_address(address: str) -> tuple[str, str]:
     >>> split_address("tcp://[::1]:7700")
     ('::1', '7700')
     """
-    host, port = address.removeprefix("tcp://").rsplit(":", 1)
+    host, port = address.removeprefix("tcp://").rpartition("@")[2].rsplit(":", 1)
     return host.strip("[]"), port
 
 
@@ -180,7 +208,10 @@ def _look_up(address: str) -> tuple[tuple[str, ...], str]:
         answers = sockets.getaddrinfo(host, int(port), type=sockets.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return (), getattr(error, "strerror", None) or str(error)
-    places = dict.fromkeys(join_address(str(answer[4][0]), port) for answer in answers)
+    key = key_in(address)
+    places = dict.fromkeys(
+        with_key(join_address(str(answer[4][0]), port), key) for answer in answers
+    )
     return tuple(places)[:_PLACES_MAX], ""
 
 

@@ -2,13 +2,18 @@
 
 import logging
 import random
+import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import zmq
 
 from ..errors import TransportError
 from ..wire.codec import FRAME_BYTES_MAX, Buffer
+from .addresses import key_in, without_key
+from .curve import Curve, HandshakeMonitor
+from .keys.files import key_bytes
 
 __all__ = ["Dealers", "open_socket", "reason", "try_send"]
 
@@ -29,15 +34,34 @@ _REDIAL_MS: Final = (20, 40)
 _REDIAL_MS_MAX: Final = (2_500, 5_000)
 
 
+# After a refused handshake; twice as long after the next.
+_RETRY_S: Final = 0.5
+_RETRY_S_MAX: Final = 30.0
+_REFUSALS_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A handshake that failed."""
+
+    why: str
+    until_s: float
+    """When it is tried again, seconds, monotonic."""
+    wait_s: float
+
+
 class _Dealer:
     """The sockets toward one place."""
 
-    __slots__ = ("bulk", "control", "heard")
+    __slots__ = ("bulk", "control", "heard", "key", "place")
 
-    def __init__(self, control: "zmq.Socket[bytes]") -> None:
+    def __init__(self, control: "zmq.Socket[bytes]", place: str) -> None:
         self.control = control
         self.bulk: zmq.Socket[bytes] | None = None
         self.heard = False
+        self.place = place
+        self.key = b""
+        """Of the machine that is there; empty without keys."""
 
 
 class Dealers:
@@ -47,6 +71,7 @@ class Dealers:
         context: Of all sockets.
         poller: Is told of each socket while it is open.
         bulk_messages_max: That may be queued toward a place.
+        curve: Keys, where there are any.
     """
 
     def __init__(
@@ -54,9 +79,13 @@ class Dealers:
         context: "zmq.Context[zmq.Socket[bytes]]",
         poller: zmq.Poller,
         bulk_messages_max: int,
+        curve: Curve | None = None,
     ) -> None:
         self._context = context
         self._poller = poller
+        self._curve = curve
+        self._monitors: dict[str, HandshakeMonitor] = {}
+        self._refusals: dict[str, _Refusal] = {}
         self._bulk_messages_max = bulk_messages_max
         self._ways: dict[str, _Dealer] = {}
         self._way_of: dict[zmq.Socket[bytes], _Dealer] = {}
@@ -64,20 +93,71 @@ class Dealers:
 
     def open(self, place: str, *, bulk: bool) -> None:
         """Dial a place, unless that is done; without *bulk* for control only."""
+        if self._refusals and not self._is_worth_trying(place):
+            return
         way = self._ways.get(place)
         if way is None:
             control = self._dial(place, _CONTROL_MESSAGES_MAX)
             if control is None:
                 return
-            way = self._ways[place] = self._way_of[control] = _Dealer(control)
+            way = self._ways[place] = self._way_of[control] = _Dealer(control, place)
+            if self._curve is not None:
+                way.key = key_bytes(key_in(place))
         if bulk and way.bulk is None:
             way.bulk = self._dial(place, self._bulk_messages_max)
             if way.bulk is not None:
                 self._way_of[way.bulk] = way
 
+    def has(self, socket: "zmq.Socket[bytes]") -> bool:
+        """Whether this socket dials, and is open."""
+        return socket in self._way_of
+
     def heard(self, socket: "zmq.Socket[bytes]") -> None:
         """Note that something came from where a socket dials."""
         self._way_of[socket].heard = True
+
+    def end_of(self, socket: "zmq.Socket[bytes]") -> tuple[str, bytes]:
+        """The place that a socket dials, and the key of the machine there."""
+        way = self._way_of[socket]
+        return way.place, way.key
+
+    def places(self) -> list[str]:
+        """All places that are dialled."""
+        return list(self._ways)
+
+    def refusal(self, place: str) -> str:
+        """Why a handshake with a place failed the last time; empty where it did not. May be called
+        from any thread."""
+        refusal = self._refusals.get(place)
+        return "" if refusal is None else refusal.why
+
+    def look(self) -> None:
+        """See what became of handshakes."""
+        for place, monitor in tuple(self._monitors.items()):
+            outcome = monitor.last()
+            if outcome == "":
+                self._refusals.pop(place, None)
+            elif outcome is not None:
+                self._give_up(place, outcome)
+
+    def _give_up(self, place: str, why: str) -> None:
+        # After a refusal, ZeroMQ gives up without a word: only another socket tries again.
+        before = self._refusals.pop(place, None)
+        wait_s = _RETRY_S if before is None else min(2 * before.wait_s, _RETRY_S_MAX)
+        if len(self._refusals) >= _REFUSALS_MAX:
+            self._refusals.clear()
+        self._refusals[place] = _Refusal(why, time.monotonic() + wait_s, wait_s)
+        self.close([place], linger_ms=0)
+
+    def _is_worth_trying(self, place: str) -> bool:
+        refusal = self._refusals.get(place)
+        return refusal is None or place in self._ways or time.monotonic() >= refusal.until_s
+
+    def _unwatch(self, place: str) -> None:
+        monitor = self._monitors.pop(place, None)
+        if monitor is not None:
+            self._poller.unregister(monitor.socket)
+            monitor.close()
 
     def heard_of(self, place: str) -> bool:
         """Whether anything came from a place since this was last asked."""
@@ -115,6 +195,7 @@ class Dealers:
             linger_ms: How long last messages may take to get out, milliseconds.
         """
         for place in sorted(places):
+            self._unwatch(place)
             way = self._ways.pop(place, None)
             for socket in (way.control, way.bulk) if way else ():
                 if socket is not None:
@@ -135,9 +216,16 @@ class Dealers:
             socket.setsockopt(zmq.IMMEDIATE, 1)
             socket.setsockopt(zmq.RECONNECT_IVL, _CHANCE.randint(*_REDIAL_MS))
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, _CHANCE.randint(*_REDIAL_MS_MAX))
-            socket.connect(place)
-        except zmq.ZMQError:
+            if self._curve is not None:
+                self._curve.dial(socket, key_in(place))
+                if place not in self._ways:
+                    # Of two connections to one place, one tells how the handshake went.
+                    monitor = self._monitors[place] = HandshakeMonitor(socket)
+                    self._poller.register(monitor.socket, zmq.POLLIN)
+            socket.connect(without_key(place))
+        except (zmq.ZMQError, ValueError):
             # Strangers name addresses, too: one that ZeroMQ cannot read is merely out of reach.
+            self._unwatch(place)
             socket.close()
             return None
         self._poller.register(socket, zmq.POLLIN)

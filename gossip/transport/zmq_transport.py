@@ -8,88 +8,39 @@ The object belongs to one thread; only `wake` may be called from another.
 """
 
 import socket as sockets
+import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 import zmq
 
 from ..errors import ConfigError, TransportError
 from ..types import PeerId
 from ..wire.codec import Buffer
-from .addresses import Resolver, local_host, parse_address, sockets_max
+from .addresses import (
+    Resolver,
+    key_in,
+    local_host,
+    parse_address,
+    sockets_max,
+    without_key,
+)
+from .curve import ROSTER_MAGIC, Curve, HandshakeMonitor
 from .dealers import Dealers, open_socket, reason, try_send
+from .keys.keyring import Keyring
+from .received import OnSocket, Received, Route
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
 
-Route = bytes
-"""How to answer a message that came in on the bound socket; empty for one that did not."""
-
-
-class Received(Protocol):
-    """A message that has come in, of which only the first part is read.
-
-    The frame, where there is one, stays where it is until it is asked for, so that it can be
-    received where it belongs. That must be done before the next message is taken.
-    """
-
-    header: bytes
-    """The first part."""
-
-    route: Route
-    """How to answer it."""
-
-    @property
-    def more(self) -> bool:
-        """Whether there is a part that was not read yet."""
-
-    def frame_into(self, room: memoryview) -> int:
-        """Receive the next part into memory at hand.
-
-        Returns:
-            How long the part is, in bytes: where that is more than the room, it was cut off.
-        """
-
-    def frame(self) -> Buffer:
-        """Receive the next part into memory of its own; empty where there is none."""
-
-    def finish(self) -> bool:
-        """Throw away what was not read; whether there was anything."""
-
-
-class _OnSocket:
-    """A message whose frame is still with the socket; see `Received`."""
-
-    __slots__ = ("_socket", "header", "more", "route")
-
-    def __init__(self, header: bytes, route: Route, socket: "zmq.Socket[bytes]") -> None:
-        self.header = header
-        self.route = route
-        self.more = bool(socket.getsockopt(zmq.RCVMORE))
-        self._socket = socket
-
-    def frame_into(self, room: memoryview) -> int:
-        size = self._socket.recv_into(room, flags=zmq.NOBLOCK)
-        self.more = bool(self._socket.getsockopt(zmq.RCVMORE))
-        return size
-
-    def frame(self) -> Buffer:
-        if not self.more:
-            return b""
-        part = self._socket.recv(zmq.NOBLOCK, copy=False)
-        self.more = part.more
-        return part.buffer
-
-    def finish(self) -> bool:
-        unread = self.more
-        while self.more:
-            self.frame()
-        return unread
-
-
 _ROUTES_MAX: Final = 16_384
 _BATCH: Final = 128
+
+# With keys: how long at most nobody looks who asks to be let in, and at the roster.
+_LOOK_S: Final = 0.25
+_BIND_AGAIN_S: Final = 2.0
+_BIND_POLL_S: Final = 0.002
 
 
 class Transport:
@@ -100,9 +51,11 @@ class Transport:
             place or several; ``[::]`` takes IPv4 in, too. None for a peer that only dials out.
         bulk_messages_max: Messages of bulk that may be queued toward one peer, and as many from
             one. Credit keeps honest peers below it; this is the backstop beneath it.
+        keyring: Whom to let in, and by which key to be known to them; None for anybody, without
+            keys.
 
     Raises:
-        ConfigError: This is no address.
+        ConfigError: This is no address, or there can be no keys.
         TransportError: An address cannot be bound; nothing stays open.
     """
 
@@ -111,6 +64,7 @@ class Transport:
         bind: str | Sequence[str] | None = "tcp://127.0.0.1:*",
         *,
         bulk_messages_max: int = 80,
+        keyring: Keyring | None = None,
     ) -> None:
         binds = (bind,) if isinstance(bind, str) else tuple(bind or ())
         binds = tuple(parse_address(each, any_port=True) for each in binds)
@@ -118,7 +72,14 @@ class Transport:
         self._context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, sockets_max())
         self._poller = zmq.Poller()
-        self._ways = Dealers(self._context, self._poller, bulk_messages_max)
+        # First: a socket that is bound before somebody answers for keys could let anybody in.
+        self._curve = None if keyring is None else Curve(self._context, keyring)
+        if self._curve is not None:
+            self._poller.register(self._curve.zap, zmq.POLLIN)
+        self._knocks: HandshakeMonitor | None = None
+        self._expelled: set[PeerId] = set()
+        self._members: set[bytes] = set() if keyring is None else {*keyring.valid}
+        self._ways = Dealers(self._context, self._poller, bulk_messages_max, self._curve)
         self._places: dict[str, tuple[str, ...]] = {}
         self._peers: dict[PeerId, tuple[str, ...]] = {}
         self._reached: dict[tuple[PeerId, bool], str] = {}
@@ -130,7 +91,11 @@ class Transport:
         self.malformed = 0
         """Messages dropped for having too many parts."""
         if binds:
-            self._bind(binds)
+            try:
+                self._bind(binds)
+            except TransportError:
+                self._context.destroy(linger=0)
+                raise
         self._names = Resolver()
         # Not a pipe: after `close` its number may be another file's, and a late wake write there.
         self._wake_in, self._wake_out = sockets.socketpair()
@@ -142,6 +107,26 @@ class Transport:
     def address(self) -> str | None:
         """Where it listens, the port filled in; the first, where there are several."""
         return self.addresses[0] if self.addresses else None
+
+    @property
+    def keyring(self) -> Keyring | None:
+        """Who is let in; None without keys."""
+        return None if self._curve is None else self._curve.keyring
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Connections and messages that were refused for their key, by the reason."""
+        return {} if self._curve is None else self._curve.refused
+
+    def may_speak_as(self, key: bytes, name: PeerId) -> bool:
+        """Whether the machine with a key may send in the name of a peer. One that may not is
+        counted, and told of in the log."""
+        return self._curve is None or self._curve.may_speak_as(key, name)
+
+    def take_expelled(self) -> set[PeerId]:
+        """Names in which only machines spoke that were let in and are no more; each once."""
+        expelled, self._expelled = self._expelled, set()
+        return expelled
 
     def meet(self, peer: PeerId, addresses: Sequence[str]) -> None:
         """Open the ways to *peer*, or change them where its addresses are others now.
@@ -198,6 +183,12 @@ class Transport:
         being looked up. May be called from any thread."""
         return self._names.why_not(address)
 
+    def refusal(self, address: str) -> str:
+        """Why the last handshake with whoever listens at an address failed; empty where none did.
+        May be called from any thread."""
+        places = self._places.get(address, (address,))
+        return next(filter(None, map(self._ways.refusal, places)), "")
+
     def dismiss(self, address: str) -> None:
         """Close what dialing *address* has opened, unless a peer is reached there.
 
@@ -237,12 +228,16 @@ class Transport:
             The messages that lie ready, at most a batch of each socket. The frame of one can be
             read until the next is asked for.
         """
+        if self._curve is not None:
+            timeout_s = min(timeout_s, _LOOK_S)
         # ZeroMQ counts in milliseconds: rounding down would spin through the last one.
         for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
             if isinstance(ready, int):
                 self._swallow_wakes()
-            else:
+            elif ready is self._router or self._ways.has(ready):
                 yield from self._drain(ready)
+        if self._curve is not None:
+            self._look(self._curve)
 
     def wake(self) -> None:
         """Make `poll` return; may be called from any thread, and after `close` does nothing."""
@@ -261,9 +256,85 @@ class Transport:
         self._wake_in.close()
         self._wake_out.close()
 
+    def _look(self, curve: Curve) -> None:
+        """See who asks to be let in, how handshakes went, and whether the roster has changed.
+
+        Raises:
+            TransportError: This machine is let in no more.
+        """
+        curve.answer()
+        self._ways.look()
+        if self._knocks is not None and self._knocks.knocked_without_keys():
+            curve.refuse(
+                "somebody, it seems without keys: peers of one swarm all need --key and --roster"
+            )
+        curve.say()
+        if curve.keyring.look():
+            self._follow_roster(curve)
+
+    def _follow_roster(self, curve: Curve) -> None:
+        """Break off all ways to whom the roster lets in no more, and tell others of it.
+
+        Raises:
+            TransportError: The address cannot be bound again.
+        """
+        lost = self._members - curve.keyring.valid.keys()
+        self._members = {*curve.keyring.valid}
+        for place in self._ways.places():
+            if not curve.is_member(key_in(place)):
+                self._ways.close([place], linger_ms=0)
+            elif not curve.is_told(place):
+                self._tell(curve, place)
+        if lost:
+            self._expelled |= curve.gone(lost)
+            self._bind_again()
+
+    def _tell(self, curve: Curve, link: str | Route) -> None:
+        parts = curve.message()
+        if isinstance(link, str):
+            is_sent = self._ways.send(link, parts, bulk=False)
+        else:
+            is_sent = self._router is not None and try_send(self._router, [link, *parts])
+        if not is_sent:
+            curve.untold(link)
+
+    def _bind_again(self) -> None:
+        """Break off all connections that others opened: ZeroMQ cannot do that with a single one.
+
+        Whoever is still let in dials anew within a moment.
+
+        Raises:
+            TransportError: The address is another's meanwhile.
+        """
+        if self._router is None:
+            return
+        addresses, self.addresses = self.addresses, ()
+        self._poller.unregister(self._router)
+        if self._knocks is not None:
+            self._poller.unregister(self._knocks.socket)
+            self._knocks.close()
+        for address in addresses:
+            self._router.unbind(address)
+        self._router.close(linger=0)
+        self._router = None
+        self._routes.clear()
+        give_up_s = time.monotonic() + _BIND_AGAIN_S
+        while True:
+            try:
+                self._bind(addresses)
+                return
+            except TransportError:
+                # The socket is closed by ZeroMQ's own thread, some time soon.
+                self.addresses = ()
+                if time.monotonic() > give_up_s:
+                    raise
+                time.sleep(_BIND_POLL_S)
+
     def _bind(self, binds: Sequence[str]) -> None:
+        router = open_socket(self._context, zmq.ROUTER, self._bulk_messages_max)
         try:
-            router = open_socket(self._context, zmq.ROUTER, self._bulk_messages_max)
+            if self._curve is not None:
+                self._curve.serve(router)
             # Unset, a message for a peer that has left would vanish without an error.
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             for bind in binds:
@@ -272,20 +343,27 @@ class Transport:
                 router.bind(bind)
                 self.addresses += (router.getsockopt_string(zmq.LAST_ENDPOINT),)
         except zmq.ZMQError as error:
-            self._context.destroy(linger=0)
+            router.close(linger=0)
             raise TransportError(f"cannot listen at {bind}: {reason(error)}") from None
         self._router = router
         self._poller.register(router, zmq.POLLIN)
+        if self._curve is not None:
+            self._knocks = HandshakeMonitor(router)
+            self._poller.register(self._knocks.socket, zmq.POLLIN)
 
     def _is_dialable(self, address: str) -> bool:
         # Addresses come from strangers, and ZeroMQ would open files and multicast for some.
         try:
-            return parse_address(address) == address and address not in self.addresses
+            if parse_address(address) != address or without_key(address) in self.addresses:
+                return False
         except ConfigError:
             return False
+        return bool(key_in(address)) is (self._curve is not None)
 
     def _dialled(self, address: str) -> tuple[str, ...]:
         """The places that an address stands for now; ways to those that it stood for are closed."""
+        if self._curve is not None and not self._curve.is_member(key_in(address)):
+            return ()
         places = self._names.places(address)
         if places == (address,):
             return places
@@ -329,21 +407,65 @@ class Transport:
             if socket.closed:
                 return
             try:
-                first = socket.recv(zmq.NOBLOCK)
+                curve = self._curve
+                received = (
+                    self._next(socket) if curve is None else self._next_of_member(socket, curve)
+                )
             except zmq.Again:
                 return
-            route = b""
-            if socket is self._router:
-                if not socket.getsockopt(zmq.RCVMORE):
-                    self.malformed += 1
-                    continue
-                route, first = first, socket.recv(zmq.NOBLOCK)
-            else:
-                self._ways.heard(socket)
-            received = _OnSocket(first, route, socket)
+            if received is None:
+                continue
             yield received
             if not socket.closed and received.finish():
                 self.malformed += 1
+
+    def _next(self, socket: "zmq.Socket[bytes]") -> OnSocket | None:
+        """The next message; None for one that is dropped.
+
+        Raises:
+            zmq.Again: There is none.
+        """
+        first = socket.recv(zmq.NOBLOCK)
+        if socket is not self._router:
+            self._ways.heard(socket)
+            return OnSocket(first, b"", socket)
+        if not socket.getsockopt(zmq.RCVMORE):
+            self.malformed += 1
+            return None
+        return OnSocket(socket.recv(zmq.NOBLOCK), first, socket)
+
+    def _next_of_member(self, socket: "zmq.Socket[bytes]", curve: Curve) -> OnSocket | None:
+        """The next message, unless its sender is let in no more, or it is a roster.
+
+        Raises:
+            zmq.Again: There is none.
+            TransportError: A roster lets this machine in no more.
+        """
+        frame = socket.recv(zmq.NOBLOCK, copy=False)
+        if socket is self._router:
+            route, key = frame.bytes, curve.key_of(frame)
+            if not frame.more:
+                self.malformed += 1
+                return None
+            frame = socket.recv(zmq.NOBLOCK, copy=False)
+            link: str | Route = route
+        else:
+            link, key = self._ways.end_of(socket)
+            route = b""
+        received = OnSocket(frame.bytes, route, socket, key)
+        if not curve.admits(key):
+            received.finish()
+            return None
+        if not route:
+            self._ways.heard(socket)
+        if received.header.startswith(ROSTER_MAGIC):
+            received.finish()
+            if curve.take(received.header, key):
+                self._follow_roster(curve)
+            return None
+        if not curve.is_told(link):
+            self._tell(curve, link)
+        return received
 
     def _swallow_wakes(self) -> None:
         try:

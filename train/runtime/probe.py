@@ -15,11 +15,13 @@ from typing import Final, Self
 
 from ...gossip import RumorError, TransportError
 from ...gossip.errors import RemoteProtocolError
-from ...gossip.transport.addresses import parse_address
+from ...gossip.transport.addresses import key_in, parse_address, without_key
+from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
 from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Member, Phase
 from ...gossip.wire.schema import Schema
+from .search import with_keys
 
 __all__ = ["LinkProbe", "Probe"]
 
@@ -52,6 +54,7 @@ class Probe:
     Args:
         timeout_s: How long to wait for one answer, seconds.
         clock: Seconds that only go forward.
+        keyring: Of a swarm that has keys.
     """
 
     def __init__(
@@ -59,11 +62,14 @@ class Probe:
         *,
         timeout_s: float = 10.0,
         clock: Callable[[], float] = time.perf_counter,
+        keyring: Keyring | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._clock = clock
-        self._id = f"sounder-{os.urandom(6).hex()}"
-        self._transport = Transport(None)
+        self._id = _name(keyring)
+        self._keyring = keyring
+        self._answering: dict[str, str] = {}
+        self._transport = Transport(None, keyring=keyring)
         self._schemas: dict[str, Schema] = {}
 
     def __enter__(self) -> Self:
@@ -83,7 +89,7 @@ class Probe:
         Raises:
             TransportError: It does not answer.
         """
-        place = parse_address(address)
+        place = self._reached(parse_address(address))
         schema = self._schema(place)
         trips = [self._trip(place, ()) for _ in range(_TRIPS)]
         return LinkProbe(
@@ -100,7 +106,7 @@ class Probe:
         Raises:
             TransportError: It does not answer.
         """
-        place = parse_address(address)
+        place = self._reached(parse_address(address))
         question = Hello(members=(), rooted=False, reply=True)
         answer = self._ask(place, question, self._schema(place).hash)
         assert isinstance(answer, Hello)
@@ -147,6 +153,35 @@ class Probe:
             self._await(place, Describe)
         return self._clock() - began_s
 
+    def _reached(self, place: str) -> str:
+        """The address that answers: with the key of the machine there, where there are keys."""
+        if self._keyring is None or key_in(place):
+            return place
+        if place not in self._answering:
+            self._answering[place] = self._answers_at(tuple(with_keys([place], self._keyring)))
+        return self._answering[place]
+
+    def _answers_at(self, places: Sequence[str]) -> str:
+        """The first of some places that lets us in.
+
+        Raises:
+            TransportError: None does.
+        """
+        hello = Hello(members=(), rooted=False, reply=True)
+        parts, give_up_s = (
+            encode(self._envelope(hello, _NO_MODEL, 0)),
+            self._clock() + self._timeout_s,
+        )
+        while self._clock() < give_up_s:
+            for place in places:
+                if self._transport.greet(place, parts):
+                    self._await(place, Describe)
+                    return place
+            for _ in self._transport.poll(_NAP_S):
+                pass
+        why = next(filter(None, map(self._transport.refusal, places)), "is a peer listening there?")
+        raise TransportError(f"{_bare(places[0])} does not answer: {why}")
+
     def _ask(self, place: str, question: Hello, schema: bytes) -> Body:
         """Ask until there is an answer: a question may go out before the peer is ready for it."""
         wanted = Describe if schema == _NO_MODEL else Hello
@@ -171,8 +206,9 @@ class Probe:
         while not self._transport.greet(place, parts):
             if self._clock() >= give_up_s:
                 why = self._transport.unresolved(place)
-                told = f"the name does not resolve ({why})" if why else "is a peer listening there?"
-                raise TransportError(f"{place.removeprefix('tcp://')} does not answer: {told}")
+                told = f"the name does not resolve ({why})" if why else ""
+                told = told or self._transport.refusal(place) or "is a peer listening there?"
+                raise TransportError(f"{_bare(place)} does not answer: {told}")
             for _ in self._transport.poll(_NAP_S):
                 pass
 
@@ -183,8 +219,7 @@ class Probe:
                 if isinstance(body, kind):
                     return body
         raise TransportError(
-            f"{place.removeprefix('tcp://')} took the question and did not answer within "
-            f"{self._timeout_s:g} s"
+            f"{_bare(place)} took the question and did not answer within {self._timeout_s:g} s"
         )
 
     def _heard(self, timeout_s: float) -> Iterator[Body]:
@@ -195,3 +230,16 @@ class Probe:
                 raise RumorError(f"what answers is no peer of this version: {error}") from None
             if envelope.destination == self._id:
                 yield envelope.body
+
+
+def _name(keyring: Keyring | None) -> str:
+    """What a probe is called: with keys, as a peer on its machine may be."""
+    chance = f"sounder-{os.urandom(6).hex()}"
+    if keyring is None:
+        return chance
+    names = keyring.names
+    return f"{names[:-1]}{chance}" if names.endswith("*") else f"{names}.{chance}"
+
+
+def _bare(place: str) -> str:
+    return without_key(place).removeprefix("tcp://")

@@ -41,7 +41,7 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet
 from ...gossip.errors import DecodeError
 from ...gossip.transport.zmq_transport import Received, Transport
-from ...gossip.types import ShareId, SnapshotId
+from ...gossip.types import PeerId, ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, checksum, decode_header
 from ...gossip.wire.messages import Chunk, Grant, Offer, Pending, Query
 from ..clock import uptime_s
@@ -56,6 +56,7 @@ from ..storage.inputs import (
     Step,
     Unsent,
     Wake,
+    farewell_of,
 )
 from ..storage.journal import Journal
 from ..storage.ledger_file import LedgerFile
@@ -146,6 +147,10 @@ class PeerRuntime:
     def unresolved(self, address: str) -> str:
         """Why the name in an address that was greeted does not resolve; empty where it does."""
         return self._transport.unresolved(address)
+
+    def refusal(self, address: str) -> str:
+        """Why the last handshake with whoever listens at an address failed; empty without one."""
+        return self._transport.refusal(address)
 
     def start(self) -> None:
         """Start the network thread."""
@@ -440,6 +445,9 @@ class PeerRuntime:
                 with self._carrying:
                     self._take_in(received)
                 self._queue.flush(self._take_back)
+            for peer in self._transport.take_expelled():
+                with self._carrying:
+                    self._expel(peer)
             if uptime_s() >= due_s:
                 with self._carrying:
                     self._carry_out(self._decide(Wake()))
@@ -448,6 +456,14 @@ class PeerRuntime:
                 self._store.free_idle()
         if self.is_sound:
             self._queue.flush(self._take_back, wait=True)
+
+    def _expel(self, peer: PeerId) -> None:
+        """Treat a peer whose key was revoked as one that has left: it is not pushed to, and what
+        it had not accepted of what it was sent is settled as that of any who is gone."""
+        farewell = self.look(lambda protocol: farewell_of(protocol, peer, self._store.schema))
+        if farewell is not None:
+            _log.warning("%s is let in no more: its key was revoked, or has expired", peer)
+            self._carry_out(self._decide(farewell))
 
     def _take_back(self, envelope: Envelope) -> None:
         """Hear of a message that the network has refused."""
@@ -470,6 +486,8 @@ class PeerRuntime:
         self.counters.bytes_received += len(received.header)
         try:
             envelope, check = decode_header(received.header)
+            if received.key and not self._transport.may_speak_as(received.key, envelope.source):
+                raise RemoteProtocolError("it speaks in another's name", envelope.source)
             frame = self._receive_frame(envelope, check, received)
             effects = self._decide(Receive(envelope, received.header))
         except RemoteProtocolError as error:

@@ -4,35 +4,53 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from ...gossip import IncompatiblePeer, Phase, TransportError
 from ...gossip.effects.events import Event, PeerRefused, StaleIncarnation
-from ...gossip.transport.addresses import is_loopback, is_wildcard, split_address
+from ...gossip.transport.addresses import (
+    is_loopback,
+    is_wildcard,
+    key_in,
+    split_address,
+    with_key,
+)
+from ...gossip.transport.keys.files import key_text
+from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import local_host
 from ...gossip.types import Incarnation
 from ..config import PeerConfig
 from ..storage.inputs import Join
 from .runner import PeerRuntime
 
-__all__ = ["Rendezvous", "Search", "StaleIncarnationError", "advertised"]
+__all__ = ["Rendezvous", "Search", "StaleIncarnationError", "advertised", "with_keys"]
 
 
 _log = logging.getLogger("rumor")
 
 
-def advertised(config: PeerConfig, bound: Sequence[str]) -> tuple[str, ...]:
+def advertised(
+    config: PeerConfig, bound: Sequence[str], keyring: Keyring | None = None
+) -> tuple[str, ...]:
     """Addresses to advertise for a peer that listens at *bound*; none if it only dials out.
 
-    Warns where strangers can reach the peer, because messages are not encrypted or authenticated.
+    With keys, each has this machine's public one, by which others know that they have reached it.
+    Warns where strangers can take part, because there are no keys.
     """
+    if keyring is None:
+        return _advertised(config, bound, warns=True)
+    key = key_text(keyring.public)
+    return tuple(with_key(each, key) for each in _advertised(config, bound, warns=False))
+
+
+def _advertised(config: PeerConfig, bound: Sequence[str], *, warns: bool) -> tuple[str, ...]:
     open_ones = [address for address in bound if not is_loopback(address)]
-    if open_ones:
+    if open_ones and warns:
         _log.warning(
             "listening at %s without keys: anybody who reaches this port can take part. "
-            "Use it in a network you trust.",
+            "Use it in a network you trust, or give --key and --roster.",
             ", ".join(open_ones),
         )
     if config.advertise:
@@ -52,6 +70,16 @@ def _dialable(address: str, toward: str | None) -> str:
         return address
     host = local_host(toward)
     return f"tcp://{f'[{host}]' if ':' in host else host}:{split_address(address)[1]}"
+
+
+def with_keys(addresses: Sequence[str], keyring: Keyring) -> Iterator[str]:
+    """Addresses with a key; one without stands for as many as there are machines in the roster."""
+    for address in addresses:
+        if key_in(address):
+            yield address
+            continue
+        for key in keyring.candidates():
+            yield with_key(address, key_text(key))
 
 
 class Rendezvous:
@@ -81,6 +109,7 @@ class Rendezvous:
 
 _SAY_S: Final = 5.0
 _POLL_S: Final = 0.05
+_HINT: Final = " (a swarm with keys answers nobody without --key and --roster)"
 
 # A peer that comes back may ask hundreds of addresses: nobody reads so many, every five seconds.
 _NAMED_MAX: Final = 4
@@ -114,6 +143,8 @@ class Search:
             with others, whose roll call is long over.
         returning: Whether it also has what its swarm could be founded anew from.
         known: Addresses that it knows from then.
+        keyring: Its keys, where it has any: an address that was typed without a key stands for
+            one with the key of each machine in the roster.
     """
 
     def __init__(
@@ -126,11 +157,14 @@ class Search:
         was_member: bool = False,
         returning: bool = False,
         known: Sequence[str] = (),
+        keyring: Keyring | None = None,
     ) -> None:
         self._runtime = runtime
         self._config = config
         self._returning = returning
-        self._seeds = (*config.join, *known)
+        seeds = (*config.join, *known)
+        self._has_keys = keyring is not None
+        self._seeds = seeds if keyring is None else tuple(with_keys(seeds, keyring))
         self._founders = 1 if was_member else config.founders
         self._meeting = Rendezvous(config.rendezvous, id) if config.rendezvous else None
         if self._meeting is not None and address is not None:
@@ -159,6 +193,7 @@ class Search:
             StaleIncarnationError: Others know a later incarnation of this peer.
         """
         started_s = spoke_s = time.monotonic()
+        hint = "" if self._has_keys else _HINT
         while not self._is_over():
             now = time.monotonic()
             if stop.is_set():
@@ -168,7 +203,8 @@ class Search:
                 raise TransportError(f"found no swarm in {waited}: {self._wanting()}")
             if now - spoke_s > _SAY_S:
                 spoke_s = now
-                _log.warning("still joining after %.0f s: %s", now - started_s, self._wanting())
+                waited_s = now - started_s
+                _log.warning("still joining after %.0f s: %s%s", waited_s, self._wanting(), hint)
             self._runtime.wait_for_share(_POLL_S)
 
     def _is_over(self) -> bool:
@@ -207,6 +243,8 @@ class Search:
         return "; ".join(words) or "nobody has answered yet"
 
     def _silence(self, address: str) -> str:
+        if refusal := self._runtime.refusal(address):
+            return refusal
         why = self._runtime.unresolved(address)
         name = split_address(address)[0]
         if why:

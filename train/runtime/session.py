@@ -26,6 +26,8 @@ from ...gossip import (
 from ...gossip.effects.events import Event, Founded, Joined, PeerMet
 from ...gossip.exchange.flow_control import messages_max
 from ...gossip.protocol.rule import requirements_of
+from ...gossip.transport.keys.certificates import covers
+from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.formats import NATIVE, Form
@@ -62,9 +64,12 @@ def open_transport(config: PeerConfig) -> Transport:
     """Open a peer's sockets.
 
     Raises:
+        ConfigError: Its key or roster cannot be read, or the key is not let in.
         TransportError: An address cannot be bound; nothing stays open.
     """
-    return Transport(config.bind, bulk_messages_max=messages_max(config.shards))
+    return Transport(
+        config.bind, bulk_messages_max=messages_max(config.shards), keyring=config.keyring()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,7 +124,8 @@ class PeerSession:
         self._events = Events(None)
         transport = _opened(made)
         try:
-            self.addresses = advertised(made.config, transport.addresses)
+            self._keyring = _named(made.id, transport.keyring)
+            self.addresses = advertised(made.config, transport.addresses, self._keyring)
             """Where others reach it; none for one that only dials out."""
             self.runtime = self._make_runtime(transport)
             self.search = self._make_search(known)
@@ -177,6 +183,7 @@ class PeerSession:
             was_member=past is not None or bool(known),
             returning=past is not None and past.returns,
             known=known,
+            keyring=self._keyring,
         )
 
     def _make_runtime(self, transport: Transport) -> PeerRuntime:
@@ -288,6 +295,20 @@ def _opened(made: Made) -> Transport:
         return made.opens(made.config)
     except TransportError as error:
         raise ConfigError(f"{error}: free the port, or name another with bind") from None
+
+
+def _named(id: PeerId, keyring: Keyring | None) -> Keyring | None:
+    """The keyring, where there is one.
+
+    Raises:
+        ConfigError: Its key is for peers of other names.
+    """
+    if keyring is not None and not covers(keyring.names, id):
+        raise ConfigError(
+            f"id is {id}: this machine's key is for peers called {keyring.names}; change the id, "
+            "or make a key with `rumor keygen --name`"
+        )
+    return keyring
 
 
 def _host(made: Made) -> bytes:

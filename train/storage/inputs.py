@@ -8,8 +8,10 @@ from typing import NamedTuple
 from ...gossip import Envelope, Protocol
 from ...gossip.effects.effects import Effect
 from ...gossip.effects.events import Event
-from ...gossip.types import ShareId
-from ...gossip.wire.codec import Buffer
+from ...gossip.types import PeerId, ShareId
+from ...gossip.wire import messages as wire
+from ...gossip.wire.codec import Buffer, encode
+from ...gossip.wire.schema import Schema
 
 __all__ = [
     "Attached",
@@ -26,6 +28,7 @@ __all__ = [
     "Step",
     "Unsent",
     "Wake",
+    "farewell_of",
 ]
 
 
@@ -120,6 +123,33 @@ class Receive(NamedTuple):
             RemoteProtocolError: The sender broke the protocol.
         """
         return protocol.receive(self.envelope, now)
+
+
+def farewell_of(protocol: Protocol, peer: PeerId, schema: Schema) -> Receive | None:
+    """The last word of a peer that may not say it itself any more: an input like any message, so
+    that a journal has it, too.
+
+    Args:
+        protocol: Of the peer that is to take it in.
+        peer: Who is gone.
+        schema: Of the model that both train.
+
+    Returns:
+        A LEAVE in its name; None where it is not known.
+    """
+    member = next((each for each in protocol.known() if each.id == peer), None)
+    if member is None:
+        return None
+    envelope = Envelope(
+        swarm=protocol.swarm,
+        schema=schema.hash,
+        source=peer,
+        source_incarnation=member.incarnation,
+        destination=protocol.account.id,
+        destination_incarnation=protocol.account.incarnation,
+        body=wire.Leave(gone=True),
+    )
+    return Receive(envelope, encode(envelope)[0])
 
 
 class Inspected(NamedTuple):

@@ -118,6 +118,8 @@ class TensorStore:
         shared: Segments | None = None,
     ) -> None:
         self._vector = vector
+        self.schema = vector.schema
+        """Of the model."""
         self._shared = shared
         self._rounding = rounding
         self._segments = segments

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ....gossip.errors import ConfigError, RemoteProtocolError
+from ....gossip.transport.keys.keyring import Keyring
 from ....gossip.transport.zmq_transport import Received, Route, Transport
 from ....gossip.types import PeerId
 from ....gossip.wire.codec import Buffer, decode_header
@@ -93,11 +94,12 @@ class NetworkPlan:
 class _Held:
     """A message in memory; see `Received`."""
 
-    __slots__ = ("_parts", "_read", "header", "route")
+    __slots__ = ("_parts", "_read", "header", "key", "route")
 
-    def __init__(self, header: bytes, route: Route, parts: Sequence[bytes]) -> None:
+    def __init__(self, header: bytes, route: Route, parts: Sequence[bytes], key: bytes) -> None:
         self.header = header
         self.route = route
+        self.key = key
         self._parts = parts
         self._read = 0
 
@@ -127,7 +129,7 @@ class _Held:
 
     def again(self) -> "_Held":
         """The same message, of which nothing was read."""
-        return _Held(self.header, self.route, self._parts)
+        return _Held(self.header, self.route, self._parts, self.key)
 
 
 class FaultyTransport(Transport):
@@ -141,6 +143,7 @@ class FaultyTransport(Transport):
         id: Whose sockets these are.
         bind: As for `Transport`.
         bulk_messages_max: Likewise.
+        keyring: Likewise.
         held_bytes_max: How much may be kept in memory. Beyond it, copies are dropped, and messages
             that would be late come at once.
         clock: Seconds from any instant that only go forward.
@@ -157,6 +160,7 @@ class FaultyTransport(Transport):
         bind: str | Sequence[str] | None = "tcp://127.0.0.1:*",
         *,
         bulk_messages_max: int = 80,
+        keyring: Keyring | None = None,
         held_bytes_max: int = _HELD_BYTES_MAX,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -164,7 +168,7 @@ class FaultyTransport(Transport):
         self._indices = {peer: index for index, peer in enumerate(plan.ids)}
         if id not in self._indices:
             raise ConfigError(f"{path} is of a run without a peer {id!r}")
-        super().__init__(bind, bulk_messages_max=bulk_messages_max)
+        super().__init__(bind, bulk_messages_max=bulk_messages_max, keyring=keyring)
         self.crowded = 0
         """Messages that were not kept, as too much was."""
         self._path = path
@@ -276,4 +280,4 @@ def _whole(received: Received) -> _Held:
     parts = []
     while received.more:
         parts.append(bytes(received.frame()))
-    return _Held(received.header, received.route, parts)
+    return _Held(received.header, received.route, parts, received.key)

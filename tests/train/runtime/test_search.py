@@ -30,6 +30,7 @@ def words(
         look=lambda glance: glance(SimpleNamespace(phase=Phase.SEEKING, live=lambda: members)),
         wait_for_share=lambda seconds: None,
         unresolved=lambda address: (unresolved or {}).get(address, ""),
+        refusal=lambda address: "",
     )
     search = Search(cast(PeerRuntime, runtime), PeerConfig(join=join), "me", None)
     stop = threading.Event()

@@ -114,7 +114,7 @@ _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
         ("linger_s", "leave_s", "join_timeout_s", "mix_budget_s", "memory_models"), float
     ),
     **dict.fromkeys(("join", "advertise"), _several),
-    **dict.fromkeys(("rendezvous", "out"), _folder),
+    **dict.fromkeys(("rendezvous", "out", "key", "roster"), _folder),
     **dict.fromkeys(("frozen_may_differ", "signals"), _switch),
     "protocol": _protocol,
 }

@@ -1,0 +1,271 @@
+"""CURVE on a peer's sockets: who may connect, who sent what, and what became of a refusal.
+
+ZeroMQ asks about each key that connects, over an inner socket that must be bound before any other
+(ZAP, RFC 27). Without somebody to answer there, CURVE would let any key in, so that the domain is
+enforced: nobody is let in unless a roster says so. A key that was let in is held against the roster
+again with every message, since connections outlive a revocation.
+"""
+
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from ..errors import ConfigError, TransportError
+from ..types import PeerId
+from .keys.certificates import covers
+from .keys.files import TEXT_BYTES_MAX, key_bytes, key_text
+from .keys.keyring import Keyring
+
+__all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor"]
+
+_log = logging.getLogger("rumor")
+
+ROSTER_MAGIC: Final = b"RMK\x01"
+"""What a message begins with that carries a roster; no other message begins so."""
+
+_ZAP: Final = "inproc://zeromq.zap.01"
+_DOMAIN: Final = b"rumor"
+_SAY_S: Final = 10.0
+_NAMES_MAX: Final = 256
+_LINKS_MAX: Final = 16_384
+
+# A member may tell that many rosters at once, then one a second: signatures cost time to check.
+_ROSTERS_MAX: Final = 10
+_ROSTERS_S: Final = 1.0
+
+_OUTCOMES: Final = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_NO_KEYS: Final = zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+_Socket = Any  # zmq.Socket[bytes], or the same of another context
+
+
+class HandshakeMonitor:
+    """What becomes of a socket's handshakes, which ZeroMQ tells over a socket of its own."""
+
+    def __init__(self, socket: _Socket) -> None:
+        self._watched = socket
+        self.socket: _Socket = socket.get_monitor_socket(_OUTCOMES)
+
+    def take(self) -> Iterator[tuple[int, int]]:
+        """How handshakes ended since this was last asked: events of ZeroMQ with their values."""
+        while True:
+            try:
+                told = parse_monitor_message(self.socket.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            yield told["event"], told["value"]
+
+    def last(self) -> str | None:
+        """How the last one ended of a socket that dials: why it failed, or nothing where it
+        succeeded; None where there was none since this was last asked."""
+        outcome = None
+        for event, value in self.take():
+            outcome = "" if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else _why_failed(event, value)
+        return outcome
+
+    def knocked_without_keys(self) -> bool:
+        """Whether somebody, without keys as it seems, tried to connect to a socket that is bound.
+
+        Which end notices first that the other has none, and hangs up, is chance.
+        """
+        return any(
+            [
+                event != zmq.EVENT_HANDSHAKE_SUCCEEDED
+                and event != zmq.EVENT_HANDSHAKE_FAILED_AUTH
+                and value != zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
+                for event, value in self.take()
+            ]
+        )
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._watched.disable_monitor()
+        self.socket.close(0)
+
+
+def _why_failed(event: int, value: int) -> str:
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        return (
+            "refuses this machine's key: its log says why (a key that its roster lacks, has "
+            "revoked, or considers expired)"
+        )
+    if value == _NO_KEYS:
+        return "has no keys: peers of one swarm all need --key and --roster"
+    return "has no keys, or another key than the roster or the address says"
+
+
+class Curve:
+    """Keys on the sockets of one transport; belongs to its thread.
+
+    Args:
+        context: Of all sockets.
+        keyring: Who is let in.
+
+    Raises:
+        ConfigError: ZeroMQ was built without CURVE.
+        TransportError: Nobody could answer for keys, so that no socket may be opened.
+    """
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keyring: Keyring) -> None:
+        if not zmq.has("curve"):
+            raise ConfigError("this pyzmq has no CURVE: install a wheel of pyzmq, which has it")
+        self.keyring = keyring
+        self.refused: Counter[str] = Counter()
+        """Connections and messages that were refused, by the reason."""
+        self._said_s = float("-inf")
+        self._unsaid: Counter[str] = Counter()
+        self._keys: dict[str, bytes] = {}
+        self._spoken: dict[bytes, set[PeerId]] = {}
+        self._told: OrderedDict[str | bytes, bytes] = OrderedDict()
+        self._rosters: dict[bytes, tuple[float, float]] = {}
+        self.zap: _Socket = context.socket(zmq.REP)
+        try:
+            self.zap.bind(_ZAP)
+        except zmq.ZMQError as error:
+            raise TransportError(f"nobody could say which keys are let in: {error}") from None
+
+    def serve(self, socket: _Socket) -> None:
+        """Let a socket that will be bound take nothing but members."""
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.secret)
+        socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+    def dial(self, socket: _Socket, key: str) -> None:
+        """Let a socket that will connect reach nobody but the machine with a key."""
+        socket.setsockopt(zmq.CURVE_SERVERKEY, key_bytes(key))
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, self.keyring.public)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.secret)
+
+    def is_member(self, key: str) -> bool:
+        """Whether the machine with a key, as it stands in an address, is let in now."""
+        try:
+            return key_bytes(key) in self.keyring.valid
+        except ValueError:
+            return False
+
+    def answer(self) -> None:
+        """Answer whoever of ZeroMQ's sessions asks whether a key is let in."""
+        while True:
+            try:
+                request = self.zap.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            number = request[1] if len(request) > 1 else b""
+            key = request[6] if len(request) == 7 and request[5] == b"CURVE" else b""
+            user = key_text(key)
+            if request[0] == b"1.0" and request[2] == _DOMAIN and key in self.keyring.valid:
+                self._keys[user] = key
+                reply = b"200", b"", user.encode()
+            else:
+                place = request[3].decode(errors="replace") if len(request) > 3 else "?"
+                self.refuse(f"a connection from {place}: {self.keyring.why_refused(key)}")
+                reply = b"400", b"not let in", b""
+            self.zap.send_multipart([b"1.0", number, *reply, b""])
+
+    def key_of(self, frame: zmq.Frame) -> bytes:
+        """Whose connection a message came on: a key that is still let in, or nothing."""
+        try:
+            user = str(frame.get("User-Id"))
+        except zmq.ZMQError:
+            return b""
+        return self._keys.get(user, b"")
+
+    def admits(self, key: bytes) -> bool:
+        """Whether a message of the machine with a key is taken now."""
+        if key in self.keyring.valid:
+            return True
+        self.refuse(f"messages: {self.keyring.why_refused(key)}")
+        return False
+
+    def may_speak_as(self, key: bytes, name: PeerId) -> bool:
+        """Whether the machine with a key may send in the name of a peer; counts where not."""
+        known = self._spoken.setdefault(key, set())
+        if name in known and key in self.keyring.valid:
+            return True
+        if not self.keyring.may_speak_as(key, name):
+            certificate = self.keyring.valid.get(key)
+            names = "nobody" if certificate is None else certificate.names
+            self.refuse(f"messages in the name of {name}: the key is for peers called {names}")
+            return False
+        if len(known) < _NAMES_MAX:
+            known.add(name)
+        return True
+
+    def gone(self, lost: set[bytes]) -> set[PeerId]:
+        """Names in which only machines spoke that are let in no more."""
+        names = {name for key in lost for name in self._spoken.pop(key, ())}
+        for key in lost:
+            self._rosters.pop(key, None)
+        return {
+            name for name in names if not any(name in spoken for spoken in self._spoken.values())
+        }
+
+    def is_told(self, link: str | bytes) -> bool:
+        """Whether whoever is at the end of a link was told this roster; notes that it will be."""
+        if self._told.get(link) is self.keyring.text:
+            return True
+        self._told[link] = self.keyring.text
+        self._told.move_to_end(link)
+        if len(self._told) > _LINKS_MAX:
+            self._told.popitem(last=False)
+        return False
+
+    def untold(self, link: str | bytes) -> None:
+        """Note that a link did not take the roster."""
+        self._told.pop(link, None)
+
+    def message(self) -> list[bytes]:
+        """What tells others the roster."""
+        return [ROSTER_MAGIC + self.keyring.text]
+
+    def take(self, message: bytes, key: bytes) -> bool:
+        """Take in a member's message with a roster; whether that changed who is let in.
+
+        Raises:
+            TransportError: This machine is let in no more.
+        """
+        now_s = time.monotonic()
+        left, since_s = self._rosters.get(key, (float(_ROSTERS_MAX), now_s))
+        left = min(_ROSTERS_MAX, left + (now_s - since_s) / _ROSTERS_S)
+        if left < 1 or len(message) > len(ROSTER_MAGIC) + TEXT_BYTES_MAX:
+            self.refuse("rosters: a member sends too many, or too large ones")
+            return False
+        self._rosters[key] = left - 1, now_s
+        try:
+            return self.keyring.take(message[len(ROSTER_MAGIC) :])
+        except ValueError as error:
+            self.refuse(f"a roster: {error}")
+            return False
+
+    def refuse(self, why: str) -> None:
+        """Count a refusal, and say so at most every ten seconds."""
+        # Strangers choose addresses and keys: what is kept of them is bounded.
+        if why in self.refused or len(self.refused) < _NAMES_MAX:
+            self.refused[why] += 1
+        self._unsaid[why] += 1
+        self.say()
+
+    def say(self) -> None:
+        """Say what was refused since it was last said, if that is long enough ago."""
+        now_s = time.monotonic()
+        if not self._unsaid or now_s - self._said_s < _SAY_S:
+            return
+        self._said_s = now_s
+        (why, _), total = self._unsaid.most_common(1)[0], self._unsaid.total()
+        more = f" ({total} refusals, this one most often)" if total > 1 else ""
+        _log.warning("refused %s%s", why, more)
+        self._unsaid.clear()
+
+    def names_cover(self, name: PeerId) -> bool:
+        """Whether a peer on this machine may be called so."""
+        return covers(self.keyring.names, name)

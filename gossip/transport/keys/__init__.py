@@ -1,0 +1,3 @@
+"""Keys: who may take part, and in whose name."""
+
+__all__: list[str] = []

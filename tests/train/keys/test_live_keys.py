@@ -1,0 +1,158 @@
+"""Real peers with keys: members train, everybody else is kept out, the revoked are cut off."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+
+pytestmark = pytest.mark.live
+
+TIMEOUT_S = 60.0
+ENDLESS = "1000000"
+MEMBER = ("--task", "quadratic", "--steps", "40", "--step-s-min", "0.02", "--json")
+
+
+def rumor(*words: object, status: int = 0) -> str:
+    """Run a command in this process; what it printed."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+class Run:
+    """Processes of peers in a folder with keys."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self._stack = stack
+        rumor("roster", "init", self.roster("m1"), "--key", folder / "ada.key")
+
+    def roster(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+    def machine(self, name: str, *more: object) -> Path:
+        """A key for a machine, which the first machine's roster lists."""
+        path = self.folder / f"{name}.key"
+        words = ("--by", self.folder / "ada.key", "--roster", self.roster("m1"), *more)
+        rumor("keygen", path, *words)
+        return path
+
+    def start(self, name: str, *more: object, roster: str | None = None) -> "Started":
+        words = [*MEMBER, "--out", self.folder / f"out-{name}", *more]
+        if roster is not None:
+            words += ["--key", self.folder / f"{name}.key", "--roster", self.roster(roster)]
+        log = self.folder / f"{name}.log"
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "rumor.cli", "peer", *map(str, words)],
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+            )
+        # Waits, and closes the pipe.
+        self._stack.enter_context(process)
+        self._stack.callback(process.kill)
+        return Started(process, log)
+
+
+class Started:
+    def __init__(self, process: "subprocess.Popen[str]", log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def says(self, words: str) -> None:
+        self.wait_for(lambda: words in self.log)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < give_up_s, self.log
+            time.sleep(0.02)
+
+    def report(self) -> dict[str, Any]:
+        told = self.process.communicate(timeout=TIMEOUT_S)[0]
+        assert self.process.returncode == 0, self.log
+        found: dict[str, Any] = json.loads(told.splitlines()[-1])
+        return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with ExitStack() as stack:
+        yield Run(tmp_path, stack)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_members_train_together_by_the_address_alone(run: Run) -> None:
+    run.machine("m1")
+    run.machine("m2")
+    port = free_port()
+    one = run.start("m1", "--bind", f"127.0.0.1:{port}", "--founders", "2", roster="m1")
+    two = run.start("m2", "--join", f"127.0.0.1:{port}", "--founders", "2", roster="m1")
+    reports = [one.report(), two.report()]
+    assert [each["id"] for each in reports] == ["ada.m1", "ada.m2"]
+    assert sum(each["weight"] for each in reports) == pytest.approx(2.0)
+    assert "met ada.m1" in two.log
+    assert "without keys" not in one.log
+
+
+def test_those_without_a_valid_key_stay_outside_and_training_goes_on(run: Run) -> None:
+    run.machine("m1")
+    old = run.roster("m1").read_text()
+    run.machine("m4")
+    (run.folder / "m4.json").write_text(run.roster("m1").read_text())
+    run.roster("m1").write_text(old)
+    port = free_port()
+    one = run.start("m1", "--bind", f"127.0.0.1:{port}", "--steps", ENDLESS, roster="m1")
+    one.says("founded")
+    outside = ("--join", f"127.0.0.1:{port}", "--id")
+    unknown = run.start("m4", *outside, "ada.m4", "--join-timeout-s", "3", roster="m4")
+    bare = run.start("bare", *outside, "ada.m1", "--join-timeout-s", "3")
+    for each in (unknown, bare):
+        each.process.wait(TIMEOUT_S)
+        assert each.process.returncode == 1
+    assert "refuses this machine's key: its log says why" in unknown.log
+    assert "is unknown: `rumor keygen" in one.log
+    assert one.process.poll() is None and "met" not in one.log
+
+
+def test_a_key_for_another_name_is_refused_at_the_start(run: Run) -> None:
+    run.machine("m1")
+    thief = run.start("m1", "--id", "ada.m2", roster="m1")
+    assert thief.process.wait(TIMEOUT_S) == 2
+    assert "this machine's key is for peers called ada.m1" in thief.log
+
+
+def test_a_revoked_machine_is_cut_off_and_the_other_goes_on(run: Run) -> None:
+    run.machine("m1")
+    run.machine("m2")
+    run.roster("m2").write_text(run.roster("m1").read_text())
+    port = free_port()
+    one = run.start("m1", "--bind", f"127.0.0.1:{port}", "--steps", ENDLESS, roster="m1")
+    two = run.start("m2", "--join", f"127.0.0.1:{port}", "--steps", ENDLESS, roster="m2")
+    two.says("joined")
+    one.says("met ada.m2")
+    rumor("roster", "revoke", run.roster("m1"), "ada.m2", "--key", run.folder / "ada.key")
+    one.says("ada.m2 is let in no more: its key was revoked")
+    one.process.terminate()
+    assert one.report()["state"] == "left"
