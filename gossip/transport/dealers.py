@@ -75,6 +75,11 @@ class Dealers:
             if way.bulk is not None:
                 self._way_of[way.bulk] = way
 
+    @property
+    def places(self) -> Collection[str]:
+        """All that are dialled."""
+        return self._ways.keys()
+
     def heard(self, socket: "zmq.Socket[bytes]") -> None:
         """Note that something came from where a socket dials."""
         self._way_of[socket].heard = True

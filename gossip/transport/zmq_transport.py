@@ -10,15 +10,23 @@ The object belongs to one thread; only `wake` may be called from another.
 import socket as sockets
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import zmq
 
 from ..errors import ConfigError, TransportError
 from ..types import PeerId
 from ..wire.codec import Buffer
-from .addresses import Resolver, local_host, parse_address, sockets_max
+from .addresses import (
+    Resolver,
+    join_address,
+    local_host,
+    parse_address,
+    sockets_max,
+    split_address,
+)
 from .dealers import Dealers, open_socket, reason, try_send
+from .receive_limit import GLANCE_S, ReceiveLimit
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
@@ -89,6 +97,7 @@ class _OnSocket:
 
 
 _ROUTES_MAX: Final = 16_384
+_GLANCE_MS: Final = int(GLANCE_S * 1000)
 _BATCH: Final = 128
 
 
@@ -132,6 +141,8 @@ class Transport:
         if binds:
             self._bind(binds)
         self._names = Resolver()
+        self.limit = ReceiveLimit(self._is_connection)
+        """What cuts off whoever sends a message without an end."""
         # Not a pipe: after `close` its number may be another file's, and a late wake write there.
         self._wake_in, self._wake_out = sockets.socketpair()
         self._wake_in.setblocking(False)
@@ -238,11 +249,20 @@ class Transport:
             read until the next is asked for.
         """
         # ZeroMQ counts in milliseconds: rounding down would spin through the last one.
-        for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
+        left_ms = max(0, int(timeout_s * 1000) + 1)
+        found: list[tuple[Any, int]] = []
+        # What never becomes a message wakes nobody.
+        while not found and left_ms > 0:
+            found = self._poller.poll(min(left_ms, _GLANCE_MS))
+            left_ms -= _GLANCE_MS
+            if not found:
+                self.limit.watch()
+        for ready, _ in found:
             if isinstance(ready, int):
                 self._swallow_wakes()
             else:
                 yield from self._drain(ready)
+        self.limit.watch()
 
     def wake(self) -> None:
         """Make `poll` return; may be called from any thread, and after `close` does nothing."""
@@ -258,6 +278,7 @@ class Transport:
             linger_s: How long last messages may take to get out, seconds.
         """
         self._context.destroy(linger=int(linger_s * 1000))
+        self.limit.close()
         self._wake_in.close()
         self._wake_out.close()
 
@@ -328,22 +349,37 @@ class Transport:
             # Whoever takes the messages may part from a peer in between.
             if socket.closed:
                 return
+            route = b""
             try:
-                first = socket.recv(zmq.NOBLOCK)
+                if socket is self._router:
+                    route = socket.recv(zmq.NOBLOCK)
+                    if not socket.getsockopt(zmq.RCVMORE):
+                        self.malformed += 1
+                        continue
+                first = self._first(socket, route or socket)
             except zmq.Again:
                 return
-            route = b""
-            if socket is self._router:
-                if not socket.getsockopt(zmq.RCVMORE):
-                    self.malformed += 1
-                    continue
-                route, first = first, socket.recv(zmq.NOBLOCK)
-            else:
+            if not route:
                 self._ways.heard(socket)
             received = _OnSocket(first, route, socket)
             yield received
             if not socket.closed and received.finish():
                 self.malformed += 1
+
+    def _first(self, socket: "zmq.Socket[bytes]", who: object) -> bytes:
+        """The first part of a message that is one of somebody's."""
+        if self.limit.has_heard(who):
+            return socket.recv(zmq.NOBLOCK)
+        part = socket.recv(zmq.NOBLOCK, copy=False)
+        self.limit.came(who, part)
+        return part.bytes
+
+    def _is_connection(self, here: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
+        """Whether a TCP connection between two ends is one of these sockets'."""
+        if str(here[1]) in {split_address(address)[1] for address in self.addresses}:
+            return True
+        host = str(there[0]).removeprefix("::ffff:")
+        return join_address(host, str(there[1])) in self._ways.places
 
     def _swallow_wakes(self) -> None:
         try:
